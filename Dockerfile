@@ -1,0 +1,25 @@
+# One Varve node. `docker compose up` starts three of them (docker-compose.yml).
+FROM python:3.11-slim-bookworm AS build
+WORKDIR /src
+COPY pyproject.toml README.md ./
+COPY protocol protocol
+COPY raft raft
+COPY storage storage
+COPY broker broker
+COPY pipeline pipeline
+RUN python -m venv /opt/varve && /opt/varve/bin/pip install --no-cache-dir .
+
+FROM python:3.11-slim-bookworm
+RUN useradd --system --uid 10001 --home-dir /var/lib/varve --create-home varve \
+    && mkdir /var/lib/varve/data && chown varve:varve /var/lib/varve/data
+COPY --from=build /opt/varve /opt/varve
+ENV PATH=/opt/varve/bin:$PATH \
+    PYTHONUNBUFFERED=1 \
+    KAFKA_LOG_DIRS=/var/lib/varve/data
+USER varve
+VOLUME /var/lib/varve/data
+EXPOSE 9092 9093
+# What the command says of this node decides: it serves clients and sees a majority.
+HEALTHCHECK --interval=2s --timeout=5s --start-period=5s --retries=10 \
+    CMD ["varve", "health", "--bootstrap-server", "localhost:9092"]
+CMD ["varve", "start"]

@@ -1,0 +1,1 @@
+"""Everything that waits: sockets, handlers, replication, metadata, command line. See README.md."""

@@ -1,0 +1,214 @@
+"""`varve cluster up|down|status`: a cluster on this machine, for development, tests and the demo."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from pathlib import Path
+
+import click
+
+from broker.cli.local_cluster import (
+    DEFAULT_BASE_DIR,
+    DEFAULT_PORTS,
+    LocalCluster,
+    LocalClusterError,
+    LocalNode,
+)
+from broker.cli.processes import POLL_S, Process, is_running, stop
+from broker.cli.root import CommandError
+from broker.cli.start import pairs
+
+_PROBE_TIMEOUT_S = 1.0
+
+_base_dir_option = click.option(
+    "--base-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=DEFAULT_BASE_DIR,
+    show_default=True,
+    help="Where the nodes keep their data.",
+)
+_format_option = click.option("--format", "shape", type=click.Choice(["text", "json"]), default="text")
+
+
+@click.group()
+def cluster() -> None:
+    """A cluster of three nodes on this machine, kept running in the background."""
+
+
+def _ports(_: click.Context, __: click.Parameter, value: str | None) -> tuple[int, ...] | None:
+    if value is None:
+        return None
+    parts = value.split(",")
+    if not all(part.isdecimal() and 0 < int(part) < 65535 for part in parts):
+        raise click.BadParameter("expected ports, as in 19092,29092,39092")
+    ports = tuple(int(part) for part in parts)
+    if len({*ports, *(port + 1 for port in ports)}) != 2 * len(ports):
+        raise click.BadParameter("each node needs its port and the next one for itself")
+    return ports
+
+
+@cluster.command()
+@_base_dir_option
+@click.option("--nodes", type=click.IntRange(1, len(DEFAULT_PORTS)), help="Number of nodes.  [default: 3]")
+@click.option("--ports", callback=_ports, help="Client port of each node; the next one is for its peers.")
+@click.option("--config", multiple=True, metavar="KEY=VALUE", help="A setting for every node. Repeatable.")
+@click.option("--timeout", "timeout_s", type=float, default=60.0, show_default=True, help="Seconds to wait.")
+@_format_option
+def up(
+    base_dir: Path,
+    nodes: int | None,
+    ports: tuple[int, ...] | None,
+    config: tuple[str, ...],
+    timeout_s: float,
+    shape: str,
+) -> None:
+    """Start the cluster, or those of its nodes that do not run; wait until all answer."""
+    begun = time.monotonic()
+    wanted = ports or (DEFAULT_PORTS[:nodes] if nodes else None)
+    if ports and nodes not in (None, len(ports)):
+        raise click.UsageError(f"--nodes {nodes} and {len(ports)} ports do not agree")
+    try:
+        found = LocalCluster.load(base_dir)
+        if found and wanted not in (None, found.ports):
+            raise CommandError(
+                f"{base_dir} holds a cluster of {len(found.ports)} nodes at {found.bootstrap_server}; "
+                "`varve cluster down --delete-data` makes room for another"
+            )
+        settings = {**(found.settings if found else {}), **pairs(config, "--config")}
+        local = LocalCluster(base_dir, found.ports if found else wanted or DEFAULT_PORTS[:3], settings)
+        with local.locked():
+            processes = {node.node_id: process for node in local.nodes if (process := node.process())}
+            missing = [node for node in local.nodes if node.node_id not in processes]
+            processes |= local.start(missing)
+            _wait_until_ready(local, processes, begun + timeout_s)
+    except LocalClusterError as error:
+        raise CommandError(str(error)) from None
+    except PermissionError as error:
+        raise CommandError(f"no permission for {error.filename}") from None
+    elapsed_s = time.monotonic() - begun
+    if shape == "json":
+        rows = [_row(node, processes.get(node.node_id), "up") for node in local.nodes]
+        result = {
+            "bootstrap_server": local.bootstrap_server,
+            "elapsed_ms": round(elapsed_s * 1000),
+            "nodes": rows,
+        }
+        click.echo(json.dumps(result))
+        return
+    for node in local.nodes:
+        verb = "started" if node in missing else "was running"
+        click.echo(f"node {node.node_id}  {node.address}  pid {processes[node.node_id].pid}  {verb}")
+    click.echo(
+        f"{len(local.nodes)} nodes answer after {elapsed_s:.2f} s. Clients connect to {local.bootstrap_server}"
+    )
+
+
+@cluster.command()
+@_base_dir_option
+@click.option(
+    "--grace", "grace_s", type=float, default=30.0, show_default=True, help="Seconds before SIGKILL."
+)
+@click.option("--delete-data", is_flag=True, help="Remove the nodes' data as well.")
+def down(base_dir: Path, grace_s: float, delete_data: bool) -> None:
+    """Stop the nodes: SIGTERM, and SIGKILL after the time of grace."""
+    try:
+        local = LocalCluster.load(base_dir)
+        if local is None:
+            click.echo(f"There is no cluster in {base_dir}.")
+            return
+        with local.locked():
+            processes = {node.node_id: process for node in local.nodes if (process := node.process())}
+            killed = {process.pid for process in stop(list(processes.values()), grace_s)}
+            for node in local.nodes:
+                (node.directory / "pid").unlink(missing_ok=True)
+            if delete_data:
+                for node in local.nodes:
+                    shutil.rmtree(node.directory, ignore_errors=False) if node.directory.exists() else None
+                (base_dir / "cluster.json").unlink()
+    except LocalClusterError as error:
+        raise CommandError(str(error)) from None
+    except OSError as error:
+        raise CommandError(f"{error.filename}: {error.strerror}") from None
+    for node_id, process in processes.items():
+        click.echo(f"node {node_id}  pid {process.pid}  {'killed' if process.pid in killed else 'stopped'}")
+    if not processes:
+        click.echo("No node was running.")
+
+
+@cluster.command()
+@_base_dir_option
+@_format_option
+def status(base_dir: Path, shape: str) -> None:
+    """Show each node's process and whether it answers.
+
+    States: up; not answering (it runs, but does not answer or sees no majority); down. `varve health` says it
+    by its exit code.
+    """
+    from broker.cli.probe import ProbeError, probe
+
+    try:
+        local = LocalCluster.load(base_dir)
+    except LocalClusterError as error:
+        raise CommandError(str(error)) from None
+    if local is None:
+        raise CommandError(f"there is no cluster in {base_dir}; `varve cluster up` starts one")
+    rows = []
+    for node in local.nodes:
+        process, state = node.process(), "down"
+        if process:
+            try:
+                view = probe("localhost", node.port, _PROBE_TIMEOUT_S)
+                state = "up" if view.controller_id >= 0 else "not answering"
+            except ProbeError:
+                state = "not answering"
+        rows.append(_row(node, process, state))
+    if shape == "json":
+        click.echo(json.dumps({"bootstrap_server": local.bootstrap_server, "nodes": rows}))
+        return
+    for row in rows:
+        click.echo(f"node {row['node_id']}  {row['address']}  pid {row['pid'] or '-'}  {row['state']}")
+
+
+def _row(node: LocalNode, process: Process | None, state: str) -> dict[str, object]:
+    return {
+        "node_id": node.node_id,
+        "pid": process.pid if process else None,
+        "address": node.address,
+        "state": state,
+        "directory": str(node.directory),
+    }
+
+
+def _wait_until_ready(local: LocalCluster, processes: dict[int, Process], deadline: float) -> None:
+    """Until every node answers, knows all nodes and who leads. Raises CommandError with what the node printed."""
+    from broker.cli.probe import ProbeError, probe
+
+    pending = local.nodes
+    node_ids = {node.node_id for node in local.nodes}
+    while pending:
+        left, reason = [], ""
+        for node in pending:
+            if not is_running(processes[node.node_id]):
+                raise CommandError(
+                    f"node {node.node_id} has stopped; the end of {node.log}:\n{node.log_tail()}"
+                )
+            try:
+                view = probe("localhost", node.port, _PROBE_TIMEOUT_S)
+            except ProbeError as error:
+                left.append(node)
+                reason = str(error)
+                continue
+            if not view.is_complete(node_ids):
+                left.append(node)
+                known = sorted(view.brokers)
+                reason = (
+                    f"it knows the nodes {known} and {'a' if view.controller_id >= 0 else 'no'} controller"
+                )
+        pending = left
+        if pending and time.monotonic() > deadline:
+            node = pending[-1]
+            raise CommandError(f"node {node.node_id} is not ready ({reason}); its log is {node.log}")
+        if pending:
+            time.sleep(POLL_S)

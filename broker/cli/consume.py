@@ -1,0 +1,191 @@
+"""`varve consume TOPIC`: print records. Partitions are assigned, no consumer group is joined."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from broker.cli.clients import TIMEOUT_S, bootstrap_option, client_config, format_option, refusal
+from broker.cli.root import CommandError
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, Message, TopicPartition
+
+_OFFSET = re.compile(r"start|end|[+-]?\d+")
+
+
+def _check_offset(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not _OFFSET.fullmatch(value):
+        raise click.BadParameter("expected start, end, N, +N (after the start) or -N (before the end)")
+    return value
+
+
+@click.command()
+@click.argument("topic")
+@click.option(
+    "--from-beginning", is_flag=True, help="From the first record; else only records that come from now on."
+)
+@click.option(
+    "--offset", "-o", callback=_check_offset, help="start, end, N, +N (after the start), -N (before the end)."
+)
+@click.option(
+    "--partition",
+    "-p",
+    "partitions",
+    type=click.IntRange(0),
+    multiple=True,
+    help="Repeatable.  [default: all]",
+)
+@click.option("--max-messages", "-n", type=click.IntRange(1), help="Stop after so many records.")
+@click.option("--exit-on-end", "-e", is_flag=True, help="Stop at the end of every partition.")
+@click.option("--timeout-ms", type=click.IntRange(1), help="Stop when no record has come for so long.")
+@click.option("--key-separator", "-K", help="Print the key and this text before each value.")
+@click.option(
+    "--isolation-level", type=click.Choice(["read_committed", "read_uncommitted"]), default="read_uncommitted"
+)
+@bootstrap_option
+@format_option
+def consume(
+    topic: str,
+    from_beginning: bool,
+    offset: str | None,
+    partitions: tuple[int, ...],
+    max_messages: int | None,
+    exit_on_end: bool,
+    timeout_ms: int | None,
+    key_separator: str | None,
+    isolation_level: str,
+    bootstrap_server: str,
+    shape: str,
+) -> None:
+    """Print the records of a topic: values as lines, or one JSON object for each record."""
+    if from_beginning and offset is not None:
+        raise click.UsageError("--from-beginning and --offset exclude each other")
+    from confluent_kafka import Consumer, KafkaException
+
+    consumer = Consumer(
+        client_config(
+            bootstrap_server,
+            group_id="varve-cli",  # the library wants a name; none is joined, nothing is committed
+            enable_auto_commit=False,
+            enable_partition_eof=True,
+            auto_offset_reset="error",
+            isolation_level=isolation_level,
+        )
+    )
+    try:
+        assigned = _positions(consumer, topic, partitions, "start" if from_beginning else offset or "end")
+        consumer.assign(assigned)
+        printer = _Printer(as_json=shape == "json", key_separator=key_separator)
+        _follow(consumer, assigned, printer, max_messages, timeout_ms, exit_on_end=exit_on_end)
+    except KafkaException as failure:
+        raise refusal(failure.args[0], bootstrap_server) from None
+    except KeyboardInterrupt:
+        click.echo("", err=True)  # seen enough; the shell's prompt begins on a line of its own
+    finally:
+        consumer.close()
+
+
+class _Printer:
+    def __init__(self, *, as_json: bool, key_separator: str | None) -> None:
+        self.as_json = as_json
+        self.key_separator = None if key_separator is None else key_separator.encode()
+
+    def write(self, message: Message) -> None:
+        if self.as_json:
+            line = json.dumps(_as_json(message), ensure_ascii=False).encode()
+        elif self.key_separator is None:
+            line = _bytes(message.value())
+        else:
+            line = _bytes(message.key()) + self.key_separator + _bytes(message.value())
+        sys.stdout.buffer.write(line + b"\n")
+        sys.stdout.buffer.flush()
+
+
+def _bytes(data: Any) -> bytes:
+    """A null as Kafka's console consumer prints it."""
+    return b"null" if data is None else bytes(data)
+
+
+def _as_json(message: Message) -> dict[str, Any]:
+    return {
+        "topic": message.topic(),
+        "partition": message.partition(),
+        "offset": message.offset(),
+        "timestamp": message.timestamp()[1],
+        "headers": [[header[0], _text(header[1])] for header in message.headers() or []],
+        "key": _text(message.key()),
+        "value": _text(message.value()),
+    }
+
+
+def _text(data: Any) -> str | None:
+    """Bytes that are no UTF-8 are shown as \\xNN."""
+    return None if data is None else bytes(data).decode("utf-8", "backslashreplace")
+
+
+def _positions(
+    consumer: Consumer, topic: str, partitions: tuple[int, ...], offset: str
+) -> list[TopicPartition]:
+    """Where to begin in each partition, as absolute offsets."""
+    from confluent_kafka import TopicPartition
+
+    # Asked for by name a topic could be created; so ask for all.
+    found = consumer.list_topics(timeout=TIMEOUT_S).topics.get(topic)
+    if found is None:
+        raise CommandError(f"Topic '{topic}' does not exist")
+    wanted = sorted(set(partitions)) or sorted(found.partitions)
+    missing = [number for number in wanted if number not in found.partitions]
+    if missing:
+        raise CommandError(f"Topic '{topic}' has no partition {missing[0]}; it has {len(found.partitions)}")
+    positions = []
+    for number in wanted:
+        start, end = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=TIMEOUT_S)
+        if offset in ("start", "end"):
+            at = start if offset == "start" else end
+        elif offset[0] in "+-":
+            at = start + int(offset) if offset[0] == "+" else end + int(offset)
+        else:
+            at = int(offset)
+        positions.append(TopicPartition(topic, number, min(max(at, start), end)))
+    return positions
+
+
+def _follow(
+    consumer: Consumer,
+    assigned: list[TopicPartition],
+    printer: _Printer,
+    max_messages: int | None,
+    timeout_ms: int | None,
+    *,
+    exit_on_end: bool,
+) -> None:
+    """Print until one of the bounds is reached. Raises KafkaException for an error of the cluster."""
+    from confluent_kafka import KafkaError, KafkaException
+
+    open_partitions: set[int | None] = {position.partition for position in assigned}
+    printed = 0
+    last_s = time.monotonic()
+    while max_messages is None or printed < max_messages:
+        message = consumer.poll(0.2)
+        if message is None:
+            if timeout_ms is not None and (time.monotonic() - last_s) * 1000 > timeout_ms:
+                return
+            continue
+        error, partition = message.error(), message.partition()
+        if error is None:
+            open_partitions.add(partition)
+            printer.write(message)
+            printed += 1
+            last_s = time.monotonic()
+        elif error.code() == KafkaError._PARTITION_EOF:
+            open_partitions.discard(partition)
+            if exit_on_end and not open_partitions:
+                return
+        elif error.code() not in (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT):
+            raise KafkaException(error)  # the two above pass: the client connects again by itself

@@ -1,0 +1,43 @@
+"""`varve health`: what a container's healthcheck and a start script ask."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import click
+
+from broker.cli.clients import bootstrap_option, format_option
+from broker.cli.probe import ProbeError, probe
+from broker.config_values import address
+
+
+@click.command()
+@bootstrap_option
+@click.option(
+    "--timeout", "timeout_s", type=float, default=3.0, show_default=True, help="Seconds for each broker."
+)
+@format_option
+def health(bootstrap_server: str, timeout_s: float, shape: str) -> None:
+    """Ask each named broker; exit code 0 only if all answer and know the controller.
+
+    A broker that sees no majority of the cluster knows no controller.
+    """
+    rows = []
+    for server in bootstrap_server.split(","):
+        try:
+            host, port = address(server.strip())
+            view = probe(host, port, timeout_s)
+            problem = None if view.controller_id >= 0 else f"{server} knows no controller"
+            brokers = sorted(view.brokers)
+        except (ProbeError, ValueError) as error:
+            problem, brokers = str(error), []
+        rows.append({"address": server, "healthy": problem is None, "brokers": brokers, "problem": problem})
+    if shape == "json":
+        click.echo(json.dumps(rows))
+    else:
+        for row in rows:
+            click.echo(
+                row["problem"] or f"{row['address']} is healthy and knows the brokers {row['brokers']}"
+            )
+    sys.exit(0 if all(row["healthy"] for row in rows) else 1)

@@ -1,0 +1,172 @@
+"""The cluster of this working directory: which nodes it has, which of them run, starting and stopping them.
+
+BASE/cluster.json       the layout: node ids, ports, settings; written by the first `up`
+BASE/node-N/data        the node's log.dirs
+BASE/node-N/log         what it printed
+BASE/node-N/pid         its process id and when that process started
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import socket
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from broker.cli.processes import Process, is_running, spawn
+
+DEFAULT_BASE_DIR = Path(".varve")
+DEFAULT_PORTS = (19092, 29092, 39092, 49092, 59092)
+_LAYOUT_FILE = "cluster.json"
+
+
+class LocalClusterError(Exception):
+    """In plain words what is in the way."""
+
+
+@dataclass(frozen=True)
+class LocalNode:
+    node_id: int
+    port: int
+    directory: Path
+
+    @property
+    def controller_port(self) -> int:
+        return self.port + 1
+
+    @property
+    def address(self) -> str:
+        return f"localhost:{self.port}"
+
+    @property
+    def log(self) -> Path:
+        return self.directory / "log"
+
+    def process(self) -> Process | None:
+        """The node's process, if it runs."""
+        try:
+            pid, started = json.loads((self.directory / "pid").read_text(encoding="utf-8"))
+            process = Process(int(pid), str(started))
+        except (FileNotFoundError, ValueError, TypeError):
+            return None
+        return process if is_running(process) else None
+
+    def log_tail(self, lines: int = 15) -> str:
+        with contextlib.suppress(OSError):
+            return "\n".join(self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
+        return ""
+
+
+@dataclass(frozen=True)
+class LocalCluster:
+    base_dir: Path
+    ports: tuple[int, ...]
+    #: Settings for every node, beside those that tell nodes apart.
+    settings: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def nodes(self) -> list[LocalNode]:
+        return [
+            LocalNode(node_id, port, self.base_dir / f"node-{node_id}")
+            for node_id, port in enumerate(self.ports, start=1)
+        ]
+
+    @property
+    def bootstrap_server(self) -> str:
+        return ",".join(node.address for node in self.nodes)
+
+    @classmethod
+    def load(cls, base_dir: Path) -> LocalCluster | None:
+        """The cluster of a directory, or None. Raises LocalClusterError where its file is damaged."""
+        path = base_dir / _LAYOUT_FILE
+        try:
+            layout = json.loads(path.read_text(encoding="utf-8"))
+            return cls(base_dir, tuple(layout["ports"]), dict(layout["settings"]))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise LocalClusterError(f"{path} cannot be read: {error}") from None
+
+    def save(self) -> None:
+        layout = {"ports": list(self.ports), "settings": self.settings}
+        path = self.base_dir / _LAYOUT_FILE
+        temporary = path.with_suffix(".tmp")
+        temporary.write_text(json.dumps(layout, indent=2) + "\n", encoding="utf-8")
+        temporary.replace(path)
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """One `up` or `down` at a time."""
+        try:
+            self.base_dir.mkdir(parents=True, exist_ok=True)
+            lock = (self.base_dir / "lock").open("w", encoding="utf-8")
+        except OSError as error:
+            raise LocalClusterError(f"{self.base_dir} cannot be used: {error.strerror}") from None
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise LocalClusterError(
+                    f"another command is working on the cluster in {self.base_dir}"
+                ) from None
+            yield
+
+    def start(self, nodes: Sequence[LocalNode]) -> dict[int, Process]:
+        """Start these nodes in the background. Raises LocalClusterError before any is started where a port is taken."""
+        for node in nodes:
+            for port in (node.port, node.controller_port):
+                _check_free(port)
+        # Only now: other commands find the cluster by this file, and must not find whoever had the ports.
+        self.save()
+        started = {}
+        for node in nodes:
+            node.directory.mkdir(parents=True, exist_ok=True)
+            process = spawn(self._command(node), node.log)
+            (node.directory / "pid").write_text(json.dumps([process.pid, process.started]), encoding="utf-8")
+            started[node.node_id] = process
+        return started
+
+    def _command(self, node: LocalNode) -> list[str]:
+        voters = ",".join(f"{x.node_id}@localhost:{x.controller_port}" for x in self.nodes)
+        settings = {
+            **self.settings,
+            "node.id": str(node.node_id),
+            "process.roles": "broker,controller",
+            "controller.quorum.voters": voters,
+            "controller.listener.names": "CONTROLLER",
+            "inter.broker.listener.name": "PLAINTEXT",
+            "listeners": f"PLAINTEXT://localhost:{node.port},CONTROLLER://localhost:{node.controller_port}",
+            "advertised.listeners": f"PLAINTEXT://localhost:{node.port}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "log.dirs": os.path.abspath(node.directory / "data"),
+        }
+        # As isolated as this very process: from a checkout that is not installed, isolation would hide the packages.
+        isolation = ["-I"] if sys.flags.isolated else []
+        overrides = [part for key, value in settings.items() for part in ("--override", f"{key}={value}")]
+        return [sys.executable, *isolation, "-m", "broker.cli", "start", *overrides]
+
+
+def _check_free(port: int) -> None:
+    """Raise LocalClusterError where something else listens on this port of either loopback address."""
+    for family, host in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
+        try:
+            with socket.socket(family, socket.SOCK_STREAM) as sock:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                sock.bind((host, port))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise LocalClusterError(
+                    f"port {port} is in use by another process; --ports names others"
+                ) from None
+            if error.errno == errno.EACCES:
+                raise LocalClusterError(
+                    f"no permission to listen on port {port}; --ports names others"
+                ) from None
+            if family == socket.AF_INET:  # a machine without IPv6 is fine
+                raise LocalClusterError(f"port {port} cannot be listened on: {error.strerror}") from None

@@ -1,0 +1,72 @@
+"""The command `varve`: names of its subcommands, imported when they are used."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+
+import click
+
+#: name -> (module, attribute, line in the help). Help must not import what a subcommand needs.
+_COMMANDS: dict[str, tuple[str, str, str]] = {
+    "start": ("broker.cli.start", "start", "Run one node in the foreground."),
+    "cluster": ("broker.cli.cluster", "cluster", "Three nodes on this machine: up, down, status."),
+    "topic": ("broker.cli.topic", "topic", "Create, list, describe and delete topics."),
+    "produce": ("broker.cli.produce", "produce", "Write the lines of standard input to a topic."),
+    "consume": ("broker.cli.consume", "consume", "Print the records of a topic."),
+    "health": ("broker.cli.health", "health", "Exit code 0 if the brokers answer and agree on a leader."),
+}
+
+
+class CommandError(click.ClickException):
+    """What was asked for could not be done. One line on standard error, exit code 1."""
+
+    exit_code = 1
+
+    def show(self, file: object = None) -> None:
+        click.echo(f"varve: {self.format_message()}", err=True)
+
+
+class _LazyGroup(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        module, attribute, _ = _COMMANDS[cmd_name]
+        command = getattr(importlib.import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(self._rows()))
+
+    def _rows(self) -> Iterator[tuple[str, str]]:
+        for name, (_, _, line) in _COMMANDS.items():
+            yield name, line
+
+
+def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        from importlib.metadata import version
+
+        click.echo(f"varve {version('varve')}")
+        ctx.exit()
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_print_version,
+    help="Print the version.",
+)
+def varve() -> None:
+    """Varve, a Kafka-protocol broker cluster.
+
+    Exit codes: 0 done, 1 failed, 2 wrong usage or configuration.
+    """

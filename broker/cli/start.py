@@ -1,0 +1,104 @@
+"""`varve start`: read the configuration, run one node until it is told to stop."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from broker.cli.root import CommandError
+
+#: Flags for the settings that differ from node to node; everything else goes by --override.
+_NAMED = {
+    "node_id": "node.id",
+    "cluster_id": "cluster.id",
+    "listeners": "listeners",
+    "advertised_listeners": "advertised.listeners",
+    "controller_quorum_voters": "controller.quorum.voters",
+    "log_dirs": "log.dirs",
+}
+
+
+def pairs(values: tuple[str, ...], option: str) -> dict[str, str]:
+    """KEY=VALUE options as a dict. Raises BadParameter, exit code 2."""
+    found = {}
+    for value in values:
+        key, separator, text = value.partition("=")
+        if not separator or not key:
+            raise click.BadParameter(f"expected KEY=VALUE, not {value!r}", param_hint=option)
+        found[key.strip()] = text
+    return found
+
+
+@click.command()
+@click.option(
+    "--config", "file", type=click.Path(dir_okay=False, path_type=Path), help="A server.properties file."
+)
+@click.option("--override", multiple=True, metavar="KEY=VALUE", help="Any setting, by its name. Repeatable.")
+@click.option("--node-id", help="node.id: the number of this node.")
+@click.option("--cluster-id", help="cluster.id: the cluster to belong to.")
+@click.option("--listeners", metavar="NAME://HOST:PORT,...", help="listeners: where to listen.")
+@click.option(
+    "--advertised-listeners", metavar="NAME://HOST:PORT,...", help="advertised.listeners: told to clients."
+)
+@click.option(
+    "--controller-quorum-voters",
+    metavar="ID@HOST:PORT,...",
+    help="controller.quorum.voters: the nodes of the cluster.",
+)
+@click.option("--log-dirs", metavar="DIRECTORY", help="log.dirs: the data directory.")
+@click.option("--check", is_flag=True, help="Only check the configuration and print it.")
+def start(file: Path | None, override: tuple[str, ...], check: bool, **named: str | None) -> None:
+    """Run one node in the foreground until SIGTERM or Ctrl-C.
+
+    Settings come from the file, then KAFKA_* environment variables (and CLUSTER_ID), then flags; later ones
+    win. Without any, a cluster of one listens on localhost:9092 and keeps its data in ./varve-data.
+    """
+    from broker.config import ConfigError
+    from broker.config_sources import NODE_KEYS, load, parse_properties
+
+    flags = pairs(override, "--override")
+    flags |= {_NAMED[name]: value for name, value in named.items() if value is not None}
+    try:
+        text = file.read_text(encoding="utf-8") if file else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandError(f"the configuration file {file} cannot be read: {error}") from None
+    try:
+        loaded = load(
+            properties=parse_properties(text), properties_name=str(file), environ=os.environ, flags=flags
+        )
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from None
+    for line in loaded.warnings:
+        click.echo(f"varve: warning: {line}", err=True)
+    for line in loaded.notes:
+        click.echo(f"varve: {line}", err=True)
+    if check:
+        for attribute, key in NODE_KEYS.items():
+            click.echo(f"{key.name}={show(getattr(loaded.config, attribute))}")
+        return
+
+    from broker.main import run
+
+    sys.exit(run(loaded.config))
+
+
+def show(value: object) -> str:
+    """A typed value as it would be written in a file."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):
+        voters = all(isinstance(key, int) for key in value)
+        return ",".join(f"{key}@{item}" if voters else _listener(key, item) for key, item in value.items())
+    if isinstance(value, tuple):
+        return ",".join(str(item) for item in value)
+    return str(value)
+
+
+def _listener(name: str, value: object) -> str:
+    """`NAME://host:port` of an advertised listener, `NAME:PROTOCOL` of the protocol map."""
+    return f"{name}:{value}" if isinstance(value, str) else f"{name}://{value}"

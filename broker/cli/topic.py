@@ -1,0 +1,258 @@
+"""`varve topic create|list|describe|delete`, with the output of Kafka's kafka-topics."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from broker.cli.clients import TIMEOUT_S, admin_client, bootstrap_option, format_option, refusal
+from broker.cli.root import CommandError
+from broker.cli.start import pairs
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+
+@click.group()
+def topic() -> None:
+    """Create, list, describe and delete topics."""
+
+
+@topic.command()
+@click.argument("names", nargs=-1, required=True, metavar="TOPIC...")
+@click.option("--partitions", type=click.IntRange(1), help="Number of partitions.  [default: num.partitions]")
+@click.option("--replication-factor", type=click.IntRange(1, 32767), help="Number of replicas.")
+@click.option("--config", multiple=True, metavar="KEY=VALUE", help="A topic setting. Repeatable.")
+@click.option("--if-not-exists", is_flag=True, help="Do nothing where the topic exists.")
+@bootstrap_option
+@format_option
+def create(
+    names: tuple[str, ...],
+    partitions: int | None,
+    replication_factor: int | None,
+    config: tuple[str, ...],
+    if_not_exists: bool,
+    bootstrap_server: str,
+    shape: str,
+) -> None:
+    """Create topics."""
+    settings = pairs(config, "--config")
+    from confluent_kafka import KafkaError, KafkaException
+    from confluent_kafka.admin import NewTopic
+
+    requests = [
+        NewTopic(
+            name,
+            num_partitions=partitions or -1,
+            replication_factor=replication_factor or -1,
+            config=settings,
+        )
+        for name in dict.fromkeys(names)
+    ]
+    admin = admin_client(bootstrap_server)  # kept: without it the pending requests are given up
+    futures = admin.create_topics(requests, operation_timeout=TIMEOUT_S, request_timeout=TIMEOUT_S)
+    results = []
+    for name, future in futures.items():
+        try:
+            future.result()
+            results.append({"topic": name, "created": True})
+        except KafkaException as failure:
+            error = failure.args[0]
+            if not (if_not_exists and error.code() == KafkaError.TOPIC_ALREADY_EXISTS):
+                raise refusal(error, bootstrap_server) from None
+            results.append({"topic": name, "created": False})
+    if shape == "json":
+        click.echo(json.dumps(results))
+        return
+    for result in results:
+        if result["created"]:
+            click.echo(f"Created topic {result['topic']}.")
+
+
+@topic.command(name="list")
+@bootstrap_option
+@format_option
+def list_topics(bootstrap_server: str, shape: str) -> None:
+    """List the topics, one name on each line."""
+    names = _names(admin_client(bootstrap_server), bootstrap_server)
+    click.echo(json.dumps(names) if shape == "json" else "\n".join(names), nl=shape == "json" or bool(names))
+
+
+@topic.command()
+@click.argument("names", nargs=-1, metavar="[TOPIC]...")
+@click.option(
+    "--under-replicated-partitions", is_flag=True, help="Only partitions with a replica out of sync."
+)
+@click.option("--offsets", is_flag=True, help="First and next offset of each partition as well.")
+@bootstrap_option
+@format_option
+def describe(
+    names: tuple[str, ...],
+    under_replicated_partitions: bool,
+    offsets: bool,
+    bootstrap_server: str,
+    shape: str,
+) -> None:
+    """Show partitions, leaders and replicas of topics, or of all of them.
+
+    JSON: one object where one topic was named, else a list.
+    """
+    admin = admin_client(bootstrap_server)
+    wanted = list(dict.fromkeys(names)) or _names(admin, bootstrap_server)
+    descriptions = _describe(admin, wanted, bootstrap_server)
+    if under_replicated_partitions:
+        for description in descriptions:
+            description["partitions"] = [
+                p for p in description["partitions"] if len(p["isr"]) < len(p["replicas"])
+            ]
+    if offsets:
+        _add_offsets(admin, descriptions, bootstrap_server)
+    if shape == "json":
+        click.echo(json.dumps(descriptions[0] if len(names) == 1 else descriptions))
+        return
+    for description in descriptions:
+        if not under_replicated_partitions:
+            click.echo(_headline(description))
+        for partition in description["partitions"]:
+            click.echo(_partition_line(description["topic"], partition))
+
+
+@topic.command()
+@click.argument("names", nargs=-1, required=True, metavar="TOPIC...")
+@click.option("--if-exists", is_flag=True, help="Do nothing where there is no such topic.")
+@bootstrap_option
+@format_option
+def delete(names: tuple[str, ...], if_exists: bool, bootstrap_server: str, shape: str) -> None:
+    """Delete topics with all their records."""
+    from confluent_kafka import KafkaError, KafkaException
+
+    admin = admin_client(bootstrap_server)  # kept: without it the pending requests are given up
+    futures = admin.delete_topics(
+        list(dict.fromkeys(names)), operation_timeout=TIMEOUT_S, request_timeout=TIMEOUT_S
+    )
+    results = []
+    for name, future in futures.items():
+        try:
+            future.result()
+            results.append({"topic": name, "deleted": True})
+        except KafkaException as failure:
+            error = failure.args[0]
+            if error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise refusal(error, bootstrap_server) from None
+            if not if_exists:
+                raise CommandError(f"Topic '{name}' does not exist") from None
+            results.append({"topic": name, "deleted": False})
+    if shape == "json":
+        click.echo(json.dumps(results))
+        return
+    for result in results:
+        if result["deleted"]:
+            click.echo(f"Deleted topic {result['topic']}.")
+
+
+def _names(admin: AdminClient, bootstrap_server: str) -> list[str]:
+    from confluent_kafka import KafkaException
+
+    try:
+        return sorted(admin.list_topics(timeout=TIMEOUT_S).topics)
+    except KafkaException as failure:
+        raise refusal(failure.args[0], bootstrap_server) from None
+
+
+def _describe(admin: AdminClient, names: list[str], bootstrap_server: str) -> list[dict[str, Any]]:
+    from confluent_kafka import KafkaError, KafkaException, TopicCollection
+
+    if not names:
+        return []
+    described = []
+    settings = _settings(admin, names, bootstrap_server)
+    futures = admin.describe_topics(TopicCollection(names), request_timeout=TIMEOUT_S)
+    for name, future in futures.items():
+        try:
+            found = future.result()
+        except KafkaException as failure:
+            if failure.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise CommandError(f"Topic '{name}' does not exist") from None
+            raise refusal(failure.args[0], bootstrap_server) from None
+        partitions = [
+            {
+                "partition": partition.id,
+                "leader": partition.leader.id if partition.leader and partition.leader.id >= 0 else None,
+                "replicas": [replica.id for replica in partition.replicas],
+                "isr": [replica.id for replica in partition.isr],
+            }
+            for partition in sorted(found.partitions, key=lambda partition: partition.id)
+        ]
+        described.append(
+            {
+                "topic": name,
+                # The client library writes base64's other alphabet.
+                "topic_id": str(found.topic_id).replace("+", "-").replace("/", "_"),
+                "partition_count": len(partitions),
+                "replication_factor": len(partitions[0]["replicas"]) if partitions else 0,
+                "configs": settings.get(name, {}),
+                "partitions": partitions,
+            }
+        )
+    return described
+
+
+def _settings(admin: AdminClient, names: list[str], bootstrap_server: str) -> dict[str, dict[str, str]]:
+    """Settings that are not defaults, per topic; nothing from a cluster that cannot be asked for them."""
+    from confluent_kafka import KafkaError, KafkaException
+    from confluent_kafka.admin import ConfigResource
+
+    resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
+    settings: dict[str, dict[str, str]] = {}
+    for resource, future in admin.describe_configs(resources, request_timeout=TIMEOUT_S).items():
+        try:
+            entries = future.result().values()
+        except KafkaException as failure:
+            code = failure.args[0].code()
+            if code in (KafkaError._UNSUPPORTED_FEATURE, KafkaError.UNKNOWN_TOPIC_OR_PART):
+                continue  # an unknown topic is reported by the question about its partitions
+            raise refusal(failure.args[0], bootstrap_server) from None
+        settings[resource.name] = {entry.name: entry.value for entry in entries if not entry.is_default}
+    return settings
+
+
+def _add_offsets(admin: AdminClient, descriptions: list[dict[str, Any]], bootstrap_server: str) -> None:
+    from confluent_kafka import KafkaException, TopicPartition
+    from confluent_kafka.admin import OffsetSpec
+
+    partitions = [(d["topic"], p) for d in descriptions for p in d["partitions"]]
+    if not partitions:
+        return
+    for field, spec in (("start_offset", OffsetSpec.earliest()), ("end_offset", OffsetSpec.latest())):
+        asked = {TopicPartition(name, p["partition"]): spec for name, p in partitions}
+        futures = admin.list_offsets(asked, request_timeout=TIMEOUT_S)
+        answers = {(key.topic, key.partition): future for key, future in futures.items()}
+        for name, partition in partitions:
+            try:
+                partition[field] = answers[name, partition["partition"]].result().offset
+            except KafkaException as failure:
+                raise refusal(failure.args[0], bootstrap_server) from None
+
+
+def _headline(description: dict[str, Any]) -> str:
+    configs = ",".join(f"{key}={value}" for key, value in description["configs"].items())
+    return (
+        f"Topic: {description['topic']}\tTopicId: {description['topic_id']}"
+        f"\tPartitionCount: {description['partition_count']}"
+        f"\tReplicationFactor: {description['replication_factor']}\tConfigs: {configs}"
+    )
+
+
+def _partition_line(name: str, partition: dict[str, Any]) -> str:
+    """Kafka's line; people parse it. The offsets come behind it where they were asked for."""
+    leader = "none" if partition["leader"] is None else partition["leader"]
+    replicas, isr = (",".join(map(str, partition[key])) for key in ("replicas", "isr"))
+    line = (
+        f"\tTopic: {name}\tPartition: {partition['partition']}\tLeader: {leader}"
+        f"\tReplicas: {replicas}\tIsr: {isr}\tElr: \tLastKnownElr: "
+    )
+    if "end_offset" in partition:
+        line += f"\tStartOffset: {partition['start_offset']}\tEndOffset: {partition['end_offset']}"
+    return line

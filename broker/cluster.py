@@ -1,0 +1,229 @@
+"""This node among the others: links, who is alive, who leads what, and how the cluster was formed.
+
+The deciding parts are values of their own (`broker.metadata.formation`; liveness is in broker.heartbeat);
+this class feeds them with what the links bring and carries out what they order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Protocol
+from uuid import UUID
+
+import structlog
+
+from broker.config import NodeConfig
+from broker.environment import Network
+from broker.metadata.formation import (
+    ClusterFormation,
+    Formation,
+    FoundingVoter,
+    Order,
+    Persist,
+    Reconnect,
+    Refuse,
+    SendForm,
+)
+from broker.peers import PEER_PROTOCOL_VERSION, AcceptedPeer, PeerIdentity, PeerLink
+from broker.turn import Turn
+from protocol import peer
+from protocol.errors import ErrorCode
+from protocol.peer import PeerMessage
+from storage.log_types import GroupKey
+
+logger = structlog.get_logger()
+
+#: Election timeouts without an echo after which a connection is taken for dead, whatever TCP says of it.
+LINK_TIMEOUT_ELECTIONS = 3
+
+
+class ClusterHost(Protocol):
+    """What the cluster's events mean to this node."""
+
+    def form(self, formation: Formation, founding: bool) -> None:
+        """Become part of this cluster, durably, before returning."""
+
+    def group_message(self, sender: PeerIdentity, message: PeerMessage) -> None: ...
+    def controller_message(self, sender: int, message: PeerMessage) -> None: ...
+    def link_opened(self, node_id: int, boot_id: UUID) -> None:
+        """Groups may send to this node again, from what it acknowledged."""
+
+    def link_lost(self, node_id: int) -> None: ...
+    def node_unreachable(self, node_id: int) -> None:
+        """The link is closed and could not be made again at once."""
+
+    def ping_received(self, node_id: int, ping: peer.Ping) -> None: ...
+    def assigned(self, key: GroupKey) -> Sequence[int]:
+        """The nodes that metadata wishes to hold a partition."""
+
+
+class Cluster:
+    """Implements `broker.peers.PeerEvents`."""
+
+    def __init__(
+        self,
+        host: ClusterHost,
+        config: NodeConfig,
+        network: Network,
+        turn: Turn,
+        loop: asyncio.AbstractEventLoop,
+        boot_id: UUID,
+        directory_id: UUID,
+        formation: ClusterFormation,
+    ) -> None:
+        self._host = host
+        self._config = config
+        self._loop = loop
+        self._directory_id = directory_id
+        self._boot_id = boot_id
+        self.formation = formation
+        self.links = {
+            node_id: PeerLink(node_id, address.host, address.port, network, turn, self)
+            for node_id, address in config.quorum_voters.items()
+            if node_id != config.node_id
+        }
+        #: Connections that peers dialled, in the order of their handshakes.
+        self._accepted: dict[AcceptedPeer, None] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._waiting_for: str | None = None
+
+    # -- life --------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        for link in self.links.values():
+            self._tasks.append(self._loop.create_task(link.run()))
+        self._carry_out(self.formation.start())
+
+    def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        for link in self.links.values():
+            link.close()
+        for accepted in list(self._accepted):
+            accepted.abort()
+
+    def accept(self) -> AcceptedPeer:
+        """Protocol factory of the controller listener."""
+        return AcceptedPeer(self, self._closed)
+
+    def _closed(self, accepted: AcceptedPeer) -> None:
+        self._accepted.pop(accepted, None)
+
+    def tick(self) -> None:
+        """Dial anew where a connection has gone silent, and say why there is no cluster yet, if that changes."""
+        oldest = self._loop.time() - LINK_TIMEOUT_ELECTIONS * self._config.election_timeout_ms / 1000
+        for link in self.links.values():
+            if link.is_ready and link.last_sign_at < oldest:
+                logger.warning("no echo from a peer, dialling anew", node_id=link.node_id)
+                link.reconnect()
+        waiting_for = self.formation.waiting_for()
+        if waiting_for != self._waiting_for:
+            self._waiting_for = waiting_for
+            if waiting_for is not None:
+                logger.info("no cluster yet", reason=waiting_for)
+
+    def send(self, node_id: int, message: PeerMessage) -> None:
+        link = self.links.get(node_id)
+        if link is not None:
+            link.send(message)
+
+    def send_to(self, directory: tuple[int, bytes], message: PeerMessage) -> None:
+        """To a replica's home: nothing is sent where the node has another directory by now."""
+        link = self.links.get(directory[0])
+        if (
+            link is not None
+            and link.identity is not None
+            and link.identity.directory_id.bytes == directory[1]
+        ):
+            link.send(message)
+
+    def directory_of(self, node_id: int) -> UUID | None:
+        """The directory of a node that is connected now."""
+        link = self.links.get(node_id)
+        return link.identity.directory_id if link is not None and link.identity is not None else None
+
+    def is_connected(self, node_id: int) -> bool:
+        link = self.links.get(node_id)
+        return link is not None and link.is_ready
+
+    # -- PeerEvents --------------------------------------------------------------------------------------
+
+    def hello(self) -> peer.Hello:
+        address = self._config.peer_address
+        return peer.Hello(
+            version=PEER_PROTOCOL_VERSION,
+            cluster_id=self.formation.cluster_id,
+            node_id=self._config.node_id,
+            directory_id=self._directory_id,
+            boot_id=self._boot_id,
+            host=address.host,
+            port=address.port,
+            is_voter=self._config.is_voter,
+        )
+
+    def judge_hello(self, hello: peer.Hello) -> tuple[ErrorCode, str]:
+        if hello.version != PEER_PROTOCOL_VERSION:
+            return (
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"peer protocol {hello.version}, this node speaks {PEER_PROTOCOL_VERSION}",
+            )
+        if hello.node_id not in self.links and hello.node_id != self._config.node_id:
+            return ErrorCode.UNKNOWN_CONTROLLER_ID, f"node {hello.node_id} is not in controller.quorum.voters"
+        refusal = self.formation.introduced(hello.node_id, hello.directory_id, hello.cluster_id)
+        return (ErrorCode.NONE, "") if refusal is None else (refusal.code, refusal.message)
+
+    def peer_introduced(self, identity: PeerIdentity) -> None:
+        """A peer has dialled us. If it is another process than the one our own connection leads to, that one is dead
+        and the news of it was lost."""
+        link = self.links[identity.node_id]
+        if link.identity is not None and link.identity.boot_id != identity.boot_id:
+            link.reconnect()
+
+    def peer_connected(self, identity: PeerIdentity) -> None:
+        self._carry_out(self.formation.answered(identity.node_id, identity.directory_id, identity.cluster_id))
+        if not self.is_connected(identity.node_id):
+            return
+        self.links[identity.node_id].last_sign_at = self._loop.time()
+        self._host.link_opened(identity.node_id, identity.boot_id)
+
+    def peer_disconnected(self, node_id: int) -> None:
+        self.formation.closed(node_id)
+        self._host.link_lost(node_id)
+
+    def peer_unreachable(self, node_id: int) -> None:
+        self._host.node_unreachable(node_id)
+
+    def peer_message(self, sender: PeerIdentity, message: PeerMessage, owned: bool) -> None:
+        match message:
+            case peer.Ping():
+                if message.echo_boot_id == self._boot_id:
+                    self.links[sender.node_id].echoed(message.echo_number, self._loop.time())
+                self._host.ping_received(sender.node_id, message)
+            case peer.Form():
+                voters = tuple(FoundingVoter(voter.node_id, voter.directory_id) for voter in message.voters)
+                formation = Formation(message.cluster_id, voters)
+                self._carry_out(self.formation.form_received(sender.node_id, sender.directory_id, formation))
+            case peer.Forward() | peer.ForwardReply():
+                self._host.controller_message(sender.node_id, message)
+            case _:
+                self._host.group_message(sender, message)
+
+    # -- formation ---------------------------------------------------------------------------------------
+
+    def _carry_out(self, orders: Sequence[Order]) -> None:
+        for order in orders:
+            match order:
+                case Persist(formation, founding):
+                    self._host.form(formation, founding)
+                    self._carry_out(self.formation.persisted())
+                case SendForm(node_id, formation):
+                    voters = [
+                        peer.FormVoter(node_id=voter.node_id, directory_id=voter.directory_id)
+                        for voter in formation.voters
+                    ]
+                    self.send(node_id, peer.Form(cluster_id=formation.cluster_id, voters=voters))
+                case Reconnect(node_id):
+                    self.links[node_id].reconnect()
+                case Refuse(code, message):
+                    logger.error("peer refused", code=code.name, reason=message)

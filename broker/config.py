@@ -1,0 +1,420 @@
+"""What one node is told: names, defaults and meaning of its settings, and how they must fit together.
+
+The names are Kafka's (`node.id`, `log.dirs`), so that server.properties files and compose environments that people
+have can be used as they are; `varve.*` and `log.min.free.bytes` are ours. Where the values come from stands in
+broker.config_sources. Tests and the simulator make a `NodeConfig` directly and call `validate` or do not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker.config_values import (
+    INT64_MAX,
+    Address,
+    ConfigError,
+    Listener,
+    addresses,
+    advertised,
+    boolean,
+    choice,
+    choices,
+    integer,
+    listeners,
+    long,
+    number,
+    optional_text,
+    protocol_map,
+    setting,
+    text,
+    voters,
+)
+
+__all__ = ["Address", "ConfigError", "Listener", "NodeConfig"]
+
+_HOUR_MS = 3_600_000
+_MINUTE_MS = 60_000
+#: Hosts that mean "every address of this machine"; nobody can connect to them.
+WILDCARD_HOSTS = frozenset({"", "0.0.0.0", "::"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeConfig:
+    # Who this node is.
+
+    node_id: int = setting(
+        "node.id",
+        integer(0),
+        "1",
+        "The number of this node, unique in the cluster and the same for ever.",
+        scaled=[("broker.id", 1)],
+    )
+    cluster_id: str | None = setting(
+        "cluster.id",
+        optional_text,
+        "",
+        """The cluster to belong to; also read from CLUSTER_ID. Without it the first formation makes one. A node whose
+        data belongs to another cluster does not start.""",
+    )
+    process_roles: tuple[str, ...] = setting(
+        "process.roles",
+        choices("broker", "controller"),
+        "broker,controller",
+        """Every node serves clients, so `broker` must be there. Whether it votes on metadata is decided by
+        controller.quorum.voters alone.""",
+    )
+    quorum_voters: dict[int, Address] = setting(
+        "controller.quorum.voters",
+        voters,
+        "",
+        """The nodes that vote on the cluster's metadata, as 1@host:port,... with the address of their
+        controller listener. The same on every node. Empty: this node alone.""",
+    )
+    quorum_bootstrap: tuple[Address, ...] = setting(
+        "controller.quorum.bootstrap.servers",
+        addresses,
+        "",
+        """Kafka's way to find voters without naming them. Accepted where it names this node alone; a cluster of several
+        names its voters in controller.quorum.voters.""",
+    )
+    rack: str | None = setting(
+        "broker.rack", optional_text, "", "Told to clients; not used for placement yet."
+    )
+
+    # Where it is reached.
+
+    listeners: tuple[Listener, ...] = setting(
+        "listeners",
+        listeners,
+        "PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093",
+        """Where to listen, as NAME://host:port,... An empty host is every address of the machine, localhost
+        both address families. The default is reachable from this machine only.""",
+    )
+    advertised: dict[str, Address] = setting(
+        "advertised.listeners",
+        advertised,
+        "",
+        """What clients are told to connect to, per listener. A listener that is not named here advertises its own
+        host and port, and localhost where it listens on every address; port 0 becomes the port that was bound.""",
+    )
+    security_protocols: dict[str, str] = setting(
+        "listener.security.protocol.map",
+        protocol_map,
+        "",
+        "Protocol of each listener. Only PLAINTEXT is built so far; anything else is refused.",
+    )
+    inter_broker_listener: str = setting(
+        "inter.broker.listener.name",
+        text,
+        "",
+        "Accepted for Kafka's sake: nodes talk to each other on the controller listener. Empty: the first one.",
+    )
+    controller_listener: str = setting(
+        "controller.listener.names",
+        text,
+        "CONTROLLER",
+        "The one listener on which nodes meet: votes, replication, calls to the controller. No clients there.",
+    )
+
+    # Where it keeps its data.
+
+    log_dir: str = setting(
+        "log.dirs",
+        text,
+        "varve-data",
+        "The data directory: exactly one for now, made where it is missing, locked while the node runs.",
+        scaled=[("log.dir", 1)],
+    )
+    log_min_free_bytes: int = setting(
+        "log.min.free.bytes",
+        long(0),
+        str(256 << 20),
+        """Produce is refused when less than this is free. The reserve keeps votes and metadata writable, so
+        that topics can still be deleted on a full disk.""",
+    )
+
+    # Topics: what CreateTopics and auto-creation start from. Topic settings override most of these.
+
+    num_partitions: int = setting(
+        "num.partitions", integer(1), "1", "Partitions of a topic whose creator does not say."
+    )
+    default_replication_factor: int = setting(
+        "default.replication.factor",
+        integer(1, 32767),
+        "3",
+        "Replicas of a topic whose creator does not say; never more than there are brokers. (Kafka: 1.)",
+    )
+    min_insync_replicas: int = setting(
+        "min.insync.replicas",
+        integer(1),
+        "1",
+        """Replicas that must hold an acks=all record on disk before it is acknowledged, where that is more than a
+        majority: a majority it always is.""",
+    )
+    auto_create_topics_enable: bool = setting(
+        "auto.create.topics.enable",
+        boolean,
+        "true",
+        "Create a topic when a client that wants that asks for it.",
+    )
+    delete_topic_enable: bool = setting(
+        "delete.topic.enable", boolean, "true", "Whether topics can be deleted."
+    )
+    log_segment_bytes: int = setting(
+        "log.segment.bytes",
+        integer(1024),
+        str(1 << 30),
+        "Size at which a segment is closed. (Kafka 4 asks for at least 1 MiB.)",
+    )
+    log_roll_ms: int = setting(
+        "log.roll.ms",
+        long(1),
+        str(168 * _HOUR_MS),
+        "Age at which a segment is closed although it is small.",
+        scaled=[("log.roll.hours", _HOUR_MS)],
+    )
+    log_retention_ms: int = setting(
+        "log.retention.ms",
+        long(-1),
+        str(168 * _HOUR_MS),
+        "How long records are kept; -1 is for ever.",
+        scaled=[("log.retention.minutes", _MINUTE_MS), ("log.retention.hours", _HOUR_MS)],
+    )
+    log_retention_bytes: int = setting(
+        "log.retention.bytes",
+        long(-1),
+        "-1",
+        "Bytes that a partition may hold before old segments go; -1 is no bound.",
+    )
+    log_retention_check_interval_ms: int = setting(
+        "log.retention.check.interval.ms",
+        long(1),
+        "300000",
+        "How often retention looks for segments to delete.",
+    )
+    log_index_interval_bytes: int = setting(
+        "log.index.interval.bytes",
+        integer(0),
+        "4096",
+        "Bytes between two entries of a segment's sparse index.",
+    )
+    message_max_bytes: int = setting(
+        "message.max.bytes", integer(0), "1048588", "Largest record batch, after compression, that is taken."
+    )
+    log_message_timestamp_type: str = setting(
+        "log.message.timestamp.type",
+        choice("CreateTime", "LogAppendTime"),
+        "CreateTime",
+        "Whose time records carry: the producer's or the broker's.",
+    )
+    log_message_timestamp_before_max_ms: int = setting(
+        "log.message.timestamp.before.max.ms",
+        long(0),
+        str(INT64_MAX),
+        "How far a producer's timestamp may lie behind the broker's clock.",
+    )
+    log_message_timestamp_after_max_ms: int = setting(
+        "log.message.timestamp.after.max.ms",
+        long(0),
+        str(_HOUR_MS),
+        "How far a producer's timestamp may lie ahead of the broker's clock.",
+    )
+    log_cleanup_policy: tuple[str, ...] = setting(
+        "log.cleanup.policy",
+        choices("delete", "compact"),
+        "delete",
+        "What happens to old records. compact is accepted; until compaction is built it removes nothing.",
+    )
+    compression_type: str = setting(
+        "compression.type",
+        choice("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
+        "producer",
+        "Kept with the topic. Batches are stored as the producer compressed them.",
+    )
+    log_cleaner_delete_retention_ms: int = setting(
+        "log.cleaner.delete.retention.ms",
+        long(0),
+        str(24 * _HOUR_MS),
+        "How long a compacted topic keeps tombstones. For compaction, when it comes.",
+    )
+    log_cleaner_min_compaction_lag_ms: int = setting(
+        "log.cleaner.min.compaction.lag.ms",
+        long(0),
+        "0",
+        "Age below which a record is not compacted. As above.",
+    )
+    log_cleaner_max_compaction_lag_ms: int = setting(
+        "log.cleaner.max.compaction.lag.ms",
+        long(1),
+        str(INT64_MAX),
+        "Age by which a record has been looked at by compaction. As above.",
+    )
+    log_cleaner_min_cleanable_ratio: float = setting(
+        "log.cleaner.min.cleanable.ratio",
+        number(0, 1),
+        "0.5",
+        "Dirty part from which compaction is worth while. As above.",
+    )
+
+    # Connections and requests.
+
+    socket_request_max_bytes: int = setting(
+        "socket.request.max.bytes",
+        integer(1024),
+        str(100 << 20),
+        "Largest request; a larger one closes the connection.",
+    )
+    max_connections_per_ip: int = setting(
+        "max.connections.per.ip",
+        integer(1),
+        "2147483647",
+        "Connections that one client address may hold open.",
+    )
+    connections_max_idle_ms: int = setting(
+        "connections.max.idle.ms",
+        long(1),
+        "600000",
+        "A client connection without a request for so long is closed.",
+    )
+    fetch_max_bytes: int = setting(
+        "fetch.max.bytes",
+        integer(1024),
+        str(55 << 20),
+        "Most bytes in one answer to a fetch, whatever the client asks for.",
+    )
+    queued_max_request_bytes: int = setting(
+        "queued.max.request.bytes",
+        long(-1),
+        "-1",
+        "Bytes of requests that may wait unanswered in this node before it stops reading; -1 is no bound.",
+    )
+    producer_id_expiration_ms: int = setting(
+        "producer.id.expiration.ms",
+        integer(1),
+        str(24 * _HOUR_MS),
+        "An idempotent producer that has not written for so long is forgotten.",
+    )
+
+    # Replication.
+
+    replica_lag_time_max_ms: int = setting(
+        "replica.lag.time.max.ms",
+        long(1),
+        "30000",
+        "A follower that has not caught up for so long is no longer shown as in sync. Nothing is decided by it.",
+    )
+    election_timeout_ms: int = setting(
+        "varve.election.timeout.ms",
+        integer(10),
+        "1000",
+        """Silence after which a follower stands for election; each waits between once and twice as long. A leader that
+        hears no majority for so long steps down.""",
+    )
+    heartbeat_interval_ms: int = setting(
+        "varve.heartbeat.interval.ms",
+        integer(1),
+        "100",
+        "How often two nodes tell each other that they live.",
+    )
+    loop: str = setting(
+        "varve.loop",
+        choice("uvloop", "asyncio"),
+        "uvloop",
+        "The event loop; asyncio's own where uvloop is not installed.",
+    )
+
+    #: Keys that were set, by any source: DescribeConfigs and CreateTopics tell these from defaults.
+    given: frozenset[str] = frozenset()
+
+    @property
+    def controller_endpoint(self) -> Listener:
+        """Where this node listens for its peers."""
+        return next(x for x in self.listeners if x.name == self.controller_listener)
+
+    @property
+    def client_listeners(self) -> tuple[Listener, ...]:
+        return tuple(x for x in self.listeners if x.name != self.controller_listener)
+
+    @property
+    def peer_address(self) -> Address:
+        """Where other nodes reach this one."""
+        if self.node_id in self.quorum_voters:
+            return self.quorum_voters[self.node_id]
+        return self.advertised_address(self.controller_endpoint)
+
+    @property
+    def is_voter(self) -> bool:
+        return self.node_id in self.quorum_voters
+
+    def advertised_address(self, listener: Listener) -> Address:
+        """What clients of this listener are told to connect to."""
+        if listener.name in self.advertised:
+            return self.advertised[listener.name]
+        host = "localhost" if listener.host in WILDCARD_HOSTS else listener.host
+        return Address(host, listener.port)
+
+    def validate(self) -> None:
+        """Raise ConfigError where settings contradict each other. Single values were checked when parsed."""
+        if "broker" not in self.process_roles:
+            raise ConfigError("process.roles: every Varve node serves clients; use broker,controller")
+        self._validate_listeners()
+        self._validate_voters()
+        if not self.log_dir or "," in self.log_dir:
+            raise ConfigError(f"log.dirs: exactly one directory for now, not {self.log_dir!r}")
+        if self.election_timeout_ms < 3 * self.heartbeat_interval_ms:
+            raise ConfigError(
+                f"varve.election.timeout.ms ({self.election_timeout_ms}) must be at least three times "
+                f"varve.heartbeat.interval.ms ({self.heartbeat_interval_ms}), or a lost packet costs a leader"
+            )
+        if self.message_max_bytes >= self.socket_request_max_bytes:
+            raise ConfigError(
+                f"message.max.bytes ({self.message_max_bytes}) must be below socket.request.max.bytes "
+                f"({self.socket_request_max_bytes}), or such a message can never arrive"
+            )
+
+    def _validate_listeners(self) -> None:
+        names = [x.name for x in self.listeners]
+        if self.controller_listener not in names:
+            raise ConfigError(
+                f"listeners: there is none called {self.controller_listener} (controller.listener.names); "
+                "Varve nodes talk to each other on it"
+            )
+        if not self.client_listeners:
+            raise ConfigError(f"listeners: there is none for clients beside {self.controller_listener}")
+        for listener in self.listeners:
+            default = listener.name if listener.name in ("SSL", "SASL_PLAINTEXT", "SASL_SSL") else "PLAINTEXT"
+            protocol = self.security_protocols.get(listener.name, default)
+            if protocol != "PLAINTEXT":
+                raise ConfigError(
+                    f"listener.security.protocol.map: {listener.name} wants {protocol}; only PLAINTEXT is built so far"
+                )
+        seen: dict[tuple[str, int], str] = {}
+        for name, host, port in self.listeners:
+            if port and (host, port) in seen:
+                raise ConfigError(f"listeners: {seen[host, port]} and {name} have the same address")
+            seen[host, port] = name
+        for name, address in self.advertised.items():
+            if name not in names:
+                raise ConfigError(f"advertised.listeners: there is no listener called {name}")
+            if address.host in WILDCARD_HOSTS:
+                raise ConfigError(
+                    f"advertised.listeners: {name} advertises {address.host or 'no host'}, where no client can connect"
+                )
+        if self.inter_broker_listener and self.inter_broker_listener not in names:
+            raise ConfigError(
+                f"inter.broker.listener.name: there is no listener {self.inter_broker_listener}"
+            )
+
+    def _validate_voters(self) -> None:
+        if not self.quorum_voters:
+            raise ConfigError("controller.quorum.voters: nobody votes")
+        if len(set(self.quorum_voters.values())) != len(self.quorum_voters):
+            raise ConfigError("controller.quorum.voters: two voters have the same address")
+        if not self.is_voter:
+            return
+        own, port = self.quorum_voters[self.node_id], self.controller_endpoint.port
+        if port and own.port and own.port != port and not self.advertised.get(self.controller_listener):
+            raise ConfigError(
+                f"controller.quorum.voters: this node ({self.node_id}) is to be found at port {own.port}, "
+                f"but its {self.controller_listener} listener has port {port}"
+            )

@@ -1,0 +1,208 @@
+"""Settings as data: a key has a Kafka name, a parser, a default and a paragraph.
+
+`NodeConfig` (broker.config) and `TopicConfig` (broker.topic_config) are dataclasses whose fields carry a `Key`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+
+T = TypeVar("T")
+
+
+class ConfigError(ValueError):
+    """A setting cannot be used. The text is for the person who wrote it and names the setting."""
+
+
+class Address(NamedTuple):
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class Listener(NamedTuple):
+    """A socket to listen on. An empty host is every address of the machine; port 0 is any free port."""
+
+    name: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.name}://{Address(self.host, self.port)}"
+
+
+@dataclass(frozen=True)
+class Key:
+    """One setting.
+
+    `parse` raises ValueError with a plain sentence. `scaled` are Kafka's coarser names of the same setting with
+    their factor ("log.roll.hours", 3600000): they count where the fine one is not given; an integer
+    factor of 1 means a synonym.
+    """
+
+    name: str
+    parse: Callable[[str], Any]
+    default: str
+    doc: str
+    scaled: tuple[tuple[str, int], ...] = ()
+
+
+def setting(
+    name: str, parse: Callable[[str], T], default: str, doc: str, *, scaled: Sequence[tuple[str, int]] = ()
+) -> T:
+    """A dataclass field that declares a key. The default is written as a user would write it."""
+    key = Key(name, parse, default, " ".join(doc.split()), tuple(scaled))
+    value: T = dataclasses.field(default_factory=lambda: parse(default), metadata={"key": key})
+    return value
+
+
+def keys_of(config_class: type) -> dict[str, Key]:
+    """Attribute name -> key, in the order of declaration."""
+    return {
+        field.name: field.metadata["key"]
+        for field in dataclasses.fields(config_class)
+        if "key" in field.metadata
+    }
+
+
+def integer(low: int, high: int = INT32_MAX) -> Callable[[str], int]:
+    """A whole number from `low` to `high`, both allowed."""
+
+    def parse(text: str) -> int:
+        if not text.strip().lstrip("+-").isdecimal():
+            raise ValueError(f"expected a whole number, not {text!r}")
+        value = int(text)
+        if not low <= value <= high:
+            raise ValueError(f"expected a whole number from {low} to {high}, not {value}")
+        return value
+
+    return parse
+
+
+def long(low: int) -> Callable[[str], int]:
+    return integer(low, INT64_MAX)
+
+
+def number(low: float, high: float) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            raise ValueError(f"expected a number, not {text!r}") from None
+        if not (math.isfinite(value) and low <= value <= high):
+            raise ValueError(f"expected a number from {low:g} to {high:g}, not {text}")
+        return value
+
+    return parse
+
+
+def boolean(text: str) -> bool:
+    lowered = text.lower()
+    if lowered not in ("true", "false"):
+        raise ValueError(f"expected true or false, not {text!r}")
+    return lowered == "true"
+
+
+def choice(*allowed: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in allowed:
+            raise ValueError(f"expected one of {', '.join(allowed)}, not {text!r}")
+        return text
+
+    return parse
+
+
+def choices(*allowed: str) -> Callable[[str], tuple[str, ...]]:
+    """A comma-separated list without repetitions."""
+
+    def parse(text: str) -> tuple[str, ...]:
+        values = split(text)
+        for value in values:
+            if value not in allowed:
+                raise ValueError(f"expected a list of {', '.join(allowed)}, not {value!r}")
+        if len(set(values)) != len(values):
+            raise ValueError(f"a value stands twice in {text!r}")
+        return values
+
+    return parse
+
+
+def text(value: str) -> str:
+    return value
+
+
+def optional_text(value: str) -> str | None:
+    return value or None
+
+
+def split(value: str) -> tuple[str, ...]:
+    """Parts of a comma-separated list; spaces around them do not count and an empty text has no parts."""
+    return tuple(part.strip() for part in value.split(",")) if value.strip() else ()
+
+
+def address(value: str) -> Address:
+    """`host:port`, with an IPv6 address in brackets. The host may be empty."""
+    host, colon, port = value.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65535:
+        raise ValueError(f"expected HOST:PORT, not {value!r}")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ValueError(f"write an IPv6 address in brackets: [{host}]:{port}")
+    return Address(host, int(port))
+
+
+def addresses(value: str) -> tuple[Address, ...]:
+    return tuple(address(part) for part in split(value))
+
+
+def listeners(value: str) -> tuple[Listener, ...]:
+    """`NAME://host:port,...`. Names are compared in upper case, as Kafka does."""
+    found: dict[str, Listener] = {}
+    for part in split(value):
+        name, separator, rest = part.partition("://")
+        if not separator or not name:
+            raise ValueError(f"expected NAME://HOST:PORT, not {part!r}")
+        if name.upper() in found:
+            raise ValueError(f"the listener {name.upper()} stands twice")
+        found[name.upper()] = Listener(name.upper(), *address(rest))
+    return tuple(found.values())
+
+
+def advertised(value: str) -> dict[str, Address]:
+    return {listener.name: Address(listener.host, listener.port) for listener in listeners(value)}
+
+
+def voters(value: str) -> dict[int, Address]:
+    """`1@host:port,2@host:port,...`, in the order of the node ids."""
+    found: dict[int, Address] = {}
+    for part in split(value):
+        node_id, separator, rest = part.partition("@")
+        if not separator or not node_id.strip().isdecimal():
+            raise ValueError(f"expected NODE_ID@HOST:PORT, not {part!r}")
+        if int(node_id) in found:
+            raise ValueError(f"node {int(node_id)} stands twice")
+        found[int(node_id)] = address(rest)
+        if not found[int(node_id)].host:
+            raise ValueError(f"the host is missing in {part!r}")
+    return dict(sorted(found.items()))
+
+
+def protocol_map(value: str) -> dict[str, str]:
+    """`LISTENER:PROTOCOL,...`."""
+    found: dict[str, str] = {}
+    for part in split(value):
+        name, separator, protocol = part.partition(":")
+        if not separator or not name or not protocol:
+            raise ValueError(f"expected LISTENER:PROTOCOL, not {part!r}")
+        found[name.upper()] = protocol.upper()
+    return found

@@ -1,0 +1,345 @@
+"""One client connection: frames in, answers out in request order, nothing awaited.
+
+A request is handled by a plain synchronous function the moment its frame is complete. The handler answers at
+once or keeps the `Request` and answers later; the connection holds finished answers back until all earlier
+ones have left (Kafka clients match answers by order, client-behaviour.md B.1). Answers of one loop turn leave
+in one send.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol, cast
+
+import structlog
+
+from broker.turn import Turn
+from protocol.errors import ProtocolError
+from protocol.framing import FrameReader
+from protocol.headers import RequestHeader, parse_request_header, response_header
+from storage.disk import Buffer
+
+log = structlog.get_logger()
+
+_SIZE = struct.Struct(">i")
+
+#: Unanswered requests at which a connection is no longer read. Kafka serves one at a time; librdkafka keeps
+#: at most a few (5 for idempotent producers), so this only bounds a hostile or broken peer.
+MAX_UNANSWERED = 256
+
+
+#: Bytes of answers of one turn at which the connection's next requests wait until these have left. One answer may be
+#: larger; a client that asks for much and reads nothing must not fill the memory.
+MAX_READY_BYTES = 1 << 20
+
+
+class Dispatcher(Protocol):
+    """What a connection needs of the API table (broker.handlers)."""
+
+    def dispatch(self, request: Request, frame: memoryview, body_position: int) -> None: ...
+
+
+class Request:
+    """A request and the place of its answer in the connection's order."""
+
+    __slots__ = (
+        "api_key",
+        "api_version",
+        "client_id",
+        "connection",
+        "correlation_id",
+        "owned",
+        "parts",
+        "size_bytes",
+    )
+
+    def __init__(
+        self, connection: ClientConnection, header: RequestHeader, owned: bool, size_bytes: int
+    ) -> None:
+        self.connection = connection
+        self.size_bytes = size_bytes
+        self.api_key = header.api_key
+        self.api_version = header.api_version
+        self.correlation_id = header.correlation_id
+        self.client_id = header.client_id
+        #: Whether the frame's memory is this request's own; if not it is valid during the handler's call only.
+        self.owned = owned
+        #: The encoded answer; None: not answered yet; empty: answered by silence (Produce with acks=0).
+        self.parts: list[Buffer] | None = None
+
+    @property
+    def listener(self) -> str:
+        return self.connection.listener
+
+    def reply_parts(self, body: list[Buffer]) -> None:
+        """Answer with an encoded body. Buffers must not change any more."""
+        assert self.parts is None, "a request is answered once"
+        header = response_header(self.api_key, self.api_version, self.correlation_id)
+        size = len(header)
+        for part in body:
+            size += len(part)
+        self.parts = [_SIZE.pack(size) + header, *body]
+        self.connection.ready_bytes += size
+        self.connection.answer_ready()
+
+    def reply_bytes(self, body: bytes) -> None:
+        """`reply_parts` for the common case of one small body."""
+        assert self.parts is None, "a request is answered once"
+        header = response_header(self.api_key, self.api_version, self.correlation_id)
+        self.parts = [_SIZE.pack(len(header) + len(body)) + header + body]
+        self.connection.answer_ready()
+
+    def reply_nothing(self) -> None:
+        assert self.parts is None, "a request is answered once"
+        self.parts = []
+        self.connection.answer_ready()
+
+    @property
+    def is_abandoned(self) -> bool:
+        """The client is gone: an answer would reach nobody."""
+        return self.connection.is_closed
+
+
+class ClientConnection(asyncio.BufferedProtocol):
+    """Server side of one client connection on one listener."""
+
+    def __init__(
+        self,
+        listener: str,
+        dispatcher: Dispatcher,
+        turn: Turn,
+        max_request_bytes: int,
+        now: Callable[[], float],
+        registry: ConnectionRegistry,
+    ) -> None:
+        self.listener = listener
+        self.peer = "?"
+        self.is_closed = False
+        self.last_active_s = 0.0
+        self._dispatcher = dispatcher
+        self._turn = turn
+        self._now = now
+        self._registry = registry
+        self._frames = FrameReader(max_request_bytes)
+        self._transport: asyncio.Transport | None = None
+        #: Unanswered and unsent requests, oldest first.
+        self._requests: deque[Request] = deque()
+        #: Frames that came while the answers before them were too many or too large, oldest first.
+        self._held: deque[memoryview] = deque()
+        #: Bytes of large answers that were made since the last flush.
+        self.ready_bytes = 0
+        self._noted = False
+        self._write_paused = False
+        self._read_paused = False
+
+    # -- asyncio.BufferedProtocol ------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        peername: Any = transport.get_extra_info("peername")
+        self.peer = f"{peername[0]}:{peername[1]}" if peername else "?"
+        self.last_active_s = self._now()
+        if not self._registry.admit(self, str(peername[0]) if peername else "?"):
+            log.warning("connection refused", peer=self.peer, reason="max.connections.per.ip reached")
+            self._transport.abort()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._frames.get_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.last_active_s = self._now()
+        try:
+            for frame, owned in self._frames.received(nbytes):
+                if self._held or self._is_congested:
+                    self._held.append(frame if owned else memoryview(bytearray(frame)))
+                else:
+                    self._serve(frame, owned)
+                if self.is_closed:
+                    return
+        except ProtocolError as error:
+            self._refuse(error)
+        if self._held or len(self._requests) > MAX_UNANSWERED:
+            self._pause_reading()
+        elif self._registry.is_over_budget and self._requests:
+            self._pause_reading()
+            self._registry.wait_for_budget(self)
+
+    def _serve(self, frame: memoryview, owned: bool) -> None:
+        header, position = parse_request_header(frame)
+        request = Request(self, header, owned, len(frame))
+        self._requests.append(request)
+        self._registry.unanswered_bytes += len(frame)
+        self._dispatcher.dispatch(request, frame, position)
+
+    def _serve_held(self) -> None:
+        """Go on where `buffer_updated` left off, once per loop iteration: what was written leaves in between."""
+        try:
+            while self._held and not self._is_congested and not self.is_closed:
+                self._serve(self._held.popleft(), True)
+        except ProtocolError as error:
+            self._refuse(error)
+        self.resume_reading()
+
+    @property
+    def _is_congested(self) -> bool:
+        return (
+            self._write_paused or self.ready_bytes > MAX_READY_BYTES or len(self._requests) > MAX_UNANSWERED
+        )
+
+    def _refuse(self, error: ProtocolError) -> None:
+        log.warning("connection closed: bad request", peer=self.peer, reason=str(error))
+        self.abort()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_closed = True
+        for request in self._requests:
+            self._registry.answered(request.size_bytes)
+        self._requests.clear()
+        self._held.clear()
+        self._registry.remove(self)
+
+    def pause_writing(self) -> None:
+        """The client does not read: take no more from it until it does."""
+        self._write_paused = True
+        self._pause_reading()
+
+    def resume_writing(self) -> None:
+        self._write_paused = False
+        self._go_on()
+
+    # -- answers -----------------------------------------------------------------------------------------
+
+    def answer_ready(self) -> None:
+        if not self._noted and not self.is_closed:
+            self._noted = True
+            self._turn.note_sender(self)
+
+    def flush(self) -> None:
+        """Send every answer whose predecessors are all answered. Called once per turn."""
+        self._noted = False
+        transport = self._transport
+        if self.is_closed or transport is None:
+            return
+        requests = self._requests
+        out: list[Buffer] = []
+        while requests:
+            parts = requests[0].parts
+            if parts is None:
+                break
+            self._registry.answered(requests.popleft().size_bytes)
+            out.extend(parts)
+        self.ready_bytes = 0
+        if len(out) == 1:
+            transport.write(out[0])
+        elif out:
+            transport.writelines(out)
+        if self._read_paused and len(requests) <= MAX_UNANSWERED // 2:
+            self._go_on()
+
+    # -- closing -----------------------------------------------------------------------------------------
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._requests and not self._held
+
+    def abort(self) -> None:
+        self.is_closed = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    def close(self) -> None:
+        """Close after what was answered has left."""
+        self.flush()
+        self.is_closed = True
+        if self._transport is not None:
+            self._transport.close()
+
+    def _pause_reading(self) -> None:
+        if not self._read_paused and not self.is_closed and self._transport is not None:
+            self._read_paused = True
+            self._transport.pause_reading()
+
+    def _go_on(self) -> None:
+        if self._held:
+            asyncio.get_running_loop().call_soon(self._serve_held)
+        else:
+            self.resume_reading()
+
+    def resume_reading(self) -> None:
+        if (
+            self._read_paused
+            and not self._held
+            and not self._write_paused
+            and not self.is_closed
+            and self._transport is not None
+        ):
+            self._read_paused = False
+            self._transport.resume_reading()
+
+
+class ConnectionRegistry:
+    """The open client connections of a node: limits per address, idle ones, and the list to close at the end."""
+
+    def __init__(self, max_per_ip: int, idle_ms: int, max_unanswered_bytes: int) -> None:
+        self._max_per_ip = max_per_ip
+        self._idle_ms = idle_ms
+        #: queued.max.request.bytes; negative: no bound.
+        self._max_unanswered_bytes = max_unanswered_bytes
+        #: Bytes of all requests that are not answered yet.
+        self.unanswered_bytes = 0
+        #: Connections that are not read until there is room again.
+        self._waiting: dict[ClientConnection, None] = {}
+        #: Insertion-ordered set of open connections.
+        self._open: dict[ClientConnection, str] = {}
+        self._per_ip: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def admit(self, connection: ClientConnection, ip: str) -> bool:
+        count = self._per_ip.get(ip, 0)
+        self._open[connection] = ip
+        self._per_ip[ip] = count + 1
+        return count < self._max_per_ip
+
+    @property
+    def is_over_budget(self) -> bool:
+        return 0 <= self._max_unanswered_bytes < self.unanswered_bytes
+
+    def wait_for_budget(self, connection: ClientConnection) -> None:
+        self._waiting[connection] = None
+
+    def answered(self, size_bytes: int) -> None:
+        """A request is answered, or its client is gone."""
+        self.unanswered_bytes -= size_bytes
+        if self._waiting and not self.is_over_budget:
+            waiting, self._waiting = self._waiting, {}
+            for connection in waiting:
+                connection.resume_reading()
+
+    def remove(self, connection: ClientConnection) -> None:
+        self._waiting.pop(connection, None)
+        ip = self._open.pop(connection, None)
+        if ip is not None:
+            left = self._per_ip[ip] - 1
+            if left:
+                self._per_ip[ip] = left
+            else:
+                del self._per_ip[ip]
+
+    def close_idle(self, now_s: float) -> None:
+        """connections.max.idle.ms: a connection that waits for an answer of ours is not idle."""
+        limit_s = now_s - self._idle_ms / 1000
+        for connection in list(self._open):
+            if connection.last_active_s < limit_s and connection.is_idle:
+                connection.close()
+
+    def close_all(self) -> None:
+        for connection in list(self._open):
+            connection.close()

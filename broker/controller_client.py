@@ -1,0 +1,151 @@
+"""Asking the controller, wherever it is: here, or over the peer link of the node that leads `__cluster_metadata`.
+
+Any broker takes administrative requests and forwards them, so a client need not know who the controller is. A question
+and its answer are JSON: few, small, and readable in a trace.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from protocol import peer
+from protocol.errors import ErrorCode
+
+Result = dict[str, Any]
+Done = Callable[[Result], None]
+
+#: A question that is not answered by then is answered REQUEST_TIMED_OUT; it may still take effect.
+TIMEOUT_S = 10.0
+
+
+class ControllerHost(Protocol):
+    def now(self) -> float: ...
+    def controller_node(self) -> int:
+        """Node id of the established leader of the metadata group, -1 if none is known."""
+
+    def own_node(self) -> int: ...
+    def execute(self, operation: str, arguments: dict[str, Any], done: Done) -> None:
+        """Decide here. Answers NOT_CONTROLLER if this node does not lead."""
+
+    def is_connected(self, node_id: int) -> bool:
+        """Whether what is sent there now can arrive; if not it would be dropped."""
+
+    def send(self, node_id: int, message: peer.PeerMessage) -> None: ...
+
+
+class _Question:
+    __slots__ = ("arguments", "deadline", "done", "node_id", "operation")
+
+    def __init__(self, operation: str, arguments: dict[str, Any], done: Done, deadline: float) -> None:
+        self.operation = operation
+        self.arguments = arguments
+        self.done = done
+        self.deadline = deadline
+        #: Whom we asked; -1: nobody yet.
+        self.node_id = -1
+
+
+class ControllerClient:
+    """The open questions of this node."""
+
+    def __init__(self, host: ControllerHost, first_id: int) -> None:
+        """`first_id`: different at each start of the node, or a late answer to a question that an earlier start asked
+        could pass for the answer to one of ours."""
+        self._host = host
+        self._next_id = first_id
+        self._open: dict[int, _Question] = {}
+        #: Answers to nodes that are not connected now; they ask nobody else until they time out.
+        self._undelivered: dict[int, list[tuple[float, peer.ForwardReply]]] = {}
+
+    def call(self, operation: str, arguments: dict[str, Any], done: Done) -> None:
+        """`done` gets {"error_code": ..., "message": ..., ...}, always, exactly once."""
+        question = _Question(operation, arguments, done, self._host.now() + TIMEOUT_S)
+        request_id = self._next_id
+        self._next_id += 1
+        self._open[request_id] = question
+        self._ask(request_id, question)
+
+    def _ask(self, request_id: int, question: _Question) -> None:
+        node_id = self._host.controller_node()
+        if node_id == self._host.own_node():
+            question.node_id = node_id
+            self._host.execute(
+                question.operation, question.arguments, lambda result: self._answered(request_id, result)
+            )
+        elif node_id >= 0 and self._host.is_connected(node_id):
+            question.node_id = node_id
+            body = json.dumps({"operation": question.operation, "arguments": question.arguments}).encode()
+            self._host.send(
+                node_id,
+                peer.Forward(request_id=request_id, api_key=-1, api_version=0, listener="", body=body),
+            )
+
+    def forwarded(self, sender: int, message: peer.Forward) -> None:
+        """Another node asks us."""
+        assert message.body is not None
+        question = json.loads(_bytes_of(message.body))
+
+        def done(result: Result) -> None:
+            reply = peer.ForwardReply(
+                request_id=message.request_id,
+                error_code=result["error_code"],
+                body=json.dumps(result).encode(),
+            )
+            if self._host.is_connected(sender):
+                self._host.send(sender, reply)
+            else:
+                self._undelivered.setdefault(sender, []).append((self._host.now() + TIMEOUT_S, reply))
+
+        self._host.execute(question["operation"], question["arguments"], done)
+
+    def reply(self, message: peer.ForwardReply) -> None:
+        assert message.body is not None
+        self._answered(message.request_id, json.loads(_bytes_of(message.body)))
+
+    def _answered(self, request_id: int, result: Result) -> None:
+        question = self._open.get(request_id)
+        if question is None:
+            return
+        if result["error_code"] == ErrorCode.NOT_CONTROLLER and self._host.now() < question.deadline:
+            question.node_id = -1  # it has just lost the part; ask again at the next tick
+            return
+        del self._open[request_id]
+        question.done(result)
+
+    def node_lost(self, node_id: int) -> None:
+        """What was asked there may have taken effect or not: ask the next controller, who sees what is committed."""
+        for question in self._open.values():
+            if question.node_id == node_id:
+                question.node_id = -1
+
+    def node_connected(self, node_id: int) -> None:
+        for _, reply in self._undelivered.pop(node_id, []):
+            self._host.send(node_id, reply)
+
+    def tick(self) -> None:
+        now = self._host.now()
+        for node_id, replies in list(self._undelivered.items()):
+            if replies[-1][0] <= now:  # nobody waits for any of them any more
+                del self._undelivered[node_id]
+        for request_id, question in list(self._open.items()):
+            if now >= question.deadline:
+                del self._open[request_id]
+                question.done(
+                    {
+                        "error_code": int(ErrorCode.REQUEST_TIMED_OUT),
+                        "message": "the controller did not answer",
+                    }
+                )
+            elif question.node_id < 0:
+                self._ask(request_id, question)
+
+
+def _bytes_of(body: object) -> bytes:
+    assert isinstance(body, (bytes, bytearray, memoryview))
+    return bytes(body)
+
+
+def error(code: ErrorCode, message: str) -> Result:
+    return {"error_code": int(code), "message": message}

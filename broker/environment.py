@@ -1,0 +1,39 @@
+"""The other seams of a node: network and clock (architecture.md section 2).
+
+Monotonic time is always `asyncio.get_running_loop().time()`; only wall time needs a clock of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Clock(Protocol):
+    def now_ms(self) -> int:
+        """Wall-clock time, milliseconds since the epoch. May jump; never used for elections or timeouts."""
+
+
+class Listener(Protocol):
+    @property
+    def port(self) -> int: ...
+
+    def close(self) -> None:
+        """Stop accepting. Connections that were accepted stay open."""
+
+
+class Network(Protocol):
+    """Byte streams. Both sides are asyncio `BufferedProtocol`s, given real or simulated transports.
+
+    Of the transport the product uses: write, writelines, close, abort, is_closing, get_extra_info("peername"
+    and "sockname"), get_write_buffer_size, set_write_buffer_limits, pause_reading, resume_reading.
+    """
+
+    async def listen(self, host: str, port: int, factory: Callable[[], asyncio.BufferedProtocol]) -> Listener:
+        """Listen on host:port (port 0: any). "localhost" binds both address families."""
+
+    async def connect(
+        self, host: str, port: int, factory: Callable[[], asyncio.BufferedProtocol]
+    ) -> asyncio.BaseTransport:
+        """Raises OSError where nobody answers."""

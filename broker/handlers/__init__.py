@@ -1,0 +1,89 @@
+"""The API table. `ls broker/handlers` is the list of what this broker answers: one API, one file.
+
+Each module has `API`: key, versions, request type and the function that handles it. The function runs at once,
+inside the socket's callback, and either answers the request or keeps it and answers later; it never waits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.connection import Request
+from broker.handlers import (
+    api_versions,
+    create_topics,
+    delete_topics,
+    describe_cluster,
+    fetch,
+    find_coordinator,
+    init_producer_id,
+    list_offsets,
+    metadata,
+    offset_for_leader_epoch,
+    produce,
+)
+from broker.handlers.api import Api
+from protocol.codec import Decoder, decoder
+from protocol.errors import ProtocolError
+from protocol.schema import Message
+
+if TYPE_CHECKING:
+    from broker.node import Node
+
+APIS: tuple[Api, ...] = (
+    produce.API,
+    fetch.API,
+    list_offsets.API,
+    metadata.API,
+    find_coordinator.API,
+    api_versions.API,
+    create_topics.API,
+    delete_topics.API,
+    init_producer_id.API,
+    offset_for_leader_epoch.API,
+    describe_cluster.API,
+)
+
+
+#: Decoded, a request can take forty times its size on the wire (an empty topic of a Fetch); only Produce has a
+#: reason to be large, and its records are not decoded.
+MAX_SMALL_REQUEST_BYTES = 8 << 20
+
+
+class Handlers:
+    """Decodes a request's body and calls its handler."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._by_key: dict[int, Api] = {api.key: api for api in APIS}
+        #: (api key << 16 | version) -> (decoder, api), filled at first use.
+        self._ready: dict[int, tuple[Decoder[Message], Api]] = {}
+
+    def dispatch(self, request: Request, frame: memoryview, body_position: int) -> None:
+        """Raises ProtocolError for what Kafka answers by closing the connection: unknown API or version."""
+        ready = self._ready.get(request.api_key << 16 | request.api_version)
+        if ready is None:
+            ready = self._prepare(request)
+            if ready is None:
+                api_versions.answer_unknown_version(request)
+                return
+        decode, api = ready
+        if len(frame) > MAX_SMALL_REQUEST_BYTES and api is not produce.API:
+            raise ProtocolError(
+                f"{api.key.name}: {len(frame)} bytes are too many for a request without records"
+            )
+        # Bytes behind the body are passed over, as Apache Kafka does: librdkafka sends some with Metadata.
+        body, _ = decode(frame, body_position)
+        api.handle(self._node, request, body)
+
+    def _prepare(self, request: Request) -> tuple[Decoder[Message], Api] | None:
+        api = self._by_key.get(request.api_key)
+        if api is None:
+            raise ProtocolError(f"unknown api key {request.api_key}")
+        if not api.min_version <= request.api_version <= api.max_version:
+            if api is api_versions.API:
+                return None
+            raise ProtocolError(f"{api.key.name} v{request.api_version} is not served")
+        ready = (decoder(api.request, request.api_version), api)
+        self._ready[request.api_key << 16 | request.api_version] = ready
+        return ready

@@ -1,0 +1,26 @@
+"""What one API declares about itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from protocol.api_keys import ApiKey
+from protocol.schema import Message
+
+if TYPE_CHECKING:
+    from broker.connection import Request
+    from broker.node import Node
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    key: ApiKey
+    min_version: int
+    max_version: int
+    request: type[Message]
+    #: (node, request, decoded body). `Any`, because each handler takes its own request type.
+    handle: Callable[[Node, Request, Any], None]
+    #: Offered in ApiVersions as the lowest version where that differs from what is served (Produce: KAFKA-18659).
+    advertised_min_version: int | None = None

@@ -1,0 +1,59 @@
+"""ApiVersions: what is served, in which versions.
+
+Behaviour: the response header is version 0 at every version; an unknown version is answered in the exact version 0
+layout with UNSUPPORTED_VERSION and our own range (client-behaviour.md A.2), so that a newer client can step down; a bad
+client software name is INVALID_REQUEST with no entries. Telemetry is never offered: clients would use it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from broker.handlers.api import Api
+from protocol.api_keys import ApiKey
+from protocol.codec import encode
+from protocol.errors import ErrorCode
+from protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    unsupported_version_body,
+)
+
+if TYPE_CHECKING:
+    from broker.connection import Request
+    from broker.node import Node
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+def handle(node: Node, request: Request, body: ApiVersionsRequest) -> None:
+    response = ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=[])
+    names = (body.client_software_name, body.client_software_version)
+    if request.api_version >= 3 and not all(_SOFTWARE.fullmatch(name) for name in names):
+        response.error_code = ErrorCode.INVALID_REQUEST
+    else:
+        response.api_keys = offered()
+    request.reply_bytes(encode(response, request.api_version))
+
+
+def offered() -> list[ApiVersion]:
+    from broker.handlers import APIS
+
+    return [
+        ApiVersion(
+            api_key=api.key,
+            min_version=api.min_version if api.advertised_min_version is None else api.advertised_min_version,
+            max_version=api.max_version,
+        )
+        for api in sorted(APIS, key=lambda api: api.key)
+    ]
+
+
+def answer_unknown_version(request: Request) -> None:
+    """The body is not looked at: we do not know its layout."""
+    request.reply_bytes(unsupported_version_body(API.min_version, API.max_version))
+
+
+API = Api(ApiKey.API_VERSIONS, 0, 4, ApiVersionsRequest, handle)

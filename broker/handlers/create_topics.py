@@ -1,0 +1,77 @@
+"""CreateTopics: forwarded to the controller by whichever broker was asked; answered when the topics are committed.
+
+Behaviour: every check and its error code stands in broker.metadata.controller. From version 5 on the answer carries
+the topic's effective configuration (never null: the Java AdminClient fails on that), from 7 on its id.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from broker.handlers.api import Api
+from protocol.api_keys import ApiKey
+from protocol.codec import encode
+from protocol.errors import ErrorCode
+from protocol.messages.create_topics import (
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+if TYPE_CHECKING:
+    from broker.connection import Request
+    from broker.node import Node
+
+
+def handle(node: Node, request: Request, body: CreateTopicsRequest) -> None:
+    arguments = {
+        "validate_only": body.validate_only,
+        "topics": [
+            {
+                "name": topic.name,
+                "num_partitions": topic.num_partitions,
+                "replication_factor": topic.replication_factor,
+                "assignments": [[a.partition_index, a.broker_ids] for a in topic.assignments],
+                "configs": [[config.name, config.value] for config in topic.configs],
+            }
+            for topic in body.topics
+        ],
+    }
+
+    def answer(result: dict[str, Any]) -> None:
+        if request.is_abandoned:
+            return
+        response = CreateTopicsResponse(topics=[])
+        if result["error_code"] != ErrorCode.NONE:
+            response.topics = [
+                CreatableTopicResult(
+                    name=topic.name, error_code=result["error_code"], error_message=result.get("message")
+                )
+                for topic in body.topics
+            ]
+        else:
+            response.topics = [_result(topic) for topic in result["topics"]]
+        request.reply_bytes(encode(response, request.api_version))
+
+    node.controller.call("create_topics", arguments, answer)
+
+
+def _result(topic: dict[str, Any]) -> CreatableTopicResult:
+    result = CreatableTopicResult(
+        name=topic["name"], error_code=topic["error_code"], error_message=topic["message"]
+    )
+    if topic["error_code"] == ErrorCode.NONE:
+        if topic["topic_id"] is not None:  # validate_only makes no topic
+            result.topic_id = UUID(topic["topic_id"])
+        result.num_partitions = topic["num_partitions"]
+        result.replication_factor = topic["replication_factor"]
+        result.configs = [
+            CreatableTopicConfigs(name=name, value=value, config_source=source)
+            for name, value, source in topic["configs"]
+        ]
+    return result
+
+
+API = Api(ApiKey.CREATE_TOPICS, 2, 7, CreateTopicsRequest, handle)

@@ -1,0 +1,64 @@
+"""DeleteTopics: forwarded to the controller; answered when the deletion is committed.
+
+Behaviour: by name, or from version 6 on by id; unknown names are UNKNOWN_TOPIC_OR_PARTITION, unknown ids
+UNKNOWN_TOPIC_ID. The logs go afterwards, on each broker by itself. A topic re-created under the name has another id and
+starts at offset 0.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from broker.handlers.api import Api
+from protocol.api_keys import ApiKey
+from protocol.codec import encode
+from protocol.errors import ErrorCode
+from protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
+from protocol.schema import NIL_UUID
+
+if TYPE_CHECKING:
+    from broker.connection import Request
+    from broker.node import Node
+
+
+def handle(node: Node, request: Request, body: DeleteTopicsRequest) -> None:
+    wanted: list[tuple[str | None, UUID]]
+    if request.api_version >= 6:
+        wanted = [(topic.name, topic.topic_id) for topic in body.topics]
+    else:
+        wanted = [(name, NIL_UUID) for name in body.topic_names]
+    arguments = {
+        "topics": [[name, None if topic_id == NIL_UUID else str(topic_id)] for name, topic_id in wanted]
+    }
+
+    def answer(result: dict[str, Any]) -> None:
+        if request.is_abandoned:
+            return
+        response = DeleteTopicsResponse(responses=[])
+        if result["error_code"] != ErrorCode.NONE:
+            response.responses = [
+                DeletableTopicResult(
+                    name=name,
+                    topic_id=topic_id,
+                    error_code=result["error_code"],
+                    error_message=result.get("message"),
+                )
+                for name, topic_id in wanted
+            ]
+        else:
+            response.responses = [
+                DeletableTopicResult(
+                    name=topic["name"],
+                    topic_id=UUID(topic["topic_id"]) if topic["topic_id"] else NIL_UUID,
+                    error_code=topic["error_code"],
+                    error_message=topic["message"],
+                )
+                for topic in result["topics"]
+            ]
+        request.reply_bytes(encode(response, request.api_version))
+
+    node.controller.call("delete_topics", arguments, answer)
+
+
+API = Api(ApiKey.DELETE_TOPICS, 1, 6, DeleteTopicsRequest, handle)

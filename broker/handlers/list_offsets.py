@@ -1,0 +1,115 @@
+"""ListOffsets: where a partition starts and ends, and which offset a time has.
+
+Behaviour
+- Every answer waits for one liveness round begun after the request came, shared by all groups of the node
+  (replication.md section 6): a leader that was cut off cannot answer with an end that is old.
+- timestamp -1: high watermark (read_committed: last stable offset); -2 and -4 (local log start, no tiering): log
+  start; -3: the record with the largest timestamp; -5 (tiered): -1; else the first record at or after the time.
+- Nothing found is no error: offset -1, timestamp -1. The same partition twice: INVALID_REQUEST.
+
+Versions: 2 isolation level; 4 leader epochs; 6 flexible; 7 timestamp -3; 8 -4; 9 -5; 10 timeout_ms.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.handlers.api import Api
+from protocol.api_keys import ApiKey
+from protocol.codec import encode
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+if TYPE_CHECKING:
+    from broker.connection import Request
+    from broker.node import Node
+    from broker.replica import Replica
+    from storage.log_types import GroupKey
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+#: First version that knows each special timestamp.
+_SINCE_VERSION = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+_READ_COMMITTED = 1
+
+
+def handle(node: Node, request: Request, body: ListOffsetsRequest) -> None:
+    led: list[Replica] = []
+    for topic in body.topics:
+        for wanted in topic.partitions:
+            replica = node.replicas.by_name.get((topic.name, wanted.partition_index))
+            if replica is not None and replica.is_serving:
+                led.append(replica)
+
+    def answer(confirmed: set[GroupKey]) -> None:
+        if not request.is_abandoned:
+            request.reply_bytes(encode(_answer(node, request, body, confirmed), request.api_version))
+
+    node.reads.confirm(led, answer)
+
+
+def _answer(
+    node: Node, request: Request, body: ListOffsetsRequest, confirmed: set[GroupKey]
+) -> ListOffsetsResponse:
+    response = ListOffsetsResponse(topics=[])
+    for topic in body.topics:
+        answers: list[ListOffsetsPartitionResponse] = []
+        response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+        indexes = [wanted.partition_index for wanted in topic.partitions]
+        for wanted in topic.partitions:
+            answer = ListOffsetsPartitionResponse(partition_index=wanted.partition_index)
+            answers.append(answer)
+            try:
+                if indexes.count(wanted.partition_index) > 1:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "the partition is asked for twice")
+                replica = node.replicas.by_name.get((topic.name, wanted.partition_index))
+                if replica is None:
+                    raise KafkaError(node.view.why_no_replica(topic.name, wanted.partition_index))
+                replica.check_leader_epoch(wanted.current_leader_epoch)
+                if replica.key not in confirmed:
+                    raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                _look_up(
+                    replica, wanted, body.isolation_level == _READ_COMMITTED, request.api_version, answer
+                )
+            except KafkaError as error:
+                answer.error_code = error.code
+    return response
+
+
+def _look_up(
+    replica: Replica,
+    wanted: ListOffsetsPartition,
+    committed: bool,
+    version: int,
+    answer: ListOffsetsPartitionResponse,
+) -> None:
+    timestamp = wanted.timestamp
+    bound = replica.last_stable_offset if committed else replica.high_watermark
+    lineage = replica.log.lineage
+    if timestamp < 0 and version < _SINCE_VERSION.get(timestamp, 1 << 15):
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+    if timestamp == LATEST:
+        answer.offset = bound
+        answer.leader_epoch = replica.leader_epoch
+    elif timestamp in (EARLIEST, EARLIEST_LOCAL):
+        answer.offset = replica.log_start_offset
+        answer.leader_epoch = lineage.term_at_offset(answer.offset)
+    elif timestamp != LATEST_TIERED:
+        if timestamp == MAX_TIMESTAMP:
+            found = replica.log.max_timestamp_offset(below_offset=bound)
+        else:
+            found = replica.log.offset_for_timestamp(timestamp, below_offset=bound)
+        if found is not None:
+            answer.offset, answer.timestamp, answer.leader_epoch = found
+
+
+API = Api(ApiKey.LIST_OFFSETS, 1, 10, ListOffsetsRequest, handle)

@@ -1,0 +1,226 @@
+"""Produce: append batches, answer when the promise of `acks` is kept.
+
+Behaviour
+- One batch per partition, validated as Apache Kafka does it (protocol.records.validate), never decoded further.
+- acks=-1 answers when committed and durable on max(majority, min.insync.replicas); acks=1 after the leader's own
+  flush; acks=0 is not answered at all: an error closes the connection.
+- A repeated batch of an idempotent producer is answered with its first offset, when that is committed.
+- Transactional ids and batches are refused (TRANSACTIONAL_ID_AUTHORIZATION_FAILED) until transactions are built.
+
+Versions: 3 and 4 equal; 5 log_start_offset; 7 zstd; 8 record_errors; 9 flexible; 10 current_leader and node_endpoints
+(KIP-951); 11 only promises that TRANSACTION_ABORTABLE is understood. 0 is advertised, never served (librdkafka up
+to 2.11.0 turns compression off otherwise).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.handlers.api import Api
+from protocol.api_keys import ApiKey
+from protocol.codec import encode
+from protocol.errors import ErrorCode, InvalidRecordError, KafkaError
+from protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from protocol.records.batch import TimestampType
+from protocol.records.validate import set_log_append_time, validate_produce
+from storage.log_types import GroupKey
+
+if TYPE_CHECKING:
+    from broker.connection import Request
+    from broker.node import Node
+    from broker.replica import Replica
+
+
+class PendingProduce:
+    """A request's answer in the making: it leaves when every partition is done."""
+
+    __slots__ = ("_missing", "_node", "_request", "_response", "_slots", "deadline")
+
+    def __init__(self, node: Node, request: Request, response: ProduceResponse, deadline: float) -> None:
+        self._node = node
+        self._request = request
+        self._response = response
+        self._slots: list[PartitionProduceResponse] = []
+        #: Partitions without an answer, plus one while the request is still being handled.
+        self._missing = 1
+        #: Loop time at which what is not done by then is answered REQUEST_TIMED_OUT.
+        self.deadline = deadline
+
+    def add(self, answer: PartitionProduceResponse) -> int:
+        self._slots.append(answer)
+        self._missing += 1
+        return len(self._slots) - 1
+
+    def partition_done(self, slot: int, error: ErrorCode) -> None:
+        answer = self._slots[slot]
+        if answer.error_code == PENDING:
+            answer.error_code = error
+            if error != ErrorCode.NONE:
+                answer.base_offset = -1
+                answer.log_start_offset = -1
+                answer.log_append_time_ms = -1
+            self.one_less()
+
+    def one_less(self) -> None:
+        self._missing -= 1
+        if self._missing == 0:
+            self._node.pending_produces.pop(self, None)
+            self._request.reply_bytes(encode(self._response, self._request.api_version))
+
+    def time_out(self) -> None:
+        for slot in range(len(self._slots)):
+            self.partition_done(slot, ErrorCode.REQUEST_TIMED_OUT)
+
+    @property
+    def is_waiting(self) -> bool:
+        return self._missing > 0
+
+
+#: Marks a partition whose answer is still open; no Kafka error code has this value.
+PENDING = -32768
+
+
+def handle(node: Node, request: Request, body: ProduceRequest) -> None:
+    response = ProduceResponse(responses=[])
+    pending = PendingProduce(node, request, response, node.loop.time() + max(body.timeout_ms, 0) / 1000)
+    refusal = _refusal(body)
+    leaders: set[int] = set()
+    for topic in body.topic_data:
+        answers: list[PartitionProduceResponse] = []
+        response.responses.append(TopicProduceResponse(name=topic.name, partition_responses=answers))
+        for data in topic.partition_data:
+            answer = PartitionProduceResponse(index=data.index, error_code=refusal, base_offset=-1)
+            answers.append(answer)
+            if refusal == ErrorCode.NONE:
+                replica = node.replicas.by_name.get((topic.name, data.index))
+                _produce(node, request, pending, answer, body.acks, replica, topic.name, data)
+                if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER and request.api_version >= 10:
+                    _name_leader(node, topic.name, answer, leaders)
+    for leader in sorted(leaders):
+        host, port = node.view.endpoint_of(leader, request.listener)
+        response.node_endpoints.append(NodeEndpoint(node_id=leader, host=host, port=port))
+    if body.acks == 0:
+        _answer_acks_0(request, response)
+        return
+    pending.one_less()
+    if pending.is_waiting:
+        node.pending_produces[pending] = None
+
+
+def _refusal(body: ProduceRequest) -> ErrorCode:
+    if body.transactional_id is not None:
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if body.acks not in (-1, 0, 1):
+        return ErrorCode.INVALID_REQUIRED_ACKS
+    return ErrorCode.NONE
+
+
+def _produce(
+    node: Node,
+    request: Request,
+    pending: PendingProduce,
+    answer: PartitionProduceResponse,
+    acks: int,
+    replica: Replica | None,
+    topic: str,
+    data: PartitionProduceData,
+) -> None:
+    """One partition's batch: append it and wait, or fill in why not."""
+    try:
+        if replica is None:
+            raise KafkaError(node.view.why_no_replica(topic, data.index))
+        node.check_space(replica)
+        config = replica.config
+        header = validate_produce(
+            data.records,
+            api_version=request.api_version,
+            max_message_bytes=config.max_message_bytes,
+            compacted=replica.is_compacted,
+            timestamp_type=replica.timestamp_type,
+            before_max_ms=config.message_timestamp_before_max_ms,
+            after_max_ms=config.message_timestamp_after_max_ms,
+            now_ms=node.clock.now_ms(),
+        )
+        if header.is_transactional:
+            raise KafkaError(
+                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not supported yet"
+            )
+        if acks == -1:
+            replica.check_in_sync()
+        assert data.records is not None, "validated"
+        batch = data.records if request.owned else bytearray(data.records)
+        if replica.timestamp_type is TimestampType.LOG_APPEND_TIME:
+            answer.log_append_time_ms = node.clock.now_ms()
+            header = set_log_append_time(batch, answer.log_append_time_ms)
+        base_offset, end_offset = replica.append(header, batch)
+    except KafkaError as error:
+        _fill_error(answer, error)
+        if error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and replica is not None and acks != 0:
+            _confirm_out_of_order(node, pending, answer, replica)
+        return
+    answer.base_offset = base_offset
+    answer.log_start_offset = replica.log_start_offset
+    if acks == 0:
+        return
+    answer.error_code = PENDING
+    slot = pending.add(answer)
+    if acks == 1:
+        replica.wait_flushed(end_offset, pending, slot)
+    else:
+        replica.wait_committed(end_offset, pending, slot)
+
+
+def _confirm_out_of_order(
+    node: Node, pending: PendingProduce, answer: PartitionProduceResponse, replica: Replica
+) -> None:
+    """The error ends an idempotent producer, so it must not come from a leader of yesterday, which lacks what its
+    successor took: such a one answers "not leader" (ReadIndex)."""
+    answer.error_code = PENDING
+    slot = pending.add(answer)
+
+    def confirmed(keys: set[GroupKey]) -> None:
+        is_leader = replica.key in keys
+        code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER if is_leader else ErrorCode.NOT_LEADER_OR_FOLLOWER
+        pending.partition_done(slot, code)
+
+    node.reads.confirm([replica], confirmed)
+
+
+def _fill_error(answer: PartitionProduceResponse, error: KafkaError) -> None:
+    answer.error_code = error.code
+    answer.error_message = error.message or None
+    if isinstance(error, InvalidRecordError):
+        answer.record_errors = [
+            BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
+            for index, message in error.record_errors
+        ]
+
+
+def _name_leader(node: Node, topic: str, answer: PartitionProduceResponse, leaders: set[int]) -> None:
+    """KIP-951: tell the client where the leader is, if we know, and spare it a metadata round."""
+    leader, epoch = node.view.leader_of(topic, answer.index)
+    if leader >= 0:
+        answer.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
+        leaders.add(leader)
+
+
+def _answer_acks_0(request: Request, response: ProduceResponse) -> None:
+    """No answer; a client that asked for none learns of an error by the closed connection."""
+    request.reply_nothing()
+    for topic in response.responses:
+        for answer in topic.partition_responses:
+            if answer.error_code != ErrorCode.NONE:
+                request.connection.close()
+                return
+
+
+API = Api(ApiKey.PRODUCE, 3, 11, ProduceRequest, handle, advertised_min_version=0)

@@ -1,0 +1,198 @@
+"""Drives `raft.liveness`: sends its pings in time, and takes what they tell to the groups and the table of leaders."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Protocol
+
+from broker import liveness_wire
+from broker.metadata.leaders import LeaderTable
+from broker.replica import Replica
+from broker.replicas import Replicas
+from protocol import peer
+from raft.liveness import NodeLiveness
+from raft.liveness_types import Led, LivenessOutput
+from storage.log_types import GroupKey
+
+
+class HeartbeatHost(Protocol):
+    def send_ping(self, node_id: int, ping: peer.Ping) -> None: ...
+    def assigned(self, key: GroupKey) -> Sequence[int]:
+        """The nodes that metadata wishes to hold a partition."""
+
+    def echo_arrived(self) -> None:
+        """A peer answered: reads that wait for a round may be complete."""
+
+
+class Heartbeat:
+    """One node's liveness at work."""
+
+    def __init__(
+        self,
+        host: HeartbeatHost,
+        loop: asyncio.AbstractEventLoop,
+        liveness: NodeLiveness,
+        replicas: Replicas,
+        leaders: LeaderTable,
+    ) -> None:
+        self._host = host
+        self._loop = loop
+        self._liveness = liveness
+        self._replicas = replicas
+        self._leaders = leaders
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._round_noted = False
+
+    def start(self) -> None:
+        self._arm()
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    # -- links -------------------------------------------------------------------------------------------
+
+    def connected(self, node_id: int, boot_id: bytes) -> None:
+        self._settle(self._liveness.connected(node_id, boot_id, self._loop.time()))
+
+    def disconnected(self, node_id: int) -> None:
+        self._settle(self._liveness.disconnected(node_id, self._loop.time()))
+
+    def ping_received(self, node_id: int, message: peer.Ping) -> None:
+        ping = liveness_wire.from_wire(message)
+        self._settle(self._liveness.ping_received(node_id, ping, self._loop.time()))
+        self._host.echo_arrived()
+
+    # -- groups ------------------------------------------------------------------------------------------
+
+    def group_changed(self, replica: Replica) -> None:
+        """Role, term, leader, configuration or establishment of a group here are others than before."""
+        group, now = replica.group, self._loop.time()
+        key = replica.key
+        index = replica.committed_configuration_index
+        leader = None if group.leader is None else group.leader.node_id
+        self._liveness.led_changed(
+            key, group.term, index, replica.is_serving if replica.is_leader else None, now
+        )
+        self._liveness.follows(key, group.term, leader, now)
+        own = group.self_id.node_id
+        if replica.is_leader:
+            self._leaders.announce(*key, own, group.term, index, replica.is_serving, assigned=(own,))
+        else:
+            self._leaders.resigned(*key, own)
+        self._arm()
+
+    def group_assigned(self, key: GroupKey) -> None:
+        """The image names the group (now): who announced itself before was not heard, and says it only once."""
+        now = self._loop.time()
+        for announcement in self._liveness.listed(key):
+            led = announcement.led
+            assert isinstance(led, Led)
+            self._announced(announcement.node, key, led, now)
+
+    def group_closed(self, key: GroupKey) -> None:
+        self._liveness.led_changed(key, 0, 0, None, self._loop.time())
+        self._liveness.forgets(key)
+
+    # -- reads (broker.reads.Rounds) ---------------------------------------------------------------------
+
+    def begin_round(self) -> int:
+        """Begin a round of pings with this turn; reads of one turn share it. Returns its first number."""
+        if not self._round_noted:
+            self._round_noted = True
+            self._loop.call_soon(self._send_round)
+        return self._liveness.begin_round()
+
+    def confirmed(self, replica: Replica, first_number: int) -> bool:
+        voters = [voter.node_id for voter in replica.group.configuration.voters]
+        return self._liveness.quorum_confirmed_since(replica.key, replica.group.term, voters, first_number)
+
+    def _send_round(self) -> None:
+        self._round_noted = False
+        for node_id in self._liveness.connected_nodes():
+            self._ping(node_id, reply_at_once=True)
+
+    # -- steps -------------------------------------------------------------------------------------------
+
+    def _ping(self, node_id: int, *, reply_at_once: bool = False) -> None:
+        ping = self._liveness.ping_for(node_id, self._loop.time(), reply_at_once=reply_at_once)
+        self._host.send_ping(node_id, liveness_wire.to_wire(ping))
+
+    def _arm(self) -> None:
+        deadline = self._liveness.deadline
+        if self._timer is not None:
+            if deadline >= self._timer_at:
+                return
+            self._timer.cancel()
+        self._timer_at = deadline
+        self._timer = self._loop.call_at(deadline, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._settle(self._liveness.tick(self._loop.time()))
+
+    def _settle(self, out: LivenessOutput) -> None:
+        """Carry out the orders, a stall first: a loop that slept may serve nothing as the leader it was."""
+        now = self._loop.time()
+        if out.stalled:
+            for replica in list(self._replicas.by_key.values()):
+                if replica.is_leader:
+                    replica.apply(replica.group.quorum_lost(now))
+        for node_id in out.pings:
+            self._ping(node_id)
+        for node_id in out.ended:
+            self._leaders.node_lost(node_id)
+        for withdrawal in out.withdrawals:
+            self._leaders.resigned(*_key(withdrawal.group), withdrawal.node)
+        for suspect in out.suspects:
+            replica_ = self._find(suspect)
+            if replica_ is not None:
+                replica_.apply(replica_.group.leader_suspected(now))
+        for announcement in out.announcements:
+            self._announced(announcement.node, _key(announcement.led.group), announcement.led, now)
+        for challenge in out.challenges:
+            challenged = self._find(challenge.group)
+            if challenged is not None:
+                challenged.apply(challenged.group.term_seen(challenge.term, now))
+        for group in out.quorum_due:
+            due = self._find(group)
+            if due is not None:
+                self._check_quorum(due, now)
+        for node_id in out.quorum_checks:
+            for replica in list(self._replicas.by_key.values()):
+                if any(voter.node_id == node_id for voter in replica.group.configuration.voters):
+                    self._check_quorum(replica, now)
+        self._arm()
+
+    def _announced(self, node_id: int, key: GroupKey, led: Led, now: float) -> None:
+        self._leaders.announce(
+            *key,
+            node_id,
+            led.term,
+            led.configuration_index,
+            led.established,
+            assigned=self._host.assigned(key),
+        )
+        replica = self._replicas.by_key.get(key)
+        if replica is None:
+            return
+        voters = replica.group.configuration.voters
+        leader = next((voter for voter in voters if voter.node_id == node_id), None)
+        if leader is not None:
+            replica.apply(replica.group.leader_heard(leader, led.term, now))
+
+    def _check_quorum(self, replica: Replica, now: float) -> None:
+        group = replica.group
+        voters = [voter.node_id for voter in group.configuration.voters]
+        if replica.is_leader and not self._liveness.has_quorum(replica.key, group.term, voters, now):
+            replica.apply(group.quorum_lost(now))
+
+    def _find(self, group: object) -> Replica | None:
+        return self._replicas.by_key.get(_key(group))
+
+
+def _key(group: object) -> GroupKey:
+    assert isinstance(group, GroupKey)
+    return group

@@ -1,0 +1,80 @@
+"""Messages between replicas: each names its group and finds the replica here, or nobody."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from broker.peers import PeerIdentity
+from broker.replica import Replica
+from broker.replicas import Replicas
+from protocol import peer
+from protocol.peer import PeerMessage
+from raft.types import ReplicaId, VoteReply, VoteRequest, Watermarks
+from storage.log_types import GroupKey
+
+
+class GroupMessages:
+    """Takes what peers say of groups to the groups."""
+
+    def __init__(self, replicas: Replicas) -> None:
+        self._replicas = replicas
+
+    def received(self, sender: PeerIdentity, message: PeerMessage) -> None:
+        """A message for a group. The sender's identity is its connection's directory and the message's incarnation."""
+        match message:
+            case peer.Append():
+                replica = self._find(message.topic_id, message.partition)
+                if replica is not None and message.follower_incarnation == replica.group.self_id.incarnation:
+                    replica.append_received(_identity(sender, message.incarnation), message)
+            case peer.AppendReply():
+                replica = self._find(message.topic_id, message.partition)
+                if replica is not None:
+                    replica.append_reply(_identity(sender, message.incarnation), message)
+                    self._replicas.reply_arrived(replica)
+            case peer.VoteRequest():
+                self._vote_request(sender, message)
+            case peer.VoteReply():
+                self._vote_reply(sender, message)
+            case peer.TimeoutNow():
+                replica = self._find(message.topic_id, message.partition)
+                if replica is not None and self._replicas.may_campaign:
+                    identity = _identity(sender, message.incarnation)
+                    replica.apply(replica.group.timeout_now(identity, message.term, self._replicas.now()))
+            case peer.InstallStart():
+                replica = self._find(message.topic_id, message.partition)
+                if replica is not None and message.follower_incarnation == replica.group.self_id.incarnation:
+                    self._replicas.install_received(replica, _identity(sender, message.incarnation), message)
+            case peer.InstallReply():
+                replica = self._find(message.topic_id, message.partition)
+                if replica is not None:
+                    identity = _identity(sender, message.incarnation)
+                    now = self._replicas.now()
+                    replica.apply(
+                        replica.group.install_replied(identity, message.term, message.log_start, now)
+                    )
+
+    def _find(self, topic_id: UUID, partition: int) -> Replica | None:
+        return self._replicas.by_key.get(GroupKey(topic_id, partition))
+
+    def _vote_request(self, sender: PeerIdentity, message: peer.VoteRequest) -> None:
+        replica = self._find(message.topic_id, message.partition)
+        if replica is None:
+            return
+        request = VoteRequest(
+            message.term, message.last_term, message.end_index, message.pre_vote, message.transfer
+        )
+        identity = _identity(sender, message.candidate_incarnation)
+        replica.apply(replica.group.vote_requested(identity, request, self._replicas.now()))
+
+    def _vote_reply(self, sender: PeerIdentity, message: peer.VoteReply) -> None:
+        replica = self._find(message.topic_id, message.partition)
+        if replica is None:
+            return
+        watermarks = Watermarks(message.log_start, message.mtro, message.mxro)
+        reply = VoteReply(message.term, message.granted, message.pre_vote, watermarks)
+        identity = _identity(sender, message.incarnation)
+        replica.apply(replica.group.vote_replied(identity, reply, self._replicas.now()))
+
+
+def _identity(sender: PeerIdentity, incarnation: int) -> ReplicaId:
+    return ReplicaId(sender.node_id, sender.directory_id.bytes, incarnation)

@@ -1,0 +1,207 @@
+"""The state of the cluster as one node knows it: a pure replay of `__cluster_metadata`.
+
+A broker replays committed records; the metadata leader replays its own at append (replication.md section 9),
+and after losing leadership starts again from an empty image and the committed log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from uuid import UUID
+
+from broker.metadata.records import (
+    BrokerRecord,
+    ClusterRecord,
+    ProducerIdsRecord,
+    Tombstone,
+    TopicRecord,
+    decode,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterNamed:
+    cluster_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRegistered:
+    new: BrokerRecord
+    old: BrokerRecord | None
+    """None: the node id was not registered. Another directory id: the old volume is lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRemoved:
+    old: BrokerRecord
+
+
+@dataclass(frozen=True, slots=True)
+class TopicCreated:
+    new: TopicRecord
+
+
+@dataclass(frozen=True, slots=True)
+class TopicChanged:
+    """Same id and name; partitions were added, or the wish or the configs changed."""
+
+    old: TopicRecord
+    new: TopicRecord
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDeleted:
+    old: TopicRecord
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdsAllocated:
+    next_producer_id: int
+
+
+Change = (
+    ClusterNamed
+    | BrokerRegistered
+    | BrokerRemoved
+    | TopicCreated
+    | TopicChanged
+    | TopicDeleted
+    | ProducerIdsAllocated
+)
+
+
+class MetadataImage:
+    """`replay` is the only mutator; everything else reads."""
+
+    def __init__(self) -> None:
+        self._cluster_id: str | None = None
+        self._next_producer_id = 0
+        self._brokers: dict[int, BrokerRecord] = {}
+        self._topics: dict[UUID, TopicRecord] = {}
+        #: name -> id of exactly the topics in `_topics`.
+        self._topic_ids: dict[str, UUID] = {}
+        #: Names with "." written as "_": those under which two topics would share metrics. Same topics again.
+        self._folded_names: dict[str, str] = {}
+        #: Sum of the partitions of `_topics`.
+        self._partition_count = 0
+        self._end_offset = 0
+        self._epoch = 0
+
+    @property
+    def cluster_id(self) -> str | None:
+        return self._cluster_id
+
+    @property
+    def next_producer_id(self) -> int:
+        """Ids from here on were never handed out."""
+        return self._next_producer_id
+
+    @property
+    def brokers(self) -> Mapping[int, BrokerRecord]:
+        """All registered brokers, alive or not, by node id."""
+        return MappingProxyType(self._brokers)
+
+    @property
+    def topics(self) -> Mapping[UUID, TopicRecord]:
+        return MappingProxyType(self._topics)
+
+    @property
+    def partition_count(self) -> int:
+        return self._partition_count
+
+    @property
+    def end_offset(self) -> int:
+        """The offset after the last applied record. The log's own end may be higher: compaction leaves
+        holes."""
+        return self._end_offset
+
+    @property
+    def epoch(self) -> int:
+        """The leader epoch of the last applied record."""
+        return self._epoch
+
+    def topic_named(self, name: str) -> TopicRecord | None:
+        topic_id = self._topic_ids.get(name)
+        return None if topic_id is None else self._topics[topic_id]
+
+    def colliding_topic(self, name: str) -> str | None:
+        """A topic of another name that equals `name` once "." and "_" are the same (KAFKA-2337)."""
+        other = self._folded_names.get(fold_name(name))
+        return None if other == name else other
+
+    def topics_by_name(self) -> Iterable[TopicRecord]:
+        """In the order of their names."""
+        return (self._topics[self._topic_ids[name]] for name in sorted(self._topic_ids))
+
+    def replay(self, key: bytes, value: bytes | None, offset: int, epoch: int) -> Change | None:
+        """Apply one record. Returns None where it says what was known already.
+
+        Offsets rise, with holes where compaction removed records. Raises MetadataRecordError for a record
+        that this build cannot read; the image is then unchanged.
+        """
+        assert offset >= self._end_offset, f"metadata offset {offset} after {self._end_offset}"
+        assert epoch >= self._epoch, f"metadata epoch {epoch} after {self._epoch}"
+        record = decode(key, value)
+        self._end_offset = offset + 1
+        self._epoch = epoch
+        match record:
+            case ClusterRecord():
+                return self._replay_cluster(record)
+            case BrokerRecord():
+                return self._replay_broker(record)
+            case TopicRecord():
+                return self._replay_topic(record)
+            case ProducerIdsRecord():
+                return self._replay_producer_ids(record)
+            case Tombstone():
+                return self._replay_tombstone(record)
+
+    def _replay_cluster(self, record: ClusterRecord) -> Change | None:
+        assert self._cluster_id in (None, record.cluster_id), "a cluster is named once"
+        if self._cluster_id == record.cluster_id:
+            return None
+        self._cluster_id = record.cluster_id
+        return ClusterNamed(record.cluster_id)
+
+    def _replay_broker(self, record: BrokerRecord) -> Change | None:
+        old = self._brokers.get(record.node_id)
+        if old == record:
+            return None
+        self._brokers[record.node_id] = record
+        return BrokerRegistered(record, old)
+
+    def _replay_topic(self, record: TopicRecord) -> Change | None:
+        assert self._topic_ids.get(record.name, record.topic_id) == record.topic_id, "two topics of one name"
+        old = self._topics.get(record.topic_id)
+        if old == record:
+            return None
+        assert old is None or old.name == record.name, "a topic is never renamed"
+        self._topics[record.topic_id] = record
+        self._topic_ids[record.name] = record.topic_id
+        self._folded_names[fold_name(record.name)] = record.name
+        self._partition_count += len(record.partitions) - (len(old.partitions) if old else 0)
+        return TopicCreated(record) if old is None else TopicChanged(old, record)
+
+    def _replay_producer_ids(self, record: ProducerIdsRecord) -> Change:
+        assert record.next_producer_id >= self._next_producer_id, "producer ids are never handed out again"
+        self._next_producer_id = record.next_producer_id
+        return ProducerIdsAllocated(record.next_producer_id)
+
+    def _replay_tombstone(self, tombstone: Tombstone) -> Change | None:
+        if tombstone.kind == "broker":
+            broker = self._brokers.pop(int(tombstone.identifier), None)
+            return None if broker is None else BrokerRemoved(broker)
+        topic = self._topics.pop(UUID(tombstone.identifier), None)
+        if topic is None:
+            return None  # compaction kept the tombstone and removed what it buried
+        del self._topic_ids[topic.name]
+        del self._folded_names[fold_name(topic.name)]
+        self._partition_count -= len(topic.partitions)
+        return TopicDeleted(topic)
+
+
+def fold_name(name: str) -> str:
+    """Topic names that differ only in "." and "_" collide in metric names, so Kafka refuses the second."""
+    return name.replace(".", "_")

@@ -1,0 +1,136 @@
+"""Who leads which partition, as spread out of band (architecture.md section 5).
+
+Not part of the metadata log: every node keeps such a table from what it hears, and the latest term wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+PartitionKey = tuple[UUID, int]
+
+NO_EPOCH = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Leadership:
+    """The latest that was heard of one partition."""
+
+    node_id: int | None
+    """None: that leader is gone, and a newer one was not heard of."""
+    term: int
+    """The Raft term, which is the leader epoch of clients. Never goes back for a topic id."""
+    configuration_index: int
+    """Of the leader's *committed* configuration. An appended one may yet be cut off again, and the index
+    would shut out the leaders after it."""
+    established: bool
+    """The first row of that term is committed: the leader serves reads up to the high watermark."""
+
+
+class LeaderTable:
+    """Invariant: `_led[n]` holds exactly the keys whose leadership names node n."""
+
+    def __init__(self) -> None:
+        self._partitions: dict[PartitionKey, Leadership] = {}
+        self._led: dict[int, dict[PartitionKey, None]] = {}
+        self._by_topic: dict[UUID, dict[int, None]] = {}
+
+    def announce(
+        self,
+        topic_id: UUID,
+        partition: int,
+        node_id: int,
+        term: int,
+        configuration_index: int,
+        established: bool,
+        *,
+        assigned: Collection[int],
+    ) -> bool:
+        """A node says that it leads. Returns whether the table changed.
+
+        `assigned`: the nodes that the image wishes to hold the partition. A node outside may lead while fact
+        moves to wish, but then its configuration is newer than the one known here (or than the founding one,
+        index 0). Ignored besides: an older term, and an established leader with an older configuration, for
+        whoever committed in a later term knows all that was committed before (replication.md section 4).
+        """
+        key = (topic_id, partition)
+        known = self._partitions.get(key)
+        known_index = 0 if known is None else known.configuration_index
+        if known is not None:
+            if term < known.term:
+                return False
+            if term == known.term:
+                return self._confirm(key, known, node_id, configuration_index, established)
+        if established and configuration_index < known_index:
+            return False
+        if node_id not in assigned and configuration_index <= known_index:
+            return False
+        self._set(key, Leadership(node_id, term, max(configuration_index, known_index), established))
+        return True
+
+    def resigned(self, topic_id: UUID, partition: int, node_id: int) -> bool:
+        """That node says that it does not lead any more. Returns whether the leader became unknown."""
+        key = (topic_id, partition)
+        known = self._partitions.get(key)
+        if known is None or known.node_id != node_id:
+            return False
+        self._set(key, replace(known, node_id=None, established=False))
+        return True
+
+    def node_lost(self, node_id: int) -> list[PartitionKey]:
+        """That node is gone, or is another process now: what it led has no known leader. Returns what it
+        led."""
+        lost = list(self._led.get(node_id, ()))
+        for key in lost:
+            self._set(key, replace(self._partitions[key], node_id=None, established=False))
+        return lost
+
+    def forget_topic(self, topic_id: UUID) -> None:
+        """The topic was deleted; its id is never used again."""
+        for partition in self._by_topic.pop(topic_id, {}):
+            key = (topic_id, partition)
+            self._unlink(key, self._partitions.pop(key))
+
+    def get(self, topic_id: UUID, partition: int) -> Leadership | None:
+        return self._partitions.get((topic_id, partition))
+
+    def leader_of(self, topic_id: UUID, partition: int) -> int | None:
+        known = self._partitions.get((topic_id, partition))
+        return None if known is None else known.node_id
+
+    def epoch_of(self, topic_id: UUID, partition: int) -> int:
+        """The leader epoch for clients; NO_EPOCH where no leader was ever heard of."""
+        known = self._partitions.get((topic_id, partition))
+        return NO_EPOCH if known is None else known.term
+
+    def _confirm(
+        self, key: PartitionKey, known: Leadership, node_id: int, configuration_index: int, established: bool
+    ) -> bool:
+        """The same term again: the leader has moved on, or its link has come back."""
+        assert known.node_id in (None, node_id), f"two leaders of {key} in term {known.term}"
+        confirmed = Leadership(
+            node_id,
+            known.term,
+            max(configuration_index, known.configuration_index),
+            established or known.established,
+        )
+        if confirmed == known:
+            return False
+        self._set(key, confirmed)
+        return True
+
+    def _set(self, key: PartitionKey, leadership: Leadership) -> None:
+        known = self._partitions.get(key)
+        if known is not None:
+            assert leadership.term >= known.term
+            self._unlink(key, known)
+        self._partitions[key] = leadership
+        self._by_topic.setdefault(key[0], {})[key[1]] = None
+        if leadership.node_id is not None:
+            self._led.setdefault(leadership.node_id, {})[key] = None
+
+    def _unlink(self, key: PartitionKey, leadership: Leadership) -> None:
+        if leadership.node_id is not None:
+            del self._led[leadership.node_id][key]

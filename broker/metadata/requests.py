@@ -1,0 +1,72 @@
+"""What the controller is asked and what it answers, free of wire versions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+from uuid import UUID
+
+from broker.metadata.records import KeyValue
+from protocol.errors import ErrorCode
+
+ResponseT_co = TypeVar("ResponseT_co", covariant=True)
+
+#: In a CreateTopics request: let the broker choose (v4+).
+BROKER_DEFAULT = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Decision(Generic[ResponseT_co]):
+    """Records to append and replay, and the answer to give once they are committed.
+
+    An answer without records still depends on the image that was read: it leaves when the log end of that
+    moment is committed (replication.md section 9).
+    """
+
+    records: tuple[KeyValue, ...]
+    response: ResponseT_co
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """One topic of a CreateTopics request."""
+
+    name: str
+    num_partitions: int = BROKER_DEFAULT
+    replication_factor: int = BROKER_DEFAULT
+    assignments: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    """(partition, node ids, preferred leader first), as sent. Excludes the two counts."""
+    configs: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicResult:
+    """What became of one topic of a CreateTopics or DeleteTopics request."""
+
+    name: str | None
+    """None: DeleteTopics by an id that is not known."""
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+    topic_id: UUID | None = None
+    num_partitions: int = -1
+    replication_factor: int = -1
+    configs: Mapping[str, str] = field(default_factory=dict)
+    """The topic's overrides. The handler adds the defaults (CreateTopics v5+)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdBlock:
+    """Producer ids from `first` on, `count` of them, that no other broker will hand out."""
+
+    first: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaRenewal:
+    """A replica that discarded its log under a raised incarnation (replication.md sections 2 and 3)."""
+
+    topic_id: UUID
+    partition: int
+    incarnation: int

@@ -1,0 +1,104 @@
+"""The checks on a new topic that do not need to know which brokers are alive.
+
+Codes and order are those of Apache Kafka 4.3 (client-behaviour.md B.2). Every check raises KafkaError.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from broker.metadata.ids import METADATA_TOPIC_NAME
+from broker.metadata.image import MetadataImage, fold_name
+from broker.metadata.requests import BROKER_DEFAULT, NewTopic
+from protocol.errors import ErrorCode, KafkaError
+
+#: Kafka's limit: `<name>-<partition>` has to be a file name of at most 255 bytes.
+MAX_NAME_LENGTH = 249
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def check_name(name: str) -> None:
+    if not name:
+        problem = "a topic name cannot be empty"
+    elif name in (".", ".."):
+        problem = f'a topic cannot be named "{name}"'
+    elif len(name) > MAX_NAME_LENGTH:
+        problem = f"a topic name has at most {MAX_NAME_LENGTH} characters, this one has {len(name)}"
+    elif _LEGAL_NAME.fullmatch(name) is None:
+        problem = f"topic name {name!r} may contain only ASCII letters, digits, '.', '_' and '-'"
+    else:
+        return
+    raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+
+
+def check_is_new(name: str, image: MetadataImage, folded_names: Mapping[str, str]) -> None:
+    """`folded_names`: what this request creates before this one, by folded name."""
+    if name == METADATA_TOPIC_NAME:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} belongs to the cluster and cannot be created")
+    if image.topic_named(name) is not None:
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} already exists")
+    folded = fold_name(name)
+    other = image.colliding_topic(name) or folded_names.get(folded)
+    if folded == METADATA_TOPIC_NAME:
+        other = METADATA_TOPIC_NAME
+    if other is not None:
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"topic {name} collides with {other}: '.' and '_' are the same in metric names",
+        )
+
+
+def check_configs(topic: NewTopic) -> dict[str, str]:
+    """The overrides, none of them null. Whether keys and values are valid is for broker.topic_config."""
+    without_value = sorted(name for name, value in topic.configs.items() if value is None)
+    if without_value:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"configs without a value: {', '.join(without_value)}")
+    return {name: value for name, value in topic.configs.items() if value is not None}
+
+
+def check_counts(topic: NewTopic) -> None:
+    """Partition count and replication factor as sent, before anything is allocated for them."""
+    if topic.assignments:
+        if topic.replication_factor != BROKER_DEFAULT or topic.num_partitions != BROKER_DEFAULT:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                "with a manual assignment, partition count and replication factor have to be -1",
+            )
+        return
+    if topic.replication_factor < BROKER_DEFAULT or topic.replication_factor == 0:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            "the replication factor is 1 or more, or -1 for the default",
+        )
+    if topic.num_partitions < BROKER_DEFAULT or topic.num_partitions == 0:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS, "the number of partitions is 1 or more, or -1 for the default"
+        )
+
+
+def check_assignments(topic: NewTopic, image: MetadataImage) -> list[tuple[int, ...]]:
+    """A manual assignment as one tuple of node ids per partition, in the order of partitions."""
+    by_partition = dict(topic.assignments)
+    problem: str | None = None
+    if len(by_partition) != len(topic.assignments):
+        problem = "a partition is assigned twice"
+    elif sorted(by_partition) != list(range(len(by_partition))):
+        problem = "partitions have to be numbered from 0 without gaps"
+    elif len({len(replicas) for replicas in by_partition.values()}) > 1:
+        problem = "all partitions need the same number of replicas"
+    if problem is not None:
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+    placed = [tuple(by_partition[partition]) for partition in range(len(by_partition))]
+    for partition, replicas in enumerate(placed):
+        if not replicas:
+            problem = f"partition {partition} has no replica"
+        elif len(set(replicas)) != len(replicas):
+            problem = f"partition {partition} names a broker twice"
+        else:
+            unknown = [node_id for node_id in replicas if node_id not in image.brokers]
+            if not unknown:
+                continue
+            problem = f"partition {partition} names broker {unknown[0]}, which is not registered"
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+    return placed

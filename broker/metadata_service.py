@@ -1,0 +1,264 @@
+"""`__cluster_metadata` at work: the image that everybody reads, and the controller while this node leads.
+
+The image is a replay of committed records only. While this node leads, the controller decides against an image of its
+own, which replays records at append; an answer leaves when the log end that it saw is committed (replication.md
+section 9). Losing leadership throws that image away.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+from uuid import UUID
+
+import structlog
+
+from broker.controller_client import Done, Result, error
+from broker.metadata.controller import Controller, ControllerConfig
+from broker.metadata.image import Change, MetadataImage
+from broker.metadata.records import BrokerRecord, Endpoint, KeyValue
+from broker.metadata.requests import Decision, NewTopic, ReplicaRenewal, TopicResult
+from broker.replica import Replica
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records.batch import iter_batches
+from protocol.records.builder import NewRecord, build_batch
+from protocol.records.record import iter_records
+
+logger = structlog.get_logger()
+
+READ_BYTES = 1 << 20
+#: A range to a follower holds a batch of this size, and a fetch by default.
+MAX_BATCH_BYTES = 1 << 20
+
+
+class MetadataHost(Protocol):
+    def is_alive(self, broker: BrokerRecord) -> bool: ...
+    def now_ms(self) -> int: ...
+    def image_changed(self, change: Change) -> None:
+        """A committed change, in log order."""
+
+    def image_read(self) -> None:
+        """Everything committed is replayed; called after each step of the image."""
+
+    def describe_configs(self, overrides: Mapping[str, str]) -> list[tuple[str, str | None, int]]:
+        """All settings of a topic: (name, value, config source)."""
+
+    def validate_configs(self, overrides: Mapping[str, str]) -> object: ...
+
+
+class _Answers:
+    """Acknowledgement of decisions: one waiter per appended decision."""
+
+    def __init__(self, answer: Callable[[ErrorCode], None]) -> None:
+        self._answer = answer
+
+    def partition_done(self, slot: int, error_code: ErrorCode) -> None:
+        self._answer(error_code)
+
+
+class MetadataService:
+    """Follows the metadata replica. `attach` it once the replica exists."""
+
+    def __init__(self, host: MetadataHost, config: ControllerConfig, rng: random.Random) -> None:
+        self._host = host
+        self._config = config
+        self._rng = rng
+        self.image = MetadataImage()
+        self.replica: Replica | None = None
+        #: Set while this node leads and serves: (controller, its own image).
+        self._controller: Controller | None = None
+        self._ahead = MetadataImage()
+
+    def attach(self, replica: Replica) -> None:
+        assert self.replica is None
+        self.replica = replica
+
+    # -- the image ---------------------------------------------------------------------------------------
+
+    def commit_moved(self) -> None:
+        """Replay what is newly committed."""
+        replica = self.replica
+        assert replica is not None
+        if _replay(replica, self.image, replica.high_watermark, self._host.image_changed):
+            self._host.image_read()
+
+    # -- the controller ----------------------------------------------------------------------------------
+
+    def role_changed(self) -> None:
+        replica = self.replica
+        assert replica is not None
+        if replica.is_serving and self._controller is None:
+            self._ahead = MetadataImage()
+            _replay(replica, self._ahead, replica.log.end_offset, lambda change: None)
+            self._controller = Controller(
+                self._ahead,
+                self._config,
+                self._rng,
+                is_alive=self._host.is_alive,
+                validate_configs=self._host.validate_configs,
+            )
+            logger.info("this node is the controller", epoch=replica.leader_epoch)
+        elif not replica.is_serving and self._controller is not None:
+            self._controller = None
+            logger.info("this node is the controller no longer", epoch=replica.leader_epoch)
+
+    def execute(self, operation: str, arguments: dict[str, Any], done: Done) -> None:
+        """Decide, append, answer when committed."""
+        controller = self._controller
+        if controller is None:
+            done(error(ErrorCode.NOT_CONTROLLER, "this node is not the controller"))
+            return
+        try:
+            decision, result = _OPERATIONS[operation](self, controller, arguments)
+            end_offset = self._append(decision)
+        except KafkaError as refused:
+            done(error(refused.code, str(refused)))
+            return
+
+        def answer(code: ErrorCode) -> None:
+            done(
+                result
+                if code == ErrorCode.NONE
+                else error(ErrorCode.NOT_CONTROLLER, "the controller has changed")
+            )
+
+        assert self.replica is not None
+        self.replica.wait_committed(end_offset, _Answers(answer), 0)
+
+    def _append(self, decision: Decision[Any]) -> int:
+        """Append the decision's records and replay them into the controller's image. Returns the log end they need."""
+        replica = self.replica
+        assert replica is not None
+        if not decision.records:
+            return replica.next_offset
+        end_offset = replica.next_offset
+        for records in _in_batches(decision.records):
+            batch = build_batch([NewRecord(key, value, self._host.now_ms()) for key, value in records])
+            header = next(iter_batches(memoryview(batch)))[1]
+            base_offset, end_offset = replica.append(header, batch)
+            for position, (key, value) in enumerate(records):
+                self._ahead.replay(key, value, base_offset + position, replica.leader_epoch)
+        return end_offset
+
+    # -- operations: (service, controller, JSON arguments) -> (decision, JSON answer) ---------------------
+
+    def _register_broker(
+        self, controller: Controller, arguments: dict[str, Any]
+    ) -> tuple[Decision[Any], Result]:
+        endpoints = {name: Endpoint(host, port) for name, (host, port) in arguments["endpoints"].items()}
+        broker = BrokerRecord(
+            node_id=arguments["node_id"],
+            directory_id=UUID(arguments["directory_id"]),
+            boot_id=UUID(arguments["boot_id"]),
+            endpoints=endpoints,
+            peer=Endpoint(*arguments["peer"]),
+            metadata_incarnation=arguments["metadata_incarnation"],
+        )
+        named = controller.name_cluster(arguments["cluster_id"])
+        if named.records:
+            self._append(named)
+        return controller.register_broker(broker), {"error_code": 0}
+
+    def _renew_replicas(
+        self, controller: Controller, arguments: dict[str, Any]
+    ) -> tuple[Decision[Any], Result]:
+        renewals = [ReplicaRenewal(UUID(topic), *rest) for topic, *rest in arguments["replicas"]]
+        directory_id = UUID(arguments["directory_id"])
+        return controller.renew_replicas(arguments["node_id"], directory_id, renewals), {"error_code": 0}
+
+    def _create_topics(
+        self, controller: Controller, arguments: dict[str, Any]
+    ) -> tuple[Decision[Any], Result]:
+        topics = [
+            NewTopic(
+                topic["name"],
+                topic["num_partitions"],
+                topic["replication_factor"],
+                tuple((partition, tuple(replicas)) for partition, replicas in topic["assignments"]),
+                dict(topic["configs"]),
+            )
+            for topic in arguments["topics"]
+        ]
+        decision = controller.create_topics(topics, validate_only=arguments["validate_only"])
+        return decision, {"error_code": 0, "topics": [self._topic_json(topic) for topic in decision.response]}
+
+    def _auto_create(self, controller: Controller, arguments: dict[str, Any]) -> tuple[Decision[Any], Result]:
+        return controller.auto_create(arguments["names"]), {"error_code": 0}
+
+    def _delete_topics(
+        self, controller: Controller, arguments: dict[str, Any]
+    ) -> tuple[Decision[Any], Result]:
+        references = [UUID(topic_id) if topic_id else name for name, topic_id in arguments["topics"]]
+        decision = controller.delete_topics(references)
+        return decision, {"error_code": 0, "topics": [self._topic_json(topic) for topic in decision.response]}
+
+    def _allocate_producer_ids(
+        self, controller: Controller, arguments: dict[str, Any]
+    ) -> tuple[Decision[Any], Result]:
+        decision = controller.allocate_producer_ids()
+        block = decision.response
+        return decision, {"error_code": 0, "first": block.first, "end": block.first + block.count}
+
+    def _topic_json(self, topic: TopicResult) -> dict[str, Any]:
+        created = topic.error == ErrorCode.NONE and topic.num_partitions > 0
+        return {
+            "name": topic.name,
+            "error_code": int(topic.error),
+            "message": topic.message,
+            "topic_id": str(topic.topic_id) if topic.topic_id else None,
+            "num_partitions": topic.num_partitions,
+            "replication_factor": topic.replication_factor,
+            "configs": self._host.describe_configs(topic.configs) if created else [],
+        }
+
+
+_OPERATIONS: dict[
+    str, Callable[[MetadataService, Controller, dict[str, Any]], tuple[Decision[Any], Result]]
+] = {
+    "register_broker": MetadataService._register_broker,
+    "renew_replicas": MetadataService._renew_replicas,
+    "create_topics": MetadataService._create_topics,
+    "auto_create": MetadataService._auto_create,
+    "delete_topics": MetadataService._delete_topics,
+    "allocate_producer_ids": MetadataService._allocate_producer_ids,
+}
+
+
+def _in_batches(records: Sequence[KeyValue]) -> Iterator[list[KeyValue]]:
+    """Cut a decision into batches of at most MAX_BATCH_BYTES, or one record. A change of leaders may keep the first of
+    them only, so the records of a decision are ordered such that it can be repeated then."""
+    batch: list[KeyValue] = []
+    size_bytes = 0
+    for record in records:
+        record_bytes = len(record.key) + len(record.value or b"")
+        if batch and size_bytes + record_bytes > MAX_BATCH_BYTES:
+            yield batch
+            batch, size_bytes = [], 0
+        batch.append(record)
+        size_bytes += record_bytes
+    if batch:
+        yield batch
+
+
+def _replay(
+    replica: Replica, image: MetadataImage, end_offset: int, changed: Callable[[Change], None]
+) -> bool:
+    """Replay [image end, end_offset) of the log into an image. Returns whether there was anything."""
+    offset = start_offset = image.end_offset
+    while offset < end_offset:
+        part = replica.log.read(offset, READ_BYTES, below_offset=end_offset)
+        if part is None:
+            break
+        offset = part.next_offset
+        view = part.view()
+        for position, header in iter_batches(view):
+            for record in iter_records(view[position : position + header.size_bytes]):
+                if record.offset < image.end_offset:
+                    continue
+                assert record.key is not None, "metadata records have keys"
+                value = None if record.value is None else bytes(record.value)
+                change = image.replay(bytes(record.key), value, record.offset, header.leader_epoch)
+                if change is not None:
+                    changed(change)
+    return offset > start_offset

@@ -1,0 +1,497 @@
+"""One node, assembled: the composition root (architecture.md section 2).
+
+    Node(config, disk, network, clock, rng, fail)
+
+Everything that the outside world is comes in through the constructor; in production that is a real disk and TCP, in
+the simulator a memory disk and a memory network, and nothing in here can tell.
+
+Start: lock the directory, read identity and journal, open the metadata replica, meet the other nodes; register with
+the controller; when the own registration of *this* start has been replayed, the metadata image is current (it was
+appended after we started): open the partitions it assigns to us, and only then serve clients.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+import structlog
+
+from broker.cluster import Cluster
+from broker.config import NodeConfig
+from broker.connection import ClientConnection, ConnectionRegistry
+from broker.controller_client import ControllerClient, Done
+from broker.environment import Clock, Listener, Network
+from broker.handlers import Handlers
+from broker.handlers.produce import PendingProduce
+from broker.heartbeat import Heartbeat
+from broker.identity import StartError, open_identity
+from broker.messages import GroupMessages
+from broker.metadata.controller import ControllerConfig
+from broker.metadata.formation import ClusterFormation, Formation, FoundingVoter
+from broker.metadata.ids import METADATA_TOPIC_ID, METADATA_TOPIC_NAME, random_uuid
+from broker.metadata.image import Change
+from broker.metadata.leaders import LeaderTable
+from broker.metadata.records import BrokerRecord
+from broker.metadata_service import MetadataService
+from broker.peers import PeerIdentity
+from broker.producer_ids import ProducerIds
+from broker.publisher import Publisher
+from broker.reads import Reads
+from broker.replica import Replica
+from broker.replicas import Replicas
+from broker.timers import every
+from broker.topic_config import TopicConfig
+from broker.turn import Turn
+from broker.views import ClusterView
+from broker.wire import founding_configuration, row_from_log
+from protocol import peer
+from protocol.errors import ErrorCode, KafkaError
+from protocol.peer import PeerMessage
+from raft.liveness import NodeLiveness
+from raft.liveness_types import LivenessTiming
+from raft.types import ProposalRefusedError, RowKind, Timing
+from storage.directory import MetaProperties, format_directory, write_clean_marker
+from storage.disk import Disk
+from storage.group_commit import FlushRounds
+from storage.log import Log
+from storage.log_types import FlushedEnd, GroupKey
+
+logger = structlog.get_logger()
+
+METADATA_KEY = GroupKey(METADATA_TOPIC_ID, 0)
+#: The slow tick: commit indexes told, timeouts, registration.
+TICK_S = 0.05
+#: How long a stopping node tries to hand its leaderships over. If the whole cluster stops, nobody takes them.
+HANDOVER_S = 2.0
+
+
+class Node:
+    """See the module. `fail` is called with what makes going on impossible; it does not return in production."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        disk: Disk,
+        network: Network,
+        clock: Clock,
+        rng: random.Random,
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        self.config = config
+        self.clock = clock
+        self.loop = asyncio.get_running_loop()
+        self._disk = disk
+        self._network = network
+        self._rng = rng
+        self._fail = fail
+        self._listeners: list[Listener] = []
+        self._stops: list[Callable[[], None]] = []
+        self.boot_id = random_uuid(rng)
+        self.pending_produces: dict[PendingProduce, None] = {}
+        self.connections = ConnectionRegistry(
+            config.max_connections_per_ip, config.connections_max_idle_ms, config.queued_max_request_bytes
+        )
+        self.ready = asyncio.Event()
+        self._cluster_id: str | None = None
+        self._is_low_on_space = False
+        self._registering = False
+        self._is_stopping = False
+
+    # -- start -------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Returns when clients are served. Raises StartError, DiskError, OSError."""
+        self._open_directory()
+        self._assemble_replication()
+        self._assemble()
+        await self._listen(
+            self.config.controller_endpoint.host, self.config.controller_endpoint.port, self.cluster.accept
+        )
+        self.cluster.start()
+        self.heartbeat.start()
+        self._every(self.config.heartbeat_interval_ms / 1000, self._heartbeat)
+        self._every(TICK_S, self._tick)
+        self._every(self.config.log_retention_check_interval_ms / 1000, self.replicas.apply_retention)
+        await self.ready.wait()
+        for listener in self.config.client_listeners:
+            await self._listen(listener.host, listener.port, self._client_factory(listener.name))
+
+    def _open_directory(self) -> None:
+        self._disk.make_directory(self._disk.root)
+        self._disk.lock()
+        identity = open_identity(self._disk, self.config, self._rng)
+        self.directory_id, self._cluster_id, self._is_clean_start, self.journal = identity
+
+    def _assemble_replication(self) -> None:
+        """From the disk up to the groups: flush rounds, replicas, and who is alive."""
+        config, loop = self.config, self.loop
+        self.turn = Turn(loop)
+        self.rounds = FlushRounds(
+            self._disk,
+            self.journal,
+            now=loop.time,
+            on_durable=self._log_durable,
+            on_fatal=self._fail,
+            before_round=self.turn.write_staged,
+        )
+        self.turn.use(self.rounds)
+        timing = Timing(election_timeout_s=config.election_timeout_ms / 1000)
+        self.replicas = Replicas(
+            self,
+            loop,
+            self.clock,
+            self._disk,
+            self.journal,
+            self.rounds,
+            self.turn,
+            self._rng,
+            timing,
+            config.node_id,
+            self.directory_id,
+            self._is_clean_start,
+            config.replica_lag_time_max_ms / 1000,
+        )
+        self.leaders = LeaderTable()
+        # An isolated leader must have stepped down after two election timeouts, a heartbeat included.
+        liveness_timing = LivenessTiming(
+            ping_interval_s=config.heartbeat_interval_ms / 1000,
+            election_timeout_s=timing.election_timeout_s,
+            check_quorum_s=1.5 * timing.election_timeout_s,
+        )
+        liveness = NodeLiveness(config.node_id, self.boot_id.bytes, liveness_timing, loop.time())
+        self.heartbeat = Heartbeat(self, loop, liveness, self.replicas, self.leaders)
+
+    def _assemble(self) -> None:
+        """What stands on the groups: metadata, the other nodes, the services that handlers use."""
+        config, loop = self.config, self.loop
+        self.metadata = MetadataService(
+            self,
+            ControllerConfig(
+                num_partitions=config.num_partitions,
+                default_replication_factor=(
+                    config.default_replication_factor
+                    if "default.replication.factor" in config.given
+                    else None  # min(3, brokers)
+                ),
+                expected_brokers=len(config.quorum_voters),
+            ),
+            self._rng,
+        )
+        held = self._open_metadata() if self._cluster_id is not None else None
+        formation = ClusterFormation(
+            config.node_id,
+            self.directory_id,
+            list(config.quorum_voters),
+            self._rng,
+            configured_cluster_id=config.cluster_id,
+            cluster_id=self._cluster_id,
+            held=held,
+        )
+        self.cluster = Cluster(
+            self,
+            config,
+            self._network,
+            self.turn,
+            loop,
+            self.boot_id,
+            self.directory_id,
+            formation,
+        )
+        self.view = ClusterView(self)
+        self.messages = GroupMessages(self.replicas)
+        self.reads = Reads(loop, self.heartbeat)
+        self.controller = ControllerClient(self, first_id=self.boot_id.int >> 66)
+        self.producer_ids = ProducerIds(self.controller.call)
+        self.publisher = Publisher(self, self._disk)
+        self.handlers = Handlers(self)
+
+    def _open_metadata(self, founding: Formation | None = None) -> Formation | None:
+        """Open (or begin) the metadata replica. Returns the formation that its row 0 tells, if it has one."""
+        configuration = None if founding is None else founding_configuration(founding.voters)
+        config = TopicConfig.resolve({"cleanup.policy": "compact"}, self.config)
+        replica = self.replicas.open(
+            METADATA_KEY,
+            METADATA_TOPIC_NAME,
+            config,
+            configuration,
+            is_only_copy=len(self.config.quorum_voters) == 1,
+        )
+        if replica is None:
+            raise StartError(f"the log of {METADATA_TOPIC_NAME} is damaged, and there is no other copy of it")
+        self.metadata.attach(replica)
+        rows = replica.log.lineage.rows
+        if not rows or self._cluster_id is None:
+            return None
+        first = row_from_log(rows[0])
+        assert first.kind is RowKind.CONFIGURATION and first.configuration is not None
+        return Formation(
+            self._cluster_id,
+            tuple(
+                FoundingVoter(voter.node_id, UUID(bytes=voter.directory_id))
+                for voter in first.configuration.voters
+            ),
+        )
+
+    async def _listen(self, host: str, port: int, factory: Callable[[], asyncio.BufferedProtocol]) -> None:
+        try:
+            self._listeners.append(await self._network.listen(host, port, factory))
+        except OSError as error:
+            raise StartError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+
+    def _client_factory(self, name: str) -> Callable[[], asyncio.BufferedProtocol]:
+        def make() -> ClientConnection:
+            return ClientConnection(
+                name,
+                self.handlers,
+                self.turn,
+                self.config.socket_request_max_bytes,
+                self.loop.time,
+                self.connections,
+            )
+
+        return make
+
+    def _every(self, seconds: float, action: Callable[[], None]) -> None:
+        self._stops.append(every(self.loop, seconds, action))
+
+    # -- stop --------------------------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """Hand leaderships over, answer what is open, make everything durable, leave the clean-shutdown marker."""
+        self._is_stopping = True
+        self.replicas.stop_campaigning()
+        await self._hand_over()
+        for listener in self._listeners:
+            listener.close()
+        self.connections.close_all()
+        while not self.rounds.is_idle:
+            self.rounds.start()
+            await asyncio.sleep(0.001)
+        for stop in self._stops:
+            stop()
+        self.heartbeat.close()
+        self.cluster.close()
+        self.rounds.record_all()
+        self.replicas.close_all(is_clean=True)
+        self.journal.close()
+        write_clean_marker(self._disk)
+        self._disk.close()
+
+    async def _hand_over(self) -> None:
+        """Transfer what this node leads to the followers that have it all; give up after HANDOVER_S."""
+        deadline = self.loop.time() + HANDOVER_S
+        while self.loop.time() < deadline:
+            led = [replica for replica in self.replicas.by_key.values() if replica.is_leader]
+            led = [replica for replica in led if len(replica.group.configuration.voters) > 1]
+            if not led or not any(self.cluster.is_connected(node_id) for node_id in self.cluster.links):
+                return
+            for replica in led:
+                self._transfer(replica)
+            await asyncio.sleep(0.02)
+
+    def _transfer(self, replica: Replica) -> None:
+        group, now = replica.group, self.loop.time()
+        for candidate in group.in_sync(now, self.replicas.replica_lag_time_max_s):
+            if candidate != group.self_id and self.cluster.is_connected(candidate.node_id):
+                try:
+                    replica.apply(group.transfer_leadership(candidate, now))
+                except ProposalRefusedError:
+                    continue  # under way already, or not established yet: the next round looks again
+                return
+
+    # -- ticks -------------------------------------------------------------------------------------------
+
+    def _heartbeat(self) -> None:
+        self.cluster.tick()
+
+    def _tick(self) -> None:
+        now = self.loop.time()
+        self.replicas.tell_commits()
+        self.reads.tick(now)
+        self.controller.tick()
+        self.connections.close_idle(now)
+        for pending in [pending for pending in self.pending_produces if pending.deadline <= now]:
+            pending.time_out()
+        self._is_low_on_space = self._disk.free_bytes() < self.config.log_min_free_bytes
+        self._register()
+        self.publisher.reconcile(now)
+        self.publisher.renew()
+        self.rounds.start()
+
+    def _register(self) -> None:
+        """Have the controller record this start, unless it has."""
+        if self._registering or self._is_stopping or self.controller_id() < 0 or self._is_registered():
+            return
+        self._registering = True
+        endpoints = {x.name: tuple(self.config.advertised_address(x)) for x in self.config.client_listeners}
+        arguments = {
+            "cluster_id": self.cluster_id,
+            "node_id": self.config.node_id,
+            "directory_id": str(self.directory_id),
+            "boot_id": str(self.boot_id),
+            "endpoints": endpoints,
+            "peer": tuple(self.config.peer_address),
+            "metadata_incarnation": self._metadata_incarnation(),
+        }
+        self.controller.call("register_broker", arguments, self._registered)
+
+    def _registered(self, result: dict[str, Any]) -> None:
+        self._registering = False
+        if result["error_code"] != ErrorCode.NONE:
+            logger.warning("registration refused", reason=result.get("message"))
+
+    def _is_registered(self) -> bool:
+        own = self.metadata.image.brokers.get(self.config.node_id)
+        return (
+            own is not None
+            and own.boot_id == self.boot_id
+            and own.directory_id == self.directory_id
+            and own.metadata_incarnation == self._metadata_incarnation()
+        )
+
+    def _metadata_incarnation(self) -> int:
+        replica = self.metadata.replica
+        assert replica is not None, "nobody registers before joining a cluster"
+        return replica.group.self_id.incarnation
+
+    # -- hosts of the parts ------------------------------------------------------------------------------
+
+    def _log_durable(self, log: Log, end: FlushedEnd) -> None:
+        self.replicas.log_durable(log, end)
+
+    def now(self) -> float:
+        return self.loop.time()
+
+    def now_ms(self) -> int:
+        return self.clock.now_ms()
+
+    def own_node(self) -> int:
+        return self.config.node_id
+
+    def controller_node(self) -> int:
+        return self.controller_id()
+
+    def execute(self, operation: str, arguments: dict[str, Any], done: Done) -> None:
+        self.metadata.execute(operation, arguments, done)
+
+    def is_connected(self, node_id: int) -> bool:
+        return self.cluster.is_connected(node_id)
+
+    def send(self, node_id: int, message: PeerMessage) -> None:
+        self.cluster.send(node_id, message)
+
+    def send_to(self, directory: tuple[int, bytes], message: PeerMessage) -> None:
+        self.cluster.send_to(directory, message)
+
+    def form(self, formation: Formation, founding: bool) -> None:
+        """`ClusterHost`: row 0 first, then the identity that makes it count."""
+        logger.info("joining a cluster", cluster_id=formation.cluster_id, founding=founding)
+        self._cluster_id = formation.cluster_id
+        self._open_metadata(formation if founding else None)
+        format_directory(
+            self._disk, MetaProperties(formation.cluster_id, self.config.node_id, self.directory_id)
+        )
+
+    def group_message(self, sender: PeerIdentity, message: PeerMessage) -> None:
+        self.messages.received(sender, message)
+
+    def controller_message(self, sender: int, message: PeerMessage) -> None:
+        if isinstance(message, peer.Forward):
+            self.controller.forwarded(sender, message)
+        elif isinstance(message, peer.ForwardReply):
+            self.controller.reply(message)
+
+    def link_opened(self, node_id: int, boot_id: UUID) -> None:
+        now = self.loop.time()
+        self.heartbeat.connected(node_id, boot_id.bytes)
+        self.controller.node_connected(node_id)
+        for replica in list(self.replicas.by_key.values()):
+            replica.apply(replica.group.peer_reachable(node_id, now))
+
+    def link_lost(self, node_id: int) -> None:
+        for replica in self.replicas.by_key.values():
+            replica.group.peer_lost(node_id)
+        self.controller.node_lost(node_id)
+
+    def node_unreachable(self, node_id: int) -> None:
+        self.heartbeat.disconnected(node_id)
+
+    def ping_received(self, node_id: int, ping: peer.Ping) -> None:
+        self.heartbeat.ping_received(node_id, ping)
+
+    def send_ping(self, node_id: int, ping: peer.Ping) -> None:
+        self.cluster.send(node_id, ping)
+
+    def echo_arrived(self) -> None:
+        self.reads.echo_arrived()
+
+    def assigned(self, key: GroupKey) -> Sequence[int]:
+        return self.view.assigned(key)
+
+    def role_changed(self, replica: Replica) -> None:
+        """`ReplicasHost`: tell liveness, and through it everybody, what this node leads."""
+        self.heartbeat.group_changed(replica)
+        if replica.is_leader:
+            self.publisher.unsettle(replica.key)
+        if replica is self.metadata.replica:
+            self.metadata.role_changed()
+
+    def replica_closed(self, key: GroupKey) -> None:
+        self.heartbeat.group_closed(key)
+
+    def quarantined(self, replica: Replica) -> None:
+        """`ReplicasHost`: the node lives on without a partition's log, but not without the metadata."""
+        if replica is self.metadata.replica:
+            self._fail(StartError(f"the log of {METADATA_TOPIC_NAME} is corrupt; the next start rebuilds it"))
+        else:
+            self.publisher.reopen(replica.key)
+
+    def commit_moved(self, replica: Replica) -> None:
+        if replica is self.metadata.replica:
+            self.metadata.commit_moved()
+
+    # -- MetadataHost ------------------------------------------------------------------------------------
+
+    def is_alive(self, broker: BrokerRecord) -> bool:
+        if broker.node_id == self.config.node_id:
+            return broker.directory_id == self.directory_id
+        return self.cluster.directory_of(broker.node_id) == broker.directory_id
+
+    def image_changed(self, change: Change) -> None:
+        self.publisher.changed(change)
+
+    def image_read(self) -> None:
+        if not self.ready.is_set() and self._is_registered():
+            self.publisher.begin()
+            self.ready.set()
+
+    def describe_configs(self, overrides: Mapping[str, str]) -> list[tuple[str, str | None, int]]:
+        return [(row.name, row.value, row.source) for row in TopicConfig.describe(overrides, self.config)]
+
+    def validate_configs(self, overrides: Mapping[str, str]) -> object:
+        return TopicConfig.validate(overrides)
+
+    # -- what handlers ask -------------------------------------------------------------------------------
+
+    @property
+    def cluster_id(self) -> str | None:
+        return self._cluster_id
+
+    def controller_id(self) -> int:
+        """The established leader of the metadata group; -1 if none is known."""
+        known = self.leaders.get(*METADATA_KEY)
+        return -1 if known is None or known.node_id is None or not known.established else known.node_id
+
+    def check_space(self, replica: Replica) -> None:
+        """Clients' records leave a reserve for votes, rows and internal logs (replication.md section 2)."""
+        if self._is_low_on_space:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, "less than log.min.free.bytes is left on the disk"
+            )
+
+    def auto_create(self, names: list[str]) -> None:
+        self.controller.call("auto_create", {"names": names}, lambda result: None)

@@ -1,0 +1,287 @@
+"""Links between nodes: one dialled connection per direction, a handshake, frames batched per turn.
+
+Node X sends everything for Y, answers included, on the connection that X dialled; what Y dialled carries Y's
+messages only. So every direction fails on its own, as the liveness rules expect (replication.md section 5), and
+a link needs no agreement on who dials.
+
+Handshake (replication.md section 10): Hello names cluster id (None: this node is empty), node id, directory id and
+boot id; the answer names the other side's, or refuses in plain words.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple, Protocol, cast
+from uuid import UUID
+
+import structlog
+
+from broker.environment import Network
+from broker.turn import Turn
+from protocol.errors import ErrorCode, ProtocolError
+from protocol.framing import FrameReader
+from protocol.peer import Hello, HelloReply, PeerMessage, decode_peer, encode_peer
+from storage.disk import Buffer
+
+log = structlog.get_logger()
+
+PEER_PROTOCOL_VERSION = 1
+#: A frame between nodes carries at most one range of batches, and a batch is at most a client frame (100 MiB).
+MAX_PEER_FRAME_BYTES = (100 << 20) + (1 << 20)
+#: Unsent bytes at which a link is given up: the other side does not read, and Raft will send again.
+MAX_UNSENT_BYTES = 256 << 20
+CONNECT_TIMEOUT_S = 1.0
+HANDSHAKE_TIMEOUT_S = 2.0
+RECONNECT_PAUSE_S = 0.1
+
+
+class PeerIdentity(NamedTuple):
+    """Who is at the other end, as its handshake said."""
+
+    node_id: int
+    directory_id: UUID
+    boot_id: UUID
+    cluster_id: str | None
+
+
+class PeerEvents(Protocol):
+    """What the links tell the node."""
+
+    def hello(self) -> Hello:
+        """This node's own introduction, as it is now."""
+
+    def judge_hello(self, hello: Hello) -> tuple[ErrorCode, str]:
+        """NONE, or why this peer is refused. Called before our answer is made: the answer may bind us."""
+
+    def peer_connected(self, identity: PeerIdentity) -> None:
+        """Our dialled connection is open and introduced."""
+
+    def peer_introduced(self, identity: PeerIdentity) -> None:
+        """The peer's dialled connection is open and introduced."""
+
+    def peer_disconnected(self, node_id: int) -> None:
+        """Our introduced connection is closed; it is being dialled again."""
+
+    def peer_unreachable(self, node_id: int) -> None:
+        """Our connection is closed and could not be made again at once."""
+
+    def peer_message(self, sender: PeerIdentity, message: PeerMessage, owned: bool) -> None:
+        """A message; its memory is the receiver's own only if `owned`."""
+
+
+class _Stream(asyncio.BufferedProtocol):
+    """Frames of one connection, either direction."""
+
+    def __init__(self) -> None:
+        self.transport: asyncio.Transport | None = None
+        self.peer = "?"
+        self._frames = FrameReader(MAX_PEER_FRAME_BYTES)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        peername = transport.get_extra_info("peername")
+        self.peer = f"{peername[0]}:{peername[1]}" if peername else "?"
+        # Zero has uvloop write at once instead of at the end of its turn: a follower's answer is what clients wait for.
+        self.transport.set_write_buffer_limits(high=0)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._frames.get_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        try:
+            for frame, owned in self._frames.received(nbytes):
+                self.message(decode_peer(frame), owned)
+                if self.transport is None or self.transport.is_closing():
+                    return
+        except ProtocolError as error:
+            log.warning("peer connection closed: bad message", peer=self.peer, reason=str(error))
+            self.abort()
+
+    def abort(self) -> None:
+        if self.transport is not None:
+            self.transport.abort()
+
+    def message(self, message: PeerMessage, owned: bool) -> None:
+        raise NotImplementedError
+
+
+class _Dialled(_Stream):
+    """Our connection to a peer: we speak, it only answers the handshake."""
+
+    def __init__(self, link: PeerLink) -> None:
+        super().__init__()
+        self._link = link
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        assert self.transport is not None
+        self.transport.writelines(encode_peer(self._link.events.hello()))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._link.connection_lost(self)
+
+    def message(self, message: PeerMessage, owned: bool) -> None:
+        if not isinstance(message, HelloReply):
+            raise ProtocolError("a dialled peer only answers the handshake")
+        self._link.introduced(self, message)
+
+
+class PeerLink:
+    """What this node says to one other node; reconnects for ever."""
+
+    def __init__(
+        self, node_id: int, host: str, port: int, network: Network, turn: Turn, events: PeerEvents
+    ) -> None:
+        self.node_id = node_id
+        self.events = events
+        self.identity: PeerIdentity | None = None
+        self._host = host
+        self._port = port
+        self._network = network
+        self._turn = turn
+        self._stream: _Dialled | None = None
+        #: Frames to leave with this turn. Empty unless noted and introduced.
+        self._queue: list[Buffer] = []
+        self._noted = False
+        self._lost = asyncio.Event()
+        #: The handshake of the present connection is over, well or not.
+        self._introduced = asyncio.Event()
+        self._last_refusal = ""
+        #: When the peer last echoed something new that was sent here (loop time), and the number of that ping.
+        self.last_sign_at = 0.0
+        self._last_echo = 0
+
+    def echoed(self, number: int, now: float) -> None:
+        """The peer has received ping `number`: this connection works."""
+        if number > self._last_echo:
+            self._last_echo = number
+            self.last_sign_at = now
+
+    @property
+    def is_ready(self) -> bool:
+        return self.identity is not None
+
+    def send(self, message: PeerMessage) -> None:
+        """Queue a message for this turn; dropped while the link is down (Raft and liveness repeat themselves)."""
+        if self.identity is None:
+            return
+        self._queue.extend(encode_peer(message))
+        if not self._noted:
+            self._noted = True
+            self._turn.note_sender(self)
+
+    def flush(self) -> None:
+        self._noted = False
+        queue, self._queue = self._queue, []
+        if queue and self._stream is not None and self._stream.transport is not None:
+            transport = self._stream.transport
+            transport.writelines(queue)
+            if transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
+                log.warning("peer connection closed: peer does not read", peer=self._stream.peer)
+                transport.abort()
+
+    async def run(self) -> None:
+        """Dial, wait for the end of the connection, dial again. The node's task for this peer."""
+        while True:
+            self._lost.clear()
+            self._introduced.clear()
+            stream = _Dialled(self)
+            try:
+                async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                    await self._network.connect(self._host, self._port, lambda stream=stream: stream)  # type: ignore[misc]
+            except (OSError, TimeoutError):
+                self.events.peer_unreachable(self.node_id)
+                await asyncio.sleep(RECONNECT_PAUSE_S)
+                continue
+            self._stream = stream
+            try:
+                async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
+                    await self._introduced.wait()
+            except TimeoutError:
+                # Accepted by a kernel, answered by nobody: a stopped process, or a link cut in one direction.
+                stream.abort()
+            await self._lost.wait()
+            if self._last_refusal:
+                await asyncio.sleep(RECONNECT_PAUSE_S * 5)
+
+    def introduced(self, stream: _Dialled, reply: HelloReply) -> None:
+        self._introduced.set()
+        if reply.error_code != ErrorCode.NONE:
+            reason = reply.message or ErrorCode(reply.error_code).name
+            if reason != self._last_refusal:
+                log.error("refused by peer", node_id=self.node_id, peer=stream.peer, reason=reason)
+            self._last_refusal = reason
+            stream.abort()
+            return
+        if reply.node_id != self.node_id:
+            log.error("wrong peer", expected=self.node_id, found=reply.node_id, peer=stream.peer)
+            self._last_refusal = "wrong node id"
+            stream.abort()
+            return
+        self._last_refusal = ""
+        self._stream = stream
+        self.identity = PeerIdentity(reply.node_id, reply.directory_id, reply.boot_id, reply.cluster_id)
+        self.events.peer_connected(self.identity)
+
+    def connection_lost(self, stream: _Dialled) -> None:
+        if self._stream is stream or self._stream is None:
+            was_introduced = self.identity is not None
+            self._stream = None
+            self.identity = None
+            self._queue.clear()
+            self._introduced.set()
+            self._lost.set()
+            if was_introduced:
+                self.events.peer_disconnected(self.node_id)
+
+    def reconnect(self) -> None:
+        """Drop the connection and dial again, for a fresh handshake."""
+        if self._stream is not None:
+            self._stream.abort()
+
+    def close(self) -> None:
+        if self._stream is not None and self._stream.transport is not None:
+            self.flush()
+            self._stream.transport.close()
+
+
+class AcceptedPeer(_Stream):
+    """A connection that a peer dialled: it speaks, we only answer the handshake."""
+
+    def __init__(self, events: PeerEvents, closed: Callable[[AcceptedPeer], None]) -> None:
+        super().__init__()
+        self._events = events
+        self._closed = closed
+        self.identity: PeerIdentity | None = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.transport = None
+        self._closed(self)
+
+    def message(self, message: PeerMessage, owned: bool) -> None:
+        if self.identity is not None:
+            self._events.peer_message(self.identity, message, owned)
+            return
+        if not isinstance(message, Hello):
+            raise ProtocolError("a peer introduces itself first")
+        error, reason = self._events.judge_hello(message)
+        own = self._events.hello()
+        reply = HelloReply(
+            error_code=error,
+            message=reason or None,
+            cluster_id=own.cluster_id,
+            node_id=own.node_id,
+            directory_id=own.directory_id,
+            boot_id=own.boot_id,
+        )
+        assert self.transport is not None
+        self.transport.writelines(encode_peer(reply))
+        if error != ErrorCode.NONE:
+            log.warning("peer refused", peer=self.peer, node_id=message.node_id, reason=reason)
+            self.transport.close()
+            return
+        self.identity = PeerIdentity(
+            message.node_id, message.directory_id, message.boot_id, message.cluster_id
+        )
+        self._events.peer_introduced(self.identity)

@@ -1,0 +1,235 @@
+"""From metadata to replicas: what the committed image assigns to this node exists here, and nothing else.
+
+Nothing is touched before `begin`: an image from before this start may lack what has happened since (replication.md
+section 4). Then a log is deleted only because its topic was deleted by id; a log that the image merely lacks is
+renamed to `-stray`, kept and reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import structlog
+
+from broker.metadata.ids import METADATA_TOPIC_ID
+from broker.metadata.image import BrokerRegistered, Change, TopicChanged, TopicCreated, TopicDeleted
+from broker.metadata.records import PartitionAssignment, TopicRecord
+from broker.replica import Replica
+from broker.topic_config import TopicConfig
+from broker.wire import founding_configuration
+from protocol.errors import ErrorCode
+from raft.reconcile import next_change
+from raft.types import ProposalRefusedError, ReplicaId
+from storage.directory import delete_partition, list_partitions, set_aside_partition
+from storage.disk import Disk
+from storage.log_types import GroupKey
+
+if TYPE_CHECKING:
+    from broker.node import Node
+
+logger = structlog.get_logger()
+
+
+class Publisher:
+    """Carries out committed changes of the image on this node."""
+
+    def __init__(self, node: Node, disk: Disk) -> None:
+        self._node = node
+        self._disk = disk
+        self._begun = False
+        #: Topics whose deletion was replayed before `begin`: their logs may go.
+        self._deleted: dict[UUID, None] = {}
+        #: Replicas here whose identity the wish does not name yet: their logs were discarded.
+        self._unwished: dict[GroupKey, None] = {}
+        self._is_renewing = False
+        #: Groups whose fact may differ from the wish. Invariant: a group led here that is not in it agrees.
+        self._unsettled: dict[GroupKey, None] = {}
+
+    # -- the image ---------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """The image is current: make the directory agree with it."""
+        self._begun = True
+        image = self._node.metadata.image
+        for folder in list_partitions(self._disk):
+            topic = None if folder.topic_id is None else image.topics.get(folder.topic_id)
+            if folder.topic_id == METADATA_TOPIC_ID:
+                continue
+            if folder.topic_id is None:
+                self._disk.remove_tree(folder.path)
+            elif folder.topic_id in self._deleted:
+                self._delete(folder.topic, folder.partition, folder.topic_id)
+            elif topic is None or not self._is_mine(topic, folder.partition):
+                path = set_aside_partition(self._disk, folder.topic, folder.partition, folder.topic_id)
+                logger.warning("log is not in the metadata, set aside", path=path)
+        for topic in image.topics.values():
+            self._open(topic)
+
+    def changed(self, change: Change) -> None:
+        """A committed change, in log order."""
+        if isinstance(change, BrokerRegistered):
+            self.unsettle(GroupKey(METADATA_TOPIC_ID, 0))
+        if isinstance(change, TopicDeleted) and not self._begun:
+            self._deleted[change.old.topic_id] = None
+        if not self._begun:
+            return
+        match change:
+            case TopicCreated(new):
+                self._open(new)
+            case TopicChanged(_, new):
+                self._open(new)
+                self._reconfigure(new)
+                for replica in self._replicas_of(new):
+                    self.unsettle(replica.key)
+            case TopicDeleted(old):
+                self._remove(old)
+            case BrokerRegistered(new):
+                logger.info("broker registered", node_id=new.node_id, directory_id=str(new.directory_id))
+
+    def _is_mine(self, topic: TopicRecord, partition: int) -> bool:
+        return (
+            partition < len(topic.partitions)
+            and self._node.config.node_id in topic.partitions[partition].replicas
+        )
+
+    def _open(self, topic: TopicRecord) -> None:
+        config = TopicConfig.resolve(topic.configs, self._node.config)
+        for index, assignment in enumerate(topic.partitions):
+            key = GroupKey(topic.topic_id, index)
+            if self._node.config.node_id in assignment.replicas and key not in self._node.replicas.by_key:
+                founding = founding_configuration(assignment.founding)
+                replica = self._node.replicas.open(
+                    key, topic.name, config, founding, is_only_copy=len(assignment.replicas) == 1
+                )
+                if replica is None:
+                    continue
+                if replica.group.self_id not in _identities(assignment):
+                    self._unwished[key] = None
+                if assignment.replicas[0] == self._node.config.node_id:
+                    # The preferred leader need not wait for an election timeout.
+                    replica.apply(replica.group.leader_suspected(self._node.now()))
+        for index in range(len(topic.partitions)):
+            self._node.heartbeat.group_assigned(GroupKey(topic.topic_id, index))
+
+    def reopen(self, key: GroupKey) -> None:
+        """The replica was closed because its log is bad: begin it anew."""
+        topic = self._node.metadata.image.topics.get(key.topic_id)
+        if topic is not None:
+            self._open(topic)
+
+    def _reconfigure(self, topic: TopicRecord) -> None:
+        config = TopicConfig.resolve(topic.configs, self._node.config)
+        for replica in self._replicas_of(topic):
+            replica.use_config(config)
+
+    def _remove(self, topic: TopicRecord) -> None:
+        for replica in self._replicas_of(topic):
+            self._node.replicas.close(replica, is_clean=False)
+            self._delete(topic.name, replica.partition, topic.topic_id)
+        self._node.leaders.forget_topic(topic.topic_id)
+
+    def _delete(self, name: str, partition: int, topic_id: UUID) -> None:
+        delete_partition(self._disk, name, partition, topic_id)
+        self._node.replicas.forget(GroupKey(topic_id, partition))
+
+    def _replicas_of(self, topic: TopicRecord) -> Iterable[Replica]:
+        keys = [GroupKey(topic.topic_id, index) for index in range(len(topic.partitions))]
+        return [self._node.replicas.by_key[key] for key in keys if key in self._node.replicas.by_key]
+
+    # -- replicas that were discarded ---------------------------------------------------------------------
+
+    def renew(self) -> None:
+        """Ask the controller to wish for the new incarnations of logs that were discarded here, until it does."""
+        if not self._unwished or self._is_renewing:
+            return
+        replicas = []
+        for key in list(self._unwished):
+            replica = self._node.replicas.by_key.get(key)
+            if replica is None or replica.group.self_id in self._wish(key):
+                del self._unwished[key]
+            else:
+                replicas.append((str(key.topic_id), key.partition, replica.group.self_id.incarnation))
+        if not replicas:
+            return
+        self._is_renewing = True
+        arguments = {
+            "node_id": self._node.config.node_id,
+            "directory_id": str(self._node.directory_id),
+            "replicas": replicas,
+        }
+        self._node.controller.call("renew_replicas", arguments, self._renewed)
+
+    def _renewed(self, result: dict[str, Any]) -> None:
+        self._is_renewing = False
+        if result["error_code"] != ErrorCode.NONE:
+            logger.warning("replicas are not wished for yet", reason=result.get("message"))
+
+    # -- fact to wish ------------------------------------------------------------------------------------
+
+    def unsettle(self, key: GroupKey) -> None:
+        """The wish, or who leads, has changed: look at the group with the next tick."""
+        self._unsettled[key] = None
+
+    def reconcile(self, now: float) -> None:
+        """Each leader moves its group one step towards what metadata wishes (raft.reconcile)."""
+        for key in list(self._unsettled):
+            replica = self._node.replicas.by_key.get(key)
+            if replica is None or not replica.is_leader:
+                del self._unsettled[key]
+                continue
+            if not replica.is_serving:
+                continue
+            wish = self._wish(key)
+            group = replica.group
+            is_settled = set(group.configuration.voters) == set(wish) and not group.configuration.learners
+            if not wish or (is_settled and group.configuration_index < group.commit_end):
+                del self._unsettled[key]
+                continue
+            if is_settled:
+                continue
+            change = next_change(
+                group.configuration,
+                wish,
+                lambda learner, group=group: group.is_caught_up(learner, now, 1.0),  # type: ignore[misc]
+                leader=group.self_id,
+            )
+            if change is None:
+                continue
+            # What is staged was accepted before the row, and nothing may follow a row that is not durable.
+            replica.write_pending()
+            try:
+                out = group.propose_configuration(change, now)
+            except ProposalRefusedError:
+                continue  # the change before is not committed yet: the next tick looks again
+            logger.info(
+                "membership changes", topic=replica.topic, partition=replica.partition, to=str(change)
+            )
+            replica.apply(out)
+
+    def _wish(self, key: GroupKey) -> list[ReplicaId]:
+        if key.topic_id == METADATA_TOPIC_ID:
+            return self._metadata_wish()
+        topic = self._node.metadata.image.topics.get(key.topic_id)
+        return [] if topic is None else _identities(topic.partitions[key.partition])
+
+    def _metadata_wish(self) -> list[ReplicaId]:
+        """The configured voters, each with the directory that it registered."""
+        brokers = self._node.metadata.image.brokers
+        wish: list[ReplicaId] = []
+        for node_id in self._node.config.quorum_voters:
+            broker = brokers.get(node_id)
+            if broker is None:
+                return []  # not everybody has registered yet
+            wish.append(ReplicaId(node_id, broker.directory_id.bytes, broker.metadata_incarnation))
+        return wish
+
+
+def _identities(assignment: PartitionAssignment) -> list[ReplicaId]:
+    return [
+        ReplicaId(node_id, directory.bytes, incarnation)
+        for node_id, directory, incarnation in zip(
+            assignment.replicas, assignment.directories, assignment.incarnations, strict=True
+        )
+    ]

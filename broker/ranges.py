@@ -1,0 +1,91 @@
+"""Ranges of the Raft log as messages: built by the leader, checked by the follower before anything believes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from broker.wire import row_to_wire
+from protocol import peer
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records.batch import BatchHeader, check_crc, iter_batches
+from raft.types import Send
+from storage.disk import Buffer
+from storage.errors import CorruptLogError
+from storage.lineage import Row as LineageRow
+from storage.log import Log
+
+if TYPE_CHECKING:
+    from broker.replica import Replica
+
+#: A range sent to a follower holds at most this many bytes of batches (or one larger batch).
+MAX_APPEND_BYTES = 1 << 20
+
+
+def append_message(
+    replica: Replica, send: Send, records: Sequence[Buffer], row: LineageRow | None, to_index: int
+) -> peer.Append:
+    group = replica.group
+    return peer.Append(
+        topic_id=replica.key.topic_id,
+        partition=replica.key.partition,
+        incarnation=group.self_id.incarnation,
+        follower_incarnation=send.to.incarnation,
+        term=group.term,
+        prev_index=send.start,
+        prev_term=send.prev_term,
+        to_index=to_index,
+        commit_index=group.commit_end,
+        log_start=replica.log.start_offset,
+        start_offset=replica.log.lineage.offset_of_index(send.start),
+        rows=[] if row is None else [row_to_wire(row)],
+        records=records,
+    )
+
+
+def check_range(message: peer.Append) -> list[tuple[BatchHeader, memoryview]]:
+    """The batches of a received range, each checked: framing, CRC, continuity, epoch (replication.md section 2).
+
+    A range holds at most one row, as its last entry, so all its batches are of the term before its start.
+    Raises KafkaError(CORRUPT_MESSAGE).
+    """
+    records = message.records
+    if not isinstance(records, memoryview) or not len(records):
+        return []
+    return _check_batches(records, message.start_offset, message.prev_term)
+
+
+def check_own_range(log: Log, start_index: int) -> None:
+    """Read again what a follower found damaged. Raises CorruptLogError where it is this log that is bad."""
+    if not 0 < start_index < log.end_index:
+        return
+    part = log.read_range(start_index, log.end_index, MAX_APPEND_BYTES)
+    if part.data is None:
+        return
+    lineage = log.lineage
+    term = lineage.rows[lineage.rows_below_index(start_index) - 1].term
+    try:
+        _check_batches(part.data.view(), lineage.offset_of_index(start_index), term)
+    except KafkaError as error:
+        raise CorruptLogError(log.directory, start_index, str(error)) from error
+
+
+def _check_batches(records: memoryview, start_offset: int, term: int) -> list[tuple[BatchHeader, memoryview]]:
+    batches: list[tuple[BatchHeader, memoryview]] = []
+    end_offset = start_offset
+    end_position = 0
+    for position, header in iter_batches(records):
+        if header.magic != 2 or header.leader_epoch != term:
+            raise KafkaError(
+                ErrorCode.CORRUPT_MESSAGE, f"batch at {header.base_offset} has a wrong epoch or magic"
+            )
+        if header.base_offset < end_offset:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"batch at {header.base_offset} goes back")
+        if not check_crc(records, position, header):
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"batch at {header.base_offset} has a wrong CRC")
+        end_offset = header.last_offset + 1
+        end_position = position + header.size_bytes
+        batches.append((header, records[position:end_position]))
+    if end_position != len(records):
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "a range ends inside a batch")
+    return batches

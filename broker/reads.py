@@ -1,0 +1,93 @@
+"""Reads that must not come from a leader of yesterday (ReadIndex, Raft thesis section 6.4).
+
+A read waits for one liveness round that began after the read arrived: numbered pings to all peers whose echoes confirm
+that a majority of each group's voters still follows this leader in this term. One round serves all groups and all
+reads that came before it began.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from broker.replica import Replica
+from storage.log_types import GroupKey
+
+#: A leader that cannot confirm itself for this long answers "not leader": the client looks for another.
+CONFIRM_TIMEOUT_S = 1.0
+
+Answer = Callable[[set[GroupKey]], None]
+
+
+class Rounds(Protocol):
+    """What reads need of `broker.heartbeat.Heartbeat`."""
+
+    def begin_round(self) -> int:
+        """Begin a liveness round with this turn. Returns the number of its first ping."""
+
+    def confirmed(self, replica: Replica, first_number: int) -> bool:
+        """Whether a majority of voters echoed a ping of this number or a later one."""
+
+
+class _Read:
+    __slots__ = ("answer", "confirmed", "deadline", "first_number", "open")
+
+    def __init__(
+        self, first_number: int, deadline: float, replicas: Sequence[Replica], answer: Answer
+    ) -> None:
+        self.first_number = first_number
+        self.deadline = deadline
+        self.open = list(replicas)
+        self.confirmed: set[GroupKey] = set()
+        self.answer = answer
+
+
+class Reads:
+    """The reads that wait for a round."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, rounds: Rounds) -> None:
+        self._loop = loop
+        self._rounds = rounds
+        self._waiting: list[_Read] = []
+
+    def confirm(self, replicas: Sequence[Replica], answer: Answer) -> None:
+        """Call `answer` with the keys of those replicas that are confirmed leaders, at once where no peer is needed."""
+        deadline = self._loop.time() + CONFIRM_TIMEOUT_S
+        read = _Read(self._rounds.begin_round(), deadline, replicas, answer)
+        self._advance(read)
+        if read.open:
+            self._waiting.append(read)
+        else:
+            answer(read.confirmed)
+
+    def echo_arrived(self) -> None:
+        """A peer echoed: some reads may be complete."""
+        if not self._waiting:
+            return
+        waiting, self._waiting = self._waiting, []
+        for read in waiting:
+            self._advance(read)
+            if read.open:
+                self._waiting.append(read)
+            else:
+                read.answer(read.confirmed)
+
+    def tick(self, now: float) -> None:
+        """Answer what waited too long with what was confirmed."""
+        late = [read for read in self._waiting if read.deadline <= now]
+        if late:
+            self._waiting = [read for read in self._waiting if read.deadline > now]
+            for read in late:
+                read.answer(read.confirmed)
+
+    def _advance(self, read: _Read) -> None:
+        still_open: list[Replica] = []
+        for replica in read.open:
+            if not replica.is_serving:
+                continue
+            if self._rounds.confirmed(replica, read.first_number):
+                read.confirmed.add(replica.key)
+            else:
+                still_open.append(replica)
+        read.open = still_open

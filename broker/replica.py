@@ -1,0 +1,546 @@
+"""One partition on this node: where Raft group, log and producer state meet.
+
+The group decides, the log keeps, this class carries facts and orders between them. Every public method is one
+fact (an append arrived, a flush finished, a vote came in) and runs to its end without waiting.
+
+Leader, per turn:  append() stages stamped batches -> write_pending() writes them at once, tells the group,
+sends the written range to the followers from memory -> persisted() and append replies move the commit index
+-> acknowledgements and long polls are released.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import structlog
+
+from broker import wire
+from broker.ranges import MAX_APPEND_BYTES, append_message, check_range
+from broker.topic_config import TopicConfig
+from broker.waits import Acknowledged, AckQueue, FetchWaiter
+from protocol import peer
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records.batch import BatchHeader, TimestampType, stamp
+from raft.group import Group
+from raft.types import HardState, Install, Message, Output, ReplicaId, Role, Row, RowKind, Send, VoteReply
+from storage.disk import Buffer, DiskFullError
+from storage.errors import CorruptLogError
+from storage.log import Log
+from storage.log_types import GroupKey
+from storage.producer_snapshot import ensure_snapshot, load_producers, write_snapshot
+from storage.producer_state import Duplicate, ProducerStates
+
+logger = structlog.get_logger()
+
+
+class ReplicaHost(Protocol):
+    """What a replica needs of its node (broker.replicas)."""
+
+    replica_lag_time_max_s: float
+    may_campaign: bool
+
+    def now(self) -> float: ...
+    def now_ms(self) -> int: ...
+    def note_writer(self, replica: Replica) -> None: ...
+    def note_staged(self, size_bytes: int) -> None: ...
+    def log_dirty(self, replica: Replica) -> None:
+        """Have the next flush round cover this replica's log."""
+
+    def truncate(self, replica: Replica, to_index: int, known_commit: int) -> None:
+        """Cut this replica's log, durably, recorded end first; never below what was known to be committed."""
+
+    def persist_log_start(self, replica: Replica) -> None:
+        """Record the raised log start durably, before anything below it goes."""
+
+    def persist_vote(self, replica: Replica, state: HardState) -> None:
+        """Write term and vote to the journal; durable with the next flush round."""
+
+    def send(self, to: ReplicaId, message: peer.PeerMessage) -> None:
+        """To that very replica: a node that came back with another directory is somebody else."""
+
+    def after_flush(self, action: Callable[[], None]) -> None:
+        """Do it when everything written so far, journal included, is durable."""
+
+    def timer_changed(self, replica: Replica) -> None: ...
+    def role_changed(self, replica: Replica) -> None: ...
+    def commit_moved(self, replica: Replica) -> None: ...
+    def install_ordered(self, replica: Replica, install: Install) -> None: ...
+    def range_refused(self, replica: Replica, follower: ReplicaId, start_index: int) -> None:
+        """A follower found a batch of ours corrupt: read it again here (replication.md section 2)."""
+
+    def log_corrupt(self, replica: Replica, error: CorruptLogError) -> None:
+        """Durable bytes of this log are bad: it must not be used any longer than this turn."""
+
+
+class Replica:
+    """One partition's replica. Created with its log opened and its group restored."""
+
+    def __init__(
+        self,
+        host: ReplicaHost,
+        key: GroupKey,
+        topic: str,
+        log: Log,
+        group: Group,
+        producers: ProducerStates,
+        config: TopicConfig,
+    ) -> None:
+        self.host = host
+        self.key = key
+        self.topic = topic
+        self.log = log
+        self.group = group
+        self.producers = producers
+        self.use_config(config)
+        #: Offset of the next record; log.end_offset <= next_offset, the difference is staged for this turn.
+        self.next_offset = log.end_offset
+        #: First offset clients may not see yet. Never goes back while the process lives.
+        self.high_watermark = log.start_offset
+        #: The log start that clients were shown last, and whether it is the log's own again.
+        self._exposed_start = log.start_offset
+        self._exposes_own_start = True
+        #: Until `stop`: a late flush or timer must not wake a replica that is gone.
+        self.is_open = True
+        #: Deadline that the host's timer heap knows of.
+        self.timer_at: float | None = None
+        self._staged: list[Buffer] = []
+        self._staged_headers: list[BatchHeader] = []
+        #: What the last write put into the log, still in memory: sent to followers without reading it back.
+        self._tail: list[Buffer] = []
+        self._tail_start_index = -1
+        self._tail_size_bytes = 0
+        self._commit_waits = AckQueue()
+        self._flush_waits = AckQueue()
+        self._fetch_waiters: dict[FetchWaiter, None] = {}
+
+    def use_config(self, config: TopicConfig) -> None:
+        """The topic's settings, and what the produce path asks of them with every batch."""
+        self.config = config
+        self.is_compacted = config.is_compacted
+        self.timestamp_type = (
+            TimestampType.LOG_APPEND_TIME if config.is_log_append_time else TimestampType.CREATE_TIME
+        )
+
+    def log_replaced(self, log: Log, producers: ProducerStates) -> None:
+        """An install put another log in the place of the old one."""
+        self.log = log
+        self.producers = producers
+        self.next_offset = log.end_offset
+        self._forget_tail()
+
+    # -- what clients and handlers ask -------------------------------------------------------------------
+
+    @property
+    def partition(self) -> int:
+        return self.key[1]
+
+    @property
+    def is_leader(self) -> bool:
+        return self.group.role is Role.LEADER
+
+    @property
+    def leader_epoch(self) -> int:
+        return self.group.term
+
+    @property
+    def committed_configuration_index(self) -> int:
+        """Index of the row of the newest committed configuration; what leadership announcements carry."""
+        if self.group.configuration_index < self.group.commit_end:
+            return self.group.configuration_index
+        rows = (row.index for row in reversed(self.log.lineage.rows) if row.kind == RowKind.CONFIGURATION)
+        return next((index for index in rows if index < self.group.commit_end), -1)
+
+    @property
+    def is_serving(self) -> bool:
+        """Leader whose first row is committed: only now may it answer for the partition."""
+        group = self.group
+        return group.role is Role.LEADER and group.is_established
+
+    @property
+    def last_stable_offset(self) -> int:
+        """No transactions yet, so nothing is ever open below the high watermark."""
+        return self.high_watermark
+
+    @property
+    def log_start_offset(self) -> int:
+        """The exposed log start: persisted by a majority (replication.md section 6)."""
+        if not self._exposes_own_start:
+            persisted = self.group.majority_log_start()
+            if persisted < self.log.start_offset:
+                return max(persisted, self._exposed_start)
+            self._exposes_own_start = True
+        self._exposed_start = self.log.start_offset
+        return self._exposed_start
+
+    def check_leader_epoch(self, current_leader_epoch: int) -> None:
+        """Fencing by KIP-320: -1 is no check."""
+        if not self.is_serving:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if current_leader_epoch >= 0 and current_leader_epoch != self.group.term:
+            older = current_leader_epoch < self.group.term
+            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH)
+
+    def check_in_sync(self) -> None:
+        """min.insync.replicas before the append; beyond a majority it also delays the answer."""
+        required = self.config.min_insync_replicas
+        if required > 1:
+            in_sync = self.group.in_sync(self.host.now(), self.host.replica_lag_time_max_s)
+            if len(in_sync) < required:
+                raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+
+    # -- leader: produce ---------------------------------------------------------------------------------
+
+    def append(self, header: BatchHeader, batch: bytearray | memoryview) -> tuple[int, int]:
+        """Stage one validated batch for this turn's write.
+
+        Returns (base offset, end offset): of the batch, or of the one that it repeats (idempotent producers);
+        the caller waits for the end offset in both cases, because a duplicate may be of a batch that is not
+        committed yet. `batch` is writable and the caller's own; it is kept until written and sent.
+        Raises KafkaError: not leader, sequence and epoch errors of the producer.
+        """
+        if not (self.is_serving and self.group.can_propose):
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if header.producer_id >= 0:
+            seen = self.producers.check(header)
+            if isinstance(seen, Duplicate):
+                return seen.base_offset, seen.last_offset + 1
+        base_offset = self.next_offset
+        stamp(batch, 0, base_offset, self.group.term)
+        stamped = header._replace(base_offset=base_offset, leader_epoch=self.group.term)
+        self.producers.record(stamped)
+        if not self._staged:
+            self.host.note_writer(self)
+        self._staged.append(batch)
+        self.host.note_staged(len(batch))
+        self._staged_headers.append(stamped)
+        self.next_offset = base_offset + header.last_offset_delta + 1
+        return base_offset, self.next_offset
+
+    def wait_committed(self, end_offset: int, waiter: Acknowledged, slot: int) -> None:
+        """Call the waiter when everything below `end_offset` is committed (acks=all)."""
+        if end_offset <= self.high_watermark and self._acknowledged_offset() >= end_offset:
+            waiter.partition_done(slot, ErrorCode.NONE)
+        else:
+            self._commit_waits.add(end_offset, waiter, slot)
+
+    def wait_flushed(self, end_offset: int, waiter: Acknowledged, slot: int) -> None:
+        """Call the waiter when everything below `end_offset` is durable here (acks=1)."""
+        if self._offset_of(self.group.persisted_end) >= end_offset:
+            waiter.partition_done(slot, ErrorCode.NONE)
+        else:
+            self._flush_waits.add(end_offset, waiter, slot)
+
+    def add_fetch_waiter(self, waiter: FetchWaiter) -> None:
+        self._fetch_waiters[waiter] = None
+
+    def remove_fetch_waiter(self, waiter: FetchWaiter) -> None:
+        self._fetch_waiters.pop(waiter, None)
+
+    def write_pending(self) -> None:
+        """Write what this turn staged, as one vectored write, and let the group replicate it."""
+        staged, self._staged = self._staged, []
+        headers, self._staged_headers = self._staged_headers, []
+        if not staged:
+            return
+        start_index = self.group.end_index
+        try:
+            self.log.append_batches(staged, headers)
+        except DiskFullError as error:
+            self._write_refused(error)
+            return
+        assert self.log.end_offset == self.next_offset, "offsets were handed out gap-free"
+        self._tail = staged
+        self._tail_start_index = start_index
+        self._tail_size_bytes = sum(header.size_bytes for header in headers)
+        self.host.log_dirty(self)
+        self.apply(self.group.appended(self.log.end_index, self.host.now()))
+
+    def _write_refused(self, error: DiskFullError) -> None:
+        """Disk full: nothing of this turn is in the log; answer KAFKA_STORAGE_ERROR and go on."""
+        logger.error(
+            "append refused: disk full", topic=self.topic, partition=self.partition, error=str(error)
+        )
+        self.next_offset = self.log.end_offset
+        self.producers = load_producers(self.log)
+        self._fail_waits(ErrorCode.KAFKA_STORAGE_ERROR, self.log.end_offset)
+
+    # -- follower ----------------------------------------------------------------------------------------
+
+    def append_received(self, sender: ReplicaId, message: peer.Append) -> None:
+        """A range from the leader. Everything is checked before the group hears of it (replication.md section 2)."""
+        try:
+            batches = check_range(message)
+        except KafkaError as error:
+            logger.warning(
+                "range refused",
+                topic=self.topic,
+                partition=self.partition,
+                leader=sender.node_id,
+                reason=error.message,
+            )
+            self.host.send(sender, self._corrupt_range(message))
+            return
+        rows = [wire.row_from_wire(row) for row in message.rows]
+        known_commit = self.group.commit_end
+        out = self.group.append_received(
+            sender,
+            message.term,
+            message.prev_index,
+            message.prev_term,
+            message.to_index,
+            rows,
+            message.commit_index,
+            self.host.now(),
+        )
+        if out.hard_state is not None:
+            self.host.persist_vote(self, out.hard_state)
+            out.hard_state = None
+        if out.truncate_to is not None:
+            self._truncate(out.truncate_to, known_commit)
+            out.truncate_to = None
+        if out.write_from is not None and not self._write_range(batches):
+            self.group.write_failed(self.log.end_index, known_commit)
+            return
+        self.apply(out)
+        if message.log_start > self.log.start_offset and message.term == self.group.term:
+            self.raise_log_start(min(message.log_start, self.high_watermark))
+
+    def _write_range(self, batches: list[tuple[BatchHeader, memoryview]]) -> bool:
+        """Append those batches of the range that the log lacks. False: the disk is full, nothing was written."""
+        end_offset = self.log.end_offset
+        fresh = [(header, view) for header, view in batches if header.base_offset >= end_offset]
+        if not fresh:
+            return True
+        headers = [header for header, _ in fresh]
+        try:
+            self.log.append_batches([view for _, view in fresh], headers, allow_holes=True)
+        except DiskFullError as error:
+            logger.error(
+                "follower stops: disk full", topic=self.topic, partition=self.partition, error=str(error)
+            )
+            return False
+        for header, view in fresh:
+            self.producers.record_stored(view, header)
+        self.next_offset = self.log.end_offset
+        self.host.log_dirty(self)
+        return True
+
+    def _corrupt_range(self, message: peer.Append) -> peer.AppendReply:
+        """Says that the leader's bytes are damaged; it will look at its own."""
+        return peer.AppendReply(
+            topic_id=self.key.topic_id,
+            partition=self.key.partition,
+            incarnation=self.group.self_id.incarnation,
+            term=message.term,
+            match_index=message.prev_index,
+            rejected=True,
+            hint_index=message.prev_index,
+            hint_term=message.prev_term,
+            log_start=self.log.start_offset,
+            error=ErrorCode.CORRUPT_MESSAGE,
+        )
+
+    def _truncate(self, to_index: int, known_commit: int) -> None:
+        logger.info("truncating", topic=self.topic, partition=self.partition, to_index=to_index)
+        self.host.truncate(self, to_index, known_commit)
+        self.producers = load_producers(self.log)
+        self.next_offset = self.log.end_offset
+
+    # -- facts from the disk and from peers --------------------------------------------------------------
+
+    def persisted(self, end_index: int) -> None:
+        """A flush round finished: everything below `end_index` is durable here."""
+        self.apply(self.group.persisted(end_index, self.host.now()))
+        if self._flush_waits:
+            self._flush_waits.release(self._offset_of(self.group.persisted_end))
+        if self._commit_waits:
+            self._commit_waits.release(self._acknowledged_offset())
+
+    def append_reply(self, sender: ReplicaId, message: peer.AppendReply) -> None:
+        if message.error == ErrorCode.CORRUPT_MESSAGE:
+            self.host.range_refused(self, sender, message.match_index)
+            return
+        self.apply(
+            self.group.append_replied(
+                sender,
+                message.term,
+                message.match_index,
+                message.rejected,
+                message.hint_index,
+                message.hint_term,
+                message.log_start,
+                self.host.now(),
+            )
+        )
+        if self._commit_waits:
+            self._commit_waits.release(self._acknowledged_offset())
+
+    def timer_fired(self) -> None:
+        if not self.is_leader and not self.host.may_campaign:
+            return
+        self.apply(self.group.tick(self.host.now()))
+
+    # -- orders of the group -----------------------------------------------------------------------------
+
+    def apply(self, out: Output) -> None:
+        """Carry out what the group ordered. The order of the steps is part of the promise: the log is changed
+        before anything is said, and what depends on the disk is handed to the flush, never sent here."""
+        assert out.truncate_to is None, "truncation is carried out with the range that caused it"
+        if out.hard_state is not None:
+            self.host.persist_vote(self, out.hard_state)
+        for row in out.rows:
+            self._append_row(row)
+        for send in out.sends:
+            self._send_range(send)
+        for to, message in out.messages:
+            self.host.send(to, self._to_wire(message))
+        if out.messages_after_flush:
+            messages = out.messages_after_flush
+            self.host.after_flush(lambda: self._send_durable(messages))
+        for install in out.installs:
+            self.host.install_ordered(self, install)
+        if out.watermarks is not None:
+            self.raise_log_start(min(out.watermarks.log_start, self.high_watermark))
+        if out.commit_advanced:
+            self._commit_advanced()
+        if out.role_changed:
+            self._role_changed()
+        if self.group.deadline != self.timer_at:
+            self.host.timer_changed(self)
+
+    def _send_durable(self, messages: Sequence[tuple[ReplicaId, Message]]) -> None:
+        """What these messages depend on is on disk. A candidate's vote for itself comes back to it only now."""
+        for to, message in messages:
+            if to != self.group.self_id:
+                self.host.send(to, self._to_wire(message))
+            elif self.is_open:
+                assert isinstance(message, VoteReply), "a group tells itself of nothing but its vote"
+                self.apply(self.group.vote_replied(to, message, self.host.now()))
+
+    def _to_wire(self, message: Message) -> peer.PeerMessage:
+        return wire.message_to_wire(self.key.topic_id, self.key.partition, self.group.self_id, message)
+
+    def _append_row(self, row: Row) -> None:
+        written = self.log.append_row(row.term, row.kind, wire.row_payload(row))
+        assert written.index == row.index, "the lineage and the group agree on indexes"
+        # What is in memory does not reach the log's end any more.
+        self._forget_tail()
+        self.host.log_dirty(self)
+
+    def _forget_tail(self) -> None:
+        self._tail_start_index = -1
+        self._tail = []
+
+    def _send_range(self, send: Send) -> None:
+        """Send ranges to one follower while the group has some for it, from memory what this turn wrote."""
+        group = self.group
+        following: Send | None = send
+        while following is not None:
+            start = following.start
+            if start == self._tail_start_index and self._tail_size_bytes <= MAX_APPEND_BYTES:
+                message = append_message(self, following, self._tail, None, group.end_index)
+                size = self._tail_size_bytes
+            elif following.end_limit > start:
+                try:
+                    part = self.log.read_range(start, following.end_limit, MAX_APPEND_BYTES)
+                except CorruptLogError as error:
+                    self.host.log_corrupt(self, error)
+                    return
+                data: list[Buffer] = [] if part.data is None else [part.data.view()]
+                size = 0 if part.data is None else part.data.size_bytes
+                message = append_message(self, following, data, part.row, part.end_index)
+            else:
+                size = 0
+                message = append_message(self, following, [], None, start)
+            self.host.send(following.to, message)
+            following = group.sent(following.to, message.to_index, size)
+
+    # -- watermarks and roles ----------------------------------------------------------------------------
+
+    def _offset_of(self, end_index: int) -> int:
+        """The offset of the first record at or above an index end."""
+        return self.log.lineage.offset_of_index(end_index)
+
+    def _acknowledged_offset(self) -> int:
+        """Below this, records are committed and durable on max(majority, min.insync.replicas) voters."""
+        voters = len(self.group.configuration.voters)
+        if self.config.min_insync_replicas <= voters // 2 + 1:
+            return self.high_watermark
+        durable = self.group.durable_end(min(self.config.min_insync_replicas, voters))
+        return self._offset_of(min(self.group.commit_end, durable))
+
+    def _commit_advanced(self) -> None:
+        offset = self._offset_of(self.group.commit_end)
+        assert offset >= self.high_watermark, "the high watermark never goes back"
+        self.high_watermark = offset
+        if self._commit_waits:
+            self._commit_waits.release(self._acknowledged_offset())
+        self._wake_fetches()
+        self.host.commit_moved(self)
+
+    def _role_changed(self) -> None:
+        if self.group.role is not Role.LEADER:
+            self._discard_staged()
+            self._fail_waits(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            self._forget_tail()
+        self._wake_fetches()
+        self.host.role_changed(self)
+
+    def _discard_staged(self) -> None:
+        """Leadership ended before this turn's write: the clients are told, nothing was appended."""
+        if self._staged:
+            self._staged = []
+            self._staged_headers = []
+            self.next_offset = self.log.end_offset
+            self.producers = load_producers(self.log)
+
+    def _fail_waits(self, error: ErrorCode, above_offset: int = -1) -> None:
+        self._commit_waits.fail(error, above_offset)
+        self._flush_waits.fail(error, above_offset)
+
+    def _wake_fetches(self) -> None:
+        if self._fetch_waiters:
+            for waiter in list(self._fetch_waiters):
+                waiter.wake()
+
+    # -- log start ---------------------------------------------------------------------------------------
+
+    def apply_retention(self) -> None:
+        """The leader alone decides what is too old or too much, and only below the high watermark. What has only to
+        do with this copy is done on every replica."""
+        if self.log.is_due_to_roll(self.host.now_ms()) and not self.log.dirty():
+            self.log.roll()
+        if not self.is_serving or not self.config.is_deleted_by_retention:
+            return
+        start = self.log.retention_start(
+            self.host.now_ms(), self.config.retention_ms, self.config.retention_bytes, self.high_watermark
+        )
+        if start > self.log.start_offset:
+            self.raise_log_start(start)
+
+    def raise_log_start(self, offset: int) -> None:
+        """The producer snapshot at or above the new start is durable first (replication.md section 8)."""
+        offset = min(offset, self.log.flushed_end.end_offset)
+        if offset <= self.log.start_offset:
+            return
+        ensure_snapshot(self.log, offset, self.high_watermark)
+        logger.info("log start raised", topic=self.topic, partition=self.partition, offset=offset)
+        self.log.set_start_offset(offset)
+        self.host.persist_log_start(self)
+        self.group.watermarks = self.group.watermarks._replace(log_start=offset)
+        self._exposes_own_start = False
+        self.log.delete_segments_below(offset)
+
+    def close(self, *, is_clean: bool) -> None:
+        if is_clean and self.producers.entries and self.high_watermark == self.log.end_offset:
+            write_snapshot(self.log, self.producers, self.high_watermark)
+        self.log.close(is_clean=is_clean)
+        self.stop()
+
+    def stop(self) -> None:
+        """Answer everybody who still waits: this replica is gone (deleted, quarantined or shut down)."""
+        self.is_open = False
+        self._discard_staged()
+        self._fail_waits(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._wake_fetches()

@@ -1,0 +1,435 @@
+"""All replicas of a node: opening and closing them, their shared timers, flush rounds and messages."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Protocol
+from uuid import UUID
+
+import structlog
+
+from broker import wire
+from broker.environment import Clock
+from broker.metadata.ids import METADATA_TOPIC_ID
+from broker.ranges import check_own_range
+from broker.replica import Replica
+from broker.timers import TimerHeap
+from broker.topic_config import TopicConfig
+from broker.turn import Turn
+from protocol import peer
+from raft.group import Group
+from raft.types import Configuration, HardState, Install, ReplicaId, RowKind, Timing, Watermarks
+from storage.directory import set_aside_partition
+from storage.disk import Disk
+from storage.errors import CorruptLogError
+from storage.group_commit import FlushRounds
+from storage.journal import Journal
+from storage.journal_records import Bounds, Forget, Incarnation, Quarantine, Vote, VotedFor
+from storage.log import Log
+from storage.log_recovery import create_log, install_log, open_log
+from storage.log_types import FlushedEnd, GroupKey, LogConfig
+from storage.partition_folder import METADATA_NAME, folder_name, read_topic_id
+from storage.producer_snapshot import encode_snapshot, load_producers
+from storage.segment import LOG_SUFFIX
+
+logger = structlog.get_logger()
+
+
+class ReplicasHost(Protocol):
+    """What the replicas ask of their node."""
+
+    def send_to(self, directory: tuple[int, bytes], message: peer.PeerMessage) -> None:
+        """To a node, as long as it has that directory."""
+
+    def role_changed(self, replica: Replica) -> None: ...
+    def commit_moved(self, replica: Replica) -> None: ...
+    def quarantined(self, replica: Replica) -> None:
+        """Its log is bad and marked so, and it is closed: open it again, as somebody who has nothing."""
+
+    def replica_closed(self, key: GroupKey) -> None: ...
+
+
+class Replicas:
+    """The replicas of this node, by group and by name. Implements `broker.replica.ReplicaHost`."""
+
+    def __init__(
+        self,
+        host: ReplicasHost,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        disk: Disk,
+        journal: Journal,
+        rounds: FlushRounds,
+        turn: Turn,
+        rng: random.Random,
+        timing: Timing,
+        node_id: int,
+        directory_id: UUID,
+        is_clean_start: bool,
+        replica_lag_time_max_s: float,
+    ) -> None:
+        self._host = host
+        self._loop = loop
+        self._clock = clock
+        self._disk = disk
+        self._journal = journal
+        self._rounds = rounds
+        self._turn = turn
+        self._rng = rng
+        self._timing = timing
+        self._node_id = node_id
+        self._directory_id = directory_id
+        self._is_clean_start = is_clean_start
+        #: Groups whose log this process has opened: the clean-shutdown marker speaks of the first time only.
+        self._opened: dict[GroupKey, None] = {}
+        self.replica_lag_time_max_s = replica_lag_time_max_s
+        #: False while the node stops.
+        self.may_campaign = True
+        self._timers = TimerHeap(loop)
+        self.by_key: dict[GroupKey, Replica] = {}
+        #: The same replicas under (topic, partition): what client requests name. Not the metadata log: only the
+        #: controller writes there.
+        self.by_name: dict[tuple[str, int], Replica] = {}
+        #: ... and by the log they own, for the flush rounds.
+        self.by_log: dict[Log, Replica] = {}
+        #: Replicas that may have a commit index to tell: looked at by the slow tick.
+        self._commits_to_tell: dict[Replica, None] = {}
+        self._is_telling = False
+        #: Replicas whose log was found corrupt in this turn.
+        self._quarantining: dict[GroupKey, None] = {}
+        self.now: Callable[[], float] = loop.time
+        self.now_ms: Callable[[], int] = clock.now_ms
+        self.note_writer: Callable[[Replica], None] = turn.note_writer
+        self.note_staged: Callable[[int], None] = turn.note_staged
+
+    # -- opening and closing -----------------------------------------------------------------------------
+
+    def open(
+        self,
+        key: GroupKey,
+        topic: str,
+        config: TopicConfig,
+        founding: Configuration | None,
+        *,
+        is_only_copy: bool = False,
+    ) -> Replica | None:
+        """Open the replica's log, or begin an empty one.
+
+        `founding` is the group's first configuration where the caller knows it. A replica begins with it as row 0
+        only if that names this very directory and no log of the group ever was here; otherwise it begins blank
+        and waits to be added by its leader (replication.md section 3).
+
+        A log that must not be used is discarded under a raised incarnation, and built anew from the others. If there
+        are none (`is_only_copy`), nothing is touched and None is returned: the partition is offline.
+        """
+        directory = f"{self._disk.root}/{folder_name(topic, key.partition)}"
+        state = self._journal.state(key)
+        log_config = LogConfig(config.segment_bytes, config.segment_ms, config.index_interval_bytes)
+        self._make_way(key, topic, directory)
+        log: Log | None = None
+        if state is not None and state.is_quarantined:
+            logger.warning("log is quarantined", directory=directory)
+        elif self._disk.exists(f"{directory}/{METADATA_NAME}"):
+            log = self._open_log(key, directory, log_config)
+        elif state is not None:
+            # It may have acknowledged what is gone: as another identity it can do no harm.
+            logger.error("log is gone", directory=directory)
+        if log is None and self._may_have_acknowledged(key, directory):
+            if is_only_copy:
+                logger.error("partition is offline, its only log cannot be used", directory=directory)
+                return None
+            logger.error("starting over, to be rebuilt from the other replicas", directory=directory)
+            self._raise_incarnation(key)
+        if log is None:
+            log = self._begin_log(key, directory, log_config, founding)
+        elif log.end_index == 0 and founding is not None:
+            self._found(key, log, founding)
+        state = self._journal.state(key)
+        incarnation = 0 if state is None else state.incarnation
+        self_id = ReplicaId(self._node_id, self._directory_id.bytes, incarnation)
+        self._opened[key] = None
+        producers = load_producers(log)
+        group = Group(
+            self_id,
+            self._hard_state(key, log),
+            [wire.row_from_log(row) for row in log.lineage.rows],
+            log.end_index,
+            0,
+            watermarks=Watermarks(log.start_offset, 0, 0),
+            timing=self._timing,
+            rng=self._rng,
+        )
+        replica = Replica(self, key, topic, log, group, producers, config)
+        self.by_key[key] = replica
+        if key.topic_id != METADATA_TOPIC_ID:
+            self.by_name[(topic, key.partition)] = replica
+        self.timer_changed(replica)
+        self._host.role_changed(replica)
+        return replica
+
+    def _open_log(self, key: GroupKey, directory: str, config: LogConfig) -> Log | None:
+        """None where the log on disk must not be used: it was corrupt and is quarantined now."""
+        state = self._journal.state(key)
+        if state is None or not state.has_vote:
+            # The log is there and its vote is not: the identity is lost (replication.md section 3).
+            logger.error("log without a recorded vote", directory=directory)
+            return None
+        bounds = state.bounds
+        try:
+            return open_log(
+                self._disk,
+                directory,
+                key,
+                config,
+                recorded=state.flushed_end,
+                log_start=0 if bounds is None else bounds.log_start,
+                is_clean=self._is_clean_start and key not in self._opened,
+            )
+        except CorruptLogError as error:
+            logger.error("log is corrupt", directory=directory, error=str(error))
+            self._journal.append(Quarantine(key, True))
+            self._journal.flush()
+            return None
+
+    def _may_have_acknowledged(self, key: GroupKey, directory: str) -> bool:
+        """Whether a replica of this identity was here before: then an empty log must have another identity.
+
+        A folder without data of which the journal knows nothing is a creation that a crash cut short.
+        """
+        if self._journal.state(key) is not None:
+            return True
+        names = self._disk.list(directory) if self._disk.exists(directory) else []
+        return any(self._has_bytes(f"{directory}/{name}") for name in names if name.endswith(LOG_SUFFIX))
+
+    def _has_bytes(self, path: str) -> bool:
+        file = self._disk.open(path)
+        size_bytes = file.size
+        file.close()
+        return size_bytes > 0
+
+    def _make_way(self, key: GroupKey, topic: str, directory: str) -> None:
+        """A log of another life of this name is never opened for this one (replication.md section 4)."""
+        if self._disk.exists(f"{directory}/{METADATA_NAME}"):
+            found = read_topic_id(self._disk, directory)
+            if found != key.topic_id:
+                path = set_aside_partition(self._disk, topic, key.partition, found)
+                logger.warning("log is of another topic of this name, set aside", path=path)
+
+    def _begin_log(
+        self, key: GroupKey, directory: str, config: LogConfig, founding: Configuration | None
+    ) -> Log:
+        state = self._journal.state(key)
+        log = create_log(self._disk, directory, key, config)
+        if state is not None and state.is_quarantined:
+            self._journal.append(Quarantine(key, False))
+        # The vote record comes first: with it, the log is one whose history we know.
+        self._journal.append(Vote(key, 0 if state is None else state.term, None))
+        self._journal.flush()
+        if founding is not None:
+            self._found(key, log, founding)
+        return log
+
+    def _found(self, key: GroupKey, log: Log, founding: Configuration) -> None:
+        """Write row 0 into a log that never held anything, if it names this directory and no log of the group was
+        ever lost here. A crash may have come between the vote record and the row: then it is written now."""
+        state = self._journal.state(key)
+        assert state is not None and log.end_index == 0
+        own = ReplicaId(self._node_id, self._directory_id.bytes, state.incarnation)
+        if state.term == 0 and own in founding.voters:
+            log.append_row(0, RowKind.CONFIGURATION, wire.encode_configuration(founding))
+            log.flush()
+
+    def _raise_incarnation(self, key: GroupKey) -> None:
+        state = self._journal.state(key)
+        self._journal.append(Incarnation(key, 1 if state is None else state.incarnation + 1))
+        self._journal.flush()
+
+    def _hard_state(self, key: GroupKey, log: Log) -> HardState:
+        state = self._journal.state(key)
+        assert state is not None and state.has_vote
+        voted = None if state.voted_for is None else ReplicaId(*state.voted_for)
+        return HardState(state.term, voted)
+
+    def close(self, replica: Replica, *, is_clean: bool) -> None:
+        del self.by_key[replica.key]
+        self.by_name.pop((replica.topic, replica.partition), None)
+        self.by_log.pop(replica.log, None)
+        self._commits_to_tell.pop(replica, None)
+        self._host.replica_closed(replica.key)
+        self._timers.set(replica, None)
+        replica.stop()
+        self._rounds.discard(replica.log)
+        replica.close(is_clean=is_clean)
+
+    def forget(self, key: GroupKey) -> None:
+        """The topic is gone: so is what the journal knows of the group."""
+        self._journal.append(Forget(key))
+        self._turn.schedule()
+
+    def stop_campaigning(self) -> None:
+        """This node is about to stop: it takes no leadership any more, by election or by hand-over."""
+        self.may_campaign = False
+
+    def close_all(self, *, is_clean: bool) -> None:
+        for replica in list(self.by_key.values()):
+            self.close(replica, is_clean=is_clean)
+        self._timers.close()
+
+    # -- broker.replica.ReplicaHost ----------------------------------------------------------------------
+
+    def log_dirty(self, replica: Replica) -> None:
+        self.by_log[replica.log] = replica
+        self._rounds.mark_dirty(replica.log)
+        self._turn.schedule()
+
+    def log_durable(self, log: Log, end: FlushedEnd) -> None:
+        """A flush round finished (called by the rounds)."""
+        replica = self.by_log.get(log)
+        if replica is not None:
+            replica.persisted(end.end_index)
+
+    def persist_vote(self, replica: Replica, state: HardState) -> None:
+        voted = None if state.voted_for is None else VotedFor(*state.voted_for)
+        self._journal.append(Vote(replica.key, state.term, voted))
+        self._turn.schedule()
+
+    def persist_log_start(self, replica: Replica) -> None:
+        self._journal.append(Bounds(replica.key, replica.log.start_offset, -1, -1, -1, -1))
+        self._journal.flush()
+        if replica.is_leader:
+            self._note_commit(replica)
+
+    def truncate(self, replica: Replica, to_index: int, known_commit: int) -> None:
+        self._rounds.truncate(replica.log, to_index, known_commit)
+
+    def send(self, to: ReplicaId, message: peer.PeerMessage) -> None:
+        self._host.send_to((to.node_id, to.directory_id), message)
+
+    def after_flush(self, action: Callable[[], None]) -> None:
+        self._rounds.after_flush(action)
+        self._turn.schedule()
+
+    def timer_changed(self, replica: Replica) -> None:
+        self._timers.set(replica, replica.group.deadline)
+
+    def role_changed(self, replica: Replica) -> None:
+        self._host.role_changed(replica)
+
+    def commit_moved(self, replica: Replica) -> None:
+        if replica.is_leader:
+            self._note_commit(replica)
+        self._host.commit_moved(replica)
+
+    def range_refused(self, replica: Replica, follower: ReplicaId, start_index: int) -> None:
+        logger.error(
+            "a follower found our range corrupt",
+            topic=replica.topic,
+            partition=replica.partition,
+            follower=follower.node_id,
+            start_index=start_index,
+        )
+        try:
+            check_own_range(replica.log, start_index)
+        except CorruptLogError as error:
+            self.log_corrupt(replica, error)
+
+    def log_corrupt(self, replica: Replica, error: CorruptLogError) -> None:
+        """Nothing more is said on the strength of this log: resign, mark it durably, have it built anew."""
+        if replica.key in self._quarantining:
+            return
+        logger.critical("log is corrupt", error=str(error), is_leader=replica.is_leader)
+        self._quarantining[replica.key] = None
+        self._loop.call_soon(self._quarantine, replica)
+
+    def _quarantine(self, replica: Replica) -> None:
+        """In a turn of its own: whoever found the damage is in the middle of the replica's work."""
+        del self._quarantining[replica.key]
+        if not replica.is_open:
+            return
+        self._journal.append(Quarantine(replica.key, True))
+        self._journal.flush()
+        replica.apply(replica.group.quorum_lost(self.now()))
+        self.close(replica, is_clean=False)
+        self._host.quarantined(replica)
+
+    def install_ordered(self, replica: Replica, install: Install) -> None:
+        """Leader: give a follower the beginning that it missed (replication.md section 7)."""
+        start = install.log_start
+        rows = replica.log.lineage.rows[: len(install.rows)]
+        message = peer.InstallStart(
+            topic_id=replica.key.topic_id,
+            partition=replica.partition,
+            incarnation=replica.group.self_id.incarnation,
+            follower_incarnation=install.replica.incarnation,
+            term=replica.group.term,
+            log_start=start,
+            rows=[wire.row_to_wire(row) for row in rows],
+            snapshot=encode_snapshot(load_producers(replica.log, start)),
+            mtro=0,
+            mxro=0,
+        )
+        self.send(install.replica, message)
+
+    def install_received(self, replica: Replica, sender: ReplicaId, message: peer.InstallStart) -> None:
+        """Follower: replace the log by an empty one that begins where the leader's does."""
+        rows = [wire.row_from_wire(row) for row in message.rows]
+        out = replica.group.install_received(sender, message.term, message.log_start, rows, self.now())
+        install, out.install = out.install, None
+        replica.apply(out)
+        if install is None:
+            return
+        old = replica.log
+        logger.info(
+            "installing", topic=replica.topic, partition=replica.partition, log_start=install.log_start
+        )
+        self._rounds.discard(old)
+        self.by_log.pop(old, None)
+        old.close(is_clean=False)
+        log = install_log(
+            self._disk,
+            self._journal,
+            old.directory,
+            replica.key,
+            old.config,
+            log_start=install.log_start,
+            rows=[wire.log_row_from_wire(row) for row in message.rows],
+            producer_snapshot=bytes(message.snapshot) or None,
+        )
+        replica.log_replaced(log, load_producers(log))
+        replica.apply(replica.group.installed(install, self.now()))
+
+    # -- ticks -------------------------------------------------------------------------------------------
+
+    def reply_arrived(self, replica: Replica) -> None:
+        """A follower may be back, without knowing the commit index of an idle group: the slow tick looks."""
+        if replica.is_leader:
+            self._note_commit(replica)
+
+    def _note_commit(self, replica: Replica) -> None:
+        """Followers may lack the commit index. What was created must be seen on every broker at once, so metadata does
+        not wait for the slow tick."""
+        self._commits_to_tell[replica] = None
+        if replica.key.topic_id == METADATA_TOPIC_ID and not self._is_telling:
+            self._is_telling = True
+            self._loop.call_soon(self._tell_now)
+
+    def _tell_now(self) -> None:
+        self._is_telling = False
+        self.tell_commits()
+
+    def tell_commits(self) -> None:
+        """Slow tick: followers learn the last commit index and log start although nothing else is sent to them."""
+        if not self._commits_to_tell:
+            return
+        now = self.now()
+        for replica in list(self._commits_to_tell):
+            if replica.is_leader:
+                replica.apply(replica.group.flush_commits(now))
+            if not (replica.is_leader and replica.group.commit_unsent):
+                del self._commits_to_tell[replica]
+
+    def apply_retention(self) -> None:
+        for replica in list(self.by_key.values()):
+            replica.apply_retention()

@@ -1,0 +1,77 @@
+"""One timer heap for all groups of a node: an idle group costs nothing (architecture.md section 5)."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Timed(Protocol):
+    timer_at: float | None
+
+    def timer_fired(self) -> None: ...
+
+
+class TimerHeap:
+    """Deadlines in loop time. A changed deadline leaves its old entry behind, which is passed over later."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._heap: list[tuple[float, int, Timed]] = []
+        self._sequence = 0
+        self._handle: asyncio.TimerHandle | None = None
+        #: When `_handle` fires. (uvloop's handle of a deadline in the past cannot tell.)
+        self._armed_at = 0.0
+
+    def set(self, timed: Timed, deadline: float | None) -> None:
+        timed.timer_at = deadline
+        if deadline is None:
+            return
+        self._sequence += 1
+        heapq.heappush(self._heap, (deadline, self._sequence, timed))
+        if self._handle is None or deadline < self._armed_at:
+            self._arm()
+
+    def close(self) -> None:
+        self._heap.clear()
+        if self._handle is not None:
+            self._handle.cancel()
+
+    def _arm(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+        while self._heap and self._heap[0][2].timer_at != self._heap[0][0]:
+            heapq.heappop(self._heap)
+        if self._heap:
+            self._armed_at = self._heap[0][0]
+            self._handle = self._loop.call_at(self._armed_at, self._fire)
+
+    def _fire(self) -> None:
+        self._handle = None
+        now = self._loop.time()
+        while self._heap and self._heap[0][0] <= now:
+            deadline, _, timed = heapq.heappop(self._heap)
+            if timed.timer_at == deadline:
+                timed.timer_at = None
+                timed.timer_fired()
+        self._arm()
+
+
+def every(loop: asyncio.AbstractEventLoop, seconds: float, action: Callable[[], None]) -> Callable[[], None]:
+    """Call `action` every so often; returns what stops it. A late loop does not catch up."""
+    handle: asyncio.TimerHandle
+
+    def run() -> None:
+        nonlocal handle
+        handle = loop.call_later(seconds, run)
+        action()
+
+    handle = loop.call_later(seconds, run)
+
+    def stop() -> None:
+        handle.cancel()
+
+    return stop

@@ -1,0 +1,133 @@
+"""What clients are shown of the cluster: brokers, leaders, replicas. Reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from broker.metadata.ids import METADATA_TOPIC_ID
+from broker.metadata.topic_checks import check_name
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.fetch import FetchTopic
+from storage.log_types import GroupKey
+
+if TYPE_CHECKING:
+    from broker.node import Node
+    from broker.replica import Replica
+
+
+class ClusterView:
+    """Look-ups over the committed image and the table of leaders."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    # -- brokers -----------------------------------------------------------------------------------------
+
+    def live_brokers(self, listener: str) -> list[tuple[int, str, int]]:
+        """(node id, host, port) of every broker that is connected now, as this listener's clients reach it."""
+        brokers = self._node.metadata.image.brokers
+        return [
+            (node_id, *brokers[node_id].endpoints[listener])
+            for node_id in sorted(brokers)
+            if self._is_alive(node_id) and listener in brokers[node_id].endpoints
+        ]
+
+    def endpoint_of(self, node_id: int, listener: str) -> tuple[str, int]:
+        """Where clients of a listener reach a broker; ("", -1) if it has no such listener."""
+        broker = self._node.metadata.image.brokers.get(node_id)
+        endpoint = None if broker is None else broker.endpoints.get(listener)
+        return ("", -1) if endpoint is None else (endpoint.host, endpoint.port)
+
+    def _is_alive(self, node_id: int) -> bool:
+        broker = self._node.metadata.image.brokers.get(node_id)
+        return broker is not None and self._node.is_alive(broker)
+
+    # -- topics and leaders ------------------------------------------------------------------------------
+
+    def topic_name(self, name: str, topic_id: UUID) -> str:
+        """Requests name a topic, or from some version on its id."""
+        if name:
+            return name
+        topic = self._node.metadata.image.topics.get(topic_id)
+        return "" if topic is None else topic.name
+
+    def leader_of(self, topic: str, partition: int) -> tuple[int, int]:
+        """(node id or -1, leader epoch or -1)."""
+        record = self._node.metadata.image.topic_named(topic)
+        return (-1, -1) if record is None else self.leader_of_id(record.topic_id, partition)
+
+    def leader_of_id(self, topic_id: UUID, partition: int) -> tuple[int, int]:
+        """(node id or -1, leader epoch or -1). Only a leader that serves is shown."""
+        known = self._node.leaders.get(topic_id, partition)
+        if known is None:
+            return -1, -1
+        if known.node_id is None or not known.established or not self._is_alive(known.node_id):
+            return -1, known.term
+        return known.node_id, known.term
+
+    def replica_state(
+        self, topic_id: UUID, partition: int, leader: int, replicas: Sequence[int]
+    ) -> tuple[list[int], list[int]]:
+        """(in-sync nodes, offline nodes). The leader knows who keeps up; elsewhere those that are alive are shown."""
+        offline = [node_id for node_id in replicas if not self._is_alive(node_id)]
+        replica = self._node.replicas.by_key.get(GroupKey(topic_id, partition))
+        if replica is not None and replica.is_leader:
+            lag_s = self._node.replicas.replica_lag_time_max_s
+            in_sync = [
+                voter.node_id
+                for voter in replica.group.in_sync(self._node.now(), lag_s)
+                if self._holds_directory(voter.node_id, voter.directory_id)
+            ]
+            return [node_id for node_id in replicas if node_id in in_sync and node_id not in offline], offline
+        return [node_id for node_id in replicas if node_id not in offline and leader >= 0], offline
+
+    def _holds_directory(self, node_id: int, directory_id: bytes) -> bool:
+        """A node that came back with an empty disk is alive, but it is not the voter that kept up until then."""
+        if node_id == self._node.config.node_id:
+            return directory_id == self._node.directory_id.bytes
+        connected = self._node.cluster.directory_of(node_id)
+        return connected is not None and connected.bytes == directory_id
+
+    def assigned(self, key: GroupKey) -> Sequence[int]:
+        """The nodes that should hold a partition; for metadata, the configured voters."""
+        if key.topic_id == METADATA_TOPIC_ID:
+            return list(self._node.config.quorum_voters)
+        topic = self._node.metadata.image.topics.get(key.topic_id)
+        if topic is None or key.partition >= len(topic.partitions):
+            return ()
+        return topic.partitions[key.partition].replicas
+
+    # -- errors ------------------------------------------------------------------------------------------
+
+    def replica_for(self, topic: FetchTopic, partition: int, by_id: bool) -> Replica:
+        """The replica that a fetch asks for. Raises KafkaError."""
+        if not by_id:
+            replica = self._node.replicas.by_name.get((topic.topic, partition))
+            if replica is None:
+                raise KafkaError(self.why_no_replica(topic.topic, partition))
+            return replica
+        replica = self._node.replicas.by_key.get(GroupKey(topic.topic_id, partition))
+        if replica is not None:
+            return replica
+        record = self._node.metadata.image.topics.get(topic.topic_id)
+        if record is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+        raise KafkaError(self.why_no_replica(record.name, partition))
+
+    def why_no_replica(self, topic: str, partition: int) -> ErrorCode:
+        """A known topic is never "unknown": the client would give it up (client-behaviour.md B.8)."""
+        record = self._node.metadata.image.topic_named(topic)
+        if record is None or not 0 <= partition < len(record.partitions):
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if self._node.config.node_id in record.partitions[partition].replicas:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    def why_no_topic(self, name: str) -> ErrorCode:
+        try:
+            check_name(name)
+        except KafkaError as error:
+            return error.code
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

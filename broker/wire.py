@@ -1,0 +1,134 @@
+"""Between the three dialects of one thing: raft's values, the lineage's rows and the peers' messages.
+
+`raft` and `storage` do not know each other and neither knows the wire (architecture.md section 1); they meet here.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from uuid import UUID
+
+from protocol import peer
+from protocol.errors import ProtocolError
+from raft.types import (
+    AppendReply,
+    Configuration,
+    InstallReply,
+    Message,
+    ReplicaId,
+    Row,
+    RowKind,
+    TimeoutNow,
+    VoteReply,
+    VoteRequest,
+)
+from storage.lineage import Row as LineageRow
+
+_COUNTS = struct.Struct(">HH")
+_REPLICA = struct.Struct(">i16si")
+
+
+def encode_configuration(configuration: Configuration) -> bytes:
+    """Payload of a CONFIGURATION row: counts of voters and learners (uint16 each), then the identities."""
+    packed = [_REPLICA.pack(*replica) for replica in configuration.members]
+    return _COUNTS.pack(len(configuration.voters), len(configuration.learners)) + b"".join(packed)
+
+
+def decode_configuration(payload: bytes) -> Configuration:
+    """Raises ProtocolError; a row from the disk has passed its checksum, one from a peer has not."""
+    try:
+        voters, learners = _COUNTS.unpack_from(payload)
+        replicas = tuple(
+            ReplicaId(*_REPLICA.unpack_from(payload, _COUNTS.size + position * _REPLICA.size))
+            for position in range(voters + learners)
+        )
+    except struct.error as error:
+        raise ProtocolError(f"configuration row: {error}") from error
+    return Configuration(replicas[:voters], replicas[voters:])
+
+
+def row_payload(row: Row) -> bytes:
+    return b"" if row.configuration is None else encode_configuration(row.configuration)
+
+
+def row_from_log(row: LineageRow) -> Row:
+    kind = RowKind(row.kind)
+    configuration = decode_configuration(row.payload) if kind is RowKind.CONFIGURATION else None
+    return Row(row.index, row.term, kind, configuration)
+
+
+def row_to_wire(row: LineageRow) -> peer.AppendRow:
+    return peer.AppendRow(
+        index=row.index, term=row.term, offset=row.offset, kind=row.kind, payload=row.payload
+    )
+
+
+def row_from_wire(row: peer.AppendRow) -> Row:
+    try:
+        kind = RowKind(row.kind)
+    except ValueError as error:
+        raise ProtocolError(f"row of unknown kind {row.kind}") from error
+    configuration = decode_configuration(bytes(row.payload)) if kind is RowKind.CONFIGURATION else None
+    return Row(row.index, row.term, kind, configuration)
+
+
+def log_row_from_wire(row: peer.AppendRow) -> LineageRow:
+    return LineageRow(row.index, row.term, row.offset, row.kind, bytes(row.payload))
+
+
+def message_to_wire(topic_id: UUID, partition: int, self_id: ReplicaId, message: Message) -> peer.PeerMessage:
+    """A group's message to another replica, addressed by topic id and partition (replication.md section 4)."""
+    match message:
+        case AppendReply():
+            return peer.AppendReply(
+                topic_id=topic_id,
+                partition=partition,
+                incarnation=self_id.incarnation,
+                term=message.term,
+                match_index=message.match_end,
+                rejected=message.rejected,
+                hint_index=message.hint_index,
+                hint_term=message.hint_term,
+                log_start=message.log_start,
+            )
+        case VoteRequest():
+            return peer.VoteRequest(
+                topic_id=topic_id,
+                partition=partition,
+                candidate_incarnation=self_id.incarnation,
+                term=message.term,
+                last_term=message.last_term,
+                end_index=message.end_index,
+                pre_vote=message.pre_vote,
+                transfer=message.transfer,
+            )
+        case VoteReply():
+            return peer.VoteReply(
+                topic_id=topic_id,
+                partition=partition,
+                incarnation=self_id.incarnation,
+                term=message.term,
+                granted=message.granted,
+                pre_vote=message.pre_vote,
+                log_start=message.watermarks.log_start,
+                mtro=message.watermarks.mtro,
+                mxro=message.watermarks.mxro,
+            )
+        case TimeoutNow():
+            return peer.TimeoutNow(
+                topic_id=topic_id, partition=partition, incarnation=self_id.incarnation, term=message.term
+            )
+        case InstallReply():
+            return peer.InstallReply(
+                topic_id=topic_id,
+                partition=partition,
+                incarnation=self_id.incarnation,
+                term=message.term,
+                log_start=message.log_start,
+            )
+
+
+def founding_configuration(replicas: Iterable[tuple[int, UUID]]) -> Configuration:
+    """Row 0 of a group: the same on every founding replica, because it is computed from one committed record."""
+    return Configuration(tuple(ReplicaId(node_id, directory.bytes, 0) for node_id, directory in replicas), ())

@@ -1,0 +1,214 @@
+"""The loading job: send a run's records, and write down which were acknowledged, where and when."""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import pyspark
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+from pipeline.cluster import Cluster
+from pipeline.errors import PipelineError
+from pipeline.latency import histograms_per_second, merge, percentiles_ms
+from pipeline.producer_task import DELIVERY_SCHEMA_SQL, ProducerSettings, producing
+from pipeline.progress import Progress, ProgressReceiver
+from pipeline.records import RunSpec, key_column, timestamp_ms_column, value_column
+from pipeline.summary import update_summary
+
+DELIVERIES = "deliveries.parquet"
+LATENCY = "latency.parquet"
+THROUGHPUT = "throughput.parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    bootstrap_server: str
+    run: Path
+    """The folder to write; must be new or empty."""
+    compression: str = "none"
+    linger_ms: float = 5.0
+    message_timeout_ms: int = 120_000
+    warm_up_s: int = 2
+    """Records intended in the first seconds are left out of `latency_ms` (kept in the files)."""
+    partitions: int = 3
+    replication_factor: int = 3
+    """Both for a topic that has to be created."""
+
+
+def load(
+    spark: SparkSession, spec: RunSpec, options: LoadOptions, report: Callable[[Progress], None]
+) -> dict[str, Any]:
+    """Run the job; gives the "load" section of summary.json. Raises PipelineError.
+
+    That records failed is a result, not an error: see "failed" and "unreported".
+    """
+    run = options.run
+    check_is_new(run)
+    cluster = Cluster(options.bootstrap_server)
+    cluster.ensure_topic(spec.topic, options.partitions, options.replication_factor)
+    offsets = cluster.offsets(spec.topic)
+    run.mkdir(parents=True, exist_ok=True)
+    _write_config(spec, options, {partition: end for partition, (_, end) in offsets.items()})
+    with ProgressReceiver(report) as progress:
+        settings = ProducerSettings(
+            options.bootstrap_server,
+            options.compression,
+            options.linger_ms,
+            options.message_timeout_ms,
+            progress.address,
+        )
+        # Written at once and read back: to evaluate this frame a second time would send every record again.
+        inputs(spark, spec).mapInArrow(
+            producing(spec, settings), DELIVERY_SCHEMA_SQL, barrier=True
+        ).write.parquet(str(run / DELIVERIES))
+    deliveries = spark.read.parquet(str(run / DELIVERIES)).cache()
+    try:
+        section = summarize(spec, options, deliveries)
+    finally:
+        deliveries.unpersist()
+    update_summary(run, "load", section)
+    return section
+
+
+def check_is_new(run: Path) -> None:
+    """Raises PipelineError where the folder holds something, other than this run's own log."""
+    if run.exists() and any(path.name != "spark.log" for path in run.iterdir()):
+        raise PipelineError(f"{run} holds a run already; choose another --out")
+
+
+def inputs(spark: SparkSession, spec: RunSpec) -> DataFrame:
+    """The run's records. Partition p of the frame holds what producer p owns, in order."""
+    padded = spec.records_per_producer
+    # `range` cuts its numbers into equal slices, here [p * padded, (p + 1) * padded) for slice p.
+    numbers = spark.range(0, padded * spec.producers, 1, spec.producers)
+    producer, turn = F.floor(F.col("id") / padded).cast("bigint"), F.col("id") % padded
+    owned = numbers.select((turn * spec.producers + producer).alias("sequence"))
+    sequence = F.col("sequence")
+    return owned.where(sequence < spec.records).select(
+        sequence,
+        key_column(spec, sequence).alias("key"),
+        value_column(spec, sequence).alias("value"),
+        timestamp_ms_column(spec, sequence).alias("timestamp_ms"),
+    )
+
+
+def summarize(spec: RunSpec, options: LoadOptions, deliveries: DataFrame) -> dict[str, Any]:
+    """Figures of the run from its delivery reports; writes the latency and throughput files."""
+    acknowledged = deliveries.where("error is null")
+    totals = deliveries.agg(
+        F.count("*").alias("reported"),
+        F.count_if(F.col("error").isNull()).alias("acknowledged"),
+        F.min("intended_at_us").alias("start_us"),
+        F.max("acknowledged_at_us").alias("end_us"),
+    ).first()
+    assert totals is not None, "an aggregate without groups has one row"
+    errors = deliveries.where("error is not null").groupBy("error").count().orderBy(F.desc("count")).limit(5)
+    section: dict[str, Any] = {
+        "records": spec.records,
+        "acknowledged": totals["acknowledged"],
+        "failed": totals["reported"] - totals["acknowledged"],
+        "unreported": spec.records - totals["reported"],
+        "errors": {row["error"]: row["count"] for row in errors.collect()},
+    }
+    if totals["acknowledged"] == 0:
+        return section
+    duration_s = (totals["end_us"] - totals["start_us"]) / 1e6
+    histograms = histograms_per_second(deliveries, totals["start_us"])
+    histograms.write.parquet(str(options.run / LATENCY))
+    _throughput(acknowledged, spec, totals["start_us"]).write.parquet(str(options.run / THROUGHPUT))
+    rows = deliveries.sparkSession.read.parquet(str(options.run / LATENCY)).collect()
+    warm = [bytes(row["histogram"]) for row in rows if row["second"] >= options.warm_up_s]
+    section |= {
+        "duration_s": duration_s,
+        "records_per_s": totals["acknowledged"] / duration_s,
+        "megabytes_per_s": totals["acknowledged"] * spec.record_size_bytes / duration_s / 1e6,
+        "latency_ms": percentiles_ms(merge(warm)),
+        "latency_ms_with_warm_up": percentiles_ms(merge(bytes(row["histogram"]) for row in rows)),
+        "warm_up_s": options.warm_up_s,
+        "longest_gap": longest_gap(acknowledged),
+    }
+    return section
+
+
+def longest_gap(acknowledged: DataFrame, since_us: int = 0) -> dict[str, Any] | None:
+    """The longest time in which one partition acknowledged nothing, between two of its acknowledgements.
+
+    Per partition, since the others go on while one of them has lost its leader. With a steady load on every
+    partition this is the time that a fail-over took. `since_us`: only gaps that end later. None where there are
+    none.
+    """
+    in_time = Window.partitionBy("partition").orderBy("acknowledged_at_us")
+    before = F.lag("acknowledged_at_us").over(in_time)
+    gaps = acknowledged.select(
+        "partition",
+        before.alias("from_us"),
+        (F.col("acknowledged_at_us") - before).alias("gap_us"),
+        "acknowledged_at_us",
+    ).where(F.col("acknowledged_at_us") >= since_us)
+    per_partition = (
+        gaps.where("gap_us is not null")
+        .groupBy("partition")
+        .agg(F.max_by(F.struct("gap_us", "from_us"), "gap_us").alias("longest"))
+        .orderBy("partition")
+        .collect()
+    )
+    if not per_partition:
+        return None
+    worst = max(per_partition, key=lambda row: row["longest"]["gap_us"])
+    return {
+        "gap_ms": worst["longest"]["gap_us"] / 1000,
+        "partition": worst["partition"],
+        "from_us": worst["longest"]["from_us"],
+        "gap_ms_by_partition": {
+            str(row["partition"]): row["longest"]["gap_us"] / 1000 for row in per_partition
+        },
+    }
+
+
+def _throughput(acknowledged: DataFrame, spec: RunSpec, start_us: int) -> DataFrame:
+    """Acknowledgements per second of the run and partition."""
+    second = F.floor((F.col("acknowledged_at_us") - F.lit(start_us)) / 1_000_000).cast("bigint")
+    return (
+        acknowledged.groupBy(second.alias("second"), "partition")
+        .agg(F.count("*").alias("records"), (F.count("*") * spec.record_size_bytes).alias("value_bytes"))
+        .orderBy("second", "partition")
+    )
+
+
+def _write_config(spec: RunSpec, options: LoadOptions, start_offsets: dict[int, int]) -> None:
+    config = {
+        "spec": spec.to_json(),
+        "run_id": spec.run_id,
+        "options": asdict(options) | {"run": str(options.run)},
+        # Where the run begins in each partition: what the topic held before is not judged.
+        "start_offsets": {str(partition): offset for partition, offset in start_offsets.items()},
+        "started_at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "host": {"machine": platform.machine(), "system": platform.platform()},
+        "versions": {
+            "git": _git_commit(),
+            "python": platform.python_version(),
+            "pyspark": pyspark.__version__,
+            "confluent_kafka": confluent_kafka.__version__,
+            "librdkafka": confluent_kafka.libversion()[0],
+        },
+    }
+    (options.run / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+
+
+def _git_commit() -> str | None:
+    """The commit of the checkout that this runs from; None where it is not a checkout."""
+    try:
+        command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

@@ -1,0 +1,71 @@
+"""`summary.json` of a run: a section per job, for scripts; and the tables that people see."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+
+def update_summary(run: Path, section: str, figures: dict[str, Any]) -> None:
+    """Write one job's section and keep the others'."""
+    path = run / "summary.json"
+    summary = json.loads(path.read_text()) if path.exists() else {}
+    summary[section] = figures
+    path.write_text(json.dumps(summary, indent=2) + "\n")
+
+
+def load_rows(load: dict[str, Any]) -> list[tuple[str, str]]:
+    """(name, figure) of a load, for a table."""
+    rows = [
+        ("records", f"{load['records']:,}"),
+        ("acknowledged", f"{load['acknowledged']:,}"),
+        ("not acknowledged", f"{load['failed'] + load['unreported']:,}"),
+    ]
+    if "duration_s" in load:
+        rows += [
+            ("duration", f"{load['duration_s']:.1f} s"),
+            ("throughput", f"{load['records_per_s']:,.0f} records/s, {load['megabytes_per_s']:.2f} MB/s"),
+        ]
+        # A run shorter than its warm-up has only the figure with it.
+        latency = load["latency_ms"] or load["latency_ms_with_warm_up"]
+        figures = " / ".join(f"{latency[name]:,.1f}" for name in ("p50", "p99", "p99.9", "max"))
+        rows.append(("latency p50 / p99 / p99.9 / max", f"{figures} ms"))
+        if gap := load["longest_gap"]:
+            rows.append(("longest time without an ack", gap_figure(gap)))
+    rows += [("delivery error", f"{count:,}x {error}") for error, count in load["errors"].items()]
+    return rows
+
+
+def gap_figure(gap: dict[str, Any]) -> str:
+    return f"{gap['gap_ms']:,.0f} ms (partition {gap['partition']})"
+
+
+def print_load(console: Console, title: str, load: dict[str, Any]) -> None:
+    table = Table(title=title, title_justify="left", show_header=False)
+    for name, figure in load_rows(load):
+        table.add_row(name, figure)
+    console.print(table)
+
+
+def print_checks(console: Console, title: str, checks: list[dict[str, Any]]) -> None:
+    """One row per check, with a sample of what failed it."""
+    table = Table(title=title, title_justify="left")
+    table.add_column("check", no_wrap=True)
+    table.add_column("expected", justify="right")
+    table.add_column("actual", justify="right")
+    table.add_column("")
+    table.add_column("sample of offenders", overflow="fold")
+    for check in checks:
+        style = "green" if check["status"] == "PASS" else "bold red"
+        table.add_row(
+            check["name"],
+            f"{check['expected']:,}",
+            f"{check['actual']:,}",
+            f"[{style}]{check['status']}[/]",
+            "\n".join(json.dumps(offender) for offender in check["sample"][:3]),
+        )
+    console.print(table)

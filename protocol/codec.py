@@ -1,0 +1,103 @@
+"""Encoding and decoding of declared messages (`protocol.schema`).
+
+A codec is generated, compiled and kept when a (message, version, direction) is first used. The source of
+one can be read:
+
+    python -m protocol.codec Produce 9            # decoder of the request
+    python -m protocol.codec ProduceResponse 9    # any message by its class name
+"""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from protocol.decoder_source import decoder_source
+from protocol.encoder_source import encoder_source
+from protocol.errors import ProtocolError
+from protocol.schema import Buffer, Message
+
+M = TypeVar("M", bound=Message)
+
+Decoder = Callable[[memoryview, int], tuple[M, int]]
+"""(buffer, position) -> (message, position behind it)."""
+
+_decoders: dict[tuple[type[Message], int], Callable[[memoryview, int], tuple[Any, int]]] = {}
+_encoders: dict[tuple[type[Message], int], Callable[[Any], bytes]] = {}
+_parts_encoders: dict[tuple[type[Message], int], Callable[[Any], list[Buffer]]] = {}
+
+
+def decoder(cls: type[M], version: int) -> Decoder[M]:
+    """Returns the decoder of a version, for repeated use.
+
+    Record fields of the message are slices of the buffer, everything else is copied. The function
+    raises ProtocolError for every malformed input, and this one does for a version that is not declared.
+    """
+    found = _decoders.get((cls, version))
+    if found is None:
+        if not cls.__schema__.versions.includes(version):
+            raise ProtocolError(f"{cls.__name__} has no version {version}")
+        source, names = decoder_source(cls, version)
+        found = _compile(f"<decoder of {cls.__name__} v{version}>", source, names, "decode")
+        _decoders[cls, version] = found
+    return found
+
+
+def encoder(cls: type[M], version: int) -> Callable[[M], bytes]:
+    """Returns a function message -> bytes. Fields that the version lacks are left out silently, as if all
+    were "ignorable" in Kafka's sense. Raises ValueError for a version that is not declared."""
+    found = _encoders.get((cls, version))
+    if found is None:
+        found = _encoders[cls, version] = _make_encoder(cls, version, joined=True)
+    return found
+
+
+def parts_encoder(cls: type[M], version: int) -> Callable[[M], list[Buffer]]:
+    """As `encoder`, but record buffers come back as they were given, between joined small pieces."""
+    found = _parts_encoders.get((cls, version))
+    if found is None:
+        found = _parts_encoders[cls, version] = _make_encoder(cls, version, joined=False)
+    return found
+
+
+def decode(cls: type[M], version: int, buf: memoryview, pos: int = 0) -> tuple[M, int]:
+    return decoder(cls, version)(buf, pos)
+
+
+def encode(message: Message, version: int) -> bytes:
+    return encoder(type(message), version)(message)
+
+
+def encode_parts(message: Message, version: int) -> list[Buffer]:
+    return parts_encoder(type(message), version)(message)
+
+
+def _make_encoder(cls: type[Message], version: int, *, joined: bool) -> Callable[[Any], Any]:
+    if not cls.__schema__.versions.includes(version):
+        raise ValueError(f"{cls.__name__} has no version {version}")
+    source, names = encoder_source(cls, version, joined=joined)
+    shape = "encoder" if joined else "parts encoder"
+    return _compile(f"<{shape} of {cls.__name__} v{version}>", source, names, "encode")
+
+
+def _compile(title: str, source: str, names: dict[str, Any], function: str) -> Callable[..., Any]:
+    """Compiles generated source and hands it to linecache, so that tracebacks and debuggers show it."""
+    exec(compile(source, title, "exec"), names)
+    linecache.cache[title] = (len(source), None, source.splitlines(keepends=True), title)
+    return names[function]  # type: ignore[no-any-return]
+
+
+def _print_source(name: str, version: int) -> None:
+    from protocol.messages import ALL_MESSAGES  # only here: codecs know no messages
+
+    by_name = {cls.__name__: cls for cls in ALL_MESSAGES}
+    cls = by_name.get(name) or by_name[f"{name}Request"]
+    print(decoder_source(cls, version)[0])
+    print(encoder_source(cls, version, joined=False)[0])
+
+
+if __name__ == "__main__":
+    import sys
+
+    _print_source(sys.argv[1], int(sys.argv[2]))

@@ -1,0 +1,246 @@
+"""Writes the source of a decoder for one version of a message.
+
+The result is straight-line code: fixed-width fields that follow each other, together with the length
+prefix behind them, become one `struct.unpack_from`. `python -m protocol.codec Fetch 11` prints it.
+Every read is checked: `unpack_from` and indexing raise beyond the end, slices are compared with the
+length of the buffer first, and a count is compared with what its elements need at the least.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from struct import error as struct_error
+from typing import Any
+
+from protocol import wire
+from protocol.errors import ProtocolError
+from protocol.schema import NIL_UUID, RECORDS, STRING, UUID, Array, Field, Fixed, Message, Variable
+
+
+def decoder_source(cls: type[Message], version: int) -> tuple[str, dict[str, Any]]:
+    """Returns the source of `decode(buf, pos) -> (message, next position)` and the names it needs."""
+    return _DecoderWriter(cls, version).write()
+
+
+class _DecoderWriter:
+    def __init__(self, cls: type[Message], version: int) -> None:
+        self.cls = cls
+        self.version = version
+        self.flexible = cls.__schema__.flexible.includes(version)
+        self.lines: list[str] = []
+        self.indent = 2
+        # Fields that await one common unpack: (struct code, size, local variable).
+        self.run: list[tuple[str, int, str]] = []
+        self.counter = 0
+        self.names: dict[str, Any] = {
+            "new": object.__new__,
+            "NIL_UUID": NIL_UUID,
+            "StructError": struct_error,
+            "ProtocolError": ProtocolError,
+        }
+        for helper in (
+            wire.long_uvarint, wire.read_tag, wire.skip_tags, wire.check_tag_count,
+            wire.uuid_of, wire.bad_length, wire.undecodable,
+        ):  # fmt: skip
+            self.names[helper.__name__] = helper
+
+    def write(self) -> tuple[str, dict[str, Any]]:
+        title = f"{self.cls.__name__} v{self.version}"
+        result = self._struct(self.cls)
+        self._flush()
+        head = ["def decode(buf, pos):", "    limit = len(buf)", "    try:"]
+        tail = [
+            f"        return {result}, pos",
+            "    except (IndexError, StructError, UnicodeDecodeError) as error:",
+            f"        raise undecodable({title!r}, error) from None",
+        ]
+        return "\n".join(head + self.lines + tail) + "\n", self.names
+
+    def _emit(self, line: str) -> None:
+        self.lines.append("    " * self.indent + line)
+
+    def _local(self, hint: str) -> str:
+        self.counter += 1
+        return f"{hint}_{self.counter}"
+
+    def _flush(self) -> None:
+        """Emits the pending run as one read."""
+        if not self.run:
+            return
+        size = sum(each[1] for each in self.run)
+        targets = [each[2] for each in self.run]
+        codes = "".join(each[0] for each in self.run)
+        self.run.clear()
+        if codes == "B":
+            self._emit(f"{targets[0]} = buf[pos]")
+        else:
+            unpack = "unpack_" + codes.replace("?", "o")
+            self.names[unpack] = Struct(">" + codes).unpack_from
+            comma = "," if len(targets) == 1 else ""
+            self._emit(f"{', '.join(targets)}{comma} = {unpack}(buf, pos)")
+        self._emit(f"pos += {size}")
+
+    def _struct(self, cls: type[Message]) -> str:
+        """Emits the reading of a struct. Returns the local variable that holds it."""
+        values: dict[str, str] = {}
+        uuids: list[str] = []
+        for each in cls.__schema__.at(self.version):
+            values[each.name] = self._field(each, f"{cls.__name__}.{each.name}")
+            if each.type is UUID:
+                uuids.append(values[each.name])
+        count = ""
+        if self.flexible:
+            count = self._local("tags")
+            self.run.append(("B", 1, count))
+        self._flush()
+        for name in uuids:
+            self._emit(f"{name} = uuid_of({name})")
+        result = self._local("struct")
+        self.names[cls.__name__] = cls
+        self._emit(f"{result} = new({cls.__name__})")
+        for each in cls.__schema__.fields:
+            value = values.get(each.name) or self._constant(each, cls)
+            self._emit(f"{result}.{each.name} = {value}")
+        if self.flexible:
+            self._tags(cls, count, result)
+        return result
+
+    def _constant(self, declared: Field, cls: type[Message]) -> str:
+        value = declared.absent_value
+        if value is None or isinstance(value, bool | int | str) or value in ([], b""):
+            return repr(value)
+        if value == NIL_UUID:
+            return "NIL_UUID"
+        raise TypeError(f"{cls.__name__}.{declared.name}: no such default: {value!r}")
+
+    def _field(self, declared: Field, title: str) -> str:
+        nullable = declared.nullable.includes(self.version)
+        kind = declared.type
+        if isinstance(kind, Fixed):
+            local = self._local(declared.name)
+            self.run.append((kind.code, kind.size_bytes, local))
+            return local
+        if isinstance(kind, Variable):
+            return self._variable(kind, declared.name, nullable, title)
+        if isinstance(kind, Array):
+            return self._array(kind, declared.name, nullable, title)
+        return self._struct(kind)
+
+    def _length(self, name: str, code: str, size_bytes: int) -> str:
+        """Emits the reading of a length or count: -1 is null, in compact form too."""
+        local = self._local(f"n_{name}")
+        if not self.flexible:
+            self.run.append((code, size_bytes, local))
+            self._flush()
+            return local
+        self.run.append(("B", 1, local))
+        self._flush()
+        self._emit(f"if {local} > 127:")
+        self._emit(f"    {local}, pos = long_uvarint(buf, pos, {local})")
+        self._emit(f"{local} -= 1")
+        return local
+
+    def _variable(self, kind: Variable, name: str, nullable: bool, title: str) -> str:
+        length = self._length(name, kind.length_code, kind.length_size_bytes)
+        local, end = self._local(name), self._local("end")
+        if nullable:
+            self._emit(f"if {length} == -1:")
+            self._emit(f"    {local} = None")
+            self._emit("else:")
+            self.indent += 1
+        self._emit(f"{end} = pos + {length}")
+        self._emit(f"if {length} < 0 or {end} > limit:")
+        self._emit(f"    raise bad_length({title!r}, {length})")
+        piece = f"buf[pos:{end}]"
+        if kind is STRING:
+            self._emit(f"{local} = str({piece}, 'utf-8')")
+        else:
+            self._emit(f"{local} = {piece if kind is RECORDS else f'bytes({piece})'}")
+        self._emit(f"pos = {end}")
+        if nullable:
+            self.indent -= 1
+        return local
+
+    def _array(self, kind: Array, name: str, nullable: bool, title: str) -> str:
+        count = self._length(name, "i", 4)
+        local = self._local(name)
+        if nullable:
+            self._emit(f"if {count} == -1:")
+            self._emit(f"    {local} = None")
+            self._emit("else:")
+            self.indent += 1
+        least = min_size_bytes(kind.element, self.version, self.flexible)
+        assert least > 0, f"{title}: elements of no size cannot be bounded"
+        self._emit(f"if {count} < 0 or {count} > (limit - pos) // {least}:")
+        self._emit(f"    raise bad_length({title!r}, {count})")
+        if isinstance(kind.element, Fixed) and kind.element is not UUID:
+            self.names["unpack_many"] = _unpack_many
+            self._emit(f"{local} = unpack_many({kind.element.code!r}, {count}, buf, pos)")
+            self._emit(f"pos += {count} * {least}")
+        else:
+            self._emit(f"{local} = []")
+            self._emit(f"for _ in range({count}):")
+            self.indent += 1
+            element = self._element(kind, name, title)
+            self._emit(f"{local}.append({element})")
+            self.indent -= 1
+        if nullable:
+            self.indent -= 1
+        return local
+
+    def _element(self, kind: Array, name: str, title: str) -> str:
+        element = kind.element
+        if isinstance(element, Variable):
+            return self._variable(element, name, nullable=False, title=title)
+        if isinstance(element, Fixed):
+            local = self._local(name)
+            self.run.append((element.code, element.size_bytes, local))
+            self._flush()
+            return f"uuid_of({local})"
+        assert not isinstance(element, Array)
+        return self._struct(element)
+
+    def _tags(self, cls: type[Message], count: str, result: str) -> None:
+        known = cls.__schema__.tagged_at(self.version)
+        self._emit(f"if {count}:")
+        self.indent += 1
+        if not known:
+            self._emit(f"pos = skip_tags(buf, pos, {count})")
+            self.indent -= 1
+            return
+        tag, end = self._local("tag"), self._local("end")
+        self._emit(f"if {count} > 127:")
+        self._emit(f"    {count}, pos = long_uvarint(buf, pos, {count})")
+        self._emit(f"check_tag_count(buf, pos, {count})")
+        self._emit(f"for _ in range({count}):")
+        self.indent += 1
+        self._emit(f"{tag}, pos, {end} = read_tag(buf, pos)")
+        for each in known:
+            title = f"{cls.__name__}.{each.name}"
+            self._emit(f"if {tag} == {each.tag}:")
+            self.indent += 1
+            value = self._field(each, title)
+            self._flush()
+            self._emit(f"if pos != {end}:")
+            self._emit(f"    raise ProtocolError('{title} does not fill its tagged field')")
+            self._emit(f"{result}.{each.name} = {value}")
+            self.indent -= 1
+        self._emit(f"pos = {end}")
+        self.indent -= 2
+
+
+def _unpack_many(code: str, count: int, buf: memoryview, pos: int) -> list[Any]:
+    """Numbers side by side, read at once. `count` has been checked against the rest of the buffer."""
+    return list(Struct(f">{count}{code}").unpack_from(buf, pos))
+
+
+def min_size_bytes(kind: Any, version: int, flexible: bool) -> int:
+    """The fewest bytes that a value of this type can take: what bounds a count before anything is kept."""
+    if isinstance(kind, Fixed):
+        return kind.size_bytes
+    if isinstance(kind, Array):
+        return 1 if flexible else 4
+    if isinstance(kind, Variable):
+        return 1 if flexible else kind.length_size_bytes
+    fields = kind.__schema__.at(version)
+    return sum(min_size_bytes(each.type, version, flexible) for each in fields) + (1 if flexible else 0)

@@ -1,0 +1,218 @@
+"""Writes the source of an encoder for one version of a message: the mirror of `protocol.decoder_source`.
+
+The code appends pieces to a list: one `struct.pack` per run of fixed-width fields and the length prefix
+behind them, one piece per string. Two shapes exist: `joined` returns bytes; otherwise the result is a
+list in which record buffers stand as they were given, and only the small pieces between are joined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import Any
+
+from protocol import wire
+from protocol.schema import RECORDS, STRING, UUID, Array, Buffer, Field, Fixed, Message, Variable
+
+
+def encoder_source(cls: type[Message], version: int, *, joined: bool) -> tuple[str, dict[str, Any]]:
+    """Returns the source of `encode(message)` and the names it needs."""
+    return _EncoderWriter(cls, version, joined).write()
+
+
+class _EncoderWriter:
+    def __init__(self, cls: type[Message], version: int, joined: bool) -> None:
+        self.cls = cls
+        self.version = version
+        self.joined = joined
+        self.flexible = cls.__schema__.flexible.includes(version)
+        self.lines: list[str] = []
+        self.indent = 1
+        # What awaits one common pack: (struct code, expression or None for a zero byte).
+        self.run: list[tuple[str, str | None]] = []
+        self.counter = 0
+        self.sink = "out"
+        self.names: dict[str, Any] = {
+            "uvarint": wire.uvarint,
+            "SHORT": wire.SHORT_UVARINTS,
+            "pack_many": _pack_many,
+            "record_buffers": _record_buffers,
+        }
+
+    def write(self) -> tuple[str, dict[str, Any]]:
+        self._struct(self.cls, "message")
+        self._flush()
+        head = ["def encode(message):", "    out = []", "    add = out.append"]
+        if self.joined:
+            tail = ["    return b''.join(out)"]
+        else:
+            head.append("    parts = []")
+            tail = ["    if out:", "        parts.append(b''.join(out))", "    return parts"]
+        return "\n".join(head + self.lines + tail) + "\n", self.names
+
+    def _emit(self, line: str) -> None:
+        self.lines.append("    " * self.indent + line)
+
+    def _local(self, hint: str) -> str:
+        self.counter += 1
+        return f"{hint}_{self.counter}"
+
+    def _add(self, expression: str) -> None:
+        add = "add" if self.sink == "out" else f"{self.sink}.append"
+        self._emit(f"{add}({expression})")
+
+    def _flush(self) -> None:
+        """Emits the pending run as one pack."""
+        if not self.run:
+            return
+        codes = "".join(code for code, _ in self.run)
+        values = ", ".join(value for _, value in self.run if value is not None)
+        self.run.clear()
+        if not values:
+            self._add(repr(bytes(len(codes))))
+            return
+        pack = "pack_" + codes.replace("?", "o")
+        self.names[pack] = Struct(">" + codes).pack
+        self._add(f"{pack}({values})")
+
+    def _struct(self, cls: type[Message], value: str) -> None:
+        for each in cls.__schema__.at(self.version):
+            self._field(each, f"{value}.{each.name}")
+        if self.flexible:
+            self._tags(cls, value)
+
+    def _field(self, declared: Field, value: str) -> None:
+        nullable = declared.nullable.includes(self.version)
+        kind = declared.type
+        if isinstance(kind, Fixed):
+            self.run.append((kind.code, f"{value}.bytes" if kind is UUID else value))
+        elif kind is RECORDS:
+            self._records(value, nullable)
+        elif isinstance(kind, Variable):
+            self._variable(kind, value, declared.name, nullable)
+        elif isinstance(kind, Array):
+            self._array(kind, value, declared.name, nullable)
+        else:
+            self._struct(kind, value)
+
+    def _length(self, code: str, length: str) -> None:
+        """Puts a length or count, given as the name of a local variable, where -1 is null."""
+        if not self.flexible:
+            self.run.append((code, length))
+            self._flush()
+            return
+        self._flush()
+        self._emit(f"{length} += 1")
+        self._add(f"SHORT[{length}] if {length} < 128 else uvarint({length})")
+
+    def _variable(self, kind: Variable, value: str, name: str, nullable: bool) -> None:
+        raw, length = self._local(name), self._local("n")
+        encode = ".encode()" if kind is STRING else ""
+        if nullable:
+            self._emit(f"{raw} = {value}")
+            self._emit(f"if {raw} is None:")
+            self._emit(f"    {raw} = b''")
+            self._emit(f"    {length} = -1")
+            self._emit("else:")
+            if encode:
+                self._emit(f"    {raw} = {raw}{encode}")
+            self._emit(f"    {length} = len({raw})")
+        else:
+            self._emit(f"{raw} = {value}{encode}")
+            self._emit(f"{length} = len({raw})")
+        self._length(kind.length_code, length)
+        self._add(raw)
+
+    def _records(self, value: str, nullable: bool) -> None:
+        assert nullable, "Kafka's record fields are nullable in all versions"
+        assert self.sink == "out", "no record field is tagged"
+        buffers, length = self._local("buffers"), self._local("n")
+        self._emit(f"{buffers}, {length} = record_buffers({value})")
+        self._length("i", length)
+        if self.joined:
+            self._emit(f"out += {buffers}")
+            return
+        self._emit(f"if {buffers}:")
+        self._emit("    parts.append(b''.join(out))")
+        self._emit("    out.clear()")
+        self._emit(f"    parts += {buffers}")
+
+    def _array(self, kind: Array, value: str, name: str, nullable: bool) -> None:
+        items, length = self._local(name), self._local("n")
+        self._emit(f"{items} = {value}")
+        if nullable:
+            self._emit(f"if {items} is None:")
+            self._emit(f"    {items} = ()")
+            self._emit(f"    {length} = -1")
+            self._emit("else:")
+            self._emit(f"    {length} = len({items})")
+        else:
+            self._emit(f"{length} = len({items})")
+        self._length("i", length)
+        element = kind.element
+        if isinstance(element, Fixed) and element is not UUID:
+            self._add(f"pack_many({element.code!r}, {items})")
+            return
+        item = self._local("item")
+        self._emit(f"for {item} in {items}:")
+        self.indent += 1
+        if isinstance(element, Variable):
+            self._variable(element, item, name, nullable=False)
+        elif isinstance(element, Fixed):
+            self._add(f"{item}.bytes")
+        else:
+            assert not isinstance(element, Array)
+            self._struct(element, item)
+        self._flush()
+        self.indent -= 1
+
+    def _tags(self, cls: type[Message], value: str) -> None:
+        known = cls.__schema__.tagged_at(self.version)
+        if not known:
+            self.run.append(("x", None))
+            return
+        self._flush()
+        self._emit(f"if {' and '.join(_is_default(each, value) for each in known)}:")
+        self.indent += 1
+        self._add("b'\\0'")
+        self.indent -= 1
+        self._emit("else:")
+        self.indent += 1
+        outer, inner, tags = self.sink, self._local("inner"), self._local("tags")
+        self._emit(f"{tags} = []")
+        for each in known:
+            self._emit(f"if not ({_is_default(each, value)}):")
+            self.indent += 1
+            self._emit(f"{inner} = []")
+            self.sink = inner
+            self._field(each, f"{value}.{each.name}")
+            self._flush()
+            self._emit(f"{inner} = b''.join({inner})")
+            self._emit(f"{tags}.append(uvarint({each.tag}) + uvarint(len({inner})) + {inner})")
+            self.indent -= 1
+        self.sink = outer
+        self._add(f"uvarint(len({tags}))")
+        self._emit(f"{outer} += {tags}")
+        self.indent -= 1
+
+
+def _is_default(declared: Field, value: str) -> str:
+    """The condition under which a tagged field is not written."""
+    name = f"{value}.{declared.name}"
+    if isinstance(declared.type, Array):
+        return f"not {name}"
+    default = declared.absent_value
+    return f"{name} is None" if default is None else f"{name} == {default!r}"
+
+
+def _pack_many(code: str, values: Sequence[int]) -> bytes:
+    return Struct(f">{len(values)}{code}").pack(*values)
+
+
+def _record_buffers(records: Buffer | Sequence[Buffer] | None) -> tuple[Sequence[Buffer], int]:
+    """Returns the buffers of a record field and their length together; -1 for null."""
+    if records is None:
+        return (), -1
+    if isinstance(records, bytes | bytearray | memoryview):
+        return (records,), len(records)
+    return records, sum(map(len, records))

@@ -1,0 +1,50 @@
+"""Kafka's messages: one module per API, requests and responses of every version we know.
+
+`REQUESTS` and `RESPONSES` map an API key to its class. What a broker serves and advertises is decided there.
+"""
+
+from __future__ import annotations
+
+from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from protocol.messages.fetch import FetchRequest, FetchResponse
+from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from protocol.messages.metadata import MetadataRequest, MetadataResponse
+from protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
+from protocol.messages.produce import ProduceRequest, ProduceResponse
+from protocol.schema import Message
+
+_PAIRS: tuple[tuple[type[Message], type[Message]], ...] = (
+    (ProduceRequest, ProduceResponse),
+    (FetchRequest, FetchResponse),
+    (ListOffsetsRequest, ListOffsetsResponse),
+    (MetadataRequest, MetadataResponse),
+    (FindCoordinatorRequest, FindCoordinatorResponse),
+    (ApiVersionsRequest, ApiVersionsResponse),
+    (CreateTopicsRequest, CreateTopicsResponse),
+    (DeleteTopicsRequest, DeleteTopicsResponse),
+    (InitProducerIdRequest, InitProducerIdResponse),
+    (OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse),
+    (DescribeClusterRequest, DescribeClusterResponse),
+)
+
+
+def _by_key(classes: list[type[Message]]) -> dict[int, type[Message]]:
+    by_key = {}
+    for cls in classes:
+        api_key = cls.__schema__.api_key
+        assert api_key is not None, f"{cls.__name__} declares no API key"
+        by_key[api_key] = cls
+    return by_key
+
+
+REQUESTS = _by_key([request for request, _ in _PAIRS])
+RESPONSES = _by_key([response for _, response in _PAIRS])
+ALL_MESSAGES = [cls for pair in _PAIRS for cls in pair]

@@ -1,0 +1,295 @@
+"""What our nodes say to each other: declared like Kafka's messages, version 0, never flexible.
+
+On the wire: int32 size, int16 kind (`PEER_KINDS`), body. A group is named by topic id and partition;
+indexes, watermarks and ends are exclusive upper bounds (docs of `raft`).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from struct import Struct
+from typing import Any
+
+from protocol.codec import decoder, parts_encoder
+from protocol.errors import ProtocolError
+from protocol.messages.produce import RecordData
+from protocol.schema import (
+    BOOLEAN,
+    BYTES,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    RECORDS,
+    STRING,
+    UUID,
+    Buffer,
+    Message,
+    array,
+    field,
+)  # fmt: skip
+
+PEER_VERSION = 0
+
+_SIZE_AND_KIND = Struct(">ih")
+_KIND = Struct(">h")
+
+
+class PeerMessage(Message):
+    """Root of what may be sent as a frame of its own."""
+
+
+class Hello(PeerMessage):
+    """The first frame of a connection, from the node that opened it."""
+
+    version: int = field(INT16)
+    cluster_id: str | None = field(STRING, nullable="0+")
+    """None: this node belongs to no cluster yet."""
+    node_id: int = field(INT32)
+    directory_id: uuid.UUID = field(UUID)
+    boot_id: uuid.UUID = field(UUID)
+    """Made anew at each start of the process."""
+    host: str = field(STRING)
+    port: int = field(INT32)
+    is_voter: bool = field(BOOLEAN)
+    """Whether the node is configured as a voter of the cluster's metadata."""
+
+
+class HelloReply(PeerMessage):
+    error_code: int = field(INT16, default=0)
+    message: str | None = field(STRING, nullable="0+", default=None)
+    cluster_id: str | None = field(STRING, nullable="0+")
+    node_id: int = field(INT32)
+    directory_id: uuid.UUID = field(UUID)
+    boot_id: uuid.UUID = field(UUID)
+
+
+class GroupId(Message):
+    topic_id: uuid.UUID = field(UUID)
+    partition: int = field(INT32)
+
+
+class Led(Message):
+    """A group that the sender leads and the receiver replicates."""
+
+    topic_id: uuid.UUID = field(UUID)
+    partition: int = field(INT32)
+    term: int = field(INT32)
+    configuration_index: int = field(INT64)
+    established: bool = field(BOOLEAN)
+    """Whether the first row of the leader's own term is committed."""
+
+
+class Challenge(Message):
+    """A listed group whose term at the sender is higher than the one that was listed."""
+
+    topic_id: uuid.UUID = field(UUID)
+    partition: int = field(INT32)
+    term: int = field(INT32)
+
+
+class Ping(PeerMessage):
+    """Liveness of a pair of nodes: both directions in one message (replication.md, section 5)."""
+
+    number: int = field(INT64)
+    boot_id: uuid.UUID = field(UUID)
+    list_version: int = field(INT64)
+    base_version: int = field(INT64)
+    """The list version that `led` and `dropped` change; 0: `led` is the full list."""
+    led: list[Led] = field(array(Led), default_factory=list)
+    dropped: list[GroupId] = field(array(GroupId), default_factory=list)
+    echo_number: int = field(INT64)
+    """The number of the receiver's last ping that the sender saw; only this counts as a sign of life."""
+    echo_boot_id: uuid.UUID = field(UUID)
+    applied_version: int = field(INT64)
+    wants_echo: bool = field(BOOLEAN, default=False)
+    """The receiver answers with a ping of its own at once: somebody waits for this round."""
+    challenged: list[Challenge] = field(array(Challenge), default_factory=list)
+
+
+class VoteRequest(PeerMessage):
+    topic_id: uuid.UUID = field(UUID)
+    partition: int = field(INT32)
+    candidate_incarnation: int = field(INT32)
+    term: int = field(INT32)
+    last_term: int = field(INT32)
+    end_index: int = field(INT64)
+    pre_vote: bool = field(BOOLEAN)
+    transfer: bool = field(BOOLEAN)
+    """The leader asked for this election (TimeoutNow): a live leader is no reason to refuse."""
+
+
+class VoteReply(PeerMessage):
+    topic_id: uuid.UUID = field(UUID)
+    partition: int = field(INT32)
+    incarnation: int = field(INT32)
+    term: int = field(INT32)
+    granted: bool = field(BOOLEAN)
+    pre_vote: bool = field(BOOLEAN)
+    log_start: int = field(INT64)
+    mtro: int = field(INT64)
+    mxro: int = field(INT64)
+
+
+class AppendRow(Message):
+    """A row of the lineage within an appended range."""
+
+    index: int = field(INT64)
+    term: int = field(INT32)
+    offset: int = field(INT64)
+    kind: int = field(INT8)
+    payload: bytes = field(BYTES)
+
+
+class Append(PeerMessage):
+    """The index range (prev_index, to_index]: whole batches and rows. Compaction may have left holes in it."""
+
+    topic_id: uuid.UUID = field(UUID)
+    partition: int = field(INT32)
+    incarnation: int = field(INT32)
+    """Of the leader's log."""
+    follower_incarnation: int = field(INT32)
+    term: int = field(INT32)
+    prev_index: int = field(INT64)
+    """Where the range starts."""
+    prev_term: int = field(INT32)
+    to_index: int = field(INT64)
+    commit_index: int = field(INT64)
+    log_start: int = field(INT64)
+    start_offset: int = field(INT64)
+    rows: list[AppendRow] = field(array(AppendRow), default_factory=list)
+    records: RecordData = field(RECORDS, nullable="0+", default=None)
+
+
+class AppendReply(PeerMessage):
+    topic_id: uuid.UUID = field(UUID)
+    partition: int = field(INT32)
+    incarnation: int = field(INT32)
+    term: int = field(INT32)
+    match_index: int = field(INT64)
+    """The durable end of the follower's log that is verified against this leader in this term."""
+    rejected: bool = field(BOOLEAN)
+    hint_index: int = field(INT64)
+    hint_term: int = field(INT32)
+    log_start: int = field(INT64)
+    error: int = field(INT16, default=0)
+
+
+class TimeoutNow(PeerMessage):
+    """Leadership transfer: campaign at once."""
+
+    topic_id: uuid.UUID = field(UUID)
+    partition: int = field(INT32)
+    incarnation: int = field(INT32)
+    term: int = field(INT32)
+
+
+class InstallStart(PeerMessage):
+    """Begins the rebuilding of a follower below the leader's log start (replication.md, section 7)."""
+
+    topic_id: uuid.UUID = field(UUID)
+    partition: int = field(INT32)
+    incarnation: int = field(INT32)
+    follower_incarnation: int = field(INT32)
+    term: int = field(INT32)
+    log_start: int = field(INT64)
+    rows: list[AppendRow] = field(array(AppendRow))
+    snapshot: bytes = field(BYTES)
+    """The producer snapshot at `log_start`."""
+    mtro: int = field(INT64)
+    mxro: int = field(INT64)
+
+
+class InstallReply(PeerMessage):
+    topic_id: uuid.UUID = field(UUID)
+    partition: int = field(INT32)
+    incarnation: int = field(INT32)
+    term: int = field(INT32)
+    log_start: int = field(INT64)
+    error: int = field(INT16, default=0)
+
+
+class Forward(PeerMessage):
+    """A client's request that another node has to answer. `body` is the request's, undecoded."""
+
+    request_id: int = field(INT64)
+    api_key: int = field(INT16)
+    api_version: int = field(INT16)
+    listener: str = field(STRING)
+    """The client's listener: endpoints in the answer must be that listener's."""
+    body: RecordData = field(RECORDS, nullable="0+")
+
+
+class ForwardReply(PeerMessage):
+    request_id: int = field(INT64)
+    error_code: int = field(INT16, default=0)
+    body: RecordData = field(RECORDS, nullable="0+", default=None)
+
+
+class FormVoter(Message):
+    node_id: int = field(INT32)
+    directory_id: uuid.UUID = field(UUID)
+
+
+class Form(PeerMessage):
+    """All configured voters answered and are empty: become a cluster (replication.md, section 10)."""
+
+    cluster_id: str = field(STRING)
+    voters: list[FormVoter] = field(array(FormVoter))
+
+
+class FormReply(PeerMessage):
+    error_code: int = field(INT16, default=0)
+    message: str | None = field(STRING, nullable="0+", default=None)
+
+
+PEER_KINDS: dict[int, type[PeerMessage]] = {
+    1: Hello,
+    2: HelloReply,
+    3: Ping,
+    4: VoteRequest,
+    5: VoteReply,
+    6: Append,
+    7: AppendReply,
+    8: TimeoutNow,
+    9: InstallStart,
+    10: InstallReply,
+    11: Forward,
+    12: ForwardReply,
+    13: Form,
+    14: FormReply,
+}
+_KIND_OF = {cls: kind for kind, cls in PEER_KINDS.items()}
+# Filled when a kind is first used, like the codecs themselves.
+_decoders: dict[int, Callable[[memoryview, int], tuple[Any, int]]] = {}
+
+
+def encode_peer(message: PeerMessage) -> list[Buffer]:
+    """A complete frame, its size included. Record buffers stand in it as they were given."""
+    cls = type(message)
+    parts = parts_encoder(cls, PEER_VERSION)(message)
+    size_bytes = _KIND.size + sum(map(len, parts))
+    parts[0] = _SIZE_AND_KIND.pack(size_bytes, _KIND_OF[cls]) + parts[0]
+    return parts
+
+
+def decode_peer(frame: memoryview) -> PeerMessage:
+    """Decodes a frame without its size. Record fields are slices of it.
+
+    Raises ProtocolError for an unknown kind, and for anything but exactly one message.
+    """
+    if len(frame) < _KIND.size:
+        raise ProtocolError(f"peer frame of {len(frame)} bytes has no kind")
+    (kind,) = _KIND.unpack_from(frame)
+    decode = _decoders.get(kind)
+    if decode is None:
+        cls = PEER_KINDS.get(kind)
+        if cls is None:
+            raise ProtocolError(f"unknown kind {kind} of peer message")
+        decode = _decoders[kind] = decoder(cls, PEER_VERSION)
+    message: PeerMessage
+    message, end = decode(frame, _KIND.size)
+    if end != len(frame):
+        raise ProtocolError(f"{len(frame) - end} bytes behind a {type(message).__name__}")
+    return message

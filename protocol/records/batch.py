@@ -1,0 +1,178 @@
+"""The 61-byte header of a record batch.
+
+    baseOffset int64 | batchLength int32 | partitionLeaderEpoch int32 | magic int8 | crc uint32 |
+    attributes int16 | lastOffsetDelta int32 | baseTimestamp int64 | maxTimestamp int64 |
+    producerId int64 | producerEpoch int16 | baseSequence int32 | recordCount int32 | records
+
+`batchLength` counts from the leader epoch on. The CRC covers everything from the attributes on: base offset
+and leader epoch are stamped by the broker without touching it, and are not protected by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import IntEnum
+from struct import Struct
+from struct import error as struct_error
+from typing import NamedTuple
+
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records.crc import crc32c
+from protocol.schema import Buffer
+
+HEADER_BYTES = 61
+LENGTH_PREFIX_BYTES = 12
+"""Base offset and length: what `length` does not count."""
+MIN_LENGTH = HEADER_BYTES - LENGTH_PREFIX_BYTES
+MAGIC = 2
+
+_HEADER = Struct(">qiibIhiqqqhii")
+_BASE_OFFSET_AND_LENGTH = Struct(">qi")
+_BASE_OFFSET = Struct(">q")
+_LEADER_EPOCH = Struct(">i")
+_CRC = Struct(">I")
+_LEADER_EPOCH_AT = 12
+_CRC_AT = 17
+_ATTRIBUTES_AT = 21
+assert _HEADER.size == HEADER_BYTES
+
+ATTR_COMPRESSION = 0x07
+ATTR_LOG_APPEND_TIME = 0x08
+ATTR_TRANSACTIONAL = 0x10
+ATTR_CONTROL = 0x20
+ATTR_DELETE_HORIZON = 0x40
+"""Set by compaction only: the base timestamp is then the delete horizon (KIP-534)."""
+
+NO_PRODUCER_ID = -1
+NO_SEQUENCE = -1
+NO_TIMESTAMP = -1
+
+
+class Compression(IntEnum):
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+class TimestampType(IntEnum):
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
+
+
+class BatchHeader(NamedTuple):
+    """A batch's header as on the wire. Nothing in it has been checked but that it is complete."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    count: int  # type: ignore[assignment]  # hides tuple.count: the field's usual name is worth more
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        """The offset behind the batch."""
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the whole batch."""
+        return self.length + LENGTH_PREFIX_BYTES
+
+    @property
+    def compression_id(self) -> int:
+        """Of a `Compression`, or of none that exists (5 to 7)."""
+        return self.attributes & ATTR_COMPRESSION
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        return TimestampType((self.attributes & ATTR_LOG_APPEND_TIME) // ATTR_LOG_APPEND_TIME)
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.attributes & ATTR_TRANSACTIONAL != 0
+
+    @property
+    def is_control(self) -> bool:
+        return self.attributes & ATTR_CONTROL != 0
+
+    @property
+    def has_delete_horizon(self) -> bool:
+        return self.attributes & ATTR_DELETE_HORIZON != 0
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence of the last record; sequences go from 2^31 - 1 on to 0."""
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
+
+
+def parse_header(buf: Buffer, pos: int = 0) -> BatchHeader:
+    """Reads the header at `pos`. Raises KafkaError CORRUPT_MESSAGE where there are fewer than 61 bytes."""
+    try:
+        return BatchHeader._make(_HEADER.unpack_from(buf, pos))
+    except struct_error:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "record batch is shorter than its header") from None
+
+
+def pack_header(header: BatchHeader) -> bytes:
+    """The 61 bytes of a header."""
+    return _HEADER.pack(*header)
+
+
+def check_crc(buf: memoryview, pos: int, header: BatchHeader) -> bool:
+    """Whether the batch at `pos`, which must be complete, has the CRC that its header says."""
+    return crc32c(buf[pos + _ATTRIBUTES_AT : pos + header.length + LENGTH_PREFIX_BYTES]) == header.crc
+
+
+def stamp(buf: bytearray | memoryview, pos: int, base_offset: int, leader_epoch: int) -> None:
+    """Writes base offset and leader epoch in place. The CRC stays valid."""
+    _BASE_OFFSET.pack_into(buf, pos, base_offset)
+    _LEADER_EPOCH.pack_into(buf, pos + _LEADER_EPOCH_AT, leader_epoch)
+
+
+def renew_crc(buf: bytearray | memoryview, pos: int = 0) -> BatchHeader:
+    """Computes and writes the CRC of a complete batch. Returns its header."""
+    view = memoryview(buf)
+    header = parse_header(view, pos)
+    crc = crc32c(view[pos + _ATTRIBUTES_AT : pos + header.size_bytes])
+    _CRC.pack_into(view, pos + _CRC_AT, crc)
+    return header._replace(crc=crc)
+
+
+def iter_batches(buf: Buffer, pos: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+    """Yields (position, header) of each complete batch from `pos` on; stops before a trailing partial one.
+
+    CRCs are not checked. Raises KafkaError CORRUPT_MESSAGE for a length below that of an empty batch: there
+    is no telling where the next one begins.
+    """
+    end = len(buf)
+    while end - pos >= HEADER_BYTES:
+        header = BatchHeader._make(_HEADER.unpack_from(buf, pos))
+        if header.length < MIN_LENGTH:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"record batch of length {header.length} at {pos}")
+        following = pos + header.length + LENGTH_PREFIX_BYTES
+        if following > end:
+            return
+        yield pos, header
+        pos = following
+
+
+def peek_offset_and_size(buf: Buffer, pos: int) -> tuple[int, int]:
+    """Base offset and size in bytes of the batch at `pos`, of which only 12 bytes need to be there."""
+    base_offset, length = _BASE_OFFSET_AND_LENGTH.unpack_from(buf, pos)
+    return base_offset, length + LENGTH_PREFIX_BYTES

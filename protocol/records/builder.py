@@ -1,0 +1,96 @@
+"""Makes record batches: for internal topics, transaction markers and tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from protocol.records.batch import (
+    ATTR_CONTROL,
+    ATTR_TRANSACTIONAL,
+    HEADER_BYTES,
+    LENGTH_PREFIX_BYTES,
+    MAGIC,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    BatchHeader,
+    Compression,
+    pack_header,
+    renew_crc,
+)  # fmt: skip
+from protocol.records.compression import compress
+from protocol.records.record import encode_varint
+from protocol.schema import Buffer
+
+
+class NewRecord(NamedTuple):
+    """A record to be written. `headers` are (key, value) in order; keys may repeat."""
+
+    key: Buffer | None
+    value: Buffer | None
+    timestamp_ms: int = NO_TIMESTAMP
+    headers: Sequence[tuple[str, Buffer | None]] = ()
+
+
+def build_batch(
+    records: Sequence[NewRecord],
+    *,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+    compression: Compression = Compression.NONE,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = -1,
+    base_sequence: int = NO_SEQUENCE,
+    is_control: bool = False,
+    is_transactional: bool = False,
+) -> bytearray:
+    """One batch of at least one record, at consecutive offsets, with a valid CRC."""
+    assert records, "a batch has at least one record"
+    base_timestamp = records[0].timestamp_ms
+    payload = bytearray()
+    for offset_delta, record in enumerate(records):
+        _append_record(payload, record, record.timestamp_ms - base_timestamp, offset_delta)
+    folded = compress(compression, payload)
+    flags = (ATTR_CONTROL if is_control else 0) | (ATTR_TRANSACTIONAL if is_transactional else 0)
+    header = BatchHeader(
+        base_offset=base_offset,
+        length=HEADER_BYTES - LENGTH_PREFIX_BYTES + len(folded),
+        leader_epoch=leader_epoch,
+        magic=MAGIC,
+        crc=0,
+        attributes=compression | flags,
+        last_offset_delta=len(records) - 1,
+        base_timestamp=base_timestamp,
+        max_timestamp=max(record.timestamp_ms for record in records),
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        count=len(records),
+    )
+    batch = bytearray(pack_header(header))
+    batch += folded
+    renew_crc(batch)
+    return batch
+
+
+def _append_record(payload: bytearray, record: NewRecord, timestamp_delta: int, offset_delta: int) -> None:
+    body = bytearray(b"\0")
+    body += encode_varint(timestamp_delta)
+    body += encode_varint(offset_delta)
+    _append_nullable(body, record.key)
+    _append_nullable(body, record.value)
+    body += encode_varint(len(record.headers))
+    for key, value in record.headers:
+        _append_nullable(body, key.encode())
+        _append_nullable(body, value)
+    payload += encode_varint(len(body))
+    payload += body
+
+
+def _append_nullable(body: bytearray, value: Buffer | None) -> None:
+    if value is None:
+        body += b"\x01"  # zigzag of -1
+    else:
+        body += encode_varint(len(value))
+        body += value

@@ -1,0 +1,100 @@
+"""What generated codecs call at run time: unsigned varints, tagged fields, ids, and how decoding fails.
+
+Everything here is bounded by the buffer it is given: lengths and counts are checked before use.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from uuid import UUID
+
+from protocol.errors import ProtocolError
+
+_INT32_MAX = 2**31 - 1
+
+
+def _encode_uvarint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+SHORT_UVARINTS = tuple(bytes((value,)) for value in range(128))
+"""The encodings of 0..127: nearly all lengths and counts."""
+
+
+def uvarint(value: int) -> bytes:
+    """Unsigned LEB128, as Kafka's compact lengths and tags use it (KIP-482)."""
+    return SHORT_UVARINTS[value] if 0 <= value < 128 else _encode_uvarint(value)
+
+
+def long_uvarint(buf: memoryview, pos: int, first: int) -> tuple[int, int]:
+    """Continues a varint whose first byte (> 127) stands before `pos`. Returns (value, next position).
+
+    Raises ProtocolError above int32, the largest that a length, count or tag may be.
+    """
+    value = first & 0x7F
+    shift = 7
+    while True:
+        byte = buf[pos]
+        pos += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+        if shift > 28:
+            raise ProtocolError("varint is longer than five bytes")
+    if value > _INT32_MAX:
+        raise ProtocolError(f"varint {value} is above int32")
+    return value, pos
+
+
+def read_uvarint(buf: memoryview, pos: int) -> tuple[int, int]:
+    first = buf[pos]
+    if first < 0x80:
+        return first, pos + 1
+    return long_uvarint(buf, pos + 1, first)
+
+
+def read_tag(buf: memoryview, pos: int) -> tuple[int, int, int]:
+    """Reads one tagged field's head. Returns (tag, position of its value, end of its value)."""
+    tag, pos = read_uvarint(buf, pos)
+    size_bytes, pos = read_uvarint(buf, pos)
+    end = pos + size_bytes
+    if end > len(buf):
+        raise ProtocolError(f"tagged field {tag} of {size_bytes} bytes runs past the end")
+    return tag, pos, end
+
+
+def skip_tags(buf: memoryview, pos: int, count: int) -> int:
+    """Steps over `count` tagged fields that nobody here knows. `count` may be the first byte of a longer
+    varint. Returns the position behind them; nothing is kept."""
+    if count > 127:
+        count, pos = long_uvarint(buf, pos, count)
+    check_tag_count(buf, pos, count)
+    for _ in range(count):
+        _, _, pos = read_tag(buf, pos)
+    return pos
+
+
+def check_tag_count(buf: memoryview, pos: int, count: int) -> None:
+    """A tagged field takes at least two bytes."""
+    if count > (len(buf) - pos) // 2:
+        raise ProtocolError(f"{count} tagged fields do not fit into the rest")
+
+
+@lru_cache(maxsize=4096)
+def uuid_of(raw: bytes) -> UUID:
+    """Ids repeat (topics, directories), and making a UUID costs ten times a look-up."""
+    return UUID(bytes=raw)
+
+
+def bad_length(what: str, length: int) -> ProtocolError:
+    return ProtocolError(f"{what} has length {length}, which is not allowed or does not fit into the rest")
+
+
+def undecodable(what: str, error: Exception) -> ProtocolError:
+    return ProtocolError(f"{what} is cut short or malformed: {error}")

@@ -1,0 +1,94 @@
+"""What a node knows of one other node: what it leads, and what it has echoed."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from raft.liveness_types import BootId, GroupKey, Led
+
+#: Unanswered pings whose time of sending is remembered; far more than fit into check_quorum_s.
+MAX_UNANSWERED = 256
+
+
+class Peer:
+    __slots__ = (
+        "applied_version",
+        "boot_id",
+        "challenged",
+        "challenges",
+        "confirmed_at",
+        "confirmed_number",
+        "confirmed_version",
+        "echo_is_fresh",
+        "following",
+        "former_lives",
+        "heard_at",
+        "is_connected",
+        "is_live",
+        "last_number",
+        "led",
+        "node",
+        "sent_at",
+        "sent_number",
+        "sent_version",
+    )
+
+    def __init__(self, node: int) -> None:
+        self.node = node
+        #: This node's own link to it is open.
+        self.is_connected = False
+        self.boot_id: BootId = None
+        #: Earlier lives: what they sent may arrive late.
+        self.former_lives: deque[BootId] = deque(maxlen=16)
+
+        # What it says: received pings.
+        self.last_number = 0
+        self.heard_at = float("-inf")
+        #: Its leaderships count. Invariant: only while connected, and heard within the election timeout.
+        self.is_live = False
+        #: Version of its list that `led` holds.
+        self.applied_version = 0
+        self.led: dict[GroupKey, Led] = {}
+        #: Groups of `led` with the higher term that they have here.
+        self.challenged: dict[GroupKey, int] = {}
+        #: Groups here that follow it.
+        self.following: dict[GroupKey, None] = {}
+
+        # What it has heard: echoes of this node's pings.
+        #: (number, time) of pings sent and not echoed.
+        self.sent_at: deque[tuple[int, float]] = deque(maxlen=MAX_UNANSWERED)
+        #: Version of this node's list as sent on the present link, and the ping that brought it there; 0:
+        #: nothing.
+        self.sent_version = 0
+        self.sent_number = 0
+        #: The latest echoed ping, when it was sent, and the version of this node's list that was applied by
+        #: then.
+        self.confirmed_number = 0
+        self.confirmed_at = float("-inf")
+        self.confirmed_version = 0
+        #: An echo within check_quorum_s: the edge from true to false is what is reported.
+        self.echo_is_fresh = False
+        #: Groups led here of which it knows a higher term.
+        self.challenges: dict[GroupKey, int] = {}
+
+    def new_life(self, boot_id: BootId) -> None:
+        """Another process: it leads nothing yet, and has applied nothing."""
+        if self.boot_id is not None:
+            self.former_lives.append(self.boot_id)
+        self.boot_id = boot_id
+        self.last_number = 0
+        self.applied_version = 0
+        self.led.clear()
+        self.challenged.clear()
+        self.challenges.clear()
+        self.sent_version = 0
+
+    def echoed(self, number: int) -> bool:
+        """It has received ping `number`. False: known already, or not one of the remembered."""
+        found = False
+        while self.sent_at and self.sent_at[0][0] <= number:
+            sent_number, sent_at = self.sent_at.popleft()
+            if sent_number == number:
+                self.confirmed_number, self.confirmed_at = number, sent_at
+                found = True
+        return found

@@ -1,0 +1,61 @@
+"""From the fact (configuration) to the wish (assignment), one safe step at a time.
+
+Metadata says which replicas a partition should have; the lineage says which it has. The partition's leader
+asks `next_change` whenever a change has committed or a follower has caught up, and proposes the answer.
+
+Safety of each step, taken when the step before has committed:
+- A replica becomes a voter only when it holds the log, so that the new majority can commit at once.
+- Old and new majorities overlap, since one voter changes at a time.
+- A voter that is to go stays until every wished replica votes: the number of intact copies never falls below that
+  of the smaller of fact and wish. The one exception is an identity whose node has come back with another
+  one: that copy no longer exists, and taking it out of the count *lowers* the majority needed from the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from raft.types import Configuration, ReplicaId
+
+
+def next_change(
+    configuration: Configuration,
+    wish: Sequence[ReplicaId],
+    caught_up: Callable[[ReplicaId], bool],
+    *,
+    leader: ReplicaId | None = None,
+) -> Configuration | None:
+    """The next configuration to propose, or None: done, or waiting for a learner to catch up.
+
+    `wish` names identities: for a node that lost its log, the new one. `leader`, if it is to go, goes last.
+    An empty wish (the topic is being deleted) changes nothing.
+    """
+    if not wish:
+        return None
+    voters, learners = configuration
+    for replica in learners:
+        if replica not in wish:
+            return Configuration(voters, _without(learners, replica))
+    for replica in wish:
+        if not configuration.names(replica):
+            return Configuration(voters, (*learners, replica))
+    for replica in learners:
+        if caught_up(replica):
+            stale = _same_node(voters, replica)
+            if stale is None:
+                return Configuration((*voters, replica), _without(learners, replica))
+            if len(voters) > 1:
+                return Configuration(_without(voters, stale), learners)
+    if learners:
+        return None
+    unwanted = [voter for voter in voters if voter not in wish]
+    unwanted.sort(key=lambda voter: voter == leader)
+    return Configuration(_without(voters, unwanted[0]), learners) if unwanted else None
+
+
+def _without(replicas: tuple[ReplicaId, ...], replica: ReplicaId) -> tuple[ReplicaId, ...]:
+    return tuple(other for other in replicas if other != replica)
+
+
+def _same_node(voters: tuple[ReplicaId, ...], replica: ReplicaId) -> ReplicaId | None:
+    return next((voter for voter in voters if voter.node_id == replica.node_id), None)

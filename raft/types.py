@@ -1,0 +1,229 @@
+"""Values that a consensus group takes in and gives out.
+
+All ends are exclusive upper bounds; indexes start at 0. A log entry is a record or a lineage row; raft knows
+rows by value and records only by count: the term of any entry is the term of the last row at or before it.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+#: Term before the first row: what a range that starts at index 0 names as the term before it.
+NO_TERM = -1
+
+
+class ReplicaId(NamedTuple):
+    """A member's identity (replication.md section 3): a wiped or re-created log is another replica."""
+
+    node_id: int
+    directory_id: bytes
+    incarnation: int
+
+
+class Configuration(NamedTuple):
+    """Members of a group. Voters count; learners only receive. No replica is in both."""
+
+    voters: tuple[ReplicaId, ...]
+    learners: tuple[ReplicaId, ...]
+
+    def names(self, replica: ReplicaId) -> bool:
+        return replica in self.voters or replica in self.learners
+
+    @property
+    def members(self) -> tuple[ReplicaId, ...]:
+        return self.voters + self.learners
+
+
+class RowKind(IntEnum):
+    CONFIGURATION = 0
+    LEADER = 1
+
+
+class Row(NamedTuple):
+    """A lineage row: an entry of the Raft log that clients never see."""
+
+    index: int  # type: ignore[assignment]  # hides tuple.index, which a row has no use for
+    term: int
+    kind: RowKind
+    configuration: Configuration | None
+    """Set iff kind is CONFIGURATION."""
+
+
+class HardState(NamedTuple):
+    """Durable before any message that depends on it leaves (Raft, figure 2)."""
+
+    term: int
+    voted_for: ReplicaId | None
+
+
+class Watermarks(NamedTuple):
+    """Offsets that the members agree on beside the log; vote grants carry them (replication.md section 6)."""
+
+    log_start: int
+    mtro: int
+    mxro: int
+
+    def maximum(self, other: Watermarks) -> Watermarks:
+        return Watermarks(
+            max(self.log_start, other.log_start), max(self.mtro, other.mtro), max(self.mxro, other.mxro)
+        )
+
+
+class Timing(NamedTuple):
+    """Times and windows of a group. `validate` names the relations that must hold."""
+
+    election_timeout_s: float = 1.0
+    """A leader not heard for this long is gone. The judgement is the liveness part's; here it spaces
+    retries."""
+    campaign_spread_s: float = 0.15
+    """Replicas that lose a leader at the same moment campaign at random points of this interval."""
+    resend_timeout_s: float = 2.0
+    """A follower that owes an answer for one to two of these is probed anew. Links lose nothing while they
+    are open, so this is a safety net, not a pace; it must leave room for a slow flush at the follower."""
+    install_timeout_s: float = 60.0
+    """An unanswered install is ordered again after this long."""
+    max_inflight_ranges: int = 8
+    """Unacknowledged ranges per follower."""
+    max_inflight_bytes: int = 16 << 20
+    """Unacknowledged bytes per follower; the range that crosses the limit is still sent."""
+
+    def validate(self) -> Timing:
+        assert 0 < self.campaign_spread_s <= self.election_timeout_s
+        assert self.resend_timeout_s > 0
+        assert self.max_inflight_ranges >= 1
+        assert self.max_inflight_bytes >= 1
+        return self
+
+
+class Role(IntEnum):
+    FOLLOWER = 0
+    PRE_CANDIDATE = 1
+    CANDIDATE = 2
+    LEADER = 3
+
+
+class VoteRequest(NamedTuple):
+    term: int
+    """The term to be voted for; in a pre-vote, one that nobody has entered yet."""
+    last_term: int
+    end_index: int
+    pre_vote: bool
+    transfer: bool
+    """The leader itself asked for this election (TimeoutNow): its being alive is no reason to refuse."""
+
+
+class VoteReply(NamedTuple):
+    term: int
+    """Granted: the term of the request. Refused: the voter's own term."""
+    granted: bool
+    pre_vote: bool
+    watermarks: Watermarks
+
+
+class AppendReply(NamedTuple):
+    term: int
+    match_end: int
+    """Accepted: end of what is durable here and verified against this leader in this term.
+    Rejected: the start of the refused range."""
+    rejected: bool
+    hint_index: int
+    """Rejected: the logs can agree at most up to this end, ..."""
+    hint_term: int
+    """... below which the follower's last entry has this term."""
+    log_start: int
+
+
+class TimeoutNow(NamedTuple):
+    """The leader of this term hands over: campaign now, without pre-vote (thesis section 3.10)."""
+
+    term: int
+
+
+class InstallReply(NamedTuple):
+    """The follower's log now begins, durably, at this log start."""
+
+    term: int
+    log_start: int
+
+
+Message = VoteRequest | VoteReply | AppendReply | TimeoutNow | InstallReply
+
+
+class Send(NamedTuple):
+    """Order to the leader's host: read whole batches and rows of [start, at most end_limit) and send them.
+
+    Report with `Group.sent` what was sent. start == end_limit: send an empty range (commit index, heartbeat).
+    Term and commit index are the group's own at the moment of sending.
+    """
+
+    to: ReplicaId
+    start: int
+    end_limit: int
+    prev_term: int
+    """Term of the entry before `start`; NO_TERM at the start of the log."""
+
+
+class Install(NamedTuple):
+    """A follower whose log ends below the leader's log start begins anew there (replication.md section 7)."""
+
+    replica: ReplicaId
+    """Order to a leader: the follower to install. Order to a follower: the leader that sent it."""
+    log_start: int
+    """Offset of the first record that the follower will hold."""
+    rows: tuple[Row, ...]
+    """All rows with an offset below log_start."""
+
+    @property
+    def end_index(self) -> int:
+        return self.log_start + len(self.rows)
+
+
+class ProposalRefusedError(Exception):
+    """A proposal that the group cannot take now; the reason is the message. Nothing has changed."""
+
+
+class Output:
+    """Orders of one call. A field that is empty orders nothing.
+
+    The host works them off in this order: hard_state, truncate_to, rows and range data from write_from, then
+    sends and messages; messages_after_flush wait until everything written so far (vote journal, lineage,
+    data) is durable, also where this very output wrote nothing: an earlier one may not be durable yet. A
+    message to the group's own self_id (its vote for itself) is handed back to it like one from another node.
+    """
+
+    __slots__ = (
+        "commit_advanced",
+        "hard_state",
+        "install",
+        "installs",
+        "messages",
+        "messages_after_flush",
+        "role_changed",
+        "rows",
+        "sends",
+        "truncate_to",
+        "watermarks",
+        "write_from",
+    )
+
+    def __init__(self) -> None:
+        self.hard_state: HardState | None = None
+        #: Cut the log to this end, durably, before anything else is appended.
+        self.truncate_to: int | None = None
+        #: Append to the lineage: a leader's own rows, or those of the received range that were missing.
+        self.rows: list[Row] = []
+        #: Follower: append the received range's batches from this index on; the ones below are here already.
+        self.write_from: int | None = None
+        self.sends: list[Send] = []
+        #: Leader: followers to install.
+        self.installs: list[Install] = []
+        #: Follower: replace the own log as told, then call `installed` (or `install_failed`).
+        self.install: Install | None = None
+        self.messages: list[tuple[ReplicaId, Message]] = []
+        self.messages_after_flush: list[tuple[ReplicaId, Message]] = []
+        self.commit_advanced = False
+        #: Role, term, known leader, is_established or a given-up hand-over: something differs from before.
+        self.role_changed = False
+        #: Set on winning an election: raise the own watermarks to these before serving.
+        self.watermarks: Watermarks | None = None

@@ -1,0 +1,1 @@
+"""What scripts/bench runs: rows of work for a Kafka-protocol cluster, measured from outside."""

@@ -1,0 +1,218 @@
+"""The clusters a row can run against: our own in a fresh directory, a real Apache Kafka, or somebody else's.
+
+Only clusters that the benchmark started are ever stopped, and only those (or Apache Kafka's nodes, through
+their own tool) are killed in the fail-over row.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from benchmark.process_stats import is_alive
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+NODE_COUNT = 3
+VARVE_BOOTSTRAP = "localhost:19092,localhost:29092,localhost:39092"
+KAFKA_BOOTSTRAP = "127.0.0.1:19192,127.0.0.1:19292,127.0.0.1:19392"
+COMMAND_TIMEOUT_S = 300
+
+
+class ClusterError(Exception):
+    """The cluster cannot be started, stopped or asked; the message says why in plain words."""
+
+
+class Cluster(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def bootstrap(self) -> str: ...
+
+    def pids(self) -> dict[str, int]:
+        """Process id by node id, of the nodes that run now."""
+
+    def start(self) -> None:
+        """Start from nothing; returns when the cluster's own command says it is up."""
+
+    def stop(self) -> None:
+        """Stop it and remove its data."""
+
+    def kill(self, node: str) -> None:
+        """SIGKILL."""
+
+    def restart(self, node: str) -> None:
+        """Start a killed node again on its data."""
+
+
+@contextmanager
+def running(cluster: Cluster) -> Iterator[Cluster]:
+    """The cluster, started and stopped if it does not run yet, else shared and left alone."""
+    if cluster.pids():
+        yield cluster
+        return
+    cluster.start()
+    try:
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+class VarveCluster:
+    """Three nodes of this checkout's Varve, on the ports of `varve cluster up`.
+
+    That command keeps its data below the working directory, which is a temporary one here. `settings` are
+    KEY=VALUE for every node.
+    """
+
+    name = "varve"
+    bootstrap = VARVE_BOOTSTRAP
+
+    def __init__(self, settings: Sequence[str] = ()) -> None:
+        self._directory: Path | None = None
+        self._settings = [argument for setting in settings for argument in ("--config", setting)]
+
+    def pids(self) -> dict[str, int]:
+        return {} if self._directory is None else varve_pids(self._directory)
+
+    def start(self) -> None:
+        self._directory = Path(tempfile.mkdtemp(prefix="varve-bench-"))
+        try:
+            self._varve("up", *self._settings)
+        except BaseException:
+            self.stop()  # some nodes may be up
+            raise
+
+    def stop(self) -> None:
+        assert self._directory is not None
+        self._varve("down")  # where it fails the directory stays: nodes may still run on it
+        shutil.rmtree(self._directory)
+        self._directory = None
+
+    def kill(self, node: str) -> None:
+        os.kill(self.pids()[node], signal.SIGKILL)
+
+    def restart(self, node: str) -> None:
+        self._varve("up")  # starts the nodes that died
+
+    def _varve(self, *arguments: str) -> str:
+        assert self._directory is not None
+        return _varve_cluster(self._directory, *arguments)
+
+
+class ApacheKafka:
+    """A real three-node Apache Kafka through the tool beside the checkout (../shared/tools/apache-kafka)."""
+
+    name = "apache-kafka"
+    bootstrap = KAFKA_BOOTSTRAP
+
+    def __init__(self, settings: Sequence[str] = ()) -> None:
+        self._tool = CHECKOUT.parent / "shared" / "tools" / "apache-kafka"
+        self._settings = settings
+
+    def pids(self) -> dict[str, int]:
+        if not self._tool.exists():
+            return {}
+        # The tool prints its nodes' pid files in node order, and complains where there is none.
+        listed = subprocess.run(
+            [str(self._tool), "pids"], capture_output=True, text=True, check=False
+        ).stdout.split()
+        return {str(index): int(pid) for index, pid in enumerate(listed, start=1) if is_alive(int(pid))}
+
+    def start(self) -> None:
+        self._kafka("up", str(NODE_COUNT))
+
+    def stop(self) -> None:
+        self._kafka("down")
+
+    def kill(self, node: str) -> None:
+        self._kafka("kill", node)
+
+    def restart(self, node: str) -> None:
+        self._kafka("start", node)
+
+    def _kafka(self, *arguments: str) -> str:
+        if not self._tool.exists():
+            raise ClusterError(f"no Apache Kafka here: {self._tool} does not exist")
+        settings = " ".join([os.environ.get("KAFKA_EXTRA", ""), *self._settings])
+        return _run(["env", f"KAFKA_EXTRA={settings}", str(self._tool), *arguments])
+
+
+class ForeignCluster:
+    """A cluster that somebody else runs: measured, never started, stopped or killed."""
+
+    name = "foreign"
+
+    def __init__(self, bootstrap: str, pid_by_node: Mapping[str, int]) -> None:
+        self.bootstrap = bootstrap
+        self._pid_by_node = dict(pid_by_node)
+
+    def pids(self) -> dict[str, int]:
+        return {node: pid for node, pid in self._pid_by_node.items() if is_alive(pid)}
+
+    def start(self) -> None:
+        return  # it runs already; without pids we only cannot see its CPU
+
+    def stop(self) -> None:
+        return
+
+    def kill(self, node: str) -> None:
+        raise ClusterError("this row kills a node: it runs on --cluster varve or --cluster kafka only")
+
+    def restart(self, node: str) -> None:
+        raise ClusterError("this row restarts a node: it runs on --cluster varve or --cluster kafka only")
+
+
+def varve_pids(directory: Path) -> dict[str, int]:
+    """The nodes of the cluster that `varve cluster up` keeps below `directory`; none if there is no cluster."""
+    try:
+        status = json.loads(_varve_cluster(directory, "status", "--format", "json"))
+    except ClusterError:
+        return {}
+    return {str(node["node_id"]): node["pid"] for node in status["nodes"] if node["pid"]}
+
+
+def known_pids(bootstrap: str) -> dict[str, int]:
+    """Process ids of a cluster known by its ports: the working directory's Varve, or the tool's Apache Kafka."""
+    if ports_of(bootstrap) & ports_of(VARVE_BOOTSTRAP):
+        return varve_pids(Path.cwd())
+    return ApacheKafka().pids() if ports_of(bootstrap) & ports_of(KAFKA_BOOTSTRAP) else {}
+
+
+def ports_of(bootstrap: str) -> set[int]:
+    return {int(address.rpartition(":")[2]) for address in bootstrap.split(",")}
+
+
+def _varve_cluster(directory: Path, *arguments: str) -> str:
+    return _run([str(Path(sys.executable).with_name("varve")), "cluster", *arguments], directory)
+
+
+def _run(command: list[str], directory: Path | None = None) -> str:
+    # Files, not pipes: nodes that stay in the background inherit them, and a pipe would never end.
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as complaints:
+        try:
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=complaints,
+                cwd=directory,
+                timeout=COMMAND_TIMEOUT_S,
+                check=False,
+            )
+        except FileNotFoundError as error:
+            raise ClusterError(f"{command[0]} is not installed") from error
+        output.seek(0)
+        complaints.seek(0)
+        if done.returncode != 0:
+            raise ClusterError(f"{' '.join(command)}: {complaints.read().strip() or output.read().strip()}")
+        return output.read()

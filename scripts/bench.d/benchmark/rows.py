@@ -1,0 +1,130 @@
+"""The rows of the benchmark as data: what is done, and what is demanded of it.
+
+1 KB is 1024 bytes of value, 100 B is 100; MB is 1,000,000 bytes of values, so record and batch headers do not
+count. A batch size is librdkafka's `batch.size`; the largest stays at its `message.max.bytes`, 1,000,000.
+All rows: one partition, replication factor 3, acks=all, no compression.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class Kind(Enum):
+    PRODUCE = "produce"
+    LATENCY = "latency"
+    CONSUME = "consume"
+    FAILOVER = "failover"
+    IDLE = "idle"
+    STARTUP = "startup"
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A demand on one metric of ours: against the other cluster's (`ratio`) or by itself (`limit`)."""
+
+    metric: str
+    higher_is_better: bool = False
+    ratio: float | None = None
+    limit: float | None = None
+
+    def __post_init__(self) -> None:
+        assert (self.ratio is None) != (self.limit is None)
+
+    def holds(self, ours: float, theirs: float | None) -> bool | None:
+        """None where it cannot be said, because the other figure is missing."""
+        if self.limit is not None:
+            bound = self.limit
+        elif self.ratio is not None and theirs is not None:
+            bound = self.ratio * theirs
+        else:
+            return None
+        return ours >= bound if self.higher_is_better else ours <= bound
+
+    def __str__(self) -> str:
+        sign = ">=" if self.higher_is_better else "<="
+        return f"{sign} {self.limit:g}" if self.limit is not None else f"{sign} {self.ratio:g}x"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the report. `columns` are the metrics worth a reader's eye, in order."""
+
+    name: str
+    title: str
+    kind: Kind
+    columns: tuple[str, ...]
+    bars: tuple[Bar, ...] = ()
+    record_bytes: int = 100
+    batch_bytes: int = 16384
+    producers: int = 1
+    preload_records: int = field(default=0, metadata={"doc": "consume rows: records written before reading"})
+
+
+PRODUCE_COLUMNS = (
+    "mb_per_s",
+    "requests_per_s",
+    "request_p50_us",
+    "request_p99_us",
+    "request_p99_9_us",
+    "cpu_ms_per_mb",
+)
+LATENCY_COLUMNS = (
+    "requests_per_s",
+    "record_p50_us",
+    "record_p99_us",
+    "record_p99_9_us",
+    "cpu_us_per_request",
+)
+CONSUME_COLUMNS = ("mb_per_s", "records_per_s", "cpu_ms_per_mb")
+
+
+def _produce(name: str, title: str, record_bytes: int, batch_bytes: int, ratio: float) -> Row:
+    bars = (Bar("mb_per_s", higher_is_better=True, ratio=ratio), Bar("cpu_ms_per_mb", ratio=1.0))
+    return Row(name, title, Kind.PRODUCE, PRODUCE_COLUMNS, bars, record_bytes, batch_bytes)
+
+
+def _latency(name: str, title: str, producers: int) -> Row:
+    bars = (Bar("record_p50_us", ratio=1.0), Bar("cpu_us_per_request", ratio=1.0))
+    return Row(name, title, Kind.LATENCY, LATENCY_COLUMNS, bars, producers=producers)
+
+
+ROWS: tuple[Row, ...] = (
+    _produce("produce-1k-16k", "produce 1 KB, 16 KB batches", 1024, 16384, 1.5),
+    _produce("produce-1k-64k", "produce 1 KB, 64 KB batches", 1024, 65536, 1.5),
+    _produce("produce-1k-1m", "produce 1 KB, 1 MB batches", 1024, 1_000_000, 1.2),
+    _produce("produce-100b-16k", "produce 100 B, 16 KB batches", 100, 16384, 1.5),
+    _latency("latency-1", "100 B, one in flight, 1 producer", 1),
+    _latency("latency-16", "100 B, one in flight, 16 producers", 16),
+    Row(
+        "consume-1k",
+        "consume 1 KB, catch-up",
+        Kind.CONSUME,
+        CONSUME_COLUMNS,
+        record_bytes=1024,
+        preload_records=600_000,
+    ),
+    Row("consume-100b", "consume 100 B, catch-up", Kind.CONSUME, CONSUME_COLUMNS, preload_records=4_000_000),
+    Row("idle", "idle, three nodes", Kind.IDLE, ("memory_mb_per_node", "memory_mb_max", "cpu_cores")),
+    Row(
+        "failover",
+        "kill -9 of the leader at 500 rec/s",
+        Kind.FAILOVER,
+        ("longest_gap_ms", "kill_to_ack_ms", "records_per_s"),
+        (Bar("longest_gap_ms", limit=2000),),
+    ),
+    Row(
+        "startup",
+        "three nodes from nothing to the first ack",
+        Kind.STARTUP,
+        ("first_ack_s", "command_s", "memory_mb_per_node"),
+        (Bar("first_ack_s", limit=2),),
+    ),
+)
+ROW_BY_NAME = {row.name: row for row in ROWS}
+PRELOAD_BATCH_BYTES = 65536
+
+
+def rows_of(kinds: set[Kind]) -> list[Row]:
+    return [row for row in ROWS if row.kind in kinds]

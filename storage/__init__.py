@@ -1,0 +1,1 @@
+"""Durable bytes through an injected `Disk`: segments, lineage, journal, recovery, group commit."""

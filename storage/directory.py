@@ -1,0 +1,188 @@
+"""A data directory as a whole: identity, clean-shutdown marker, and which partitions lie in it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from uuid import UUID
+
+from storage.disk import Disk
+from storage.errors import DirectoryFormatError, UnfinishedLogError
+from storage.partition_folder import (
+    DELETE_SUFFIX,
+    INSTALL_SUFFIX,
+    STRAY_SUFFIX,
+    decode_uuid,
+    encode_uuid,
+    folder_name,
+    free_name,
+    parse_folder_name,
+    read_topic_id,
+)
+
+META_NAME = "meta.properties"
+CLEAN_SHUTDOWN_NAME = ".kafka_cleanshutdown"
+
+
+class MetaProperties(NamedTuple):
+    """Whose directory this is (keys as in Kafka's meta.properties, version 1).
+
+    A directory has its id, durably, before any other node hears of it, and its cluster only later.
+    """
+
+    #: None while the directory belongs to no cluster: then nothing in it counts.
+    cluster_id: str | None
+    node_id: int
+    directory_id: UUID
+
+
+class PartitionFolder(NamedTuple):
+    topic: str
+    partition: int
+    path: str
+    #: None where the creation of the log never finished: nothing was promised, the folder can go.
+    topic_id: UUID | None
+
+
+def is_formatted(disk: Disk) -> bool:
+    return disk.exists(f"{disk.root}/{META_NAME}")
+
+
+def format_directory(disk: Disk, meta: MetaProperties) -> None:
+    """Give the directory an identity, durably. `directory_id` is random, made by the caller.
+
+    A directory that has one keeps it: only a cluster may be added. One that lost its votes is no longer who it was:
+    `renew_identity`.
+    """
+    if is_formatted(disk):
+        known = read_meta(disk)
+        assert known._replace(cluster_id=meta.cluster_id) == meta, "a formatted directory keeps its identity"
+        assert known.cluster_id in (None, meta.cluster_id), "a directory stays in its cluster"
+    _write_meta(disk, meta)
+
+
+def renew_identity(disk: Disk, directory_id: UUID) -> None:
+    """The directory lost what it knew of itself: it is another one from now on (replication.md section 3)."""
+    _write_meta(disk, read_meta(disk)._replace(directory_id=directory_id))
+
+
+def _write_meta(disk: Disk, meta: MetaProperties) -> None:
+    path = f"{disk.root}/{META_NAME}"
+    lines = (
+        "version=1",
+        *(() if meta.cluster_id is None else (f"cluster.id={meta.cluster_id}",)),
+        f"node.id={meta.node_id}",
+        f"directory.id={encode_uuid(meta.directory_id)}",
+    )
+    file = disk.open(path + ".tmp", create=True)
+    file.truncate(0)
+    file.append([("\n".join(lines) + "\n").encode("utf-8")])
+    file.flush()
+    file.close()
+    disk.rename(path + ".tmp", path)
+    disk.flush_directory(disk.root)
+
+
+def read_meta(disk: Disk) -> MetaProperties:
+    """Raises DirectoryFormatError where there is no identity that we understand."""
+    path = f"{disk.root}/{META_NAME}"
+    if not disk.exists(path):
+        raise DirectoryFormatError(f"{disk.root} is not formatted")
+    file = disk.open(path)
+    text = bytes(file.read(0, file.size)).decode("utf-8", "replace")
+    file.close()
+    lines = (line.strip() for line in text.splitlines())
+    fields = dict(line.partition("=")[::2] for line in lines if line and not line.startswith("#"))
+    if fields.get("version") != "1":
+        raise DirectoryFormatError(f"{path}: version {fields.get('version')}, expected 1")
+    try:
+        return MetaProperties(
+            fields.get("cluster.id"), int(fields["node.id"]), decode_uuid(fields["directory.id"])
+        )
+    except (KeyError, ValueError) as error:
+        raise DirectoryFormatError(f"{path}: {error}") from error
+
+
+def take_clean_marker(disk: Disk) -> bool:
+    """Whether the last shutdown was clean. The marker is gone, durably, when this returns: call it before
+    the first write after start (replication.md section 2)."""
+    path = f"{disk.root}/{CLEAN_SHUTDOWN_NAME}"
+    if not disk.exists(path):
+        return False
+    disk.unlink(path)
+    disk.flush_directory(disk.root)
+    return True
+
+
+def write_clean_marker(disk: Disk) -> None:
+    """Call it last, after every log and the journal were closed cleanly."""
+    file = disk.open(f"{disk.root}/{CLEAN_SHUTDOWN_NAME}", create=True)
+    file.flush()
+    file.close()
+    disk.flush_directory(disk.root)
+
+
+def list_partitions(disk: Disk) -> list[PartitionFolder]:
+    """Every partition folder. Finishes what a crash interrupted: deletions go on, an installed log takes
+    the place of the one it replaces, an unfinished one goes. What is listed is durable by name."""
+    disk.flush_directory(disk.root)
+    finish_deletions(disk)
+    finish_installs(disk)
+    folders = []
+    for name in disk.list(disk.root):
+        path = f"{disk.root}/{name}"
+        parsed = parse_folder_name(name)
+        if parsed is None or not disk.is_directory(path):
+            continue
+        try:
+            topic_id: UUID | None = read_topic_id(disk, path)
+        except UnfinishedLogError:
+            topic_id = None
+        folders.append(PartitionFolder(*parsed, path, topic_id))
+    return folders
+
+
+def finish_deletions(disk: Disk) -> None:
+    for name in disk.list(disk.root):
+        if name.endswith(DELETE_SUFFIX):
+            disk.remove_later(f"{disk.root}/{name}")
+
+
+def finish_installs(disk: Disk) -> None:
+    """An install is renamed into place only when it is whole and durable, so where the old log is already
+    gone the new one is complete; where it is still there, the install never got that far."""
+    for name in disk.list(disk.root):
+        if not name.endswith(INSTALL_SUFFIX):
+            continue
+        path = f"{disk.root}/{name}"
+        target = path.removesuffix(INSTALL_SUFFIX)
+        if disk.exists(target) or not _is_whole(disk, path):
+            disk.remove_tree(path)
+        else:
+            disk.rename(path, target)
+            disk.flush_directory(disk.root)
+
+
+def _is_whole(disk: Disk, path: str) -> bool:
+    try:
+        read_topic_id(disk, path)
+    except UnfinishedLogError:
+        return False
+    return True
+
+
+def delete_partition(disk: Disk, topic: str, partition: int, topic_id: UUID) -> None:
+    """Rename a closed log to `-delete`, durably, then remove it in the background."""
+    path = f"{disk.root}/{folder_name(topic, partition)}"
+    target = free_name(disk, f"{path}.{topic_id.hex}", DELETE_SUFFIX)
+    disk.rename(path, target)
+    disk.flush_directory(disk.root)
+    disk.remove_later(target)
+
+
+def set_aside_partition(disk: Disk, topic: str, partition: int, topic_id: UUID) -> str:
+    """Rename a closed log that the metadata lacks to `-stray`; it is kept. Returns the new path."""
+    path = f"{disk.root}/{folder_name(topic, partition)}"
+    target = free_name(disk, f"{path}.{topic_id.hex}", STRAY_SUFFIX)
+    disk.rename(path, target)
+    disk.flush_directory(disk.root)
+    return target

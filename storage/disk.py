@@ -1,0 +1,118 @@
+"""The seam between storage and the machine's disk.
+
+`storage` never touches `os` directly: everything durable goes through a `Disk`. Production injects
+`storage.file_disk.FileDisk`; the simulator injects a memory disk whose crash keeps any subset of what was
+not flushed (architecture.md section 2 and 8). Calls are synchronous, except `Disk.flush`, which is the one
+slow thing on the hot path and therefore runs beside the event loop.
+
+Errors: a full disk raises `DiskFullError` (an answer, the caller cuts back and goes on); any other failure
+raises `DiskFailedError` (the node stops; replication.md section 2). `FileNotFoundError` and
+`FileExistsError` keep their usual meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+
+class DiskError(Exception):
+    """Root of what a disk can do to us."""
+
+
+class DiskFullError(DiskError):
+    """ENOSPC or EDQUOT. Nothing beyond what `File.size` now says is in the file."""
+
+
+class DiskFailedError(DiskError):
+    """EIO or any error of a flush: what the page cache still holds can no longer be trusted. Fatal."""
+
+
+class File(Protocol):
+    """An open file. Positions and sizes are bytes. A file is flushed before it is closed, by its owner."""
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def size(self) -> int:
+        """Bytes in the file as this process sees it (written, perhaps not yet durable)."""
+
+    def append(self, buffers: Sequence[Buffer]) -> None:
+        """Write all buffers at the end, as one vectored write where the system allows.
+
+        Raises DiskFullError after cutting the file back to its size before the call.
+        """
+
+    def write_at(self, position: int, data: Buffer) -> None:
+        """Overwrite in place (journals with a preallocated area only)."""
+
+    def read(self, position: int, size: int) -> memoryview:
+        """Up to `size` bytes from `position`; shorter only at the end of the file."""
+
+    def fileno(self) -> int:
+        """The descriptor for sendfile, or -1 where there is none (memory disk)."""
+
+    def truncate(self, size: int) -> None: ...
+
+    def flush(self) -> None:
+        """Make contents and size durable before returning. Blocks: for rare, ordered steps only."""
+
+    def close(self) -> None: ...
+
+
+class Disk(Protocol):
+    """One data directory's file system. Paths are absolute strings below `root`."""
+
+    @property
+    def root(self) -> str: ...
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Open for reading and writing. `create` makes a missing file (durable only after
+        `File.flush` and `flush_directory` of its folder)."""
+
+    def flush(self, files: Sequence[File], done: Callable[[DiskError | None], None]) -> None:
+        """Flush all `files` in the given order beside the event loop, then call `done` on the loop.
+
+        What is guaranteed durable is what had been written when `flush` was called. The order holds: file
+        n is durable before the flush of file n+1 begins. `done(error)` means that none of it may be
+        believed. Files may not be closed before `done`.
+        """
+
+    def exists(self, path: str) -> bool: ...
+
+    def list(self, path: str) -> list[str]:
+        """Names in a folder, sorted. FileNotFoundError where there is no such folder."""
+
+    def is_directory(self, path: str) -> bool: ...
+
+    def make_directory(self, path: str) -> None:
+        """Create a folder and missing parents; existing ones are fine."""
+
+    def rename(self, old: str, new: str) -> None:
+        """Atomic; durable only after `flush_directory`."""
+
+    def unlink(self, path: str) -> None: ...
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a folder and what is in it, at once. For small folders and recovery."""
+
+    def remove_later(self, path: str) -> None:
+        """Remove a (renamed) file or folder in the background, shrinking large files stepwise so that no
+        other flush stalls behind the discard (performance.md section 1)."""
+
+    def flush_directory(self, path: str) -> None: ...
+
+    def free_bytes(self) -> int: ...
+
+    def lock(self) -> None:
+        """Take the directory for this process, or raise DirectoryLockedError."""
+
+    def close(self) -> None:
+        """Finish background work and give the lock back."""
+
+
+class DirectoryLockedError(DiskError):
+    """Another process holds the data directory."""

@@ -1,0 +1,398 @@
+"""The real `Disk`: one data directory on Linux or macOS.
+
+Two threads run beside the event loop. The flusher makes files durable in the order of submission and posts
+the result to the loop; the remover shrinks files that were deleted long ago. Everything else happens on the
+caller's thread.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from queue import SimpleQueue
+
+from storage.disk import (
+    Buffer,
+    DirectoryLockedError,
+    DiskError,
+    DiskFailedError,
+    DiskFullError,
+    File,
+)
+
+#: A vectored write takes at most this many buffers (Linux IOV_MAX).
+MAX_VECTORS = 1024
+
+#: Discarding much at once stalls every fdatasync on ext4; 4 MB steps keep the worst at 12 to 14 ms
+#: (performance.md section 1).
+SHRINK_STEP_BYTES = 4 * 1024 * 1024
+SHRINK_PAUSE_S = 0.005
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+@contextmanager
+def _disk_errors(path: str) -> Iterator[None]:
+    """Turn an OSError into what it means for the node (see storage/disk.py)."""
+    try:
+        yield
+    except (FileNotFoundError, FileExistsError):
+        raise
+    except OSError as error:
+        raise _meaning(error, path) from error
+
+
+def _meaning(error: OSError, path: str) -> DiskError:
+    if error.errno in _FULL:
+        return DiskFullError(f"{path}: {error.strerror}")
+    return DiskFailedError(f"{path}: {error.strerror or error}")
+
+
+def _sync(fd: int) -> None:
+    """Make an open file durable, size included.
+
+    macOS's fsync stops at the drive's cache; only F_FULLFSYNC goes through it (fcntl(2)).
+    """
+    if sys.platform == "darwin":
+        fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+    else:
+        os.fdatasync(fd)
+
+
+class PosixFile:
+    """An open file that counts its size itself, so that no append pays for an fstat.
+
+    The descriptor is closed with the last reference: a slice that is still being sent, or a flush that is
+    under way, keeps a deleted segment readable.
+    """
+
+    __slots__ = ("_fd", "_path", "_size")
+
+    #: Invariant: after every method, whether it raised DiskFullError or returned, the file on disk has
+    #: exactly `_size` bytes.
+    _size: int
+
+    def __init__(self, path: str, fd: int) -> None:
+        self._path = path
+        self._fd = fd
+        self._size = os.fstat(fd).st_size
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    def append(self, buffers: Sequence[Buffer]) -> None:
+        try:
+            if len(buffers) == 1:
+                size = len(buffers[0])
+                written = os.pwrite(self._fd, buffers[0], self._size)
+            else:
+                size = sum(map(len, buffers))
+                written = os.pwritev(self._fd, buffers[:MAX_VECTORS], self._size)
+            if written != size:
+                self._append_rest(buffers, written)
+        except OSError as error:
+            meaning = _meaning(error, self._path)
+            if isinstance(meaning, DiskFullError):
+                with _disk_errors(self._path):
+                    os.ftruncate(self._fd, self._size)
+            raise meaning from error
+        self._size += size
+
+    def _append_rest(self, buffers: Sequence[Buffer], written: int) -> None:
+        """Write what a partial write, or the limit on vectors, left over."""
+        left = [memoryview(buffer) for buffer in buffers]
+        position = self._size
+        while True:
+            position += written
+            while left and written >= len(left[0]):
+                written -= len(left.pop(0))
+            if not left:
+                return
+            left[0] = left[0][written:]
+            written = os.pwritev(self._fd, left[:MAX_VECTORS], position)
+            if written == 0:
+                raise OSError(errno.EIO, "a write made no progress")
+
+    def write_at(self, position: int, data: Buffer) -> None:
+        assert position + len(data) <= self._size, "write_at overwrites, append extends"
+        with _disk_errors(self._path):
+            view = memoryview(data)
+            while view:
+                written = os.pwrite(self._fd, view, position)
+                if written == 0:
+                    raise OSError(errno.EIO, "a write made no progress")
+                view = view[written:]
+                position += written
+
+    def read(self, position: int, size: int) -> memoryview:
+        size = min(size, self._size - position)
+        if size <= 0:
+            return memoryview(b"")
+        with _disk_errors(self._path):
+            data = os.pread(self._fd, size, position)
+            if len(data) == size:
+                return memoryview(data)
+            return self._read_rest(data, position, size)
+
+    def _read_rest(self, data: bytes, position: int, size: int) -> memoryview:
+        """Go on after a short read (signals, reads above 2 GB)."""
+        parts = bytearray(data)
+        while len(parts) < size:
+            more = os.pread(self._fd, size - len(parts), position + len(parts))
+            if not more:
+                # A deleted file that is being shrunk, or one that somebody cut behind our back.
+                raise OSError(errno.EIO, "the file is shorter than what was written to it")
+            parts += more
+        return memoryview(parts)
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def truncate(self, size: int) -> None:
+        with _disk_errors(self._path):
+            os.ftruncate(self._fd, size)
+        self._size = size
+
+    def flush(self) -> None:
+        try:
+            _sync(self._fd)
+        except OSError as error:
+            # Never "full": after a failed fsync the page cache may have dropped the pages (fsyncgate).
+            raise DiskFailedError(f"{self._path}: flush: {error.strerror or error}") from error
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            with _disk_errors(self._path):
+                os.close(fd)
+
+    def __del__(self) -> None:
+        if getattr(self, "_fd", -1) >= 0:
+            os.close(self._fd)
+
+
+class _Flusher:
+    """One thread that makes submissions durable, in order, and posts each result to the loop."""
+
+    def __init__(self, post: Callable[[Callable[[], None]], object]) -> None:
+        self._post = post
+        # In C: a queue of threading's primitives costs a third of a flush round more.
+        self._queue: SimpleQueue[tuple[Sequence[File], Callable[[DiskError | None], None]] | None] = (
+            SimpleQueue()
+        )
+        self._thread = threading.Thread(target=self._run, name="disk-flusher", daemon=True)
+        self._thread.start()
+
+    def submit(self, files: Sequence[File], done: Callable[[DiskError | None], None]) -> None:
+        self._queue.put((files, done))
+
+    def close(self) -> None:
+        self._queue.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            submission = self._queue.get()
+            if submission is None:
+                return
+            files, done = submission
+            self._post(_Completion(done, _flush_all(files)))
+
+
+class _Completion:
+    """`done(error)` as a callback without arguments."""
+
+    __slots__ = ("_done", "_error")
+
+    def __init__(self, done: Callable[[DiskError | None], None], error: DiskError | None) -> None:
+        self._done = done
+        self._error = error
+
+    def __call__(self) -> None:
+        self._done(self._error)
+
+
+def _flush_all(files: Sequence[File]) -> DiskError | None:
+    try:
+        for file in files:
+            file.flush()
+    except DiskError as error:
+        return error
+    except Exception as error:
+        # Anything else is a defect of ours, but a flusher that dies silently would hang the node for ever.
+        return DiskFailedError(f"flush: {error!r}")
+    return None
+
+
+class _Remover:
+    """A thread that takes deleted files away slowly. What is left when the process ends is found by its
+    name (`.deleted`, `-delete`) at the next start."""
+
+    def __init__(self, delay_s: float) -> None:
+        self._delay_s = delay_s
+        self._queue: deque[tuple[float, str]] = deque()
+        self._changed = threading.Condition()
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def submit(self, path: str) -> None:
+        with self._changed:
+            self._queue.append((time.monotonic() + self._delay_s, path))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="disk-remover", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def close(self) -> None:
+        self._stopping.set()
+        with self._changed:
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while (path := self._next()) is not None:
+            # A file that cannot be removed now is an operator's problem, not a reason to stop the node:
+            # nothing depends on it, and the next start tries again.
+            with suppress(OSError):
+                self._remove(path)
+
+    def _next(self) -> str | None:
+        """Wait for the oldest path to come due; None when the disk closes."""
+        with self._changed:
+            while not self._stopping.is_set():
+                if not self._queue:
+                    self._changed.wait()
+                    continue
+                due, path = self._queue[0]
+                wait_s = due - time.monotonic()
+                if wait_s <= 0:
+                    self._queue.popleft()
+                    return path
+                self._changed.wait(wait_s)
+        return None
+
+    def _remove(self, path: str) -> None:
+        if not os.path.isdir(path):
+            self._shrink(path)
+            return
+        for folder, folders, files in os.walk(path, topdown=False):
+            for name in files:
+                self._shrink(os.path.join(folder, name))
+            for name in folders:
+                os.rmdir(os.path.join(folder, name))
+        os.rmdir(path)
+
+    def _shrink(self, path: str) -> None:
+        size = os.stat(path).st_size
+        while size > SHRINK_STEP_BYTES:
+            size -= SHRINK_STEP_BYTES
+            os.truncate(path, size)
+            if self._stopping.wait(SHRINK_PAUSE_S):
+                return
+        os.unlink(path)
+
+
+class FileDisk:
+    """`Disk` on a real directory.
+
+    `post` runs a callback on the event loop from another thread (`loop.call_soon_threadsafe`).
+    `remove_delay_s` is how long a deleted file keeps its bytes for readers that still hold a slice of it
+    (Kafka's `file.delete.delay.ms`).
+    """
+
+    def __init__(
+        self, root: str, post: Callable[[Callable[[], None]], object], *, remove_delay_s: float = 30.0
+    ) -> None:
+        self._root = os.path.abspath(root)
+        os.makedirs(self._root, exist_ok=True)
+        self._flusher = _Flusher(post)
+        self._remover = _Remover(remove_delay_s)
+        self._lock_fd = -1
+
+    @property
+    def root(self) -> str:
+        return self._root
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        with _disk_errors(path):
+            return PosixFile(path, os.open(path, flags, 0o644))
+
+    def flush(self, files: Sequence[File], done: Callable[[DiskError | None], None]) -> None:
+        self._flusher.submit(files, done)
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def list(self, path: str) -> list[str]:
+        with _disk_errors(path):
+            return sorted(os.listdir(path))
+
+    def is_directory(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    def make_directory(self, path: str) -> None:
+        with _disk_errors(path):
+            os.makedirs(path, exist_ok=True)
+
+    def rename(self, old: str, new: str) -> None:
+        with _disk_errors(old):
+            os.rename(old, new)
+
+    def unlink(self, path: str) -> None:
+        with _disk_errors(path):
+            os.unlink(path)
+
+    def remove_tree(self, path: str) -> None:
+        with _disk_errors(path):
+            shutil.rmtree(path)
+
+    def remove_later(self, path: str) -> None:
+        self._remover.submit(path)
+
+    def flush_directory(self, path: str) -> None:
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise DiskFailedError(f"{path}: flush of the folder: {error.strerror or error}") from error
+
+    def free_bytes(self) -> int:
+        with _disk_errors(self._root):
+            stat = os.statvfs(self._root)
+        return stat.f_bavail * stat.f_frsize
+
+    def lock(self) -> None:
+        path = os.path.join(self._root, ".lock")
+        with _disk_errors(path):
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                os.close(fd)
+                raise DirectoryLockedError(f"{self._root} is in use by another process") from error
+        self._lock_fd = fd
+
+    def close(self) -> None:
+        self._flusher.close()
+        self._remover.close()
+        if self._lock_fd >= 0:
+            os.close(self._lock_fd)
+            self._lock_fd = -1

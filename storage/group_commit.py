@@ -1,0 +1,166 @@
+"""Flush rounds: many appends, one flush (architecture.md section 3).
+
+A round makes the journal and every dirty log durable, one round at a time. Its result reaches the owners as
+`finish_flush` and a call-back per log; the next round starts at once if anything became dirty meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from storage.disk import Disk, DiskError, File
+from storage.journal import Journal, JournalTicket
+from storage.journal_records import Flushed
+from storage.log import Log
+from storage.log_types import NOTHING_FLUSHED, FlushedEnd, FlushTicket
+
+#: How often ends of finished rounds are recorded (replication.md section 2).
+RECORD_INTERVAL_S = 0.1
+
+
+class FlushRounds:
+    """The flush rounds of one data directory.
+
+    `now` is the event loop's clock, in seconds. `on_durable(log, end)` is called for every log of a finished
+    round. `on_fatal(error)` is called once when the disk failed: nothing of that round, and nothing after it,
+    is durable, and the node must stop. `before_round` is called when a round is over and before the next one
+    begins: what was held back for it can be written now.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        journal: Journal,
+        *,
+        now: Callable[[], float],
+        on_durable: Callable[[Log, FlushedEnd], None],
+        on_fatal: Callable[[DiskError], None],
+        before_round: Callable[[], None] = lambda: None,
+        record_interval_s: float = RECORD_INTERVAL_S,
+    ) -> None:
+        self._disk = disk
+        self._journal = journal
+        self._now = now
+        self._on_durable = on_durable
+        self._on_fatal = on_fatal
+        self._before_round = before_round
+        self._record_interval_s = record_interval_s
+        # Dicts as ordered sets: rounds take logs in the order in which they became dirty.
+        self._dirty: dict[Log, None] = {}
+        self._unrecorded: dict[Log, None] = {}
+        self._recorded_at_s = now()
+        self._is_in_flight = False
+        #: Logs of the round in flight whose result is still wanted.
+        self._in_flight: dict[Log, FlushTicket] = {}
+        self._has_failed = False
+        #: (journal sequence, call-back), sequences rising.
+        self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
+
+    @property
+    def is_in_flight(self) -> bool:
+        return self._is_in_flight
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is in flight, dirty, or waiting. Ends may still be unrecorded."""
+        return not (self._is_in_flight or self._dirty or self._waiting or self._journal.is_dirty)
+
+    @property
+    def deadline_s(self) -> float | None:
+        """When `start` has to be called even if nothing becomes dirty: ends of finished rounds are due to
+        be recorded."""
+        return self._recorded_at_s + self._record_interval_s if self._unrecorded else None
+
+    def mark_dirty(self, log: Log) -> None:
+        """The log grew; the next round takes it."""
+        self._dirty[log] = None
+
+    def after_flush(self, callback: Callable[[], None]) -> None:
+        """Call back when every journal record appended so far is durable; never before this returns."""
+        self._waiting.append((self._journal.last_sequence, callback))
+
+    def discard(self, log: Log) -> None:
+        """The log is being closed: no round takes it and no call-back names it any more."""
+        self._dirty.pop(log, None)
+        self._in_flight.pop(log, None)
+        self._unrecorded.pop(log, None)
+
+    def truncate(self, log: Log, to_index: int, known_commit: int) -> None:
+        """Truncate a log in the order that survives a crash at any step: recorded end, data, lineage."""
+        if to_index >= log.end_index:
+            return
+        state = self._journal.state(log.group)
+        recorded = state.flushed_end if state is not None else None
+        if recorded is None or recorded.end_index <= to_index:
+            lower = recorded or NOTHING_FLUSHED
+        else:
+            lower = FlushedEnd(to_index, log.lineage.rows_below_index(to_index))
+        self._journal.append(Flushed(log.group, lower._replace(is_settled=False)))
+        self._journal.flush()
+        log.truncate(to_index, known_commit)
+        self._unrecorded[log] = None
+
+    def start(self) -> None:
+        """Begin a round if none is in flight and anything is dirty. Called once per turn of the loop."""
+        if self._is_in_flight or self._has_failed:
+            return
+        self._record_ends()
+        if not (self._dirty or self._waiting or self._journal.is_dirty):
+            return
+        self._in_flight = {log: log.begin_flush() for log in self._dirty}
+        self._dirty = {}
+        files: list[File] = []
+        journal_ticket: JournalTicket | None = None
+        if self._journal.is_dirty:
+            try:
+                journal_ticket = self._journal.begin_flush()
+            except DiskError as error:
+                # No room for votes, in spite of the reserve: this node cannot take part any more.
+                self._fail(error)
+                return
+            files.append(journal_ticket.file)
+        for ticket in self._in_flight.values():
+            files.extend(ticket.files)
+        self._is_in_flight = True
+        self._disk.flush(files, lambda error: self._finish(error, journal_ticket))
+
+    def _fail(self, error: DiskError) -> None:
+        self._has_failed = True
+        self._on_fatal(error)
+
+    def _record_ends(self) -> None:
+        """Put the ends of earlier rounds into the journal, so that rot below them can be told from a torn end."""
+        if not self._unrecorded or self._now() < self._recorded_at_s + self._record_interval_s:
+            return
+        for log in self._unrecorded:
+            self._journal.append(Flushed(log.group, log.flushed_end))
+        self._unrecorded = {}
+        self._recorded_at_s = self._now()
+
+    def record_all(self) -> None:
+        """Record every end now and make the journal durable, for a clean shutdown."""
+        self._recorded_at_s = self._now() - self._record_interval_s
+        self._record_ends()
+        self._journal.flush()
+
+    def _finish(self, error: DiskError | None, journal_ticket: JournalTicket | None) -> None:
+        if error is not None:
+            self._fail(error)
+            return
+        if journal_ticket is not None:
+            self._journal.finish_flush(journal_ticket)
+        while self._waiting and self._waiting[0][0] <= self._journal.flushed_sequence:
+            self._waiting.popleft()[1]()
+        while self._in_flight:
+            log = next(iter(self._in_flight))
+            ticket = self._in_flight.pop(log)
+            before = log.flushed_end
+            log.finish_flush(ticket)
+            if log.flushed_end != before:
+                self._unrecorded[log] = None
+                self._on_durable(log, log.flushed_end)
+        # Only now: a call-back that calls `start` must not begin a round in the middle of this one.
+        self._is_in_flight = False
+        self._before_round()
+        self.start()

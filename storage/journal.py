@@ -1,0 +1,252 @@
+"""The journal of a data directory: votes, recorded ends, incarnations, bounds and quarantines.
+
+One file for all partitions, so that a thousand votes cost one flush. It is zero-filled ahead: overwriting
+allocated blocks makes a flush about twice as fast as extending the file (performance.md section 1).
+
+Layout of a record, big-endian, aligned to 8 bytes: magic uint32, checksum uint32 (CRC-32C of the rest),
+sequence int64, flushed sequence int64, kind int8, length uint16, payload. `flushed sequence` is the last one
+known to be durable when the record was written. It tells rot from a torn write: a bad record that a later
+one calls durable has rotted; one that nobody calls durable was torn by a crash, whatever lies behind it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+
+from protocol.records.crc import crc32c
+from storage.disk import Disk, File
+from storage.errors import JournalCorruptError
+from storage.journal_records import Forget, GroupState, JournalRecord, decode_record, encode_record
+from storage.log_types import GroupKey
+
+JOURNAL_NAME = "journal"
+
+_HEADER = struct.Struct(">IIqqbH")
+_AFTER_CHECKSUM = 8
+_MAGIC = 0x7661_7276
+_MAGIC_BYTES = _MAGIC.to_bytes(4, "big")
+_ALIGNMENT = 8
+
+#: Kind of the record that closes a rewritten state. It says nothing but that all before it was durable.
+CLOSING_KIND = 0
+
+#: The area is extended by this much: half a second of votes, and small enough to fill in one turn.
+FILL_BYTES = 128 * 1024
+
+#: A rewrite pays when dead records outweigh live ones clearly, and the file is worth the two flushes.
+REWRITE_FACTOR = 4
+REWRITE_MIN_BYTES = 256 * 1024
+
+
+class JournalTicket:
+    """One flush of the journal that is under way: durable up to `sequence` when it is done."""
+
+    __slots__ = ("file", "sequence")
+
+    def __init__(self, file: File, sequence: int) -> None:
+        self.file = file
+        self.sequence = sequence
+
+
+def _frame(sequence: int, flushed_sequence: int, kind: int, payload: bytes) -> bytes:
+    body = _HEADER.pack(_MAGIC, 0, sequence, flushed_sequence, kind, len(payload)) + payload
+    checksum = crc32c(body[_AFTER_CHECKSUM:])
+    padding = bytes(-len(body) % _ALIGNMENT)
+    return body[:4] + checksum.to_bytes(4, "big") + body[_AFTER_CHECKSUM:] + padding
+
+
+class _Frame:
+    """A whole record found at a position of the file."""
+
+    __slots__ = ("end", "flushed_sequence", "kind", "payload", "sequence")
+
+    def __init__(self, sequence: int, flushed_sequence: int, kind: int, payload: bytes, end: int) -> None:
+        self.sequence = sequence
+        self.flushed_sequence = flushed_sequence
+        self.kind = kind
+        self.payload = payload
+        self.end = end
+
+
+def _parse_frame(data: memoryview, position: int) -> _Frame | None:
+    if position + _HEADER.size > len(data):
+        return None
+    magic, checksum, sequence, flushed, kind, length = _HEADER.unpack_from(data, position)
+    payload_start = position + _HEADER.size
+    end = payload_start + length
+    if magic != _MAGIC or end > len(data):
+        return None
+    if crc32c(data[position + _AFTER_CHECKSUM : end]) != checksum:
+        return None
+    return _Frame(sequence, flushed, kind, bytes(data[payload_start:end]), end + -end % _ALIGNMENT)
+
+
+class Journal:
+    """The state of every group of this directory, and the file that keeps it.
+
+    `append` changes the state in memory at once; it is durable when a flush that began later is finished.
+    Nothing that depends on a record may leave the node before that.
+    """
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._path = f"{disk.root}/{JOURNAL_NAME}"
+        self._groups: dict[GroupKey, GroupState] = {}
+        self._pending = bytearray()
+        self._file: File
+        #: Where the next record goes. Invariant: bytes of the file from here on are zero.
+        self._end = 0
+        #: Sequence of the last record appended, and of the last one known to be durable.
+        self._sequence = 0
+        self._flushed_sequence = 0
+        #: When the records in the file reach this, it is rewritten with the live ones only.
+        self._rewrite_at_bytes = REWRITE_MIN_BYTES
+
+    @classmethod
+    def open(cls, disk: Disk) -> Journal:
+        """Read the journal, or make an empty one. Raises JournalCorruptError where durable votes are lost."""
+        journal = cls(disk)
+        if disk.exists(journal._path + ".tmp"):
+            disk.unlink(journal._path + ".tmp")
+        if not disk.exists(journal._path):
+            journal._write_new_file()
+            return journal
+        # A killed process may have put a new file in the place of the old one, and not made that durable.
+        disk.flush_directory(disk.root)
+        journal._file = disk.open(journal._path)
+        journal._recover()
+        return journal
+
+    # -- state
+
+    def state(self, group: GroupKey) -> GroupState | None:
+        """What is recorded of a group; None where nothing is (a lost identity, never "term 0")."""
+        return self._groups.get(group)
+
+    def groups(self) -> Iterable[GroupKey]:
+        return self._groups.keys()
+
+    @property
+    def last_sequence(self) -> int:
+        return self._sequence
+
+    @property
+    def flushed_sequence(self) -> int:
+        return self._flushed_sequence
+
+    @property
+    def is_dirty(self) -> bool:
+        return self._flushed_sequence < self._sequence
+
+    # -- writing
+
+    def append(self, record: JournalRecord) -> int:
+        """Take a record over; returns its sequence number."""
+        self._apply(record)
+        kind, payload = encode_record(record)
+        self._sequence += 1
+        self._pending += _frame(self._sequence, self._flushed_sequence, kind, payload)
+        return self._sequence
+
+    def begin_flush(self) -> JournalTicket:
+        """Write what is pending; the caller flushes `ticket.file`, then calls `finish_flush`.
+
+        No other ticket may be out: the file may be replaced here.
+        """
+        if self._end + len(self._pending) > self._rewrite_at_bytes:
+            self._write_new_file()
+        self._write_pending()
+        return JournalTicket(self._file, self._sequence)
+
+    def finish_flush(self, ticket: JournalTicket) -> None:
+        self._flushed_sequence = max(self._flushed_sequence, ticket.sequence)
+
+    def flush(self) -> None:
+        """Make every record durable before returning. Blocks: for rare, ordered steps."""
+        self._write_pending()
+        self._file.flush()
+        self._flushed_sequence = self._sequence
+
+    def close(self) -> None:
+        self.flush()
+        self._file.close()
+
+    def _write_pending(self) -> None:
+        if not self._pending:
+            return
+        shortage = self._end + len(self._pending) - self._file.size
+        if shortage > 0:
+            self._file.append([bytes(shortage + FILL_BYTES)])
+        self._file.write_at(self._end, self._pending)
+        self._end += len(self._pending)
+        self._pending = bytearray()
+
+    def _live_frames(self) -> Iterable[bytes]:
+        """The whole state as records, closed by one that calls all of them durable."""
+        sequence = self._sequence
+        for group, state in self._groups.items():
+            for record in state.records(group):
+                sequence += 1
+                yield _frame(sequence, sequence - 1, *encode_record(record))
+        yield _frame(sequence + 1, sequence, CLOSING_KIND, b"")
+
+    def _write_new_file(self) -> None:
+        """Write the live state into a new file, durably, and put it in the place of the old one."""
+        temporary = self._path + ".tmp"
+        file = self._disk.open(temporary, create=True)
+        file.truncate(0)
+        frames = list(self._live_frames())
+        file.append([b"".join(frames), bytes(FILL_BYTES)])
+        file.flush()
+        file.close()
+        self._disk.rename(temporary, self._path)
+        self._disk.flush_directory(self._disk.root)
+        self._file = self._disk.open(self._path)
+        self._pending = bytearray()
+        self._end = sum(map(len, frames))
+        self._sequence = self._flushed_sequence = self._sequence + len(frames)
+        self._rewrite_at_bytes = max(REWRITE_MIN_BYTES, REWRITE_FACTOR * self._end)
+
+    # -- recovery
+
+    def _recover(self) -> None:
+        data = self._file.read(0, self._file.size)
+        position = 0
+        while (frame := _parse_frame(data, position)) is not None:
+            if position and frame.sequence != self._sequence + 1:
+                break
+            self._sequence = frame.sequence
+            self._flushed_sequence = max(self._flushed_sequence, frame.flushed_sequence)
+            if frame.kind != CLOSING_KIND:
+                self._apply(decode_record(frame.kind, frame.payload))
+            position = frame.end
+        self._refuse_rot(data, position)
+        self._cut_torn_end(data, position)
+
+    def _refuse_rot(self, data: memoryview, position: int) -> None:
+        """Raise if anything behind the first bad record calls that record durable."""
+        rest = bytes(data[position:])
+        at = rest.find(_MAGIC_BYTES)
+        while at >= 0:
+            frame = _parse_frame(data, position + at)
+            if frame is not None and frame.flushed_sequence > self._sequence:
+                raise JournalCorruptError(
+                    f"{self._path} at {position}: record {self._sequence + 1} was durable and is unreadable"
+                )
+            at = rest.find(_MAGIC_BYTES, at + 1)
+
+    def _cut_torn_end(self, data: memoryview, position: int) -> None:
+        """Zero what a crash left behind the last whole record, before anything is written there."""
+        self._end = position
+        if any(data[position:]):
+            self._file.truncate(position)
+        self._file.flush()
+        self._flushed_sequence = self._sequence
+
+    def _apply(self, record: JournalRecord) -> None:
+        if isinstance(record, Forget):
+            self._groups.pop(record.group, None)
+            return
+        state = self._groups.setdefault(record.group, GroupState())
+        record.apply(state)

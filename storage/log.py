@@ -1,0 +1,294 @@
+"""The log of one partition: append, flush, roll, truncate, delete.
+
+Opening one is in `log_recovery`, reading in `log_reader`. Everything here runs on the event loop. What is
+appended is in the page cache; `begin_flush` and `finish_flush` bracket the flush that makes it durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from protocol.records.batch import BatchHeader
+from storage.disk import Buffer, Disk
+from storage.lineage import Lineage, Row
+from storage.log_reader import ReadableLog
+from storage.log_types import FlushedEnd, FlushTicket, GroupKey, LogConfig
+from storage.retention import SegmentFacts, retention_start
+from storage.segment import MAX_RELATIVE_OFFSET, SNAPSHOT_SUFFIX, Segment, segment_path
+
+
+class Log(ReadableLog):
+    """Segments and lineage of one partition as one Raft log.
+
+    Raft index of the record at offset o = o + number of lineage rows at or before o. All ends are exclusive.
+    """
+
+    #: How much is durable. Invariant: flushed_end <= end, and it falls only in `truncate`.
+    flushed_end: FlushedEnd
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        group: GroupKey,
+        config: LogConfig,
+        *,
+        lineage: Lineage,
+        segments: list[Segment],
+        start_offset: int,
+        end_offset: int,
+        flushed_end: FlushedEnd,
+    ) -> None:
+        super().__init__(segments, lineage, start_offset, end_offset)
+        self._disk = disk
+        self.directory = directory
+        self.group = group
+        self.config = config
+        self.flushed_end = flushed_end
+        self._truncation_count = 0
+
+    # -- appending
+
+    def append_batches(
+        self, buffers: Sequence[Buffer], headers: Sequence[BatchHeader], *, allow_holes: bool = False
+    ) -> None:
+        """Append stamped batches in one write. `buffers` hold the batches that `headers` describe, in order.
+
+        `allow_holes`: a replicated range may lack offsets that compaction removed. Raises DiskFullError with
+        the log as it was before.
+        """
+        expected, size_bytes, epoch = self.end_offset, 0, self.lineage.last_term
+        largest_ms = -1
+        for header in headers:
+            assert header.base_offset == expected or (allow_holes and header.base_offset > expected), (
+                f"batch at {header.base_offset}, expected {expected}"
+            )
+            assert header.leader_epoch == epoch, f"batch of epoch {header.leader_epoch} in term {epoch}"
+            expected = header.base_offset + header.last_offset_delta + 1
+            size_bytes += header.length + 12
+            if header.max_timestamp > largest_ms:
+                largest_ms = header.max_timestamp
+        lineage = self.lineage
+        if lineage.flushed_count < len(lineage.rows):
+            # A row is durable before any batch after it; callers normally wait, then this costs nothing.
+            lineage.flush()
+        segment = self.segments[-1]
+        if segment.size_bytes and self._is_full(segment, size_bytes, expected, largest_ms):
+            self.roll()
+            segment = self.segments[-1]
+        position, file = segment.size_bytes, segment.file
+        file.append(buffers)
+        assert file.size == position + size_bytes, "headers do not describe the buffers"
+        segment.size_bytes = file.size
+        segment.remember(self.end_offset, position, self.end_offset)
+        for header in headers:
+            segment.note(header, position)
+            position += header.length + 12
+        self.end_offset = expected
+
+    def _is_full(self, segment: Segment, size_bytes: int, end_offset: int, largest_ms: int) -> bool:
+        if segment.size_bytes + size_bytes > self.config.segment_bytes:
+            return True
+        if end_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
+            return True
+        first_ms = segment.first_timestamp_ms
+        return first_ms is not None and 0 <= first_ms < largest_ms - self.config.segment_ms
+
+    def append_row(self, term: int, kind: int, payload: bytes) -> Row:
+        """Append a lineage row at the log end. It is durable with the next flush."""
+        return self.lineage.append(term, self.end_offset, kind, payload)
+
+    def skip_to(self, offset: int) -> None:
+        """Move the end over a hole: a replicated range ended where compaction had removed the last data.
+
+        The hole is recorded by the name of a new, empty segment. That is sound because a segment exists only
+        when everything below it is durable, so a gap between two segments is never lost data.
+        """
+        assert offset > self.end_offset
+        active = self.segments[-1]
+        self._seal(active)
+        self._add_segment(offset)
+        self.end_offset = offset
+        if not active.size_bytes:
+            self._remove_segment(len(self.segments) - 2)
+
+    # -- rolling
+
+    def roll(self) -> None:
+        """Seal the active segment and begin a new one at the log end. Blocks for the flush of the tail."""
+        active = self.segments[-1]
+        if active.size_bytes:
+            self._seal(active)
+            self._add_segment(self.end_offset)
+
+    def is_due_to_roll(self, now_ms: int) -> bool:
+        """Whether an idle active segment has outlived `segment.ms`."""
+        first_ms = self.segments[-1].first_timestamp_ms
+        return first_ms is not None and 0 <= first_ms < now_ms - self.config.segment_ms
+
+    def _seal(self, segment: Segment) -> None:
+        """Invariant kept here: only the last segment ever holds bytes that are not durable."""
+        segment.file.flush()
+        segment.write_index_files(is_sealed=True)
+
+    def _add_segment(self, base_offset: int) -> None:
+        file = self._disk.open(segment_path(self.directory, base_offset), create=True)
+        assert file.size == 0, f"{file.path} was there already"
+        self._disk.flush_directory(self.directory)
+        self.segments[-1].release_file()
+        self.segments.append(
+            Segment(self._disk, self.directory, base_offset, file, self.config.index_interval_bytes)
+        )
+        self._bases.append(base_offset)
+
+    # -- flushing
+
+    def dirty(self) -> bool:
+        return self.flushed_end.end_index < self.end_offset + len(self.lineage.rows)
+
+    def begin_flush(self) -> FlushTicket:
+        """What has to become durable now, in this order. Sealed segments already are."""
+        row_file = self.lineage.dirty_file()
+        files = () if row_file is None else (row_file,)
+        if self.end_offset > self.flushed_end.end_offset:
+            files = (*files, self.segments[-1].file)
+        return FlushTicket(files, self.end, self._truncation_count)
+
+    def finish_flush(self, ticket: FlushTicket) -> None:
+        """All files of the ticket are durable. A ticket from before a truncation says nothing any more."""
+        if ticket.truncation_count != self._truncation_count:
+            return
+        self.lineage.flushed(ticket.end.row_count)
+        if ticket.end.end_index > self.flushed_end.end_index:
+            self.flushed_end = ticket.end
+
+    def flush(self) -> None:
+        """Make everything durable before returning. Blocks: for rare, ordered steps."""
+        self.lineage.flush()
+        self.segments[-1].file.flush()
+        self.flushed_end = self.end
+
+    # -- cutting off the end
+
+    def truncate(self, to_index: int, known_commit: int) -> None:
+        """Drop every entry at or above `to_index`, durably: data first, then lineage.
+
+        Either file is durable before the next is touched, and a crash in between leaves a prefix of the old
+        log, because recovery drops rows above the end of the data. The other way round does not: a
+        configuration row that is cut has the term of the batches after it, which would pass for entries one
+        index below their own (README, Decisions).
+
+        Before this the caller must have lowered the recorded end in the journal, durably
+        (`FlushRounds.truncate` does both): otherwise a crash in between looks like rot.
+        """
+        assert to_index >= known_commit, f"truncation to {to_index}, committed up to {known_commit}"
+        if to_index >= self.end_index:
+            return
+        offset = self.lineage.offset_of_index(to_index)
+        assert offset >= self.start_offset
+        self._truncation_count += 1
+        self.flushed_end = min(self.flushed_end, FlushedEnd(to_index, to_index - offset))
+        self.lineage.flush()
+        if offset < self.end_offset:
+            self._cut_data(offset)
+        self.lineage.cut(to_index - offset)
+        self.remove_snapshots_above(offset)
+        self._disk.flush_directory(self.directory)
+        self.flush()
+        assert self.end_index == to_index
+
+    def _cut_data(self, offset: int) -> None:
+        while self._bases[-1] > offset:
+            # One by one from the end, each durably: a later segment never outlives an earlier one.
+            self._remove_segment(len(self.segments) - 1)
+        segment = self.segments[-1]
+        position, previous_end = segment.locate(offset)
+        assert previous_end <= offset, f"offset {offset} lies inside a batch"
+        if position < segment.size_bytes:
+            segment.cut(position, offset)
+        self.end_offset = segment.end_offset
+        if self.end_offset < offset:
+            self.skip_to(offset)
+
+    def _remove_segment(self, at: int) -> None:
+        """Take a segment out of the log, durably."""
+        del self._bases[at]
+        self.segments.pop(at).remove()
+
+    # -- cutting off the start
+
+    def set_start_offset(self, offset: int) -> None:
+        """Raise the log start. The caller records it in the journal (`Bounds`), durably, before it deletes
+        segments or reports it."""
+        assert self.start_offset <= offset <= self.flushed_end.end_offset
+        self.start_offset = offset
+
+    def retention_start(self, now_ms: int, retention_ms: int, retention_bytes: int, up_to_offset: int) -> int:
+        """The log start that retention asks for, at or below `up_to_offset` (the high watermark).
+
+        A limit below zero means no limit. The leader alone decides (replication.md section 6).
+        """
+        ends = [*self._bases[1:], self.end_offset]
+        facts = [
+            SegmentFacts(end, segment.size_bytes, segment.max_timestamp[0])
+            for segment, end in zip(self.segments, ends, strict=True)
+        ]
+        return retention_start(
+            facts,
+            self.start_offset,
+            now_ms=now_ms,
+            retention_ms=retention_ms,
+            retention_bytes=retention_bytes,
+            up_to_offset=up_to_offset,
+        )
+
+    def delete_segments_below(self, offset: int) -> int:
+        """Delete whole segments below a durable log start; returns how many. Rolls when the active one is all
+        below it."""
+        assert offset <= self.start_offset
+        if offset == self.end_offset:
+            self.roll()
+        count = 0
+        while len(self.segments) > 1 and self._bases[1] <= offset:
+            self._remove_segment(0)
+            count += 1
+        if count:
+            self._remove_snapshots_below(offset)
+        return count
+
+    # -- producer snapshots (their content is producer_state's)
+
+    def snapshot_offsets(self) -> list[int]:
+        """Offsets for which a producer snapshot lies in the folder, rising."""
+        names = self._disk.list(self.directory)
+        stems = (name.removesuffix(SNAPSHOT_SUFFIX) for name in names if name.endswith(SNAPSHOT_SUFFIX))
+        return [int(stem) for stem in stems if stem.isdecimal()]
+
+    def snapshot_path(self, offset: int) -> str:
+        return segment_path(self.directory, offset, SNAPSHOT_SUFFIX)
+
+    def remove_snapshots_above(self, offset: int) -> None:
+        for snapshot in self.snapshot_offsets():
+            if snapshot > offset:
+                self._disk.unlink(self.snapshot_path(snapshot))
+
+    def _remove_snapshots_below(self, offset: int) -> None:
+        """Old snapshots go when a newer one takes over; the newest always stays (replication.md section 8)."""
+        for snapshot in self.snapshot_offsets()[:-1]:
+            if snapshot < offset:
+                self._disk.unlink(self.snapshot_path(snapshot))
+
+    @property
+    def disk(self) -> Disk:
+        return self._disk
+
+    # -- the end
+
+    def close(self, *, is_clean: bool) -> None:
+        """Give the files back. A clean close makes everything durable first, the active indexes included."""
+        if is_clean:
+            self.flush()
+            self.segments[-1].write_index_files(is_sealed=False)
+            self._disk.flush_directory(self.directory)
+        for segment in self.segments:
+            segment.release_file()

@@ -1,0 +1,214 @@
+"""Reading a log: by offset, by Raft index, by timestamp. Nothing here changes it."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from protocol.records.batch import BatchHeader
+from protocol.records.record import iter_records
+from storage.disk import File
+from storage.lineage import Lineage
+from storage.log_types import FlushedEnd, LogRange, LogSlice
+from storage.segment import Segment, iter_headers
+
+
+class StoredBatch(NamedTuple):
+    """A batch where it lies on disk."""
+
+    header: BatchHeader
+    file: File
+    position: int
+
+    def view(self) -> memoryview:
+        return self.file.read(self.position, self.header.size_bytes)
+
+
+class TimestampedOffset(NamedTuple):
+    """An answer to ListOffsets."""
+
+    offset: int
+    timestamp_ms: int
+    leader_epoch: int
+
+
+class ReadableLog:
+    """The segments and the lineage of a partition, for readers.
+
+    How far a reader may look (high watermark, last stable offset) is not known here: callers pass bounds.
+    """
+
+    #: Invariants: at least one segment; base offsets rise strictly and `_bases` mirrors them; only the last
+    #: segment grows, and only it may be empty or hold bytes that are not durable;
+    #: start_offset <= end_offset, and end_offset is the end of the last segment.
+    segments: list[Segment]
+    _bases: list[int]
+    start_offset: int
+    end_offset: int
+
+    def __init__(self, segments: list[Segment], lineage: Lineage, start_offset: int, end_offset: int) -> None:
+        self.segments = segments
+        self._bases = [segment.base_offset for segment in segments]
+        self.lineage = lineage
+        self.start_offset = start_offset
+        self.end_offset = end_offset
+
+    @property
+    def end_index(self) -> int:
+        """Raft entries in the log: records and lineage rows."""
+        return self.end_offset + len(self.lineage.rows)
+
+    @property
+    def end(self) -> FlushedEnd:
+        """The end in the form in which it is flushed and recorded."""
+        rows = len(self.lineage.rows)
+        return FlushedEnd(self.end_offset + rows, rows)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self.segments)
+
+    # -- by offset
+
+    def read(
+        self, offset: int, max_bytes: int, *, below_offset: int, at_least_one: bool = True
+    ) -> LogSlice | None:
+        """Whole batches from the one that holds `offset` on (or the next one above it, across a hole).
+
+        All of them end at or below `below_offset`, and together they fit in `max_bytes`, unless
+        `at_least_one` lets a larger first batch through alone. A slice never crosses a segment. None where
+        there is nothing to give.
+        """
+        assert offset <= self.end_offset, f"read at {offset}, the log ends at {self.end_offset}"
+        if offset >= below_offset:
+            return None
+        first = max(bisect_right(self._bases, offset) - 1, 0)
+        for segment in self.segments[first:]:
+            if segment.base_offset >= below_offset:
+                return None
+            position, _ = segment.locate(offset)
+            if position < segment.size_bytes:
+                return self._slice(segment, position, max_bytes, below_offset, at_least_one)
+        return None
+
+    def _slice(
+        self, segment: Segment, position: int, max_bytes: int, below_offset: int, at_least_one: bool
+    ) -> LogSlice | None:
+        """The part of one segment that a read may give, starting with the batch at `position`."""
+        end, next_offset = segment.size_bytes, segment.end_offset
+        if next_offset > below_offset:
+            end, next_offset = segment.locate(below_offset)
+            if end <= position:
+                return None
+        if end - position > max_bytes:
+            cut, cut_offset = segment.boundary(position + max_bytes)
+            if cut > position:
+                end, next_offset = cut, cut_offset
+            elif at_least_one:
+                _, header = next(iter_headers(segment.file, position, segment.size_bytes))
+                end, next_offset = position + header.size_bytes, header.last_offset + 1
+            else:
+                return None
+        segment.remember(next_offset, end, next_offset)
+        return LogSlice(segment.file, position, end - position, next_offset)
+
+    def batches(self, from_offset: int, below_offset: int | None = None) -> Iterator[StoredBatch]:
+        """Headers of all batches that end above `from_offset` and begin below `below_offset`.
+
+        Walks the files: for replays and look-ups, not for serving.
+        """
+        below = self.end_offset if below_offset is None else below_offset
+        first = max(bisect_right(self._bases, from_offset) - 1, 0)
+        for segment in self.segments[first:]:
+            if segment.base_offset >= below:
+                return
+            start, _ = segment.locate(from_offset)
+            for position, header in iter_headers(segment.file, start, segment.size_bytes):
+                if header.base_offset >= below:
+                    return
+                yield StoredBatch(header, segment.file, position)
+
+    # -- by Raft index
+
+    def read_range(self, start_index: int, limit_index: int, max_bytes: int) -> LogRange:
+        """What to send a follower that has everything below `start_index`, at most up to `limit_index`.
+
+        The range ends at a batch, or at the first lineage row it meets: nothing may follow a row before the
+        row is durable there (replication.md section 1). Only where compaction left a hole right below
+        `limit_index` does it end at that limit.
+        """
+        assert start_index <= limit_index <= self.end_index
+        rows = self.lineage.rows
+        row_at = self.lineage.rows_below_index(start_index)
+        row = rows[row_at] if row_at < len(rows) and rows[row_at].index < limit_index else None
+        # Index and offset differ by the rows below: none lies between start and the row, or the limit.
+        start_offset = start_index - row_at
+        below_offset = row.offset if row is not None else limit_index - row_at
+        data = self.read(start_offset, max_bytes, below_offset=below_offset)
+        if (
+            data is not None
+            and data.next_offset < below_offset
+            and self._holds(data.next_offset, below_offset)
+        ):
+            return LogRange(start_index, data.next_offset + row_at, data, None)
+        if row is not None:
+            return LogRange(start_index, row.index + 1, data, row)
+        end_offset = data.next_offset if data is not None else below_offset
+        return LogRange(start_index, end_offset + row_at, data, None)
+
+    def _holds(self, offset: int, below_offset: int) -> bool:
+        """Whether a whole batch lies in [offset, below_offset)."""
+        return self.read(offset, 1, below_offset=below_offset) is not None
+
+    # -- by timestamp
+
+    def offset_for_timestamp(self, timestamp_ms: int, below_offset: int) -> TimestampedOffset | None:
+        """The first record with at least this timestamp, below `below_offset` (ListOffsets, KIP-79)."""
+        for segment in self.segments:
+            if segment.base_offset >= below_offset:
+                return None
+            if segment.max_timestamp[0] < timestamp_ms:
+                continue
+            start, _ = segment.locate(max(segment.time_index.offset_before(timestamp_ms), self.start_offset))
+            for position, header in iter_headers(segment.file, start, segment.size_bytes):
+                if header.max_timestamp < timestamp_ms:
+                    continue
+                found = self._first_record(StoredBatch(header, segment.file, position), timestamp_ms)
+                if found is not None:
+                    return found if found.offset < below_offset else None
+        return None
+
+    def max_timestamp_offset(self, below_offset: int) -> TimestampedOffset | None:
+        """The record with the largest timestamp below `below_offset` (ListOffsets -3, KIP-734)."""
+        best: StoredBatch | None = None
+        for segment in self.segments:
+            if segment.base_offset >= below_offset:
+                break
+            largest_ms = best.header.max_timestamp if best is not None else -1
+            if segment.max_timestamp[0] <= largest_ms:
+                continue
+            batch = self._youngest_batch(segment, below_offset)
+            if batch is not None and batch.header.max_timestamp > largest_ms:
+                best = batch
+        return self._first_record(best, best.header.max_timestamp) if best is not None else None
+
+    def _youngest_batch(self, segment: Segment, below_offset: int) -> StoredBatch | None:
+        """The batch with the largest timestamp in the part of a segment below `below_offset`."""
+        # Where the whole segment counts its youngest batch is known; otherwise walk the part.
+        start_offset = segment.max_timestamp[1] if segment.end_offset <= below_offset else self.start_offset
+        best: StoredBatch | None = None
+        start, _ = segment.locate(max(start_offset, self.start_offset))
+        for position, header in iter_headers(segment.file, start, segment.size_bytes):
+            if header.last_offset >= below_offset:
+                break
+            if best is None or header.max_timestamp > best.header.max_timestamp:
+                best = StoredBatch(header, segment.file, position)
+        return best
+
+    def _first_record(self, batch: StoredBatch, timestamp_ms: int) -> TimestampedOffset | None:
+        """The first record of a batch with at least this timestamp, at or above the log start."""
+        for record in iter_records(batch.view()):
+            if record.timestamp_ms >= timestamp_ms and record.offset >= self.start_offset:
+                return TimestampedOffset(record.offset, record.timestamp_ms, batch.header.leader_epoch)
+        return None

@@ -1,0 +1,337 @@
+"""Making, opening and replacing logs: everything that must hold again after any crash.
+
+What recovery accepts and why is replication.md sections 1 and 2; the README of this package has the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from protocol.records.batch import HEADER_BYTES, MAGIC, MIN_LENGTH, BatchHeader, check_crc, parse_header
+from storage.disk import Disk
+from storage.errors import CorruptLogError
+from storage.journal import Journal
+from storage.journal_records import Flushed
+from storage.lineage import Lineage, Row
+from storage.log import Log
+from storage.log_types import NOTHING_FLUSHED, FlushedEnd, GroupKey, LogConfig
+from storage.partition_folder import (
+    DELETE_SUFFIX,
+    INSTALL_SUFFIX,
+    check_topic_id,
+    free_name,
+    write_topic_id,
+)
+from storage.segment import (
+    DELETED_SUFFIX,
+    LOG_SUFFIX,
+    MAX_RELATIVE_OFFSET,
+    SNAPSHOT_SUFFIX,
+    TEMPORARY_SUFFIX,
+    Segment,
+    segment_path,
+)
+
+#: Bytes read at once while scanning. A larger batch is read on its own.
+SCAN_BLOCK_BYTES = 1 << 20
+
+
+def create_log(disk: Disk, directory: str, group: GroupKey, config: LogConfig) -> Log:
+    """An empty log in a new folder, durable by name. A folder of the same name (unfinished, or quarantined
+    under an incarnation that counts no more) goes in the background."""
+    if disk.exists(directory):
+        _discard_folder(disk, directory, group)
+    _write_folder(disk, directory, group, start_offset=0, rows=(), producer_snapshot=None)
+    disk.flush_directory(disk.root)
+    return open_log(disk, directory, group, config, recorded=None, log_start=0, is_clean=True)
+
+
+def install_log(
+    disk: Disk,
+    journal: Journal,
+    directory: str,
+    group: GroupKey,
+    config: LogConfig,
+    *,
+    log_start: int,
+    rows: Sequence[Row],
+    producer_snapshot: bytes | None,
+) -> Log:
+    """Replace a (closed) log by an empty one that starts at `log_start` (replication.md section 7).
+
+    `rows` are all lineage rows up to there. The new log is built beside the old one and takes its name only
+    when it is durable; a crash on the way leaves one of the two, whole (`directory.finish_installs`).
+    """
+    # The recorded end speaks of the old log; left standing it would call the new one corrupt.
+    journal.append(Flushed(group, NOTHING_FLUSHED))
+    journal.flush()
+    building = directory + INSTALL_SUFFIX
+    if disk.exists(building):
+        disk.remove_tree(building)
+    _write_folder(disk, building, group, log_start, rows, producer_snapshot)
+    disk.flush_directory(disk.root)
+    if disk.exists(directory):
+        _discard_folder(disk, directory, group)
+    disk.rename(building, directory)
+    disk.flush_directory(disk.root)
+    return open_log(disk, directory, group, config, recorded=None, log_start=log_start, is_clean=True)
+
+
+def _discard_folder(disk: Disk, directory: str, group: GroupKey) -> None:
+    discarded = free_name(disk, f"{directory}.{group.topic_id.hex}", DELETE_SUFFIX)
+    disk.rename(directory, discarded)
+    disk.flush_directory(disk.root)
+    disk.remove_later(discarded)
+
+
+def _write_folder(
+    disk: Disk,
+    directory: str,
+    group: GroupKey,
+    start_offset: int,
+    rows: Sequence[Row],
+    producer_snapshot: bytes | None,
+) -> None:
+    """A folder with an empty first segment. `partition.metadata` comes last: where it is, the rest is."""
+    disk.make_directory(directory)
+    Lineage.create(disk, directory, rows).flush()
+    disk.open(segment_path(directory, start_offset), create=True).close()
+    if producer_snapshot is not None:
+        file = disk.open(segment_path(directory, start_offset, SNAPSHOT_SUFFIX), create=True)
+        file.append([producer_snapshot])
+        file.flush()
+        file.close()
+    disk.flush_directory(directory)
+    write_topic_id(disk, directory, group.topic_id)
+    disk.flush_directory(directory)
+
+
+def open_log(
+    disk: Disk,
+    directory: str,
+    group: GroupKey,
+    config: LogConfig,
+    *,
+    recorded: FlushedEnd | None,
+    log_start: int,
+    is_clean: bool,
+) -> Log:
+    """Open a log and make it agree with itself again.
+
+    `recorded` is the end that the journal calls durable, `log_start` the recorded log start, `is_clean`
+    whether the clean-shutdown marker was there. Raises WrongTopicError, UnfinishedLogError, and
+    CorruptLogError where bytes at or below the recorded end are bad: then no byte has been changed.
+    """
+    check_topic_id(disk, directory, group.topic_id)
+    recovery = _Recovery(disk, directory, config, recorded or NOTHING_FLUSHED, log_start)
+    return recovery.run(group, is_clean)
+
+
+class _Damage(NamedTuple):
+    """The first place where a segment stops being a log."""
+
+    segment_at: int
+    position: int
+    message: str
+    #: Whether the segment's name still holds: it records that everything below it is durable, holes included.
+    keeps_segment: bool = True
+
+
+class _Recovery:
+    """One opening of one log."""
+
+    def __init__(
+        self, disk: Disk, directory: str, config: LogConfig, recorded: FlushedEnd, log_start: int
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._config = config
+        self._recorded = recorded
+        self._log_start = log_start
+        self._segments: list[Segment] = []
+        #: One past the last offset accepted so far.
+        self._end_offset = 0
+
+    def run(self, group: GroupKey, is_clean: bool) -> Log:
+        self._lineage = Lineage.open(
+            self._disk, self._directory, self._recorded.row_count, is_settled=self._recorded.is_settled
+        )
+        self._find_segments()
+        damage = self._check_segments(is_clean)
+        if self._end_offset < max(self._recorded.end_offset, self._log_start):
+            raise self._corruption(damage)
+        self._lineage.make_whole()
+        if damage is not None:
+            self._cut(damage)
+        self._settle(is_clean)
+        self._cut_rows()
+        return self._finish(group)
+
+    def _settle(self, is_clean: bool) -> None:
+        """Make durable what a killed process may have left as seen only: names, and a file cut short.
+
+        A log that has grown, and was recorded, since its last segment was made needs nothing.
+        """
+        active = self._segments[-1]
+        if self._recorded.is_settled and (is_clean or active.base_offset < self._recorded.end_offset):
+            return
+        self._disk.flush_directory(self._directory)
+        active.file.flush()
+
+    def _cut_rows(self) -> None:
+        """Drop rows that were written after data that the crash took."""
+        kept = self._lineage.rows_before_or_at(self._end_offset)
+        if kept < len(self._lineage.rows):
+            # The end of the data is durable first (Log.truncate says why).
+            self._segments[-1].file.flush()
+            self._lineage.cut(kept)
+
+    def _corruption(self, damage: _Damage | None) -> CorruptLogError:
+        recorded = f"recorded end {self._recorded.end_offset}, log start {self._log_start}"
+        if damage is None:
+            return CorruptLogError(self._directory, 0, f"the log ends at {self._end_offset}; {recorded}")
+        path = self._segments[damage.segment_at].path
+        return CorruptLogError(path, damage.position, f"{damage.message}; {recorded}")
+
+    def _find_segments(self) -> None:
+        """Open every segment; drop what a crash left half done and what lies below the log start."""
+        names = self._disk.list(self._directory)
+        for name in names:
+            path = f"{self._directory}/{name}"
+            if name.endswith(DELETED_SUFFIX):
+                self._disk.remove_later(path)
+            elif name.endswith(TEMPORARY_SUFFIX):
+                self._disk.unlink(path)
+        bases = [int(name.removesuffix(LOG_SUFFIX)) for name in names if name.endswith(LOG_SUFFIX)]
+        if not bases:
+            raise CorruptLogError(self._directory, 0, "no segment at all")
+        for at, base_offset in enumerate(bases):
+            file = self._disk.open(segment_path(self._directory, base_offset))
+            segment = Segment(
+                self._disk, self._directory, base_offset, file, self._config.index_interval_bytes
+            )
+            # An empty sealed segment is what a crash in `Log.skip_to` leaves behind.
+            is_last = at == len(bases) - 1
+            if not is_last and (file.size == 0 or bases[at + 1] <= self._log_start):
+                segment.remove()
+            else:
+                self._segments.append(segment)
+
+    def _check_segments(self, is_clean: bool) -> _Damage | None:
+        """Accept segments from the first on; returns the first damage, if any."""
+        self._end_offset = self._segments[0].base_offset
+        last = len(self._segments) - 1
+        for at, segment in enumerate(self._segments):
+            if segment.base_offset < self._end_offset:
+                return _Damage(at, 0, f"a segment begins below {self._end_offset}", keeps_segment=False)
+            # A gap is no damage: a segment exists only when everything before it is durable (Log.skip_to).
+            self._end_offset = segment.base_offset
+            if at < last:
+                next_base = self._segments[at + 1].base_offset
+                if is_clean or next_base <= self._recorded.end_offset:
+                    segment.release_file()
+                    continue
+            elif is_clean and self._load(segment):
+                continue
+            segment.delete_index_files()
+            damage = self._scan(at, segment)
+            if damage is not None:
+                return damage
+            if at < last:
+                segment.write_index_files(is_sealed=True)
+        return None
+
+    def _load(self, segment: Segment) -> bool:
+        """Trust the index files of a cleanly closed active segment, unless its tail is no log."""
+        try:
+            self._end_offset = segment.end_offset
+        except CorruptLogError:
+            segment.forget()
+            return False
+        return True
+
+    def _scan(self, at: int, segment: Segment) -> _Damage | None:
+        """Accept the batches of a segment one by one."""
+        file, position, size = segment.file, 0, segment.size_bytes
+        block_start, block = 0, memoryview(b"")
+        damage: _Damage | None = None
+        while position < size:
+            if position + HEADER_BYTES > block_start + len(block):
+                block_start, block = position, file.read(position, SCAN_BLOCK_BYTES)
+            if len(block) < HEADER_BYTES:
+                damage = _Damage(at, position, "half a batch header")
+                break
+            header = parse_header(block, position - block_start)
+            if not MIN_LENGTH <= header.length <= size - position - 12:
+                damage = _Damage(at, position, f"a batch of {header.length} bytes")
+                break
+            if position + header.size_bytes > block_start + len(block):
+                wanted = max(header.size_bytes, SCAN_BLOCK_BYTES)
+                block_start, block = position, file.read(position, wanted)
+            message = self._fault(segment, header) or self._checksum_fault(
+                header, block, position - block_start
+            )
+            if message is not None:
+                damage = _Damage(at, position, message)
+                break
+            segment.note(header, position)
+            position += header.size_bytes
+            self._end_offset = header.last_offset + 1
+        if damage is None:
+            segment.mark_scanned()
+        return damage
+
+    def _fault(self, segment: Segment, header: BatchHeader) -> str | None:
+        """Why this batch cannot be the next one (replication.md section 1). Base offset, length, epoch and
+        magic lie outside the checksum: this is what protects them."""
+        if header.magic != MAGIC:
+            return f"magic {header.magic}"
+        if header.last_offset_delta < 0 or header.base_offset < self._end_offset:
+            return f"base offset {header.base_offset} after end {self._end_offset}"
+        if header.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
+            return f"base offset {header.base_offset} in the segment of {segment.base_offset}"
+        if segment is self._segments[-1] and (
+            self._end_offset < self._recorded.end_offset < header.last_offset + 1
+        ):
+            # The log once ended there, so a batch of this (never compacted) segment did.
+            return f"no batch ends at the recorded end {self._recorded.end_offset}"
+        lineage = self._lineage
+        if lineage.term_at_offset(header.base_offset) != header.leader_epoch:
+            return f"epoch {header.leader_epoch} at offset {header.base_offset}"
+        if lineage.rows_before_or_at(header.base_offset) != lineage.rows_before_or_at(header.last_offset):
+            return f"a lineage row inside the batch at {header.base_offset}"
+        return None
+
+    def _checksum_fault(self, header: BatchHeader, block: memoryview, at: int) -> str | None:
+        return None if check_crc(block, at, header) else f"checksum of the batch at {header.base_offset}"
+
+    def _cut(self, damage: _Damage) -> None:
+        """Drop everything from the damage on: from the last segment backwards, each step durable."""
+        while len(self._segments) > damage.segment_at + damage.keeps_segment:
+            self._segments.pop().remove()
+        if damage.keeps_segment:
+            segment = self._segments[-1]
+            segment.file.truncate(damage.position)
+            segment.file.flush()
+            segment.size_bytes = damage.position
+            segment.mark_scanned()
+
+    def _finish(self, group: GroupKey) -> Log:
+        """Everything accepted becomes durable: after a killed process it may be in the page cache only."""
+        log = Log(
+            self._disk,
+            self._directory,
+            group,
+            self._config,
+            lineage=self._lineage,
+            segments=self._segments,
+            start_offset=max(self._log_start, self._segments[0].base_offset),
+            end_offset=self._end_offset,
+            flushed_end=self._recorded,
+        )
+        if log.dirty():
+            log.flush()
+        log.flushed_end = log.end
+        log.remove_snapshots_above(log.end_offset)
+        return log

@@ -1,0 +1,85 @@
+"""The folder of one partition: its name and its `partition.metadata`, both as in Kafka."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from uuid import UUID
+
+from storage.disk import Disk
+from storage.errors import DirectoryFormatError, UnfinishedLogError, WrongTopicError
+
+METADATA_NAME = "partition.metadata"
+
+DELETE_SUFFIX = "-delete"
+STRAY_SUFFIX = "-stray"
+
+#: A log that is being built beside the old one (replication.md section 7).
+INSTALL_SUFFIX = "-install"
+
+
+def encode_uuid(value: UUID) -> str:
+    """Kafka's text form: URL-safe base64 without padding, 22 characters."""
+    return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
+
+
+def decode_uuid(text: str) -> UUID:
+    """Raises DirectoryFormatError for anything but the 22 characters of a UUID."""
+    try:
+        return UUID(bytes=base64.b64decode(text + "==", altchars=b"-_", validate=True))
+    except (ValueError, binascii.Error) as error:
+        raise DirectoryFormatError(f"{text!r} is no uuid") from error
+
+
+def folder_name(topic: str, partition: int) -> str:
+    return f"{topic}-{partition}"
+
+
+def parse_folder_name(name: str) -> tuple[str, int] | None:
+    """(topic, partition), or None for a name that is no partition's."""
+    topic, dash, partition = name.rpartition("-")
+    if not dash or not topic or not partition.isascii() or not partition.isdecimal():
+        return None
+    if partition != str(int(partition)):
+        return None
+    return topic, int(partition)
+
+
+def read_topic_id(disk: Disk, directory: str) -> UUID:
+    """The topic a folder was made for. Raises UnfinishedLogError where its creation never finished."""
+    path = f"{directory}/{METADATA_NAME}"
+    if not disk.exists(path):
+        raise UnfinishedLogError(directory)
+    file = disk.open(path)
+    text = bytes(file.read(0, file.size)).decode("ascii", "replace")
+    file.close()
+    fields = dict(line.partition(": ")[::2] for line in text.splitlines())
+    if fields.get("version") != "0" or "topic_id" not in fields:
+        raise DirectoryFormatError(f"{path} is not a version 0 partition.metadata")
+    return decode_uuid(fields["topic_id"])
+
+
+def check_topic_id(disk: Disk, directory: str, topic_id: UUID) -> None:
+    """Raises WrongTopicError where the folder is of another life of the topic's name."""
+    found = read_topic_id(disk, directory)
+    if found != topic_id:
+        raise WrongTopicError(f"{directory} belongs to topic {encode_uuid(found)}")
+
+
+def write_topic_id(disk: Disk, directory: str, topic_id: UUID) -> None:
+    """Written last when a log is created: a folder that has it is whole. Durable with the folder's flush."""
+    path = f"{directory}/{METADATA_NAME}"
+    file = disk.open(path + ".tmp", create=True)
+    file.truncate(0)
+    file.append([f"version: 0\ntopic_id: {encode_uuid(topic_id)}\n".encode("ascii")])
+    file.flush()
+    file.close()
+    disk.rename(path + ".tmp", path)
+
+
+def free_name(disk: Disk, stem: str, suffix: str) -> str:
+    """`<stem><suffix>`, or a numbered one: one replica may be discarded twice before the first is gone."""
+    name, number = f"{stem}{suffix}", 1
+    while disk.exists(name):
+        name, number = f"{stem}.{number}{suffix}", number + 1
+    return name

@@ -1,0 +1,161 @@
+"""Producer snapshots: what `ProducerStates` knows at an offset, as a file.
+
+The file is Kafka's `.snapshot`, version 1: int16 version, uint32 CRC-32C (of all that follows), then an array of
+(producer id int64, epoch int16, last sequence int32, last offset int64, offset delta int32, timestamp int64,
+coordinator epoch int32, first offset of the open transaction int64). Kafka keeps one batch per producer. A
+new leader that knows only that one refuses the retry of the four before it, and a client answers such a
+refusal with a new epoch and the same records: written twice. So our file goes on, behind Kafka's array and
+under the same checksum, with an array of (producer id int64, int8 count, count times last sequence int32,
+last offset int64, offset delta int32, timestamp int64): the batches before the last, oldest first. Kafka's
+reader stops at the end of its array.
+
+A snapshot cannot be rebuilt once the bytes below it are gone; the rules are in replication.md section 8.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from protocol.records.crc import crc32c
+from storage.log import Log
+from storage.producer_state import BATCHES_KEPT, BatchInfo, ProducerEntry, ProducerStates
+from storage.segment import TEMPORARY_SUFFIX
+
+_VERSION = 1
+_HEADER = struct.Struct(">hI")
+_COUNT = struct.Struct(">i")
+_ENTRY = struct.Struct(">qhiqiqiq")
+_OLDER = struct.Struct(">qb")
+_BATCH = struct.Struct(">iqiq")
+
+_NO_BATCH = BatchInfo(-1, -1, 0, -1)
+
+
+class SnapshotDamagedError(Exception):
+    """The bytes are no whole snapshot."""
+
+
+def encode_snapshot(states: ProducerStates) -> bytes:
+    """The state as a `.snapshot` file for offset `states.end_offset`."""
+    entries = bytearray(_COUNT.pack(len(states.entries)))
+    older = bytearray()
+    older_count = 0
+    for producer_id, entry in states.live_entries():
+        last = entry.batches[-1] if entry.batches else _NO_BATCH
+        entries += _ENTRY.pack(
+            producer_id,
+            entry.epoch,
+            last.last_sequence,
+            last.last_offset,
+            last.offset_delta,
+            entry.last_timestamp_ms,
+            entry.coordinator_epoch,
+            entry.transaction_first_offset,
+        )
+        if len(entry.batches) > 1 or (entry.batches and last.timestamp_ms != entry.last_timestamp_ms):
+            # All of them where the last batch's own time would get lost behind a later marker's.
+            kept = entry.batches
+            older += _OLDER.pack(producer_id, len(kept))
+            older += b"".join(_BATCH.pack(*batch) for batch in kept)
+            older_count += 1
+    body = bytes(entries) + _COUNT.pack(older_count) + bytes(older)
+    return _HEADER.pack(_VERSION, crc32c(body)) + body
+
+
+def decode_snapshot(data: bytes | memoryview, offset: int) -> ProducerStates:
+    """The inverse, for a snapshot taken at `offset`. Raises SnapshotDamagedError."""
+    body = bytes(data[_HEADER.size :])
+    try:
+        version, checksum = _HEADER.unpack_from(data)
+        if version != _VERSION or crc32c(body) != checksum:
+            raise SnapshotDamagedError(f"version {version} or checksum is wrong")
+        return _decode_body(body, offset)
+    except struct.error as error:
+        raise SnapshotDamagedError("cut short") from error
+
+
+def _decode_body(body: bytes, offset: int) -> ProducerStates:
+    states = ProducerStates()
+    states.end_offset = offset
+    (count,) = _COUNT.unpack_from(body)
+    position = _COUNT.size
+    for _ in range(count):
+        producer_id, epoch, last_sequence, last_offset, delta, timestamp_ms, coordinator, first = (
+            _ENTRY.unpack_from(body, position)
+        )
+        entry = ProducerEntry(epoch, coordinator, first, timestamp_ms)
+        if last_sequence >= 0:
+            entry.batches.append(BatchInfo(last_sequence, last_offset, delta, timestamp_ms))
+        states.adopt(producer_id, entry)
+        position += _ENTRY.size
+    if position < len(body):
+        _decode_older(body, position, states)
+    return states
+
+
+def _decode_older(body: bytes, position: int, states: ProducerStates) -> None:
+    (count,) = _COUNT.unpack_from(body, position)
+    position += _COUNT.size
+    for _ in range(count):
+        producer_id, batch_count = _OLDER.unpack_from(body, position)
+        if not 0 < batch_count <= BATCHES_KEPT:
+            raise SnapshotDamagedError(f"{batch_count} batches of producer {producer_id}")
+        position += _OLDER.size
+        end = position + batch_count * _BATCH.size
+        batches = [BatchInfo(*fields) for fields in _BATCH.iter_unpack(body[position:end])]
+        states.entries[producer_id].batches = batches
+        position = end
+
+
+def load_producers(log: Log, end_offset: int | None = None) -> ProducerStates:
+    """The state at `end_offset` (the log end by default): the newest whole snapshot at or below it, and a
+    replay of the batches above that."""
+    end = log.end_offset if end_offset is None else end_offset
+    states = _newest_snapshot(log, end)
+    for batch in log.batches(max(states.end_offset, log.start_offset), end):
+        if batch.header.base_offset < states.end_offset:
+            continue
+        states.record_stored(batch.view() if batch.header.is_control else memoryview(b""), batch.header)
+    states.end_offset = end
+    return states
+
+
+def _newest_snapshot(log: Log, end_offset: int) -> ProducerStates:
+    for offset in reversed(log.snapshot_offsets()):
+        if offset > end_offset:
+            continue
+        file = log.disk.open(log.snapshot_path(offset))
+        data = file.read(0, file.size)
+        file.close()
+        try:
+            return decode_snapshot(data, offset)
+        except SnapshotDamagedError:
+            # An older one and a longer replay give the same state, as long as the bytes are there.
+            continue
+    return ProducerStates()
+
+
+def write_snapshot(log: Log, states: ProducerStates, high_watermark: int) -> None:
+    """Write the state durably as the snapshot for `states.end_offset`.
+
+    Only committed state is written: a snapshot of a suffix that is truncated later would answer "duplicate"
+    for a write that never happened.
+    """
+    assert states.end_offset <= high_watermark, f"{states.end_offset} above {high_watermark}"
+    path = log.snapshot_path(states.end_offset)
+    file = log.disk.open(path + TEMPORARY_SUFFIX, create=True)
+    file.truncate(0)
+    file.append([encode_snapshot(states)])
+    file.flush()
+    file.close()
+    log.disk.rename(path + TEMPORARY_SUFFIX, path)
+    log.disk.flush_directory(log.directory)
+
+
+def ensure_snapshot(log: Log, log_start: int, high_watermark: int) -> None:
+    """Before the log start rises to `log_start`: have a snapshot at or above it on disk, durably."""
+    assert log_start <= high_watermark
+    # A process that was killed may have left the name of a snapshot that is not durable.
+    log.disk.flush_directory(log.directory)
+    if not any(offset >= log_start for offset in log.snapshot_offsets()):
+        write_snapshot(log, load_producers(log, high_watermark), high_watermark)

@@ -1,0 +1,311 @@
+"""One segment: a file of record batches and the two sparse indexes into it.
+
+The indexes of a sealed segment are loaded when they are first needed; those of the active one grow with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from protocol.records.batch import HEADER_BYTES, MIN_LENGTH, BatchHeader, parse_header
+from storage.disk import Disk, File
+from storage.errors import CorruptLogError
+from storage.offset_index import IndexDamagedError, OffsetIndex, TimeIndex
+
+LOG_SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+SNAPSHOT_SUFFIX = ".snapshot"
+DELETED_SUFFIX = ".deleted"
+TEMPORARY_SUFFIX = ".tmp"
+
+#: Headers are walked in blocks of this size: forty batches of 100 bytes per read, and no more than one read
+#: wasted on batches larger than it.
+WALK_BLOCK_BYTES = 16 * 1024
+
+#: Offsets in an index are relative to the segment's base and 31 bits wide.
+MAX_RELATIVE_OFFSET = (1 << 31) - 1
+
+#: Positions of recent batch boundaries kept per segment, so that a reader near the end finds its place
+#: without index and walk.
+MAX_CURSORS = 64
+
+
+def segment_path(directory: str, base_offset: int, suffix: str = LOG_SUFFIX) -> str:
+    return f"{directory}/{base_offset:020d}{suffix}"
+
+
+def iter_headers(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
+    """Walk batch headers in [position, end). Raises CorruptLogError at bytes that are no header."""
+    block_start = block_end = position
+    block = memoryview(b"")
+    while position < end:
+        if position + HEADER_BYTES > block_end:
+            block_start = position
+            block = file.read(position, min(WALK_BLOCK_BYTES, end - position))
+            block_end = block_start + len(block)
+            if len(block) < HEADER_BYTES:
+                raise CorruptLogError(file.path, position, "half a batch header")
+        header = parse_header(block, position - block_start)
+        if header.length < MIN_LENGTH or position + header.size_bytes > end:
+            raise CorruptLogError(file.path, position, f"a batch of {header.length} bytes")
+        yield position, header
+        position += header.size_bytes
+
+
+class Segment:
+    """A segment file with base offset, size, indexes and what retention needs to know."""
+
+    __slots__ = (
+        "_bytes_since_index",
+        "_cursors",
+        "_directory",
+        "_disk",
+        "_end_offset",
+        "_file",
+        "_first_timestamp_ms",
+        "_index",
+        "_index_interval_bytes",
+        "_is_loaded",
+        "_max_timestamp",
+        "_time_index",
+        "base_offset",
+        "path",
+        "size_bytes",
+    )
+
+    #: Invariants: the file holds whole batches in exactly `size_bytes` bytes; their offsets lie in
+    #: [base_offset, end_offset). `_cursors` maps an offset to (position, previous end): the first batch with
+    #: a last offset at or above the key starts at that position, or the file ends there; the batch before it
+    #: ends at that previous end. Appending keeps this true; cutting clears the map.
+    size_bytes: int
+    _cursors: dict[int, tuple[int, int]]
+
+    def __init__(
+        self, disk: Disk, directory: str, base_offset: int, file: File, index_interval_bytes: int
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self.base_offset = base_offset
+        self.path = file.path
+        self._file: File | None = file
+        self.size_bytes = file.size
+        self._index_interval_bytes = index_interval_bytes
+        self._reset()
+
+    def _reset(self) -> None:
+        self._index = OffsetIndex(self.base_offset)
+        self._time_index = TimeIndex(self.base_offset)
+        self._end_offset = self.base_offset
+        self._bytes_since_index = 0
+        # (timestamp ms, last offset of its batch) of the youngest batch; (-1, base) when there is none.
+        self._max_timestamp = (-1, self.base_offset)
+        self._first_timestamp_ms: int | None = None
+        self._cursors = {}
+        self._is_loaded = self.size_bytes == 0
+
+    # -- the file
+
+    @property
+    def file(self) -> File:
+        if self._file is None:
+            self._file = self._disk.open(self.path)
+        return self._file
+
+    def release_file(self) -> None:
+        """Drop the descriptor until it is needed again. The file must be durable."""
+        self._file = None
+
+    def path_of(self, suffix: str) -> str:
+        return segment_path(self._directory, self.base_offset, suffix)
+
+    # -- growing
+
+    def note(self, header: BatchHeader, position: int) -> None:
+        """Account for the batch at `position`, the next one after those noted before."""
+        last_offset = header.base_offset + header.last_offset_delta
+        if header.max_timestamp > self._max_timestamp[0]:
+            self._max_timestamp = (header.max_timestamp, last_offset)
+        if self._first_timestamp_ms is None:
+            self._first_timestamp_ms = header.max_timestamp
+        if self._bytes_since_index > self._index_interval_bytes:
+            self._index.add(last_offset, position)
+            if self._max_timestamp[0] >= 0:
+                self._time_index.add(*self._max_timestamp)
+            self._bytes_since_index = 0
+        self._bytes_since_index += header.length + 12
+        self._end_offset = last_offset + 1
+
+    def remember(self, offset: int, position: int, previous_end: int) -> None:
+        """Note where reading at `offset` starts (see the invariant of `_cursors`)."""
+        cursors = self._cursors
+        cursors[offset] = (position, previous_end)
+        if len(cursors) > MAX_CURSORS:
+            del cursors[next(iter(cursors))]
+
+    def forget(self) -> None:
+        """Nothing noted so far counts: the file will be scanned again."""
+        self._reset()
+
+    def mark_scanned(self) -> None:
+        """The whole file was noted batch by batch: nothing is left to load."""
+        self._is_loaded = True
+
+    def cut(self, position: int, end_offset: int) -> None:
+        """Keep what lies before `position`, the end of a batch, durably. Index files go; the caller flushes
+        the folder. `end_offset` is above every offset kept and at or below every offset cut."""
+        self._load()
+        self.delete_index_files()
+        self.file.truncate(position)
+        self.file.flush()
+        self.size_bytes = position
+        self._cursors.clear()
+        self._index.truncate(position)
+        self._time_index.truncate(end_offset)
+        self._note_tail()
+
+    # -- indexes
+
+    @property
+    def end_offset(self) -> int:
+        """One past the last offset in the file; the base offset where it is empty."""
+        self._load()
+        return self._end_offset
+
+    @property
+    def index(self) -> OffsetIndex:
+        self._load()
+        return self._index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        self._load()
+        return self._time_index
+
+    @property
+    def max_timestamp(self) -> tuple[int, int]:
+        """(timestamp ms, last offset of the batch that holds it) of the youngest record, or (-1, base)."""
+        self._load()
+        return self._max_timestamp
+
+    @property
+    def first_timestamp_ms(self) -> int | None:
+        """Largest timestamp of the first batch; None where there is no batch."""
+        if self._first_timestamp_ms is None and self.size_bytes:
+            self._first_timestamp_ms = parse_header(self.file.read(0, HEADER_BYTES), 0).max_timestamp
+        return self._first_timestamp_ms
+
+    def _load(self) -> None:
+        """Take the indexes from their files and walk what follows the last entry."""
+        if self._is_loaded:
+            return
+        try:
+            self._load_index_files()
+        except (FileNotFoundError, IndexDamagedError):
+            self._reset()
+        self._note_tail()
+        self._is_loaded = True
+
+    def _note_tail(self) -> None:
+        """Walk from the last index entry to the end, for what the indexes do not say."""
+        self._end_offset = self.base_offset
+        self._max_timestamp = self._time_index.last() or (-1, self.base_offset)
+        # The last indexed batch is noted again: counting from zero keeps it from being indexed twice.
+        self._bytes_since_index = 0
+        for at, header in iter_headers(self.file, self._index.last_position(), self.size_bytes):
+            self.note(header, at)
+
+    def _load_index_files(self) -> None:
+        self._reset()
+        if not self._disk.exists(self.path_of(INDEX_SUFFIX)):
+            return
+        data = self._read_whole(self.path_of(INDEX_SUFFIX))
+        self._index = OffsetIndex.decode(self.base_offset, data, self.size_bytes)
+        self._time_index = TimeIndex.decode(
+            self.base_offset, self._read_whole(self.path_of(TIME_INDEX_SUFFIX))
+        )
+
+    def _read_whole(self, path: str) -> memoryview:
+        file = self._disk.open(path)
+        try:
+            return file.read(0, file.size)
+        finally:
+            file.close()
+
+    def write_index_files(self, *, is_sealed: bool) -> None:
+        """Write both indexes durably, under their names only when they are whole.
+
+        A file under its own name is therefore never torn; the rename itself may be lost, then the indexes
+        are rebuilt. The last time entry of a sealed segment is its youngest record (as in Kafka). Nothing
+        is written for a segment with no index entry: walking it costs less than two files.
+        """
+        if not len(self.index):
+            self.delete_index_files()
+            return
+        if is_sealed and self._max_timestamp[0] >= 0:
+            self._time_index.add(*self._max_timestamp)
+        # The time index first: it is harmless without its partner, the offset index is not.
+        for suffix, data in (
+            (TIME_INDEX_SUFFIX, self._time_index.encode()),
+            (INDEX_SUFFIX, self._index.encode()),
+        ):
+            path = self.path_of(suffix)
+            file = self._disk.open(path + TEMPORARY_SUFFIX, create=True)
+            file.truncate(0)
+            file.append([data])
+            file.flush()
+            file.close()
+            self._disk.rename(path + TEMPORARY_SUFFIX, path)
+
+    def remove(self) -> None:
+        """Take the files out of the folder, durably; the bytes go in the background."""
+        self.delete_index_files()
+        deleted = self.path + DELETED_SUFFIX
+        self._disk.rename(self.path, deleted)
+        self._disk.flush_directory(self._directory)
+        self._disk.remove_later(deleted)
+
+    def delete_index_files(self) -> None:
+        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            if self._disk.exists(self.path_of(suffix)):
+                self._disk.unlink(self.path_of(suffix))
+
+    # -- finding
+
+    def locate(self, offset: int) -> tuple[int, int]:
+        """(position, previous end): where the first batch with a last offset at or above `offset` starts (the
+        size if there is none), and one past the last offset before that position."""
+        cursor = self._cursors.get(offset)
+        if cursor is not None:
+            return cursor
+        start = position = self.index.position_at_or_before(offset)
+        previous_end = self.base_offset
+        for at, header in iter_headers(self.file, start, self.size_bytes):
+            position = at
+            last_offset = header.base_offset + header.last_offset_delta
+            if last_offset >= offset:
+                break
+            previous_end = last_offset + 1
+        else:
+            position = self.size_bytes
+        if position == start > 0:
+            _, previous_end = self.boundary(position)
+        self.remember(offset, position, previous_end)
+        return position, previous_end
+
+    def boundary(self, limit: int) -> tuple[int, int]:
+        """(position, end offset) of the last batch boundary at or below byte position `limit`."""
+        start = self.index.floor_position(limit)
+        while True:
+            found = start
+            end_offset = self.base_offset
+            for position, header in iter_headers(self.file, start, self.size_bytes):
+                if position + header.length + 12 > limit:
+                    break
+                found = position + header.length + 12
+                end_offset = header.base_offset + header.last_offset_delta + 1
+            if found > start or start == 0:
+                return found, end_offset
+            # The batch at the index entry does not fit: its start is the boundary, the batch before it tells
+            # the end offset.
+            limit, start = start, self.index.floor_position(start - 1)

@@ -1,0 +1,369 @@
+"""The controller's decisions, code by code as Apache Kafka answers (client-behaviour.md B.2)."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.metadata.controller import Controller, ControllerConfig
+from broker.metadata.image import MetadataImage
+from broker.metadata.records import BrokerRecord, Endpoint, ProducerIdsRecord, TopicRecord, encode
+from broker.metadata.requests import Decision, NewTopic, ReplicaRenewal, TopicResult
+from protocol.errors import ErrorCode, KafkaError
+
+
+def directory(node_id: int, generation: int = 0) -> UUID:
+    return UUID(int=1000 * (generation + 1) + node_id)
+
+
+def registration(node_id: int, generation: int = 0, boot: int = 1) -> BrokerRecord:
+    endpoint = Endpoint("localhost", 9000 + node_id)
+    return BrokerRecord(
+        node_id, directory(node_id, generation), UUID(int=boot), {"PLAIN": endpoint}, endpoint
+    )
+
+
+T = TypeVar("T")
+
+
+class Cluster:
+    """An image and a controller over it; `alive` are the directories that are connected."""
+
+    def __init__(
+        self, brokers: Sequence[int] = (1, 2, 3), config: ControllerConfig | None = None, seed: int = 1
+    ) -> None:
+        self.image = MetadataImage()
+        self.alive = {directory(node_id) for node_id in brokers}
+        self.controller = Controller(
+            self.image,
+            config or ControllerConfig(),
+            random.Random(seed),
+            is_alive=lambda broker: broker.directory_id in self.alive,
+            validate_configs=refuse_unknown_config,
+        )
+        for node_id in brokers:
+            self.apply(self.controller.register_broker(registration(node_id)))
+
+    def apply(self, decision: Decision[T]) -> T:
+        """What the leader does: replay at append."""
+        for key, value in decision.records:
+            self.image.replay(key, value, self.image.end_offset, 1)
+        return decision.response
+
+    def create(self, *topics: NewTopic, validate_only: bool = False) -> tuple[TopicResult, ...]:
+        return self.apply(self.controller.create_topics(topics, validate_only=validate_only))
+
+    def refusal(self, topic: NewTopic) -> ErrorCode:
+        """The answer to a topic that has to be refused."""
+        decision = self.controller.create_topics([topic])
+        (result,) = decision.response
+        assert decision.records == () and result.error is not ErrorCode.NONE and result.message
+        return result.error
+
+    def topic(self, name: str) -> TopicRecord:
+        topic = self.image.topic_named(name)
+        assert topic is not None
+        return topic
+
+
+def refuse_unknown_config(overrides: Mapping[str, str]) -> None:
+    if "unknown" in overrides:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, "no such config")
+
+
+# -- creating topics --------------------------------------------------------------------------------------------
+
+
+def test_a_new_topic_has_the_asked_shape_and_founding_identities() -> None:
+    cluster = Cluster()
+    (result,) = cluster.create(NewTopic("orders", 6, 3, configs={"retention.ms": "1"}))
+    assert (result.error, result.num_partitions, result.replication_factor) == (ErrorCode.NONE, 6, 3)
+    assert result.configs == {"retention.ms": "1"}
+    topic = cluster.topic("orders")
+    assert topic.topic_id == result.topic_id
+    assert Counter(partition.replicas[0] for partition in topic.partitions) == {1: 2, 2: 2, 3: 2}
+    for partition in topic.partitions:
+        assert partition.directories == tuple(directory(node_id) for node_id in partition.replicas)
+        assert partition.incarnations == (0, 0, 0)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a b", "a/b", "caf\u00e9", "a\n", "x" * 250])
+def test_bad_names(name: str) -> None:
+    assert Cluster().refusal(NewTopic(name, 1, 1)) is ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_the_longest_and_oddest_legal_names() -> None:
+    cluster = Cluster()
+    results = cluster.create(NewTopic("x" * 249, 1, 1), NewTopic("...", 1, 1), NewTopic("-", 1, 1))
+    assert [result.error for result in results] == [ErrorCode.NONE] * 3
+
+
+def test_names_that_exist_or_collide() -> None:
+    cluster = Cluster()
+    cluster.create(NewTopic("a.b", 1, 1))
+    assert cluster.refusal(NewTopic("a.b", 1, 1)) is ErrorCode.TOPIC_ALREADY_EXISTS
+    assert cluster.refusal(NewTopic("a_b", 1, 1)) is ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert cluster.refusal(NewTopic("__cluster.metadata", 1, 1)) is ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert cluster.refusal(NewTopic("__cluster_metadata", 1, 1)) is ErrorCode.INVALID_REQUEST
+    first, second = cluster.create(NewTopic("c.d", 1, 1), NewTopic("c_d", 1, 1))
+    assert (first.error, second.error) == (ErrorCode.NONE, ErrorCode.INVALID_TOPIC_EXCEPTION)
+
+
+def test_a_name_given_twice_creates_nothing_of_that_name() -> None:
+    cluster = Cluster()
+    results = cluster.create(NewTopic("a", 1, 1), NewTopic("b", 1, 1), NewTopic("a", 2, 1))
+    assert [(result.name, result.error) for result in results] == [
+        ("a", ErrorCode.INVALID_REQUEST),
+        ("b", ErrorCode.NONE),
+    ]
+    assert cluster.image.topic_named("a") is None
+
+
+@pytest.mark.parametrize(
+    ("topic", "error"),
+    [
+        (NewTopic("a", 0, 1), ErrorCode.INVALID_PARTITIONS),
+        (NewTopic("a", -2, 1), ErrorCode.INVALID_PARTITIONS),
+        (NewTopic("a", 1, 0), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (NewTopic("a", 1, -2), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (NewTopic("a", 1, 4), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (NewTopic("a", 1, -1, ((0, (1,)),)), ErrorCode.INVALID_REQUEST),
+        (NewTopic("a", -1, 1, ((0, (1,)),)), ErrorCode.INVALID_REQUEST),
+        (NewTopic("a", -1, -1, ((0, (1, 1)),)), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (NewTopic("a", -1, -1, ((0, (1, 9)),)), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (NewTopic("a", -1, -1, ((0, ()),)), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (NewTopic("a", -1, -1, ((1, (1,)),)), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (NewTopic("a", -1, -1, ((0, (1,)), (0, (2,)))), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (NewTopic("a", -1, -1, ((0, (1,)), (1, (2, 3)))), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (NewTopic("a", 1, 1, configs={"unknown": "1"}), ErrorCode.INVALID_CONFIG),
+        (NewTopic("a", 1, 1, configs={"retention.ms": None}), ErrorCode.INVALID_CONFIG),
+    ],
+)
+def test_bad_shapes(topic: NewTopic, error: ErrorCode) -> None:
+    assert Cluster().refusal(topic) is error
+
+
+def test_a_manual_assignment_is_taken_as_it_is() -> None:
+    cluster = Cluster()
+    (result,) = cluster.create(NewTopic("a", assignments=((1, (3, 1)), (0, (2, 3)))))
+    assert (result.num_partitions, result.replication_factor) == (2, 2)
+    assert [partition.replicas for partition in cluster.topic("a").partitions] == [(2, 3), (3, 1)]
+
+
+def test_a_manual_assignment_needs_somebody_alive() -> None:
+    cluster = Cluster()
+    cluster.alive.remove(directory(3))
+    assert cluster.refusal(NewTopic("a", assignments=((0, (3,)),))) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    (result,) = cluster.create(NewTopic("b", assignments=((0, (3, 1)),)))
+    assert result.error is ErrorCode.NONE
+
+
+@pytest.mark.parametrize(("brokers", "expected"), [((1,), 1), ((1, 2), 2), ((1, 2, 3), 3), ((1, 2, 3, 4), 3)])
+def test_the_default_replication_factor_is_three_or_all_brokers(
+    brokers: Sequence[int], expected: int
+) -> None:
+    (result,) = Cluster(brokers, ControllerConfig(num_partitions=4)).create(NewTopic("a"))
+    assert (result.num_partitions, result.replication_factor) == (4, expected)
+
+
+def test_a_topic_made_while_the_cluster_starts_does_not_stay_at_one_replica() -> None:
+    cluster = Cluster((1,), ControllerConfig(expected_brokers=3))
+    assert cluster.refusal(NewTopic("a")) is ErrorCode.INVALID_REPLICATION_FACTOR
+    cluster.alive |= {directory(2)}
+    cluster.apply(cluster.controller.register_broker(registration(2)))
+    assert cluster.refusal(NewTopic("a")) is ErrorCode.INVALID_REPLICATION_FACTOR
+    cluster.apply(cluster.controller.register_broker(registration(3)))
+    (result,) = cluster.create(NewTopic("a"))
+    assert result.replication_factor == 3
+
+
+def test_while_a_broker_restarts_topics_still_get_all_their_replicas() -> None:
+    cluster = Cluster((1, 2, 3, 4))
+    cluster.alive.remove(directory(2))
+    cluster.create(NewTopic("narrow", 12, 3), NewTopic("wide", 12, 4))
+    assert all(2 not in partition.replicas for partition in cluster.topic("narrow").partitions)
+    assert all(partition.replicas[-1] == 2 for partition in cluster.topic("wide").partitions)
+    cluster.alive.remove(directory(3))
+    assert cluster.refusal(NewTopic("late", 1, 4)) is ErrorCode.INVALID_REPLICATION_FACTOR
+
+
+def test_validate_only_answers_the_same_and_creates_nothing() -> None:
+    cluster = Cluster()
+    (result,) = cluster.create(NewTopic("a", 2, 3), validate_only=True)
+    assert (result.error, result.num_partitions, result.topic_id) == (ErrorCode.NONE, 2, None)
+    assert not cluster.image.topics
+    (result,) = cluster.create(NewTopic("a", 2, 9), validate_only=True)
+    assert result.error is ErrorCode.INVALID_REPLICATION_FACTOR
+
+
+def test_huge_requests_are_refused_before_anything_is_allocated() -> None:
+    cluster = Cluster(config=ControllerConfig(max_partitions_per_request=10, max_partitions=15))
+    assert cluster.refusal(NewTopic("a", 2**31 - 1, 1)) is ErrorCode.POLICY_VIOLATION
+    results = cluster.create(NewTopic("a", 6, 1), NewTopic("b", 6, 1), NewTopic("c", 4, 1))
+    assert [result.error for result in results] == [
+        ErrorCode.NONE,
+        ErrorCode.POLICY_VIOLATION,
+        ErrorCode.NONE,
+    ]
+    assert cluster.refusal(NewTopic("d", 6, 1)) is ErrorCode.POLICY_VIOLATION
+    (result,) = cluster.create(NewTopic("d", 5, 1))
+    assert result.error is ErrorCode.NONE
+
+
+def test_auto_create_uses_the_defaults_and_leaves_existing_topics_alone() -> None:
+    cluster = Cluster(config=ControllerConfig(num_partitions=2))
+    cluster.create(NewTopic("old", 1, 1))
+    before = cluster.topic("old")
+    results = cluster.apply(cluster.controller.auto_create(["new", "old", "new", "bad name"]))
+    assert [(result.name, result.error) for result in results] == [
+        ("new", ErrorCode.NONE),
+        ("old", ErrorCode.TOPIC_ALREADY_EXISTS),
+        ("bad name", ErrorCode.INVALID_TOPIC_EXCEPTION),
+    ]
+    assert len(cluster.topic("new").partitions) == 2 and cluster.topic("old") == before
+
+
+def test_a_decision_sees_earlier_ones_that_are_replayed_and_changes_nothing_itself() -> None:
+    cluster = Cluster()
+    first = cluster.controller.create_topics([NewTopic("a", 1, 1)])
+    assert cluster.image.topic_named("a") is None
+    cluster.apply(first)
+    assert cluster.refusal(NewTopic("a", 1, 1)) is ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+# -- deleting topics --------------------------------------------------------------------------------------------
+
+
+def test_topics_are_deleted_by_name_and_by_id() -> None:
+    cluster = Cluster()
+    for name in ("a", "b", "c"):
+        cluster.create(NewTopic(name, 1, 1))
+    b = cluster.topic("b").topic_id
+    results = cluster.apply(cluster.controller.delete_topics(["a", b, "nope", UUID(int=5)]))
+    assert [(result.name, result.error) for result in results] == [
+        ("a", ErrorCode.NONE),
+        ("b", ErrorCode.NONE),
+        ("nope", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (None, ErrorCode.UNKNOWN_TOPIC_ID),
+    ]
+    assert [topic.name for topic in cluster.image.topics_by_name()] == ["c"]
+    assert results[3].topic_id == UUID(int=5)
+
+
+def test_a_topic_that_is_named_twice_in_one_request() -> None:
+    cluster = Cluster()
+    for name in ("a", "b"):
+        cluster.create(NewTopic(name, 1, 1))
+    b = cluster.topic("b").topic_id
+    results = cluster.apply(cluster.controller.delete_topics(["a", "a", "b", b]))
+    assert [result.error for result in results] == [
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.NONE,
+        ErrorCode.INVALID_REQUEST,
+    ]
+    assert [topic.name for topic in cluster.image.topics_by_name()] == ["a"]
+
+
+def test_a_recreated_topic_has_another_id() -> None:
+    cluster = Cluster()
+    cluster.create(NewTopic("a", 1, 1))
+    old = cluster.topic("a").topic_id
+    cluster.apply(cluster.controller.delete_topics(["a"]))
+    cluster.create(NewTopic("a", 1, 1))
+    assert cluster.topic("a").topic_id != old
+
+
+# -- brokers ----------------------------------------------------------------------------------------------------
+
+
+def test_a_registration_is_written_only_when_it_says_something_new() -> None:
+    cluster = Cluster()
+    assert cluster.controller.register_broker(registration(1)).records == ()
+    restarted = registration(1, boot=2)
+    assert cluster.controller.register_broker(restarted).records == (encode(restarted),)
+
+
+def test_two_live_directories_under_one_node_id_are_refused() -> None:
+    cluster = Cluster()
+    with pytest.raises(KafkaError) as refusal:
+        cluster.controller.register_broker(registration(1, generation=1))
+    assert refusal.value.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+
+
+def test_a_new_volume_becomes_the_wish_for_every_replica_of_the_node() -> None:
+    cluster = Cluster()
+    cluster.create(NewTopic("everywhere", 3, 3), NewTopic("elsewhere", assignments=((0, (2, 3)),)))
+    untouched = cluster.topic("elsewhere")
+    cluster.alive.remove(directory(1))
+    cluster.apply(cluster.controller.register_broker(registration(1, generation=1)))
+    for partition in cluster.topic("everywhere").partitions:
+        identities = dict(zip(partition.replicas, partition.directories, strict=True))
+        assert identities == {1: directory(1, 1), 2: directory(2), 3: directory(3)}
+    assert cluster.topic("elsewhere") == untouched
+
+
+def test_changes_of_the_wish_never_change_what_the_replicas_began_with() -> None:
+    """Row 0 is computed from the topic record. Were it computed from the wish, a node on a new volume would make itself
+    a founding voter, and two of them a majority without any data."""
+    cluster = Cluster()
+    cluster.create(NewTopic("a", assignments=((0, (1, 2, 3)),)))
+    began = tuple((node_id, directory(node_id)) for node_id in (1, 2, 3))
+    assert cluster.topic("a").partitions[0].founding == began
+    for node_id in (1, 2):
+        cluster.alive.remove(directory(node_id))
+        cluster.apply(cluster.controller.register_broker(registration(node_id, generation=1)))
+    renewal = ReplicaRenewal(cluster.topic("a").topic_id, 0, 1)
+    cluster.apply(cluster.controller.renew_replicas(3, directory(3), [renewal]))
+    partition = cluster.topic("a").partitions[0]
+    assert partition.directories == (directory(1, 1), directory(2, 1), directory(3))
+    assert partition.founding == began
+
+
+def test_a_discarded_log_becomes_the_wish_for_its_new_incarnation() -> None:
+    cluster = Cluster()
+    cluster.create(NewTopic("a", assignments=((0, (1, 2)), (1, (2, 3)))))
+    topic_id = cluster.topic("a").topic_id
+
+    def renew(*renewals: ReplicaRenewal) -> int:
+        decision = cluster.controller.renew_replicas(2, directory(2), renewals)
+        cluster.apply(decision)
+        return len(decision.records)
+
+    assert renew(ReplicaRenewal(topic_id, 0, 1), ReplicaRenewal(topic_id, 1, 4)) == 1
+    assert [partition.incarnations for partition in cluster.topic("a").partitions] == [(0, 1), (4, 0)]
+    assert (
+        renew(
+            ReplicaRenewal(topic_id, 1, 3), ReplicaRenewal(topic_id, 9, 1), ReplicaRenewal(UUID(int=5), 0, 1)
+        )
+        == 0
+    )
+    with pytest.raises(KafkaError) as refusal:
+        cluster.controller.renew_replicas(2, directory(2, 1), [ReplicaRenewal(topic_id, 0, 9)])
+    assert refusal.value.code is ErrorCode.BROKER_ID_NOT_REGISTERED
+
+
+# -- producer ids -----------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(1, 5000), max_size=10))
+def test_no_producer_id_is_ever_in_two_blocks(counts: list[int]) -> None:
+    cluster = Cluster()
+    end = 0
+    for count in counts:
+        block = cluster.apply(cluster.controller.allocate_producer_ids(count))
+        assert (block.first, block.count) == (end, count)
+        end += count
+
+
+def test_used_up_producer_ids_are_an_error_not_a_second_round() -> None:
+    cluster = Cluster()
+    cluster.apply(Decision((encode(ProducerIdsRecord(2**63 - 1)),), None))
+    with pytest.raises(KafkaError):
+        cluster.controller.allocate_producer_ids()

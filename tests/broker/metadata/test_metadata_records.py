@@ -1,0 +1,150 @@
+"""Metadata records keep their meaning through encode and decode, and what cannot be read is refused."""
+
+from __future__ import annotations
+
+import json
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.metadata.records import (
+    BrokerRecord,
+    ClusterRecord,
+    Endpoint,
+    MetadataRecordError,
+    PartitionAssignment,
+    ProducerIdsRecord,
+    Record,
+    Tombstone,
+    TopicRecord,
+    decode,
+    encode,
+    topic_tombstone,
+)
+
+node_ids = st.integers(0, 2**31 - 1)
+endpoints = st.builds(Endpoint, st.text(max_size=20), st.integers(0, 65535))
+
+
+@st.composite
+def partitions(draw: st.DrawFn) -> PartitionAssignment:
+    replicas = draw(st.lists(node_ids, min_size=1, max_size=5, unique=True))
+    size = len(replicas)
+    pool = draw(st.lists(st.uuids(), min_size=1, max_size=3))
+    return PartitionAssignment(
+        tuple(replicas),
+        tuple(draw(st.lists(st.sampled_from(pool), min_size=size, max_size=size))),
+        tuple(draw(st.lists(node_ids, min_size=size, max_size=size))),
+        draw(st.none() | st.lists(st.tuples(node_ids, st.uuids()), min_size=1, max_size=3).map(tuple)),
+    )
+
+
+records = st.one_of(
+    st.builds(ClusterRecord, st.text()),
+    st.builds(ProducerIdsRecord, st.integers(0, 2**63 - 1)),
+    st.builds(
+        BrokerRecord,
+        node_ids,
+        st.uuids(),
+        st.uuids(),
+        st.dictionaries(st.text(max_size=10), endpoints, max_size=3),
+        endpoints,
+        st.none() | st.text(),
+    ),
+    st.builds(
+        TopicRecord,
+        st.uuids(),
+        st.text(),
+        st.lists(partitions(), max_size=6).map(tuple),
+        st.dictionaries(st.text(), st.text(), max_size=3),
+    ),
+)
+
+
+@given(records)
+def test_a_record_survives_encoding(record: Record) -> None:
+    assert decode(*encode(record)) == record
+
+
+def test_keys_are_readable_and_name_one_thing_each() -> None:
+    topic = TopicRecord(UUID(int=7), "orders", ())
+    broker = BrokerRecord(3, UUID(int=1), UUID(int=2), {}, Endpoint("localhost", 1))
+    assert encode(topic).key == b"topic/00000000-0000-0000-0000-000000000007"
+    assert encode(broker).key == b"broker/3"
+    assert encode(ProducerIdsRecord(0)).key == b"producer-ids"
+    assert encode(ClusterRecord("x")).key == b"cluster"
+
+
+def test_a_null_value_is_the_removal_of_what_the_key_names() -> None:
+    assert decode(*topic_tombstone(UUID(int=7))) == Tombstone("topic", str(UUID(int=7)))
+
+
+def test_a_topic_of_ten_thousand_partitions_fits_into_one_ordinary_batch() -> None:
+    """Producers and replicas carry at most message.max.bytes (1 MiB) in a batch."""
+    directories = (UUID(int=1 << 100), UUID(int=2 << 100), UUID(int=3 << 100))
+    partition = PartitionAssignment((1001, 1002, 1003), directories, (0, 0, 0))
+    value = encode(TopicRecord(UUID(int=7), "orders", (partition,) * 10_000)).value
+    assert value is not None and len(value) < 500_000
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (b"acl/1", b"{}"),
+        (b"acl/1", None),
+        (b"\xff", b"{}"),
+        (b"topic", b'{"version":0}'),
+        (b"cluster/1", b'{"version":0,"cluster_id":"x"}'),
+        (b"cluster", None),
+        (b"cluster", b"not json"),
+        (b"cluster", b"[]"),
+        (b"cluster", b'{"cluster_id":"x"}'),
+        (b"cluster", b'{"version":1,"cluster_id":"x"}'),
+        (b"cluster", b'{"version":0,"cluster_id":5}'),
+        (b"cluster", b'{"version":0,"cluster_id":"x","region":"y"}'),
+        (b"producer-ids", b'{"version":0,"next_producer_id":-1}'),
+        (b"producer-ids", b'{"version":0,"next_producer_id":true}'),
+    ],
+)
+def test_what_this_build_cannot_read_is_refused_not_skipped(key: bytes, value: bytes | None) -> None:
+    with pytest.raises(MetadataRecordError):
+        decode(key, value)
+
+
+def topic_value(partition: object, founding: object = None) -> bytes:
+    fields = {
+        "version": 0,
+        "name": "orders",
+        "founding": founding or {},
+        "directories": [str(UUID(int=1))],
+        "partitions": [partition],
+        "configs": {},
+    }
+    return json.dumps(fields).encode()
+
+
+TOPIC_KEY = f"topic/{UUID(int=7)}".encode()
+
+
+def test_a_topic_value_as_it_stands_in_the_log() -> None:
+    record = decode(TOPIC_KEY, topic_value([[1, 0, 0]], {"0": [[2, 0]]}))
+    partition = PartitionAssignment((1,), (UUID(int=1),), (0,), ((2, UUID(int=1)),))
+    assert record == TopicRecord(UUID(int=7), "orders", (partition,))
+
+
+@pytest.mark.parametrize(
+    "partition",
+    [[[1, 1, 0]], [[1, -1, 0]], [[1, 0]], [], [[1, 0, 0], [1, 0, 0]], [[1.5, 0, 0]], 3],
+    ids=["unknown directory", "negative position", "short row", "no replica", "twice", "fraction", "no list"],
+)
+def test_a_malformed_partition_is_refused(partition: object) -> None:
+    with pytest.raises(MetadataRecordError):
+        decode(TOPIC_KEY, topic_value(partition))
+
+
+@pytest.mark.parametrize("founding", [{"0": [[1, -1]]}, {"0": [[1, 1]]}, {"x": [[1, 0]]}, {"0": [[1]]}, [1]])
+def test_malformed_founding_replicas_are_refused(founding: object) -> None:
+    with pytest.raises(MetadataRecordError):
+        decode(TOPIC_KEY, topic_value([[1, 0, 0]], founding))

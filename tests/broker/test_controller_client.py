@@ -1,0 +1,93 @@
+"""Questions to the controller reach it, and its answers come back, although links open and close meanwhile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.controller_client import TIMEOUT_S, ControllerClient, Done
+from protocol import peer
+from protocol.errors import ErrorCode
+
+
+class Member:
+    """One of two nodes: 1 is the controller and answers at once, 2 asks. Links are told up or down by the test."""
+
+    def __init__(self, node_id: int) -> None:
+        self.node_id = node_id
+        self.time_s = 0.0
+        self.links: dict[int, bool] = {}
+        self.sent: list[tuple[int, peer.PeerMessage]] = []
+        self.client = ControllerClient(self, first_id=node_id * 1000)
+
+    def now(self) -> float:
+        return self.time_s
+
+    def controller_node(self) -> int:
+        return 1
+
+    def own_node(self) -> int:
+        return self.node_id
+
+    def execute(self, operation: str, arguments: dict[str, Any], done: Done) -> None:
+        done({"error_code": 0, "operation": operation})
+
+    def is_connected(self, node_id: int) -> bool:
+        return self.links.get(node_id, False)
+
+    def send(self, node_id: int, message: peer.PeerMessage) -> None:
+        if self.is_connected(node_id):
+            self.sent.append((node_id, message))
+
+
+def deliver(asker: Member, controller: Member) -> None:
+    for _, message in asker.sent:
+        assert isinstance(message, peer.Forward)
+        controller.client.forwarded(asker.node_id, message)
+    for _, message in controller.sent:
+        assert isinstance(message, peer.ForwardReply)
+        asker.client.reply(message)
+    asker.sent, controller.sent = [], []
+
+
+def test_a_question_waits_for_the_link_to_the_controller() -> None:
+    controller, asker = Member(1), Member(2)
+    controller.links[2] = True
+    answers: list[dict[str, Any]] = []
+    asker.client.call("register_broker", {}, answers.append)
+    deliver(asker, controller)
+    assert not answers
+
+    asker.links[1] = True
+    asker.client.tick()
+    deliver(asker, controller)
+    assert answers == [{"error_code": 0, "operation": "register_broker"}]
+
+
+def test_an_answer_waits_for_the_link_to_the_asker() -> None:
+    controller, asker = Member(1), Member(2)
+    asker.links[1] = True
+    answers: list[dict[str, Any]] = []
+    asker.client.call("create_topics", {}, answers.append)
+    deliver(asker, controller)
+    assert not answers
+
+    controller.links[2] = True
+    controller.client.node_connected(2)
+    deliver(asker, controller)
+    assert answers == [{"error_code": 0, "operation": "create_topics"}]
+
+
+def test_an_answer_that_nobody_waits_for_any_more_is_forgotten() -> None:
+    controller, asker = Member(1), Member(2)
+    asker.links[1] = True
+    answers: list[dict[str, Any]] = []
+    asker.client.call("create_topics", {}, answers.append)
+    deliver(asker, controller)
+    for member in (asker, controller):
+        member.time_s = TIMEOUT_S
+        member.client.tick()
+    assert [answer["error_code"] for answer in answers] == [ErrorCode.REQUEST_TIMED_OUT]
+
+    controller.links[2] = True
+    controller.client.node_connected(2)
+    assert not controller.sent

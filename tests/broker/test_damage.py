@@ -1,0 +1,115 @@
+"""Logs that must not be used any more: rebuilt where there are others, left alone where there are none."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.metadata.ids import METADATA_TOPIC_NAME
+from storage.journal import Journal
+from storage.journal_records import Forget
+from storage.log_types import GroupKey
+from tests.broker.world import running
+
+
+@pytest.mark.parametrize("power", [False, True])
+def test_a_rotten_log_is_rebuilt_under_another_incarnation(power: bool) -> None:
+    with running() as world:
+        world.create_topic("foo")
+        world.produce("foo", b"a" * 500)
+        world.wait_equal("foo")
+        world.loop.run_for(2)  # the end is recorded: from now on damage is rot
+        directory_id = world.nodes[3].directory_id.bytes
+        world.kill(3, power=power)
+        world.disks[3].flip_bits("/n3/foo-0/00000000000000000000.log", 100, 200, count=5)
+        world.start(3)
+        world.wait_ready()
+        world.wait(lambda: (3, directory_id, 1) in world.voters("foo"))
+        assert len(world.voters("foo")) == 3
+        world.wait_equal("foo")
+        # ... and it keeps that identity.
+        world.kill(3)
+        world.start(3)
+        world.wait_ready()
+        assert world.replica(3, "foo").group.self_id == (3, directory_id, 1)
+
+
+def test_a_lost_metadata_log_is_rebuilt_too() -> None:
+    with running() as world:
+        world.create_topic("foo")
+        world.loop.run_for(2)
+        directory_id = world.nodes[3].directory_id.bytes
+        world.kill(3)
+        world.disks[3].remove_tree(f"/n3/{METADATA_TOPIC_NAME}-0")
+        world.start(3)
+        world.wait_ready()
+        world.wait(lambda: (3, directory_id, 1) in world.voters(METADATA_TOPIC_NAME))
+        assert len(world.voters(METADATA_TOPIC_NAME)) == 3
+        world.wait_equal("foo")
+
+
+def test_the_only_log_is_never_discarded() -> None:
+    with running(size=1) as world:
+        world.create_topic("foo", replication_factor=1)
+        world.produce("foo", b"a" * 500)
+        world.loop.run_for(2)
+        world.kill(1)
+        path = "/n1/foo-0/00000000000000000000.log"
+        world.disks[1].flip_bits(path, 100, 200, count=5)
+        damaged = world.disks[1].durable_contents(path)
+        for _ in range(2):
+            world.start(1)
+            world.wait_ready()
+            world.loop.run_for(1)
+            assert ("foo", 0) not in world.nodes[1].replicas.by_name
+            assert world.disks[1].durable_contents(path) == damaged
+            world.create_topic(f"bar{_}", replication_factor=1)
+            world.kill(1)
+
+
+def test_a_topic_recreated_under_its_name_while_a_node_is_away_has_none_of_the_old_records() -> None:
+    with running() as world:
+        old = world.create_topic("foo")
+        world.produce("foo", *[b"old"] * 20)
+        world.wait_equal("foo")
+        world.kill(3)
+        world.delete_topic("foo")
+        new = world.create_topic("foo", via=1)
+        assert new.topic_id != old.topic_id
+        world.produce("foo", b"new")
+        world.start(3)
+        world.wait_ready()
+        world.wait_equal("foo")
+        assert world.replica(3, "foo").key.topic_id == new.topic_id
+
+
+def test_a_leader_whose_own_bytes_are_bad_resigns_and_is_rebuilt() -> None:
+    """A follower that was away is sent what rotted meanwhile; its CRC finds it (replication.md section 2)."""
+    with running() as world:
+        world.create_topic("foo")
+        leader = world.leader("foo")
+        away = 1 + leader % 3
+        world.kill(away)
+        world.produce("foo", b"a" * 500)
+        world.produce("foo", b"b")  # the leader has its last write in memory, and nothing before it
+        world.loop.run_for(2)
+        directory_id = world.nodes[leader].directory_id.bytes
+        log = f"/n{leader}/foo-0/00000000000000000000.log"
+        world.disks[leader].flip_bits(log, 100, 200, count=5)
+        world.start(away)
+        world.wait_ready()
+        world.wait(lambda: (leader, directory_id, 1) in world.voters("foo"))
+        assert world.produce("foo", b"c") == 2
+        world.wait_equal("foo")
+
+
+def test_a_log_whose_creation_a_crash_cut_short_is_begun_again_and_not_lost() -> None:
+    with running(size=1) as world:
+        key = GroupKey(world.create_topic("foo", replication_factor=1).topic_id, 0)
+        world.leader("foo")
+        world.stop(1)
+        journal = Journal.open(world.disks[1])
+        journal.append(Forget(key))  # as if its first vote had not reached the disk
+        journal.close()
+        world.start(1)
+        world.wait_ready()
+        assert world.produce("foo", b"a") == 0

@@ -1,0 +1,64 @@
+"""Running the command as its users do: in a process of its own, in a directory of its own."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+Varve = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def environment() -> dict[str, str]:
+    """The test's environment without settings of the machine; the packages come from the checkout."""
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(("KAFKA_", "CLUSTER_ID"))
+    }
+    return {**kept, "PYTHONPATH": str(ROOT)}
+
+
+@pytest.fixture
+def varve(tmp_path: Path) -> Varve:
+    """`varve("topic", "list")` in an empty directory; `stdin=` is its input, more keywords are variables."""
+
+    def run(*arguments: str, stdin: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "broker.cli", *arguments],
+            cwd=tmp_path,
+            env={**environment(), **variables},
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
+        )
+
+    return run
+
+
+@pytest.fixture
+def ports() -> list[int]:
+    """Three client ports that are free, each together with the next one."""
+    found: list[int] = []
+    for candidate in range(21000 + os.getpid() % 20000, 60000, 2):
+        if len(found) == 3:
+            break
+        if all(_is_free(port) for port in (candidate, candidate + 1)):
+            found.append(candidate)
+    return found
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True

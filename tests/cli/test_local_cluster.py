@@ -1,0 +1,110 @@
+"""`varve cluster` with real nodes: three processes on this machine, killed and brought back."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Varve
+
+
+@pytest.fixture
+def cluster(varve: Varve, ports: list[int]) -> Iterator[dict[str, Any]]:
+    """What `varve cluster up` says of the cluster that it started."""
+    started = varve("cluster", "up", "--ports", ",".join(map(str, ports)), "--format", "json")
+    try:
+        assert started.returncode == 0, started.stderr
+        yield json.loads(started.stdout)
+    finally:
+        varve("cluster", "down", "--grace", "10")
+
+
+def states(varve: Varve) -> dict[int, str]:
+    shown = varve("cluster", "status", "--format", "json")
+    assert shown.returncode == 0
+    return {node["node_id"]: node["state"] for node in json.loads(shown.stdout)["nodes"]}
+
+
+def test_up_starts_what_has_died_and_down_leaves_nothing_running(
+    varve: Varve, cluster: dict[str, Any]
+) -> None:
+    assert states(varve) == {1: "up", 2: "up", 3: "up"}
+    assert varve("health").returncode == 0, "it finds the cluster of this directory by itself"
+
+    pids = {node["node_id"]: node["pid"] for node in cluster["nodes"]}
+    os.kill(pids[2], signal.SIGKILL)
+    while states(varve)[2] != "down":
+        pass
+    assert varve("health").returncode == 1
+
+    again = json.loads(varve("cluster", "up", "--format", "json").stdout)
+    new_pids = {node["node_id"]: node["pid"] for node in again["nodes"]}
+    assert new_pids[1] == pids[1]
+    assert new_pids[3] == pids[3]
+    assert new_pids[2] != pids[2]
+    assert set(states(varve).values()) == {"up"}
+
+    assert varve("cluster", "down").returncode == 0
+    assert set(states(varve).values()) == {"down"}
+    for pid in new_pids.values():
+        assert not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text().split(")")[1]
+
+
+def test_another_shape_of_cluster_is_refused_while_there_is_data(
+    varve: Varve, cluster: dict[str, Any]
+) -> None:
+    refused = varve("cluster", "up", "--nodes", "2")
+    assert refused.returncode == 1
+    assert "--delete-data" in refused.stderr
+
+
+def test_a_process_that_took_a_dead_nodes_id_is_not_ours(
+    varve: Varve, cluster: dict[str, Any], tmp_path: Path
+) -> None:
+    """The pid file names this very test, with another start: neither shown as a node nor ever signalled."""
+    pid_file = tmp_path / ".varve" / "node-1" / "pid"
+    before = pid_file.read_text()
+    pid_file.write_text(json.dumps([os.getpid(), "another boot/1"]))
+    assert states(varve)[1] == "down"
+    pid_file.write_text(before)
+    assert states(varve)[1] == "up"
+
+
+def test_topics_and_records_by_the_command_line(varve: Varve, cluster: dict[str, Any]) -> None:
+    created = varve("topic", "create", "first", "--partitions", "2", "--replication-factor", "3")
+    assert created.stdout == "Created topic first.\n", created.stderr
+    assert varve("topic", "create", "first").returncode == 1
+    assert varve("topic", "create", "first", "--if-not-exists").returncode == 0
+    assert varve("topic", "list").stdout == "first\n"
+
+    lines = "".join(f"k{number}:v{number}\n" for number in range(100))
+    for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
+        written = varve("produce", "first", "-K", ":", "-H", "from:test", "-z", codec, stdin=lines)
+        assert written.returncode == 0, written.stderr
+
+    read = varve("consume", "first", "--from-beginning", "-e", "--format", "json")
+    records = [json.loads(line) for line in read.stdout.splitlines()]
+    assert len(records) == 500
+    assert {record["value"] for record in records} == {f"v{number}" for number in range(100)}
+    assert all(record["headers"] == [["from", "test"]] for record in records)
+    for partition in (0, 1):
+        offsets = [record["offset"] for record in records if record["partition"] == partition]
+        assert offsets == list(range(len(offsets)))
+
+    described = json.loads(varve("topic", "describe", "first", "--offsets", "--format", "json").stdout)
+    assert sum(partition["end_offset"] for partition in described["partitions"]) == 500
+    text = varve("topic", "describe", "first").stdout.splitlines()
+    assert text[0].startswith(
+        f"Topic: first\tTopicId: {described['topic_id']}\tPartitionCount: 2\tReplicationFactor: 3\t"
+    )
+    assert text[1].startswith("\tTopic: first\tPartition: 0\tLeader: ")
+
+    assert varve("consume", "first", "-p", "0", "-o", "-1", "-n", "1").returncode == 0
+    assert varve("topic", "delete", "first").stdout == "Deleted topic first.\n"
+    assert varve("topic", "describe", "first").returncode == 1

@@ -1,0 +1,63 @@
+"""Processes in the background: only what we started is ever signalled."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from broker.cli.processes import Process, find_process, is_running, spawn, stop, wait_ended
+
+pytestmark = pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
+
+SLEEPER = "import time; print('ready', flush=True); time.sleep(60)"
+STUBBORN = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEEPER}"
+
+
+def start(code: str, output: Path) -> Process:
+    process = spawn([sys.executable, "-c", code], output)
+    deadline = time.monotonic() + 20
+    while "ready" not in output.read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return process
+
+
+def test_a_process_stops_on_sigterm_and_one_that_does_not_is_killed(tmp_path: Path) -> None:
+    gentle = start(SLEEPER, tmp_path / "gentle")
+    stubborn = start(STUBBORN, tmp_path / "stubborn")
+    assert is_running(gentle)
+    assert is_running(stubborn)
+    assert stop([gentle, stubborn], grace_s=0.5) == [stubborn]
+    assert not is_running(gentle)
+    assert not is_running(stubborn)
+
+
+def test_a_process_that_only_has_the_same_id_is_left_alone(tmp_path: Path) -> None:
+    process = start(SLEEPER, tmp_path / "output")
+    former = Process(process.pid, "an earlier boot/1")
+    assert not is_running(former)
+    assert stop([former], grace_s=5) == []
+    assert is_running(process)
+    stop([process], grace_s=20)
+
+
+def test_a_process_that_was_stopped_by_a_signal_still_runs(tmp_path: Path) -> None:
+    process = start(SLEEPER, tmp_path / "output")
+    os.kill(process.pid, signal.SIGSTOP)
+    assert is_running(process)
+    stop([process], grace_s=0.1)
+    assert not is_running(process)
+
+
+def test_a_child_that_ended_but_was_not_collected_does_not_run(tmp_path: Path) -> None:
+    process = spawn([sys.executable, "-c", ""], tmp_path / "output")
+    assert wait_ended([process], timeout_s=20) == []
+    assert Path(f"/proc/{process.pid}").exists() or sys.platform != "linux", (
+        "this very process has not waited for it"
+    )
+    assert find_process(process.pid) is None

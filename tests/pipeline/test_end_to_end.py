@@ -1,0 +1,110 @@
+"""The commands as a user types them, against three real brokers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark", reason="needs the extra: pip install -e '.[spark]'")
+
+from confluent_kafka import Producer
+
+from pipeline.demo import LocalCluster, local_cluster
+from pipeline.errors import PipelineError
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    with local_cluster(tmp_path_factory.mktemp("cluster"), print) as running:
+        yield running
+
+
+def pipeline(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pipeline", *map(str, arguments)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
+
+
+def test_load_then_verify_by_both_ways_of_reading_then_find_a_stranger(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    where = ("--bootstrap-server", cluster.bootstrap_server)
+    loaded = pipeline(
+        "load", *where, "--topic", "orders", "--records", "3000", "--rate", "1500",
+        "--compression", "lz4", "--record-size", "200", "--producers", "3", "--out", run,
+    )  # fmt: skip
+    assert loaded.returncode == 0, loaded.stderr
+    load = json.loads((run / "summary.json").read_text())["load"]
+    assert (load["records"], load["acknowledged"], load["failed"]) == (3000, 3000, 0)
+    assert load["longest_gap"]["gap_ms_by_partition"].keys() == {"0", "1", "2"}
+
+    by_python = pipeline("verify", *where, "--run", run, "--connector", "python")
+    assert by_python.returncode == 0, by_python.stdout + by_python.stderr
+    by_spark = pipeline("verify", *where, "--run", run, "--connector", "jvm")
+    assert by_spark.returncode == 0, by_spark.stdout + by_spark.stderr
+    verified = json.loads((run / "summary.json").read_text())["verify"]
+    assert verified["read_by"].startswith("Spark's official connector")
+    assert verified["records_read"] == 3000
+
+    stranger = Producer({"bootstrap.servers": cluster.bootstrap_server})
+    stranger.produce("orders", b"hello")
+    assert stranger.flush(20) == 0
+    again = pipeline("verify", *where, "--run", run)
+    assert again.returncode == 1, again.stderr
+    checks = json.loads((run / "summary.json").read_text())["verify"]["checks"]
+    failed = {check["name"]: check["actual"] for check in checks if check["status"] == "FAIL"}
+    assert failed == {"alien records": 1, "payloads that miss their checksum": 1}
+    assert "FAIL" in again.stdout
+
+
+def test_a_second_run_on_a_topic_does_not_judge_the_first(cluster: LocalCluster, tmp_path: Path) -> None:
+    where = ("--bootstrap-server", cluster.bootstrap_server)
+    for name in ("one", "two"):
+        run = tmp_path / name
+        assert (
+            pipeline("load", *where, "--topic", "twice", "--records", "500", "--max", "--out", run).returncode
+            == 0
+        )
+    verified = pipeline("verify", *where, "--run", tmp_path / "two", "--connector", "python")
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+
+
+def test_the_demonstration_survives_the_kill_of_a_leader(tmp_path: Path) -> None:
+    done = pipeline(
+        "demo",
+        "--records",
+        "15000",
+        "--rate",
+        "1500",
+        "--base-dir",
+        tmp_path / "nodes",
+        "--out",
+        tmp_path / "run",
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["verify"]["passed"]
+    assert summary["kill"]["gap"]["gap_ms"] > 0
+    assert not (tmp_path / "nodes").exists()
+    status = LocalCluster(tmp_path / "nodes")
+    with pytest.raises(PipelineError, match="no cluster"):
+        status.pid(1)
+
+
+def test_a_cluster_that_is_not_there_is_said_in_plain_words(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    done = pipeline("load", "--bootstrap-server", "127.0.0.1:1", "--topic", "t", "--out", run)
+    assert done.returncode == 2
+    assert "no broker answers at 127.0.0.1:1" in done.stderr
+    assert "Traceback" not in done.stderr
+    verified = pipeline("verify", "--bootstrap-server", "127.0.0.1:1", "--run", run)
+    assert verified.returncode == 2
+    assert "not the folder of a finished load" in verified.stderr

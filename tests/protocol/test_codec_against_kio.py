@@ -1,0 +1,52 @@
+"""Every message we declare, in every version, agrees with kio byte for byte and value for value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from protocol.codec import decode, encode, encode_parts
+from protocol.messages import ALL_MESSAGES
+from protocol.schema import Message
+from tests.protocol.kio_oracle import kio_class, kio_decode, kio_encode, to_kio
+from tests.protocol.strategies import all_versions, messages
+
+CASES = [(cls, version) for cls in ALL_MESSAGES for version in all_versions(cls)]
+
+
+@pytest.mark.parametrize(("cls", "version"), CASES, ids=lambda x: x if isinstance(x, int) else x.__name__)
+@settings(max_examples=8, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_same_bytes_and_same_values(cls: type[Message], version: int, data: Any) -> None:
+    message = data.draw(messages(cls, version))
+    target = kio_class(cls, version)
+    theirs = to_kio(message, target)
+
+    encoded = encode(message, version)
+
+    assert encoded == kio_encode(theirs)
+    assert kio_decode(target, encoded) == theirs
+    decoded, end = decode(cls, version, memoryview(b"head" + encoded), 4)
+    assert end == 4 + len(encoded)
+    assert decoded == message
+    assert b"".join(encode_parts(message, version)) == encoded
+
+
+def test_declared_versions_are_those_of_the_table() -> None:
+    declared = {cls.__name__: tuple(cls.__schema__.versions) for cls in ALL_MESSAGES if "Req" in cls.__name__}
+    assert declared == {
+        "ProduceRequest": (3, 11),
+        "FetchRequest": (4, 16),
+        "ListOffsetsRequest": (1, 10),
+        "MetadataRequest": (0, 13),
+        "OffsetForLeaderEpochRequest": (2, 4),
+        "InitProducerIdRequest": (0, 5),
+        "FindCoordinatorRequest": (0, 6),
+        "CreateTopicsRequest": (2, 7),
+        "DeleteTopicsRequest": (1, 6),
+        "ApiVersionsRequest": (0, 4),
+        "DescribeClusterRequest": (0, 2),
+    }

@@ -1,0 +1,159 @@
+"""The table of client-behaviour.md B.3, row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from protocol.errors import ErrorCode, InvalidRecordError, KafkaError
+from protocol.records.batch import (
+    ATTR_CONTROL,
+    ATTR_DELETE_HORIZON,
+    ATTR_LOG_APPEND_TIME,
+    BatchHeader,
+    Compression,
+    TimestampType,
+    check_crc,
+    pack_header,
+    parse_header,
+    renew_crc,
+)
+from protocol.records.builder import NewRecord, build_batch
+from protocol.records.record import iter_records
+from protocol.records.validate import NO_LIMIT_MS, set_log_append_time, validate_produce
+
+NOW_MS = 1_700_000_000_000
+HOUR_MS = 3_600_000
+RECORDS = [NewRecord(b"key", b"value", NOW_MS - 5), NewRecord(b"other", None, NOW_MS)]
+
+
+def validate(batch: bytes | bytearray | None, **changes: Any) -> BatchHeader:
+    values: dict[str, Any] = {
+        "api_version": 9,
+        "max_message_bytes": 1_048_588,
+        "compacted": False,
+        "timestamp_type": TimestampType.CREATE_TIME,
+        "before_max_ms": NO_LIMIT_MS,
+        "after_max_ms": HOUR_MS,
+        "now_ms": NOW_MS,
+    }
+    return validate_produce(None if batch is None else memoryview(batch), **(values | changes))
+
+
+def refusal(batch: bytes | bytearray | None, **changes: Any) -> tuple[ErrorCode, list[int]]:
+    with pytest.raises(KafkaError) as raised:
+        validate(batch, **changes)
+    assert raised.value.message
+    errors = raised.value.record_errors if isinstance(raised.value, InvalidRecordError) else []
+    return raised.value.code, [index for index, _ in errors]
+
+
+def forged(change: Callable[[BatchHeader], BatchHeader], **options: Any) -> bytearray:
+    """A batch with a changed header and a valid CRC."""
+    batch = build_batch(RECORDS, **options)
+    batch[:61] = pack_header(change(parse_header(batch)))
+    renew_crc(batch)
+    return batch
+
+
+@pytest.mark.parametrize("codec", Compression)
+@pytest.mark.parametrize("compacted", [False, True])
+def test_good_batches_pass(codec: Compression, compacted: bool) -> None:
+    batch = build_batch(RECORDS, compression=codec, producer_id=5, producer_epoch=0, base_sequence=0)
+    assert validate(batch, compacted=compacted) == parse_header(batch)
+
+
+def test_shape() -> None:
+    good = build_batch(RECORDS)
+    assert refusal(None) == (ErrorCode.INVALID_RECORD, [])
+    assert refusal(b"") == (ErrorCode.INVALID_RECORD, [])
+    assert refusal(good[:60]) == (ErrorCode.INVALID_RECORD, [])
+    assert refusal(good[:-1]) == (ErrorCode.INVALID_RECORD, [])
+    assert refusal(good + good) == (ErrorCode.INVALID_RECORD, [])
+    assert refusal(good + b"\0") == (ErrorCode.INVALID_RECORD, [])
+    assert refusal(forged(lambda h: h._replace(magic=1))) == (ErrorCode.INVALID_RECORD, [])
+    assert refusal(build_batch(RECORDS, base_offset=1)) == (ErrorCode.INVALID_RECORD, [])
+
+
+def test_every_bit_under_the_crc_counts() -> None:
+    for position in range(17, len(build_batch(RECORDS))):
+        batch = build_batch(RECORDS)
+        batch[position] ^= 0x40
+        assert refusal(batch) == (ErrorCode.CORRUPT_MESSAGE, [])
+
+
+def test_size_includes_the_twelve_bytes_before_the_length_counts() -> None:
+    batch = build_batch(RECORDS)
+    validate(batch, max_message_bytes=len(batch))
+    assert refusal(batch, max_message_bytes=len(batch) - 1) == (ErrorCode.MESSAGE_TOO_LARGE, [])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda h: h._replace(count=3), id="count above the last offset delta"),
+        pytest.param(lambda h: h._replace(count=1), id="count below it"),
+        pytest.param(lambda h: h._replace(count=0, last_offset_delta=-1), id="no records"),
+        pytest.param(lambda h: h._replace(count=50, last_offset_delta=49), id="more than fit"),
+        pytest.param(lambda h: h._replace(attributes=ATTR_CONTROL), id="control batch"),
+        pytest.param(lambda h: h._replace(attributes=ATTR_DELETE_HORIZON), id="delete horizon"),
+        pytest.param(lambda h: h._replace(producer_id=1, producer_epoch=0), id="producer id, no sequence"),
+        pytest.param(lambda h: h._replace(attributes=0x10), id="transactional without a producer id"),
+    ],
+)
+def test_headers_that_lie(change: Callable[[BatchHeader], BatchHeader]) -> None:
+    assert refusal(forged(change)) == (ErrorCode.INVALID_RECORD, [])
+
+
+def test_zstd_needs_produce_7() -> None:
+    batch = build_batch(RECORDS, compression=Compression.ZSTD)
+    assert refusal(batch, api_version=6) == (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, [])
+    validate(batch, api_version=7)
+    unknown = forged(lambda h: h._replace(attributes=6))
+    assert refusal(unknown) == (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, [])
+
+
+@pytest.mark.parametrize("codec", Compression)
+def test_compacted_topics_name_every_record_without_a_key(codec: Compression) -> None:
+    records = [NewRecord(key, b"v", NOW_MS) for key in (None, b"a", None, b"", None)]
+    batch = build_batch(records, compression=codec)
+    assert refusal(batch, compacted=True) == (ErrorCode.INVALID_RECORD, [0, 2, 4])
+    validate(batch)
+
+
+def test_compacted_topics_need_readable_records() -> None:
+    batch = build_batch(RECORDS)
+    batch[61] ^= 2  # the length of the first record
+    renew_crc(batch)
+    assert refusal(batch, compacted=True)[0] == ErrorCode.CORRUPT_MESSAGE
+    garbage = forged(lambda h: h._replace(attributes=Compression.ZSTD))
+    assert refusal(garbage, compacted=True)[0] == ErrorCode.CORRUPT_MESSAGE
+
+
+def test_timestamps_must_lie_in_the_window() -> None:
+    times = [NOW_MS, NOW_MS + HOUR_MS + 1, -1, NOW_MS - HOUR_MS - 1, NOW_MS + HOUR_MS]
+    batch = build_batch([NewRecord(b"k", b"v", ms) for ms in times])
+    assert refusal(batch) == (ErrorCode.INVALID_TIMESTAMP, [1])
+    assert refusal(batch, before_max_ms=HOUR_MS) == (ErrorCode.INVALID_TIMESTAMP, [1, 3])
+    validate(batch, after_max_ms=HOUR_MS + 1, before_max_ms=HOUR_MS + 1)
+    validate(batch, timestamp_type=TimestampType.LOG_APPEND_TIME)
+    without_time = build_batch([NewRecord(b"k", b"v")])
+    validate(without_time, before_max_ms=HOUR_MS)
+
+
+@pytest.mark.parametrize("timestamp_type", TimestampType)
+def test_producers_may_not_set_log_append_time(timestamp_type: TimestampType) -> None:
+    batch = forged(lambda h: h._replace(attributes=ATTR_LOG_APPEND_TIME))
+    assert refusal(batch, timestamp_type=timestamp_type)[0] == ErrorCode.INVALID_TIMESTAMP
+
+
+def test_log_append_time_is_written_in_place() -> None:
+    batch = build_batch(RECORDS, compression=Compression.GZIP)
+    header = set_log_append_time(memoryview(batch), NOW_MS + 77)
+    assert header == parse_header(batch)
+    assert header.timestamp_type is TimestampType.LOG_APPEND_TIME
+    assert header.compression_id == Compression.GZIP
+    assert check_crc(memoryview(batch), 0, header)
+    assert [record.timestamp_ms for record in iter_records(memoryview(batch))] == [NOW_MS + 77] * 2

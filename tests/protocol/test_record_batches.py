@@ -1,0 +1,227 @@
+"""Record batches against aiokafka's reader and writer, CRC against crcmod."""
+
+from __future__ import annotations
+
+import tracemalloc
+from typing import Any
+
+import pytest
+from aiokafka.record import MemoryRecords
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from crcmod.predefined import mkPredefinedCrcFun
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records.batch import (
+    HEADER_BYTES,
+    Compression,
+    check_crc,
+    iter_batches,
+    parse_header,
+    peek_offset_and_size,
+    stamp,
+)
+from protocol.records.builder import NewRecord, build_batch
+from protocol.records.compression import compress, decompress
+from protocol.records.crc import crc32c
+from protocol.records.record import decode_varint, encode_varint, iter_records
+
+CODECS = list(Compression)
+FOLDING_CODECS = [codec for codec in Compression if codec is not Compression.NONE]
+QUICK = settings(max_examples=25, deadline=None, database=None)
+
+maybe_bytes = st.none() | st.binary(max_size=80) | st.sampled_from((b"", b"v" * 200, b"w" * 70_000))
+records_strategy = st.lists(
+    st.builds(
+        NewRecord,
+        key=maybe_bytes,
+        value=maybe_bytes,
+        timestamp_ms=st.integers(0, 2**42),
+        headers=st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=5)), max_size=3),
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+def as_tuple(record: Any) -> tuple[Any, ...]:
+    """Of our records, as bytes."""
+    return (
+        record.offset,
+        record.timestamp_ms,
+        None if record.key is None else bytes(record.key),
+        None if record.value is None else bytes(record.value),
+        [(key, None if value is None else bytes(value)) for key, value in record.headers],
+    )
+
+
+def expected(records: list[NewRecord], base_offset: int) -> list[tuple[Any, ...]]:
+    return [
+        (base_offset + index, r.timestamp_ms, r.key, r.value, list(r.headers))
+        for index, r in enumerate(records)
+    ]
+
+
+@pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
+@QUICK
+@given(records=records_strategy, base_offset=st.integers(0, 2**40))
+def test_aiokafka_reads_what_we_build(codec: Compression, records: list[NewRecord], base_offset: int) -> None:
+    batch = build_batch(records, base_offset=base_offset, leader_epoch=3, compression=codec)
+    theirs = MemoryRecords(bytes(batch)).next_batch()
+    assert theirs is not None
+    assert theirs.validate_crc()
+    read = [(r.offset, r.timestamp, r.key, r.value, [tuple(h) for h in r.headers]) for r in theirs]
+    assert read == expected(records, base_offset)
+    assert [as_tuple(record) for record in iter_records(memoryview(batch))] == expected(records, base_offset)
+
+
+@pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
+@QUICK
+@given(records=records_strategy)
+def test_we_read_what_aiokafka_builds(codec: Compression, records: list[NewRecord]) -> None:
+    builder = DefaultRecordBatchBuilder(2, int(codec), True, 77, 5, 9, 1 << 30)
+    for index, r in enumerate(records):
+        builder.append(index, r.timestamp_ms, r.key, r.value, list(r.headers))
+    batch = memoryview(bytes(builder.build()))
+
+    header = parse_header(batch)
+    assert check_crc(batch, 0, header)
+    assert header.size_bytes == len(batch)
+    assert header.is_transactional
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (77, 5, 9)
+    assert header.count == len(records)
+    assert header.last_offset_delta == len(records) - 1
+    assert header.max_timestamp == max(r.timestamp_ms for r in records)
+    assert [as_tuple(record) for record in iter_records(batch)] == expected(records, 0)
+
+
+def test_golden_bytes() -> None:
+    """Written down by hand from the format; the CRC by crcmod."""
+    record = "10 00 00 00 02 6b 02 76 00"
+    after_crc = bytes.fromhex(
+        "0000 00000000 0000000000000064 0000000000000064 ffffffffffffffff ffff ffffffff 00000001" + record
+    )
+    crc = mkPredefinedCrcFun("crc-32c")(after_crc)
+    batch = bytes.fromhex("0000000000000007 0000003a 00000002 02") + crc.to_bytes(4, "big") + after_crc
+    assert build_batch([NewRecord(b"k", b"v", 100)], base_offset=7, leader_epoch=2) == batch
+
+
+@given(data=st.binary(max_size=300), start=st.integers(0, 2**32 - 1))
+@settings(max_examples=100, deadline=None, database=None)
+def test_crc_agrees_with_crcmod(data: bytes, start: int) -> None:
+    oracle = mkPredefinedCrcFun("crc-32c")
+    assert crc32c(data) == crc32c(memoryview(bytearray(data))) == oracle(data)
+    assert crc32c(data, start) == oracle(data, start)
+    assert crc32c(data[100:], crc32c(data[:100])) == oracle(data)
+
+
+def test_crc_check_value() -> None:
+    assert crc32c(b"123456789") == 0xE3069283  # the catalogue's check value of CRC-32/ISCSI
+
+
+@given(value=st.integers(-(2**63), 2**63 - 1))
+@settings(max_examples=200, deadline=None, database=None)
+def test_varints(value: int) -> None:
+    encoded = encode_varint(value)
+    assert len(encoded) <= 10
+    assert decode_varint(memoryview(b"x" + encoded), 1) == (value, 1 + len(encoded))
+
+
+def test_stamping_leaves_the_crc_valid() -> None:
+    batch = build_batch([NewRecord(b"k", b"v", 1)] * 3)
+    stamp(memoryview(batch), 0, 1234, 9)
+    header = parse_header(batch)
+    assert (header.base_offset, header.last_offset, header.next_offset) == (1234, 1236, 1237)
+    assert header.leader_epoch == 9
+    assert check_crc(memoryview(batch), 0, header)
+    assert peek_offset_and_size(batch, 0) == (1234, len(batch))
+
+
+def test_iteration_stops_at_a_partial_batch() -> None:
+    batches = [build_batch([NewRecord(None, b"v" * n)], base_offset=n) for n in range(4)]
+    log = b"".join(batches)
+    starts = [sum(map(len, batches[:n])) for n in range(4)]
+    assert [(pos, header.base_offset) for pos, header in iter_batches(log)] == list(
+        zip(starts, range(4), strict=True)
+    )
+    for size in range(len(log)):
+        complete = sum(start + len(batch) <= size for start, batch in zip(starts, batches, strict=True))
+        assert len(list(iter_batches(memoryview(log)[:size]))) == complete
+
+
+def test_a_length_that_leads_nowhere_is_corruption() -> None:
+    for length in (-1, 0, HEADER_BYTES - 12 - 1):
+        batch = build_batch([NewRecord(b"k", b"v")])
+        batch[8:12] = length.to_bytes(4, "big", signed=True)
+        with pytest.raises(KafkaError) as refusal:
+            list(iter_batches(batch))
+        assert refusal.value.code == ErrorCode.CORRUPT_MESSAGE
+
+
+def test_the_last_sequence_wraps() -> None:
+    batch = build_batch([NewRecord(b"k", b"v")] * 3, producer_id=1, producer_epoch=0, base_sequence=2**31 - 2)
+    assert parse_header(batch).last_sequence == 0
+
+
+@QUICK
+@given(records=records_strategy, data=st.data())
+def test_corrupt_records_are_refused_or_read(records: list[NewRecord], data: Any) -> None:
+    batch = build_batch(records)
+    position = data.draw(st.integers(57, len(batch) - 1))
+    batch[position] = data.draw(st.integers(0, 255))
+    try:
+        list(iter_records(memoryview(batch)))
+    except KafkaError as refusal:
+        assert refusal.code == ErrorCode.CORRUPT_MESSAGE
+
+
+@pytest.mark.parametrize("codec", FOLDING_CODECS, ids=lambda codec: codec.name)
+@QUICK
+@given(noise=st.binary(max_size=100), data=st.data())
+def test_garbage_is_corrupt(codec: Compression, noise: bytes, data: Any) -> None:
+    folded = bytearray(compress(codec, b"some text, some text, some text" * 20))
+    for garbage in (noise, bytes(folded[: data.draw(st.integers(0, len(folded) - 1))])):
+        try:
+            decompress(codec, memoryview(garbage), 10_000)
+        except KafkaError as refusal:
+            assert refusal.code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.MESSAGE_TOO_LARGE)
+
+
+@pytest.mark.parametrize("codec", FOLDING_CODECS, ids=lambda codec: codec.name)
+def test_a_cut_stream_is_corrupt(codec: Compression) -> None:
+    folded = memoryview(compress(codec, bytes(range(256)) * 400))
+    for size in (len(folded) // 2, len(folded) - 1):
+        with pytest.raises(KafkaError) as refusal:
+            decompress(codec, folded[:size])
+        assert refusal.value.code == ErrorCode.CORRUPT_MESSAGE
+
+
+@pytest.mark.parametrize("codec", FOLDING_CODECS, ids=lambda codec: codec.name)
+def test_a_bomb_is_refused_in_bounded_memory(codec: Compression) -> None:
+    bomb = memoryview(compress(codec, bytes(40_000_000)))
+    assert decompress(codec, memoryview(compress(codec, bytes(1_000_000))), 1_000_000) == bytes(1_000_000)
+    tracemalloc.start()
+    try:
+        with pytest.raises(KafkaError) as refusal:
+            decompress(codec, bomb, 1_000_000)
+        assert tracemalloc.get_traced_memory()[1] < 18_000_000  # of the 40 MB; zstd's steps are coarse
+    finally:
+        tracemalloc.stop()
+    assert refusal.value.code == ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_raw_snappy_and_concatenated_streams_are_read() -> None:
+    from cramjam import snappy  # what librdkafka sends
+
+    assert decompress(Compression.SNAPPY, memoryview(bytes(snappy.compress_raw(b"abc" * 50)))) == b"abc" * 50
+    for codec in (Compression.GZIP, Compression.ZSTD):
+        for size in (4, 100_000):  # ends in the middle of a step, and far beyond one
+            one, two = bytes(compress(codec, b"1" * size)), bytes(compress(codec, b"2" * size))
+            assert decompress(codec, memoryview(one + two)) == b"1" * size + b"2" * size
+
+
+def test_an_unknown_codec_is_named() -> None:
+    with pytest.raises(KafkaError) as refusal:
+        decompress(5, memoryview(b"x"))
+    assert refusal.value.code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE

@@ -1,0 +1,123 @@
+"""A small Kafka client over our own protocol package: connections, and one request at a time per caller."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from typing import TypeVar
+
+from protocol.api_keys import ApiKey
+from protocol.codec import decode, encode
+from protocol.framing import FrameReader
+from protocol.headers import RequestHeader, encode_request_header, parse_response_header
+from protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+from protocol.schema import Message
+from tests.simulator.network import NodeNetwork
+
+M = TypeVar("M", bound=Message)
+
+METADATA_VERSION = 12
+#: A client gives up on an answer, and on the connection with it, after this long.
+REQUEST_TIMEOUT_S = 2.0
+MAX_FRAME_BYTES = 1 << 24
+
+
+class Connection(asyncio.BufferedProtocol):
+    """Answers by correlation id. A lost connection fails what is open with ConnectionError."""
+
+    def __init__(self) -> None:
+        self._frames = FrameReader(MAX_FRAME_BYTES)
+        self._open: dict[int, asyncio.Future[memoryview]] = {}
+        self._transport: asyncio.Transport | None = None
+        self._next_id = 0
+        self.is_lost = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._frames.get_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        for frame, is_own in self._frames.received(nbytes):
+            copy = frame if is_own else memoryview(bytes(frame))
+            answer = self._open.pop(int.from_bytes(copy[:4], "big"), None)
+            if answer is not None and not answer.done():
+                answer.set_result(copy)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_lost = True
+        for answer in self._open.values():
+            if not answer.done():
+                answer.set_exception(ConnectionError("lost"))
+        self._open.clear()
+
+    def abort(self) -> None:
+        self.is_lost = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def request(self, key: ApiKey, version: int, body: Message, response: type[M]) -> M:
+        """Raises ConnectionError, TimeoutError. The request is on its way before the first suspension."""
+        assert self._transport is not None
+        self._next_id += 1
+        number = self._next_id
+        answer = self._open[number] = asyncio.get_running_loop().create_future()
+        frame = encode_request_header(RequestHeader(key, version, number, "sim")) + encode(body, version)
+        self._transport.write(struct.pack(">i", len(frame)) + frame)
+        try:
+            async with asyncio.timeout(REQUEST_TIMEOUT_S):
+                received = await answer
+        except TimeoutError:
+            self.abort()
+            raise
+        finally:
+            self._open.pop(number, None)
+        _, position = parse_response_header(key, version, received)
+        return decode(response, version, received, position)[0]
+
+
+class Client:
+    """Finds leaders by Metadata from any node that answers, as real clients do."""
+
+    def __init__(self, network: NodeNetwork, bootstrap: list[tuple[str, int]]) -> None:
+        self._network = network
+        self._bootstrap = bootstrap
+        self._connections: dict[tuple[str, int], Connection] = {}
+        self._turn = 0
+        self._addresses: dict[int, tuple[str, int]] = {}
+
+    async def connection(self, address: tuple[str, int]) -> Connection:
+        """Raises OSError, TimeoutError."""
+        known = self._connections.get(address)
+        if known is not None and not known.is_lost:
+            return known
+        made = Connection()
+        async with asyncio.timeout(REQUEST_TIMEOUT_S):
+            await self._network.connect(*address, lambda: made)
+        return self._connections.setdefault(address, made) if known is None else self._replace(address, made)
+
+    def _replace(self, address: tuple[str, int], made: Connection) -> Connection:
+        self._connections[address] = made
+        return made
+
+    async def broker(self, node_id: int) -> Connection:
+        return await self.connection(self._addresses[node_id])
+
+    async def any_broker(self) -> Connection:
+        """The next one in turn."""
+        self._turn += 1
+        return await self.connection(self._bootstrap[self._turn % len(self._bootstrap)])
+
+    async def metadata(self, topic: str) -> MetadataResponseTopic:
+        """What the next node in turn says about a topic. Raises OSError, TimeoutError."""
+        connection = await self.any_broker()
+        body = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+        answer = await connection.request(ApiKey.METADATA, METADATA_VERSION, body, MetadataResponse)
+        self._addresses.update({broker.node_id: (broker.host, broker.port) for broker in answer.brokers})
+        return answer.topics[0]

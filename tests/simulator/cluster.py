@@ -1,0 +1,275 @@
+"""A whole cluster in one simulated world: real `broker.node.Node`s, told apart by nothing from production."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import structlog
+
+from broker.config import Address, Listener, NodeConfig
+from broker.node import Node
+from broker.replica import Replica
+from tests.simulator.clock import SimulatedClock
+from tests.simulator.disk import MemoryDisk
+from tests.simulator.loop import SimulatedLoop, SimulationError, new_loop
+from tests.simulator.network import MemoryNetwork
+from tests.simulator.oracle import Oracle
+
+CLIENT_PORT = 9092
+PEER_PORT = 9093
+
+#: Tiny, so that segments roll every virtual second (style.md section 3.2, rule 5).
+TINY = NodeConfig(
+    log_min_free_bytes=0,
+    log_segment_bytes=4096,
+    log_index_interval_bytes=256,
+    log_retention_check_interval_ms=1000,
+    log_retention_ms=-1,
+)
+
+
+def host_of(node_id: int) -> str:
+    return f"n{node_id}"
+
+
+class ObservedNode(Node):
+    """The node, and somebody who looks on at the moments at which a promise could break."""
+
+    oracle: Oracle
+
+    def role_changed(self, replica: Replica) -> None:
+        super().role_changed(replica)
+        self.oracle.role_changed(replica)
+
+    def commit_moved(self, replica: Replica) -> None:
+        self.oracle.committed(self.config.node_id, replica)
+        super().commit_moved(replica)
+
+
+class SimulatedCluster:
+    """Nodes 1 to `size`, each on a machine with a disk and a clock that survive it."""
+
+    def __init__(self, rng: random.Random, *, size: int = 3, config: NodeConfig = TINY) -> None:
+        self.loop: SimulatedLoop = new_loop()
+        self.network = MemoryNetwork(self.loop, random.Random(rng.getrandbits(64)))
+        self.oracle = Oracle()
+        self.node_ids = list(range(1, size + 1))
+        self.nodes: dict[int, ObservedNode] = {}
+        self.disks = {
+            node_id: MemoryDisk(f"/{host_of(node_id)}", self.loop, random.Random(rng.getrandbits(64)))
+            for node_id in self.node_ids
+        }
+        self.clocks = {
+            node_id: SimulatedClock(self.loop, skew_ms=rng.randrange(-500, 500)) for node_id in self.node_ids
+        }
+        self._rng = rng
+        self._config = config
+        self._dark: set[int] = set()
+
+    def config_of(self, node_id: int) -> NodeConfig:
+        host = host_of(node_id)
+        return replace(
+            self._config,
+            node_id=node_id,
+            quorum_voters={other: Address(host_of(other), PEER_PORT) for other in self.node_ids},
+            listeners=(Listener("PLAINTEXT", host, CLIENT_PORT), Listener("CONTROLLER", host, PEER_PORT)),
+            log_dir=self.disks[node_id].root,
+        )
+
+    # -- lives -----------------------------------------------------------------------------------------------
+
+    def start(self, *node_ids: int) -> None:
+        for node_id in node_ids or self.node_ids:
+            self._start(node_id)
+
+    def _start(self, node_id: int) -> None:
+        host = host_of(node_id)
+        if node_id in self._dark:
+            self._dark.discard(node_id)
+            self.network.power_on(host)
+        process = self.loop.start_process(host)
+        rng = random.Random(self._rng.getrandbits(64))
+
+        def fail(error: BaseException) -> None:
+            if self.disks[node_id].faults.flush_error_rate == 0:
+                raise SimulationError(f"node {node_id} fails on a disk without faults: {error!r}") from error
+            process.die()
+
+        async def run() -> None:
+            node = ObservedNode(
+                self.config_of(node_id),
+                self.disks[node_id],
+                self.network.of(host),
+                self.clocks[node_id],
+                rng,
+                fail,
+            )
+            node.oracle = self.oracle
+            self.nodes[node_id] = node
+            await node.start()
+
+        task = process.create_task(run())
+        task.add_done_callback(_raise_failure, context=process.new_context())
+
+    def is_alive(self, node_id: int) -> bool:
+        return self.loop.process(host_of(node_id)) is not None
+
+    def alive(self) -> list[int]:
+        return [node_id for node_id in self.node_ids if self.is_alive(node_id)]
+
+    def kill(self, node_id: int) -> None:
+        """kill -9: the page cache survives."""
+        process = self.loop.process(host_of(node_id))
+        assert process is not None
+        self.loop.kill(process)
+        self.nodes.pop(node_id, None)
+        self.oracle.node_gone(node_id)
+
+    def cut_power(self, node_id: int) -> None:
+        """The machine goes dark in the middle of whatever it does; peers see silence."""
+        self.network.power_off(host_of(node_id))
+        self._dark.add(node_id)
+        self.kill(node_id)
+        self.disks[node_id].crash()
+
+    def wipe(self, node_id: int) -> None:
+        """The volume of a dead node is replaced by an empty one."""
+        assert not self.is_alive(node_id)
+        faults = self.disks[node_id].faults
+        rng = random.Random(self._rng.getrandbits(64))
+        self.disks[node_id] = MemoryDisk(f"/{host_of(node_id)}", self.loop, rng, faults)
+
+    def pause(self, node_id: int) -> None:
+        process = self.loop.process(host_of(node_id))
+        assert process is not None
+        self.loop.pause(process)
+
+    def resume(self, node_id: int) -> None:
+        process = self.loop.process(host_of(node_id))
+        if process is not None and process.paused:
+            self.loop.resume(process)
+
+    def isolate(self, node_id: int) -> None:
+        """From its peers; clients still reach it."""
+        self.network.partition(
+            [host_of(node_id)], [host_of(other) for other in self.node_ids if other != node_id]
+        )
+
+    def heal(self) -> None:
+        """All faults end: every node runs, every link works, every disk is quick."""
+        self.network.heal_all()
+        for node_id in self.node_ids:
+            self.disks[node_id].faults.slow_factor = 1.0
+            self.disks[node_id].faults.flush_error_rate = 0.0
+            self.resume(node_id)
+            if not self.is_alive(node_id):
+                self._start(node_id)
+
+    # -- looking ---------------------------------------------------------------------------------------------
+
+    def replica(self, node_id: int, topic: str, partition: int = 0) -> Replica | None:
+        node = self.nodes.get(node_id)
+        if node is None or not hasattr(node, "replicas"):
+            return None
+        return node.replicas.by_name.get((topic, partition))
+
+    def leader(self, topic: str, partition: int = 0) -> int | None:
+        """The node that serves the partition, -1 aside: of several that think so, the one of the highest term."""
+        found = [
+            (replica.group.term, node_id)
+            for node_id in self.alive()
+            if (replica := self.replica(node_id, topic, partition)) is not None and replica.is_serving
+        ]
+        return max(found)[1] if found else None
+
+    def run_until(self, condition: Callable[[], bool], limit_s: float) -> None:
+        self.loop.run_until(condition, limit_s)
+
+    def partitions(self) -> list[tuple[str, int]]:
+        names: dict[tuple[str, int], None] = {}
+        for node_id in self.alive():
+            node = self.nodes.get(node_id)
+            if node is not None and hasattr(node, "replicas"):
+                names.update(dict.fromkeys(node.replicas.by_name))
+        return sorted(names)
+
+    def are_equal(self) -> bool:
+        """Every replica of every partition holds the same, and everything is committed everywhere."""
+        if not all(node_id in self.nodes and self.nodes[node_id].ready.is_set() for node_id in self.node_ids):
+            return False
+        for name, partition in self.partitions():
+            replicas = [self.replica(node_id, name, partition) for node_id in self.node_ids]
+            if any(replica is None for replica in replicas):
+                return False
+            ends = {(r.log.end_index, r.high_watermark, r.log.start_offset, r.key) for r in replicas if r}
+            if len(ends) != 1 or any(r.high_watermark != r.log.end_offset for r in replicas if r):
+                return False
+        return True
+
+    def assert_same_bytes(self) -> None:
+        for name, partition in self.partitions():
+            contents = {
+                node_id: log_bytes(replica)
+                for node_id in self.node_ids
+                if (replica := self.replica(node_id, name, partition)) is not None
+            }
+            assert len(set(contents.values())) == 1, (
+                name,
+                partition,
+                {k: len(v) for k, v in contents.items()},
+            )
+
+    def scan(self) -> None:
+        """Every replica's own invariants, and log matching between all of them."""
+        for node_id in self.alive():
+            node = self.nodes.get(node_id)
+            if node is not None and hasattr(node, "replicas"):
+                for replica in list(node.replicas.by_key.values()):
+                    self.oracle.scan(replica)
+
+    def describe(self) -> list[str]:
+        """Who leads what, for reports."""
+        return [
+            f"node {node_id} {name}-{partition}: {r.group.role.name} of term {r.group.term}, commit "
+            f"{r.group.commit_end}, end {r.log.end_index}, log start {r.log.start_offset}"
+            for node_id in self.alive()
+            for name, partition in self.partitions()
+            if (r := self.replica(node_id, name, partition)) is not None
+        ]
+
+    def close(self) -> None:
+        self.loop.close()
+
+
+def log_bytes(replica: Replica) -> bytes:
+    """All batches of a replica, and its lineage."""
+    batches = b"".join(bytes(stored.view()) for stored in replica.log.batches(replica.log.start_offset))
+    rows = [(row.index, row.term, row.offset, int(row.kind), row.payload) for row in replica.log.lineage.rows]
+    return batches + repr(rows).encode()
+
+
+def _raise_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled():
+        task.result()
+
+
+@contextmanager
+def captured_logs(loop: SimulatedLoop) -> Iterator[list[str]]:
+    """The nodes' own log lines, with virtual time, in place of the terminal's."""
+    lines: list[str] = []
+
+    def keep(_: Any, level: str, event: MutableMapping[str, Any]) -> Any:
+        lines.append(f"{loop.time():.6f} {level} {event}")
+        raise structlog.DropEvent
+
+    before = structlog.get_config()
+    structlog.configure(processors=[keep])
+    try:
+        yield lines
+    finally:
+        structlog.configure(**before)

@@ -1,0 +1,425 @@
+"""`storage.disk.Disk` in memory: it forgets, tears, fails and lies as its faults say.
+
+A killed process loses nothing that it wrote (the page cache is the kernel's). `crash` is the loss of power:
+what was not flushed survives in any subset (tests/simulator/inode.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from storage.disk import Buffer, DirectoryLockedError, DiskError, DiskFailedError, DiskFullError, File
+from tests.simulator.inode import (
+    FileNode,
+    FolderNode,
+    FolderOperation,
+    Node,
+    flush_folder,
+    size_of,
+    tree_after_crash,
+)
+from tests.simulator.loop import SimulatedLoop
+from tests.simulator.process import NodeProcess, current_node, require_alive
+
+
+@dataclass
+class DiskFaults:
+    """What is wrong with a disk. May be changed while it is in use."""
+
+    #: A flush of a file takes this, plus an exponential part, times `slow_factor`.
+    flush_min_s: float = 0.000_1
+    flush_mean_extra_s: float = 0.000_4
+    slow_factor: float = 1.0
+    #: Probability that the flush of one file or folder fails. The kernel then forgets that pages were dirty.
+    flush_error_rate: float = 0.0
+    read_error_rate: float = 0.0
+    capacity_bytes: int = 1 << 40
+    #: How long a file given to `remove_later` keeps its bytes, at most.
+    remove_delay_s: float = 2.0
+    #: Flushes return and make nothing durable ("fsync off"): the invariants have to notice.
+    lying_flush: bool = False
+    #: `Disk.flush` says done at once, and the data become durable when a flush would have ended.
+    done_before_durable: bool = False
+
+
+class MemoryFile:
+    """An open file. Unlinking or renaming it does not disturb it."""
+
+    def __init__(self, disk: MemoryDisk, path: str, node: FileNode, owner: NodeProcess | None) -> None:
+        self.node = node
+        self._disk = disk
+        self._path = path
+        self._owner = owner
+        self._mount = disk.mount
+        self._is_closed = False
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    @property
+    def size(self) -> int:
+        return len(self.node.seen)
+
+    def append(self, buffers: Sequence[Buffer]) -> None:
+        self._require_usable()
+        data = b"".join(buffers)
+        room = self._disk.free_bytes()
+        if len(data) > room:
+            # What fits is written, then cut off again: a crash may show either.
+            size = self.size
+            self.node.write(size, data[:room])
+            self.node.truncate(size)
+            raise DiskFullError(f"{self._path}: no space left on device")
+        self.node.write(self.size, data)
+        self._disk.count_bytes(self.node, len(data))
+
+    def write_at(self, position: int, data: Buffer) -> None:
+        self._require_usable()
+        assert position + len(data) <= self.size, "write_at overwrites, append extends"
+        self.node.write(position, bytes(data))
+
+    def read(self, position: int, size: int) -> memoryview:
+        self._require_usable()
+        self._disk.fail_sometimes(self._disk.faults.read_error_rate, f"{self._path}: read")
+        return memoryview(bytes(self.node.seen[position : position + max(size, 0)]))
+
+    def fileno(self) -> int:
+        return -1
+
+    def truncate(self, size: int) -> None:
+        self._require_usable()
+        self._disk.count_bytes(self.node, size - self.size)
+        self.node.truncate(size)
+
+    def flush(self) -> None:
+        self._require_usable()
+        self._disk.flush_node(self.node, self.node.operation_count, self._path)
+
+    def close(self) -> None:
+        self._is_closed = True
+
+    def _require_usable(self) -> None:
+        require_alive(self._owner)
+        assert self._mount == self._disk.mount, f"{self._path} was opened before the crash"
+        assert not self._is_closed, f"{self._path} is closed"
+
+
+class _FlushRound:
+    """Files to be made durable one after the other, and what had been written when this was asked for."""
+
+    def __init__(
+        self,
+        files: Sequence[File],
+        done: Callable[[DiskError | None], None],
+        owner: NodeProcess | None,
+    ) -> None:
+        self.left: deque[tuple[FileNode, int, str]] = deque()
+        for file in files:
+            assert isinstance(file, MemoryFile)
+            self.left.append((file.node, file.node.operation_count, file.path))
+        self.done = done
+        self.owner = owner
+        self.context = contextvars.copy_context()
+        self.is_answered = False
+
+
+class MemoryDisk:
+    """One data directory. The object outlives the processes that use it, as a disk does."""
+
+    def __init__(
+        self, root: str, loop: SimulatedLoop, rng: random.Random, faults: DiskFaults | None = None
+    ) -> None:
+        assert root.startswith("/") and not root.endswith("/")
+        self.faults = faults or DiskFaults()
+        #: Rises at every crash: files opened before it are unusable.
+        self.mount = 0
+        self._root = root
+        self._loop = loop
+        self._rng = rng
+        self._tree = FolderNode()
+        #: Folder operations that are not durable, in order.
+        self._pending: list[FolderOperation] = []
+        #: Invariant: the sizes of all linked files.
+        self._used_bytes = 0
+        #: Rounds under way, in order of submission; they never overtake each other.
+        self._rounds: deque[_FlushRound] = deque()
+        self._flush_timer: asyncio.TimerHandle | None = None
+        self._removals: list[asyncio.TimerHandle] = []
+        self._locked_by: NodeProcess | None = None
+
+    # -- files and flushes -----------------------------------------------------------------------------------
+
+    @property
+    def root(self) -> str:
+        return self._root
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        folder, name = self._parent(path)
+        node = folder.seen.get(name)
+        if node is None:
+            if not create:
+                raise FileNotFoundError(path)
+            node = FileNode()
+            node.is_linked = True
+            self._change((folder, name, node))
+        if isinstance(node, FolderNode):
+            raise DiskFailedError(f"{path}: is a directory")
+        return MemoryFile(self, path, node, current_node.get())
+
+    def flush(self, files: Sequence[File], done: Callable[[DiskError | None], None]) -> None:
+        require_alive(current_node.get())
+        round_ = _FlushRound(files, done, current_node.get())
+        if self.faults.done_before_durable:
+            round_.is_answered = True
+            self._loop.call_soon(done, None)
+        self._rounds.append(round_)
+        if self._flush_timer is None:
+            self._flush_next()
+
+    def flush_node(self, node: FileNode, up_to_count: int, path: str) -> None:
+        """Make the operations before `up_to_count` durable, as far as the faults allow."""
+        try:
+            self.fail_sometimes(self.faults.flush_error_rate, f"{path}: flush")
+        except DiskFailedError:
+            node.settle(up_to_count, durably=False)
+            raise
+        if not self.faults.lying_flush:
+            node.settle(up_to_count, durably=True)
+
+    def flush_directory(self, path: str) -> None:
+        folder = self._find(path)
+        if not isinstance(folder, FolderNode):
+            raise DiskFailedError(f"{path}: flush of the folder: no such directory")
+        self.fail_sometimes(self.faults.flush_error_rate, f"{path}: flush of the folder")
+        if not self.faults.lying_flush:
+            self._pending = flush_folder(self._pending, folder)
+
+    # -- folders ---------------------------------------------------------------------------------------------
+
+    def exists(self, path: str) -> bool:
+        return self._find(path) is not None
+
+    def list(self, path: str) -> list[str]:
+        return sorted(self._folder(path).seen)
+
+    def is_directory(self, path: str) -> bool:
+        return isinstance(self._find(path), FolderNode)
+
+    def make_directory(self, path: str) -> None:
+        folder = self._tree
+        if isinstance(self._find(path), FileNode):
+            raise FileExistsError(path)
+        for name in self._names(path):
+            node = folder.seen.get(name)
+            if node is None:
+                node = FolderNode()
+                self._change((folder, name, node))
+            if isinstance(node, FileNode):
+                raise DiskFailedError(f"{path}: not a directory")
+            folder = node
+
+    def rename(self, old: str, new: str) -> None:
+        old_folder, old_name = self._parent(old)
+        new_folder, new_name = self._parent(new)
+        node = old_folder.seen.get(old_name)
+        if node is None:
+            raise FileNotFoundError(old)
+        if f"{new}/".startswith(f"{old}/") and new != old:
+            raise DiskFailedError(f"{old}: cannot be moved into itself")
+        replaced = new_folder.seen.get(new_name)
+        if replaced is node:
+            return
+        if replaced is not None and type(replaced) is not type(node):
+            raise DiskFailedError(f"{new}: one is a directory, the other is not")
+        if isinstance(replaced, FolderNode) and replaced.seen:
+            raise DiskFailedError(f"{new}: directory not empty")
+        self._unlinked(replaced)
+        self._change((old_folder, old_name, None), (new_folder, new_name, node))
+
+    def unlink(self, path: str) -> None:
+        folder, name = self._parent(path)
+        node = folder.seen.get(name)
+        if node is None:
+            raise FileNotFoundError(path)
+        if isinstance(node, FolderNode):
+            raise DiskFailedError(f"{path}: is a directory")
+        self._unlinked(node)
+        self._change((folder, name, None))
+
+    def remove_tree(self, path: str) -> None:
+        folder = self._folder(path)
+        for name, node in sorted(folder.seen.items()):
+            if isinstance(node, FolderNode):
+                self.remove_tree(f"{path}/{name}")
+            else:
+                self.unlink(f"{path}/{name}")
+        parent, name = self._parent(path)
+        self._change((parent, name, None))
+
+    def remove_later(self, path: str) -> None:
+        """The timer dies with the process, as the remover's thread does."""
+        require_alive(current_node.get())
+        delay_s = self._rng.uniform(0.0, self.faults.remove_delay_s)
+        self._removals = [handle for handle in self._removals if handle.when() > self._loop.time()]
+        self._removals.append(self._loop.call_later(delay_s, self._remove, path))
+
+    def free_bytes(self) -> int:
+        return max(0, self.faults.capacity_bytes - self._used_bytes)
+
+    def lock(self) -> None:
+        owner = current_node.get() or self._loop.world
+        require_alive(owner)
+        if self._locked_by is not None and self._locked_by.alive:
+            raise DirectoryLockedError(f"{self._root} is in use by {self._locked_by.label}")
+        self.open(f"{self._root}/.lock", create=True).close()
+        self._locked_by = owner
+
+    def close(self) -> None:
+        require_alive(current_node.get())
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+            self._flush_timer = None
+        while self._rounds:
+            self._flush_step()
+        for handle in self._removals:
+            handle.cancel()
+        self._removals.clear()
+        self._locked_by = None
+
+    # -- for the harness -------------------------------------------------------------------------------------
+
+    def crash(self) -> None:
+        """Power is lost and comes back: what the next start finds. Kill the process first."""
+        assert self._locked_by is None or not self._locked_by.alive, "a crash kills the process, too"
+        self._loop.trace.note(self._loop.time(), self._root, "loses power")
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+            self._flush_timer = None
+        self._rounds.clear()
+        self._removals.clear()
+        self._locked_by = None
+        self._tree = tree_after_crash(self._tree, self._pending, self._rng)
+        self._pending = []
+        self._used_bytes = size_of(self._tree)
+        self.mount += 1
+
+    def flip_bits(self, path: str, position: int, size: int, *, count: int = 1) -> None:
+        """Rot: `count` random bits within a range of a file are inverted, on the medium and in the cache."""
+        node = self._find(path)
+        assert isinstance(node, FileNode)
+        for _ in range(count):
+            at = position + self._rng.randrange(size)
+            bit = 1 << self._rng.randrange(8)
+            for image in (node.seen, node.durable):
+                if at < len(image):
+                    image[at] ^= bit
+
+    def durable_contents(self, path: str) -> bytes | None:
+        """What surely survives of a file: None where a crash may lose its name."""
+        node: Node = self._tree
+        for name in self._names(path):
+            if not isinstance(node, FolderNode) or name not in node.durable:
+                return None
+            node = node.durable[name]
+        return bytes(node.durable) if isinstance(node, FileNode) else None
+
+    # -- inside ----------------------------------------------------------------------------------------------
+
+    def fail_sometimes(self, rate: float, what: str) -> None:
+        if rate and self._rng.random() < rate:
+            raise DiskFailedError(f"{what}: input/output error")
+
+    def count_bytes(self, node: FileNode, added: int) -> None:
+        if node.is_linked:
+            self._used_bytes += added
+
+    def _flush_next(self) -> None:
+        """Start on the next file. A dead process submits no more; what it had begun is finished."""
+        while self._rounds and self._rounds[0].owner is not None and not self._rounds[0].owner.alive:
+            self._rounds.popleft()
+        if not self._rounds:
+            self._flush_timer = None
+            return
+        faults = self.faults
+        delay_s = faults.flush_min_s + self._rng.expovariate(1.0) * faults.flush_mean_extra_s
+        context = self._loop.world.new_context()
+        self._flush_timer = self._loop.call_later(
+            delay_s * faults.slow_factor, self._flushed_one, context=context
+        )
+
+    def _flushed_one(self) -> None:
+        self._flush_step()
+        self._flush_next()
+
+    def _flush_step(self) -> None:
+        """The next file of the first round is durable; after the last one, say so."""
+        round_ = self._rounds[0]
+        error: DiskError | None = None
+        if round_.left:
+            try:
+                self.flush_node(*round_.left.popleft())
+            except DiskFailedError as failed:
+                error = failed
+        if error is not None or not round_.left:
+            self._rounds.popleft()
+            if not round_.is_answered:
+                self._loop.call_soon(round_.done, error, context=round_.context)
+
+    def _remove(self, path: str) -> None:
+        node = self._find(path)
+        if isinstance(node, FolderNode):
+            self.remove_tree(path)
+        elif node is not None:
+            self.unlink(path)
+
+    def _unlinked(self, node: Node | None) -> None:
+        if isinstance(node, FileNode):
+            self._used_bytes -= len(node.seen)
+            node.is_linked = False
+
+    def _change(self, *changes: tuple[FolderNode, str, Node | None]) -> None:
+        for folder, name, node in changes:
+            if node is None:
+                folder.seen.pop(name, None)
+            else:
+                folder.seen[name] = node
+        self._pending.append(FolderOperation(changes))
+
+    def _names(self, path: str) -> Sequence[str]:
+        """The parts of a path below the root. Every access passes here: the dead have none."""
+        require_alive(current_node.get())
+        if path == self._root:
+            return []
+        assert path.startswith(self._root + "/"), f"{path} is outside {self._root}"
+        return path[len(self._root) + 1 :].split("/")
+
+    def _find(self, path: str) -> Node | None:
+        node: Node = self._tree
+        for name in self._names(path):
+            if not isinstance(node, FolderNode) or name not in node.seen:
+                return None
+            node = node.seen[name]
+        return node
+
+    def _folder(self, path: str) -> FolderNode:
+        """FileNotFoundError where a part is missing; a file in a folder's place is a failure (ENOTDIR)."""
+        folder = self._tree
+        for name in self._names(path):
+            node = folder.seen.get(name)
+            if node is None:
+                raise FileNotFoundError(path)
+            if isinstance(node, FileNode):
+                raise DiskFailedError(f"{path}: not a directory")
+            folder = node
+        return folder
+
+    def _parent(self, path: str) -> tuple[FolderNode, str]:
+        """The folder that names `path`. FileNotFoundError where there is none."""
+        parent, _, name = path.rpartition("/")
+        return self._folder(parent), name

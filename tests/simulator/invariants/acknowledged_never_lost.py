@@ -1,0 +1,60 @@
+"""A write acknowledged with acks=all is never lost (replication.md, the promise), and Raft's leader completeness: a
+leader that serves holds everything that was ever acknowledged."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from broker.replica import Replica
+from storage.log_types import GroupKey
+from tests.simulator.invariants.one_value_per_offset import OneValuePerOffset, value_of
+
+
+class Acknowledged(NamedTuple):
+    producer_id: int
+    base_sequence: int
+    last_offset: int
+
+
+class AcknowledgedNeverLost:
+    def __init__(self, values: OneValuePerOffset) -> None:
+        self._values = values
+        #: By group, base offset -> what a client was told.
+        self.batches: dict[GroupKey, dict[int, Acknowledged]] = {}
+
+    @property
+    def count(self) -> int:
+        return sum(len(batches) for batches in self.batches.values())
+
+    def acknowledged(self, key: GroupKey, base_offset: int, batch: Acknowledged) -> None:
+        """A client got the answer."""
+        known = self.batches.setdefault(key, {}).setdefault(base_offset, batch)
+        assert known == batch, f"offset {base_offset} of {key} was acknowledged for {known} and {batch}"
+        value = self._values.values.get((key, base_offset))
+        assert value is not None, f"{batch} at {base_offset} of {key} is acknowledged and not committed"
+        written = Acknowledged(value.producer_id, value.base_sequence, value.last_offset)
+        assert written == batch, f"offset {base_offset} of {key} holds {written}, acknowledged was {batch}"
+
+    def check_leader(self, replica: Replica) -> None:
+        """It serves from now on: it must have every batch that any client was told of."""
+        self._check(replica, replica.log.end_offset)
+
+    def check_replica(self, replica: Replica) -> None:
+        """After everything healed: each replica holds everything, committed."""
+        self._check(replica, replica.high_watermark)
+
+    def _check(self, replica: Replica, below: int) -> None:
+        start = replica.log.start_offset
+        held = {
+            stored.header.base_offset: value_of(stored.header, stored.view())
+            for stored in replica.log.batches(start, below)
+        }
+        for offset, batch in self.batches.get(replica.key, {}).items():
+            if offset < start:
+                continue
+            value = held.get(offset)
+            found = None if value is None else (value.producer_id, value.base_sequence, value.last_offset)
+            assert found == tuple(batch), (
+                f"{batch} was acknowledged at {offset} of {replica.topic}-{replica.partition}; "
+                f"{replica.group.self_id} of term {replica.group.term} has {found}"
+            )

@@ -1,0 +1,19 @@
+"""An idempotent producer's sequence is committed at one offset only (KIP-98; replication.md section 8)."""
+
+from __future__ import annotations
+
+from protocol.records.batch import BatchHeader
+from storage.log_types import GroupKey
+
+
+class NoDuplicate:
+    def __init__(self) -> None:
+        self._offsets: dict[tuple[GroupKey, int, int, int], int] = {}
+
+    def seen(self, key: GroupKey, header: BatchHeader) -> None:
+        """Of a committed batch."""
+        for delta in range(header.count):
+            sequence = (key, header.producer_id, header.producer_epoch, header.base_sequence + delta)
+            offset = header.base_offset + delta
+            known = self._offsets.setdefault(sequence, offset)
+            assert known == offset, f"{sequence} stands at {known} and at {offset}"

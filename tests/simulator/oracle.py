@@ -1,0 +1,60 @@
+"""What was promised and what was seen: the invariants' shared memory, and where they are called from."""
+
+from __future__ import annotations
+
+from broker.replica import Replica
+from protocol.records.batch import BatchHeader
+from storage.log_types import GroupKey
+from tests.simulator.invariants.acknowledged_never_lost import AcknowledgedNeverLost
+from tests.simulator.invariants.log_matching import LogMatching
+from tests.simulator.invariants.no_duplicate import NoDuplicate
+from tests.simulator.invariants.one_leader_per_term import OneLeaderPerTerm
+from tests.simulator.invariants.one_value_per_offset import OneValuePerOffset, value_of
+
+
+class Oracle:
+    """Outlives all nodes. Everything it learns it keeps for ever: that is what makes the promises testable."""
+
+    def __init__(self) -> None:
+        self.values = OneValuePerOffset()
+        self.leaders = OneLeaderPerTerm()
+        self.duplicates = NoDuplicate()
+        self.matching = LogMatching()
+        self.acknowledged = AcknowledgedNeverLost(self.values)
+        #: (node, group) -> high watermark up to which this life of the node was compared.
+        self._compared: dict[tuple[int, GroupKey], int] = {}
+
+    def node_gone(self, node_id: int) -> None:
+        """The next life is compared from its log's beginning."""
+        for at in [at for at in self._compared if at[0] == node_id]:
+            del self._compared[at]
+
+    def role_changed(self, replica: Replica) -> None:
+        if replica.is_leader:
+            self.leaders.leads(replica.key, replica.group.term, replica.group.self_id)
+            if replica.is_serving:
+                self.acknowledged.check_leader(replica)
+
+    def committed(self, node_id: int, replica: Replica) -> None:
+        """A replica's high watermark rose: compare what lies below it now."""
+        at = (node_id, replica.key)
+        start = max(self._compared.get(at, 0), replica.log.start_offset)
+        for stored in replica.log.batches(start, replica.high_watermark):
+            header = stored.header
+            if header.base_offset < start:
+                continue
+            self.values.seen(replica.key, header.base_offset, value_of(header, stored.view()))
+            if header.producer_id >= 0:
+                self.duplicates.seen(replica.key, header)
+        self._compared[at] = max(start, replica.high_watermark)
+
+    def read(self, key: GroupKey, header: BatchHeader, batch: memoryview) -> None:
+        """A client read a batch."""
+        assert (key, header.base_offset) in self.values.values, "a client read what no replica has committed"
+        self.values.seen(key, header.base_offset, value_of(header, batch))
+
+    def scan(self, replica: Replica) -> None:
+        """Every batch and row of a log, committed or not."""
+        self.matching.scan(replica.key, replica.log)
+        assert replica.group.end_index == replica.log.end_index
+        replica.group.check()

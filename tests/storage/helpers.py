@@ -1,0 +1,202 @@
+"""What the storage tests share: batches, logs on a real directory, and a disk that stops at a chosen call."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from protocol.records.batch import BatchHeader, parse_header
+from protocol.records.builder import NewRecord, build_batch
+from storage.disk import Buffer, Disk, DiskError, File
+from storage.file_disk import FileDisk
+from storage.log import Log
+from storage.log_recovery import create_log, open_log
+from storage.log_types import FlushedEnd, GroupKey, LogConfig
+from tests.simulator.disk import MemoryDisk
+
+GROUP = GroupKey(UUID(int=7), 0)
+SMALL = LogConfig(segment_bytes=2000, index_interval_bytes=200)
+ROW_KIND = 1
+
+
+class InlineDisk(FileDisk):
+    """A FileDisk whose flush completes when the test says so, on the test's thread."""
+
+    def __init__(self, root: str) -> None:
+        super().__init__(root, lambda callback: callback(), remove_delay_s=0.0)
+        self.submitted: list[tuple[Sequence[File], Callable[[DiskError | None], None]]] = []
+
+    def flush(self, files: Sequence[File], done: Callable[[DiskError | None], None]) -> None:
+        self.submitted.append((list(files), done))
+
+    def complete(self, error: DiskError | None = None) -> None:
+        """Finish the oldest submitted flush."""
+        files, done = self.submitted.pop(0)
+        for file in files:
+            file.flush()
+        done(error)
+
+
+def batch_at(
+    offset: int, epoch: int, *, count: int = 3, value_bytes: int = 40, timestamp_ms: int = 1000, **fields: Any
+) -> bytearray:
+    records = [NewRecord(b"k", b"v" * value_bytes, timestamp_ms + i) for i in range(count)]
+    return build_batch(records, base_offset=offset, leader_epoch=epoch, **fields)
+
+
+def append(log: Log, *, count: int = 3, **fields: Any) -> BatchHeader:
+    """Append one batch at the end, in the current term."""
+    batch = batch_at(log.end_offset, log.lineage.last_term, count=count, **fields)
+    header = parse_header(batch)
+    log.append_batches([batch], [header])
+    return header
+
+
+def new_log(disk: Disk, config: LogConfig = SMALL, *, term: int = 1) -> Log:
+    """A log with its configuration row and the row of a first leader, durable."""
+    log = create_log(disk, f"{disk.root}/topic-0", GROUP, config)
+    log.append_row(0, 0, b"configuration")
+    if term:
+        log.append_row(term, ROW_KIND, b"")
+    log.flush()
+    return log
+
+
+def reopen(
+    disk: Disk,
+    config: LogConfig = SMALL,
+    *,
+    recorded: FlushedEnd | None = None,
+    log_start: int = 0,
+    is_clean: bool = False,
+) -> Log:
+    return open_log(
+        disk,
+        f"{disk.root}/topic-0",
+        GROUP,
+        config,
+        recorded=recorded,
+        log_start=log_start,
+        is_clean=is_clean,
+    )
+
+
+def stored_headers(log: Log) -> list[BatchHeader]:
+    return [batch.header for batch in log.batches(log.start_offset)]
+
+
+def log_files(root: str | Path) -> list[Path]:
+    return sorted(Path(root, "topic-0").glob("*.log"))
+
+
+def fill(log: Log, rng: random.Random, batches: int) -> None:
+    for _ in range(batches):
+        append(log, count=rng.randint(1, 5), value_bytes=rng.randint(0, 120))
+
+
+class StopError(Exception):
+    """The simulated death of the process."""
+
+
+class Stopping:
+    """Mixed into a disk: it dies at the n-th call that changes anything. That call, and all after it, do
+    nothing but raise."""
+
+    calls_left: int | None = None
+
+    def step(self) -> None:
+        if self.calls_left is None:
+            return
+        if self.calls_left == 0:
+            raise StopError
+        self.calls_left -= 1
+
+
+class StoppingDisk(Stopping, InlineDisk):
+    """A real directory that is left as it is at some step."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        if create:
+            self.step()
+        return StoppingFile(super().open(path, create=create), self)
+
+    def rename(self, old: str, new: str) -> None:
+        self.step()
+        super().rename(old, new)
+
+    def unlink(self, path: str) -> None:
+        self.step()
+        super().unlink(path)
+
+    def flush_directory(self, path: str) -> None:
+        self.step()
+        super().flush_directory(path)
+
+
+class StoppingMemoryDisk(Stopping, MemoryDisk):
+    """A disk that loses power at some step, and with it any subset of what was not flushed."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        if create:
+            self.step()
+        return StoppingFile(super().open(path, create=create), self)
+
+    def flush(self, files: Sequence[File], done: Callable[[DiskError | None], None]) -> None:
+        self.step()
+        super().flush([file.inner if isinstance(file, StoppingFile) else file for file in files], done)
+
+    def rename(self, old: str, new: str) -> None:
+        self.step()
+        super().rename(old, new)
+
+    def unlink(self, path: str) -> None:
+        self.step()
+        super().unlink(path)
+
+    def flush_directory(self, path: str) -> None:
+        self.step()
+        super().flush_directory(path)
+
+
+class StoppingFile:
+    """A file of a disk that stops."""
+
+    def __init__(self, inner: File, disk: Stopping) -> None:
+        self.inner = inner
+        self._disk = disk
+
+    @property
+    def path(self) -> str:
+        return self.inner.path
+
+    @property
+    def size(self) -> int:
+        return self.inner.size
+
+    def append(self, buffers: Sequence[Buffer]) -> None:
+        self._disk.step()
+        self.inner.append(buffers)
+
+    def write_at(self, position: int, data: Buffer) -> None:
+        self._disk.step()
+        self.inner.write_at(position, data)
+
+    def read(self, position: int, size: int) -> memoryview:
+        return self.inner.read(position, size)
+
+    def fileno(self) -> int:
+        return self.inner.fileno()
+
+    def truncate(self, size: int) -> None:
+        self._disk.step()
+        self.inner.truncate(size)
+
+    def flush(self) -> None:
+        self._disk.step()
+        self.inner.flush()
+
+    def close(self) -> None:
+        self.inner.close()

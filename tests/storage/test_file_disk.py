@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import random
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from storage.directory import (
+    MetaProperties,
+    delete_partition,
+    format_directory,
+    is_formatted,
+    list_partitions,
+    read_meta,
+    renew_identity,
+    set_aside_partition,
+    take_clean_marker,
+    write_clean_marker,
+)
+from storage.disk import Buffer, DirectoryLockedError, DiskError, DiskFailedError, DiskFullError
+from storage.errors import DirectoryFormatError
+from storage.file_disk import SHRINK_STEP_BYTES, FileDisk
+from tests.storage.helpers import GROUP, InlineDisk, new_log
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[FileDisk]:
+    disk = FileDisk(str(tmp_path), lambda callback: callback(), remove_delay_s=0.0)
+    yield disk
+    disk.close()
+
+
+def test_appends_many_buffers_and_survives_partial_writes(
+    disk: FileDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = random.Random(1)
+    real = os.pwritev
+
+    def partial(fd: int, buffers: Sequence[Buffer], position: int) -> int:
+        data = b"".join(buffers)
+        return real(fd, [data[: rng.randint(1, len(data))]], position)
+
+    file = disk.open(f"{disk.root}/a", create=True)
+    parts = [rng.randbytes(rng.randint(0, 30)) for _ in range(2500)]
+    file.append(parts)
+    monkeypatch.setattr("os.pwritev", partial)
+    file.append(parts[:50])
+    assert bytes(file.read(0, 1 << 20)) == b"".join(parts + parts[:50])
+    assert file.size == os.stat(file.path).st_size
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_cuts_the_file_back(disk: FileDisk, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    file = disk.open(f"{disk.root}/a", create=True)
+    file.append([b"whole"])
+    real = os.pwritev
+
+    def half(fd: int, buffers: Sequence[Buffer], position: int) -> int:
+        if position > 5:
+            raise OSError(code, "full")
+        return real(fd, [bytes(buffers[0])[:3]], position)
+
+    monkeypatch.setattr("os.pwritev", half)
+    with pytest.raises(DiskFullError):
+        file.append([b"abcdef", b"ghi"])
+    assert os.stat(file.path).st_size == file.size == 5
+
+
+def test_any_other_error_is_fatal(disk: FileDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = disk.open(f"{disk.root}/a", create=True)
+
+    def broken(*_: object) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("os.pwrite", broken)
+    with pytest.raises(DiskFailedError):
+        file.append([b"x"])
+    monkeypatch.setattr("os.fdatasync", broken)
+    with pytest.raises(DiskFailedError):
+        file.flush()
+
+
+async def test_flushes_report_on_the_loop_in_order_and_with_errors(tmp_path: Path) -> None:
+    loop = asyncio.get_running_loop()
+    disk = FileDisk(str(tmp_path), loop.call_soon_threadsafe)
+    file = disk.open(f"{disk.root}/a", create=True)
+    results: list[tuple[int, DiskError | None]] = []
+    finished = loop.create_future()
+
+    def done(number: int, error: DiskError | None) -> None:
+        assert threading.current_thread() is threading.main_thread()
+        results.append((number, error))
+        if number == 20:
+            finished.set_result(None)
+
+    for number in range(20):
+        file.append([b"x"])
+        disk.flush([file], lambda error, number=number: done(number, error))  # type: ignore[misc]
+    closed = disk.open(f"{disk.root}/b", create=True)
+    closed.close()
+    disk.flush([file, closed], lambda error: done(20, error))
+    await finished
+    assert [number for number, _ in results] == list(range(21))
+    assert [error for _, error in results[:20]] == [None] * 20
+    assert isinstance(results[20][1], DiskFailedError)
+    disk.close()
+
+
+def test_removed_files_shrink_in_steps_and_go(disk: FileDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = Path(disk.root, "big.deleted")
+    with path.open("wb") as file:
+        file.truncate(3 * SHRINK_STEP_BYTES + 5)
+    folder = Path(disk.root, "t-0.x-delete", "inner")
+    folder.mkdir(parents=True)
+    (folder / "f").write_bytes(b"x")
+    sizes: list[int] = []
+    gone = threading.Event()
+    real_truncate, real_rmdir = os.truncate, os.rmdir
+
+    def truncate(at: str, size: int) -> None:
+        sizes.append(size)
+        real_truncate(at, size)
+
+    def rmdir(at: str) -> None:
+        real_rmdir(at)
+        if at.endswith("-delete"):
+            gone.set()
+
+    monkeypatch.setattr("os.truncate", truncate)
+    monkeypatch.setattr("os.rmdir", rmdir)
+    disk.remove_later(str(path))
+    disk.remove_later(str(folder.parent))
+    assert gone.wait(10)
+    assert not path.exists() and not folder.parent.exists()
+    assert sizes == [2 * SHRINK_STEP_BYTES + 5, SHRINK_STEP_BYTES + 5, 5]
+
+
+def test_a_second_process_is_told_that_the_directory_is_taken(disk: FileDisk) -> None:
+    disk.lock()
+    code = (
+        "import sys; from storage.file_disk import FileDisk; from storage.disk import DirectoryLockedError\n"
+        "try: FileDisk(sys.argv[1], print).lock()\n"
+        "except DirectoryLockedError: sys.exit(7)"
+    )
+    finished = subprocess.run([sys.executable, "-c", code, disk.root], check=False)
+    assert finished.returncode == 7
+    other = FileDisk(disk.root, print)
+    with pytest.raises(DirectoryLockedError):
+        other.lock()
+    other.close()
+
+
+def test_identity_is_written_in_kafkas_form_and_only_a_cluster_is_added_to_it(disk: FileDisk) -> None:
+    with pytest.raises(DirectoryFormatError):
+        read_meta(disk)
+    meta = MetaProperties(None, 3, UUID(int=2**100 + 5))
+    format_directory(disk, meta)
+    assert is_formatted(disk)
+    assert read_meta(disk) == meta
+    meta = meta._replace(cluster_id="MkU3OEVBNTcwNTJENDM2Qk")
+    format_directory(disk, meta)
+    assert read_meta(disk) == meta
+    assert "directory.id=" in Path(disk.root, "meta.properties").read_text()
+    for other in (meta._replace(cluster_id=None), meta._replace(directory_id=UUID(int=7))):
+        with pytest.raises(AssertionError):
+            format_directory(disk, other)
+    renew_identity(disk, UUID(int=7))
+    assert read_meta(disk) == meta._replace(directory_id=UUID(int=7))
+
+
+def test_the_clean_marker_is_taken_once(disk: FileDisk) -> None:
+    assert not take_clean_marker(disk)
+    write_clean_marker(disk)
+    assert take_clean_marker(disk)
+    assert not take_clean_marker(disk)
+
+
+def test_partitions_are_listed_deleted_and_set_aside(tmp_path: Path) -> None:
+    disk = InlineDisk(str(tmp_path))
+    new_log(disk).close(is_clean=True)
+    Path(disk.root, "half-made-12").mkdir()
+    Path(disk.root, "no partition").mkdir()
+    folders = list_partitions(disk)
+    assert [(f.topic, f.partition, f.topic_id) for f in folders] == [
+        ("half-made", 12, None),
+        ("topic", 0, GROUP.topic_id),
+    ]
+    stray = set_aside_partition(disk, "topic", 0, GROUP.topic_id)
+    assert stray.endswith("-stray") and Path(stray).is_dir()
+    new_log(disk).close(is_clean=True)
+    delete_partition(disk, "topic", 0, GROUP.topic_id)
+    assert [f.topic for f in list_partitions(disk)] == ["half-made"]
+    disk.close()

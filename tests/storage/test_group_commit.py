@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from storage.disk import DiskError, DiskFailedError
+from storage.group_commit import FlushRounds
+from storage.journal import Journal
+from storage.journal_records import Flushed, Vote
+from storage.log import Log
+from storage.log_types import FlushedEnd
+from tests.storage.helpers import GROUP, ROW_KIND, InlineDisk, append, new_log
+
+
+class World:
+    """Rounds over one log, with a clock in the test's hand."""
+
+    def __init__(self, root: str) -> None:
+        self.disk = InlineDisk(root)
+        self.journal = Journal.open(self.disk)
+        self.log = new_log(self.disk)
+        self.now_s = 0.0
+        self.durable: list[FlushedEnd] = []
+        self.fatal: list[DiskError] = []
+        self.rounds = FlushRounds(
+            self.disk,
+            self.journal,
+            now=lambda: self.now_s,
+            on_durable=self._on_durable,
+            on_fatal=self.fatal.append,
+        )
+
+    def _on_durable(self, log: Log, end: FlushedEnd) -> None:
+        assert log is self.log
+        self.durable.append(end)
+
+    def append(self) -> FlushedEnd:
+        append(self.log)
+        self.rounds.mark_dirty(self.log)
+        return self.log.end
+
+    def recorded(self) -> FlushedEnd | None:
+        state = self.journal.state(GROUP)
+        return state.flushed_end if state is not None else None
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    world = World(str(tmp_path))
+    yield world
+    world.disk.close()
+
+
+def test_one_round_at_a_time_and_the_next_takes_all_that_came_meanwhile(world: World) -> None:
+    first = world.append()
+    world.rounds.start()
+    world.append()
+    world.rounds.start()
+    last = world.append()
+    assert len(world.disk.submitted) == 1
+    world.disk.complete()
+    assert world.durable == [first]
+    assert len(world.disk.submitted) == 1
+    world.disk.complete()
+    assert world.durable == [first, last]
+    assert not world.disk.submitted
+    assert world.rounds.is_idle
+
+
+def test_nothing_is_durable_before_the_flush_is_done(world: World) -> None:
+    called: list[int] = []
+    world.journal.append(Vote(GROUP, 3, None))
+    world.rounds.after_flush(lambda: called.append(1))
+    world.rounds.start()
+    assert called == []
+    files, _ = world.disk.submitted[0]
+    assert [Path(file.path).name for file in files] == ["journal"]
+    world.rounds.after_flush(lambda: called.append(2))
+    world.journal.append(Vote(GROUP, 4, None))
+    world.rounds.after_flush(lambda: called.append(3))
+    world.disk.complete()
+    assert called == [1, 2], "the second depends on nothing newer than the first"
+    world.disk.complete()
+    assert called == [1, 2, 3]
+
+
+def test_a_wait_without_new_records_still_calls_back(world: World) -> None:
+    called: list[int] = []
+    world.rounds.after_flush(lambda: called.append(1))
+    assert called == []
+    world.rounds.start()
+    world.disk.complete()
+    assert called == [1]
+
+
+def test_a_failed_flush_is_fatal_and_acknowledges_nothing(world: World) -> None:
+    world.append()
+    world.rounds.after_flush(lambda: pytest.fail("called back"))
+    world.rounds.start()
+    world.disk.complete(DiskFailedError("EIO"))
+    assert (world.durable, len(world.fatal)) == ([], 1)
+    world.append()
+    world.rounds.start()
+    assert not world.disk.submitted
+
+
+def test_ends_of_earlier_rounds_are_recorded_at_most_every_interval(world: World) -> None:
+    end = world.append()
+    world.rounds.start()
+    world.disk.complete()
+    assert [world.recorded()] == [None]
+    assert world.rounds.deadline_s == 0.1
+    world.now_s = 0.05
+    world.rounds.start()
+    assert not world.disk.submitted
+    world.now_s = 0.1
+    world.rounds.start()
+    assert world.recorded() == end
+    world.disk.complete()
+    assert [world.rounds.deadline_s] == [None]
+    world.append()
+    world.now_s = 0.3
+    world.rounds.start()
+    assert world.recorded() == end, "a round never records its own end"
+
+
+def test_a_truncation_lowers_the_recorded_end_first_and_voids_the_round_in_flight(world: World) -> None:
+    kept = world.append()
+    dropped = world.append()
+    world.log.flush()
+    world.journal.append(Flushed(GROUP, dropped))
+    world.append()
+    world.rounds.start()
+    world.rounds.truncate(world.log, kept.end_index, kept.end_index)
+    assert world.recorded() == kept._replace(is_settled=False)
+    assert not world.journal.is_dirty
+    world.log.append_row(2, ROW_KIND, b"")
+    world.rounds.mark_dirty(world.log)
+    world.disk.complete()
+    assert world.durable == []
+    assert world.log.flushed_end == kept
+    world.disk.complete()
+    assert world.durable == [world.log.end]
+
+
+def test_a_discarded_log_is_not_heard_of_again(world: World) -> None:
+    world.append()
+    world.rounds.start()
+    world.append()
+    world.rounds.discard(world.log)
+    world.disk.complete()
+    assert world.durable == []
+    assert world.rounds.is_idle
+
+
+def test_record_all_makes_the_last_ends_durable(world: World) -> None:
+    end = world.append()
+    world.rounds.start()
+    world.disk.complete()
+    world.rounds.record_all()
+    state = Journal.open(world.disk).state(GROUP)
+    assert state is not None and state.flushed_end == end

@@ -1,0 +1,204 @@
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from storage.errors import JournalCorruptError
+from storage.journal import REWRITE_MIN_BYTES, Journal
+from storage.journal_records import Bounds, Flushed, Forget, Incarnation, Quarantine, Vote, VotedFor
+from storage.log_types import FlushedEnd, GroupKey
+from tests.storage.helpers import GROUP, InlineDisk, StopError, StoppingDisk
+
+VOTER = VotedFor(3, b"d" * 16, 2)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[InlineDisk]:
+    disk = InlineDisk(str(tmp_path))
+    yield disk
+    disk.close()
+
+
+def states(journal: Journal) -> dict[GroupKey, object]:
+    return {group: journal.state(group) for group in journal.groups()}
+
+
+def test_every_kind_of_record_survives_a_restart(disk: InlineDisk) -> None:
+    journal = Journal.open(disk)
+    other = GroupKey(UUID(int=9), 4)
+    for record in (
+        Vote(GROUP, 5, VOTER),
+        Incarnation(GROUP, 2),
+        Flushed(GROUP, FlushedEnd(70, 3)),
+        Bounds(GROUP, 1, 2, 3, 4, 5),
+        Quarantine(GROUP, True),
+        Vote(other, 1, None),
+        Vote(GroupKey(UUID(int=1), 0), 1, VOTER),
+        Forget(GroupKey(UUID(int=1), 0)),
+    ):
+        journal.append(record)
+    journal.close()
+    again = Journal.open(disk)
+    state = again.state(GROUP)
+    assert state is not None
+    assert (state.term, state.voted_for, state.has_vote) == (5, VOTER, True)
+    assert (state.flushed_end, state.incarnation) == (FlushedEnd(70, 3), 2)
+    assert state.bounds == Bounds(GROUP, 1, 2, 3, 4, 5)
+    assert state.is_quarantined
+    assert again.state(GroupKey(UUID(int=1), 0)) is None
+    assert states(again) == states(journal)
+
+
+def test_a_group_without_a_vote_has_none_even_if_other_things_are_known(disk: InlineDisk) -> None:
+    journal = Journal.open(disk)
+    journal.append(Flushed(GROUP, FlushedEnd(3, 1)))
+    journal.close()
+    state = Journal.open(disk).state(GROUP)
+    assert state is not None and not state.has_vote
+
+
+def test_a_new_incarnation_forgets_the_old_log_but_not_the_vote(disk: InlineDisk) -> None:
+    journal = Journal.open(disk)
+    journal.append(Vote(GROUP, 5, VOTER))
+    journal.append(Flushed(GROUP, FlushedEnd(70, 3)))
+    journal.append(Bounds(GROUP, 1, 2, 3, 4, 5))
+    journal.append(Incarnation(GROUP, 1))
+    journal.append(Flushed(GROUP, FlushedEnd(4, 1)))
+    state = journal.state(GROUP)
+    assert state is not None
+    assert (state.term, state.flushed_end, state.bounds) == (5, FlushedEnd(4, 1), None)
+    journal._rewrite_at_bytes = 0
+    journal.finish_flush(journal.begin_flush())
+    assert Journal.open(disk).state(GROUP) == state
+
+
+def test_a_term_never_falls(disk: InlineDisk) -> None:
+    journal = Journal.open(disk)
+    journal.append(Vote(GROUP, 5, VOTER))
+    with pytest.raises(AssertionError):
+        journal.append(Vote(GROUP, 4, None))
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 2**32))
+def test_a_torn_group_of_records_is_no_rot_and_loses_nothing_durable(tmp_path: Path, seed: int) -> None:
+    """Any subset of un-flushed sectors survives: whole later records may stand behind a torn one."""
+    rng = random.Random(seed)
+    disk = InlineDisk(str(tmp_path / str(seed)))
+    journal = Journal.open(disk)
+    term = 0
+    for _ in range(rng.randrange(20)):
+        term += 1
+        journal.append(Vote(GROUP, term, VOTER))
+        if rng.random() < 0.5:
+            journal.flush()
+    journal.flush()
+    durable, start = term, journal._end
+    for _ in range(rng.randint(1, 40)):
+        term += 1
+        journal.append(Vote(GROUP, term, None))
+    journal.begin_flush()
+    path = Path(disk.root, "journal")
+    data = bytearray(path.read_bytes())
+    for sector in range(start // 512, len(data) // 512 + 1):
+        if rng.random() < 0.4:
+            low, high = max(start, sector * 512), min(len(data), sector * 512 + 512)
+            data[low:high] = bytes(max(high - low, 0))
+    path.write_bytes(data)
+    again = Journal.open(disk)
+    state = again.state(GROUP)
+    found = state.term if state is not None else 0
+    assert durable <= found <= term
+    again.append(Vote(GROUP, term + 1, VOTER))
+    again.close()
+    state = Journal.open(disk).state(GROUP)
+    assert state is not None and state.term == term + 1
+    disk.close()
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 2**32))
+def test_a_durable_record_that_rotted_is_refused(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    disk = InlineDisk(str(tmp_path / str(seed)))
+    journal = Journal.open(disk)
+    for term in range(1, rng.randint(2, 10)):
+        journal.append(Vote(GROUP, term, VOTER))
+        journal.flush()
+    rotten_below = journal._end
+    journal.append(Vote(GROUP, 50, VOTER))
+    journal.close()
+    path = Path(disk.root, "journal")
+    data = bytearray(path.read_bytes())
+    at = rng.randrange(rotten_below)
+    data[at] ^= 1 << rng.randrange(8)
+    path.write_bytes(data)
+    try:
+        again = Journal.open(disk)
+    except JournalCorruptError:
+        pass
+    else:  # the flip hit padding
+        state = again.state(GROUP)
+        assert state is not None and state.term == 50
+    disk.close()
+
+
+def test_rot_anywhere_in_a_rewritten_journal_is_refused(disk: InlineDisk) -> None:
+    journal = Journal.open(disk)
+    while journal.last_sequence < 100 + REWRITE_MIN_BYTES // 80:
+        journal.append(Vote(GROUP, journal.last_sequence, VOTER))
+        if journal.last_sequence % 500 == 0:
+            journal.finish_flush(journal.begin_flush())
+    journal.finish_flush(journal.begin_flush())
+    path = Path(disk.root, "journal")
+    assert path.stat().st_size < REWRITE_MIN_BYTES
+    path_data = path.read_bytes()
+    assert Journal.open(disk).state(GROUP) == journal.state(GROUP)
+    data = bytearray(path_data)
+    data[40] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(JournalCorruptError):
+        Journal.open(disk)
+
+
+def test_a_rewrite_survives_a_crash_at_every_step(tmp_path: Path) -> None:
+    step, finished = 0, False
+    while not finished:
+        root = str(tmp_path / str(step))
+        disk = StoppingDisk(root)
+        journal = Journal.open(disk)
+        for number in range(300):
+            journal.append(Vote(GroupKey(UUID(int=number % 7), 0), number, VOTER))
+        journal.append(Vote(GROUP, 1, VOTER))
+        journal.flush()
+        journal._rewrite_at_bytes = 0
+        journal.append(Vote(GROUP, 999, VOTER))
+        disk.calls_left = step
+        try:
+            ticket = journal.begin_flush()
+            ticket.file.flush()
+            finished = True
+        except StopError:
+            pass
+        disk.close()
+        disk = StoppingDisk(root)
+        again = Journal.open(disk)
+        state = again.state(GROUP)
+        assert state is not None
+        assert state.term == 999 or not finished
+        for number in range(294, 300):
+            other = again.state(GroupKey(UUID(int=number % 7), 0))
+            assert other is not None and other.term >= number
+        again.append(Vote(GROUP, 1000, None))
+        again.close()
+        state = Journal.open(disk).state(GROUP)
+        assert state is not None and state.term == 1000
+        disk.close()
+        step += 1
+    assert step > 4

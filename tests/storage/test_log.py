@@ -1,0 +1,316 @@
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from protocol.records.batch import parse_header
+from storage.disk import DiskFullError
+from storage.log import Log
+from storage.log_types import FlushedEnd, LogConfig
+from tests.storage.helpers import (
+    ROW_KIND,
+    InlineDisk,
+    append,
+    batch_at,
+    fill,
+    log_files,
+    new_log,
+    reopen,
+    stored_headers,
+)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[InlineDisk]:
+    disk = InlineDisk(str(tmp_path))
+    yield disk
+    disk.close()
+
+
+def read_all(log: Log, max_bytes: int, below_offset: int) -> bytes:
+    data, offset = b"", log.start_offset
+    while (slice_ := log.read(offset, max_bytes, below_offset=below_offset)) is not None:
+        assert slice_.next_offset > offset
+        data += bytes(slice_.view())
+        offset = slice_.next_offset
+    return data
+
+
+def test_index_is_offset_plus_rows_before_or_at(disk: InlineDisk) -> None:
+    log = new_log(disk)
+    append(log, count=3)
+    row = log.append_row(2, ROW_KIND, b"")
+    assert (row.index, row.offset, log.end_index) == (5, 3, 6)
+    append(log, count=1)
+    assert log.lineage.index_of(2) == 4
+    assert log.lineage.index_of(3) == 6
+    assert [log.lineage.term_at_index(i) for i in range(7)] == [0, 1, 1, 1, 1, 2, 2]
+    assert [log.lineage.offset_of_index(i) for i in range(8)] == [0, 0, 0, 1, 2, 3, 3, 4]
+
+
+def test_offset_for_leader_epoch_answers_log_end_for_the_current_epoch(disk: InlineDisk) -> None:
+    log = new_log(disk)
+    append(log, count=3)
+    log.append_row(4, ROW_KIND, b"")
+    append(log, count=2)
+    lookup = log.lineage.epoch_end_offset
+    assert lookup(4, log.end_offset) == (4, 5)
+    assert lookup(3, log.end_offset) == (1, 3)
+    assert lookup(1, log.end_offset) == (1, 3)
+    assert lookup(0, log.end_offset) == (0, 0)
+    assert lookup(5, log.end_offset) == (-1, -1)
+    assert lookup(-1, log.end_offset) == (-1, -1)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_reads_give_whole_batches_for_any_limit_and_bound(disk: InlineDisk, seed: int) -> None:
+    rng = random.Random(seed)
+    log = new_log(disk)
+    fill(log, rng, 80)
+    headers = stored_headers(log)
+    assert len(log_files(disk.root)) > 3
+    whole = b"".join(path.read_bytes() for path in log_files(disk.root))
+    assert read_all(log, 300, log.end_offset) == whole
+    for _ in range(200):
+        offset = rng.randrange(log.end_offset)
+        below = rng.randrange(log.end_offset + 1)
+        max_bytes = rng.choice([1, 100, 500, 5000])
+        at_least_one = rng.random() < 0.5
+        eligible = [h for h in headers if h.last_offset >= offset and h.last_offset < below]
+        given = log.read(offset, max_bytes, below_offset=below, at_least_one=at_least_one)
+        if not eligible or (eligible[0].size_bytes > max_bytes and not at_least_one):
+            assert given is None
+            continue
+        assert given is not None
+        assert given.first_offset == eligible[0].base_offset
+        view, position, got = given.view(), 0, []
+        while position < len(view):
+            got.append(parse_header(view, position))
+            position += got[-1].size_bytes
+        assert got == eligible[: len(got)]
+        assert given.next_offset == got[-1].last_offset + 1
+        assert len(view) <= max_bytes or len(got) == 1
+        following = eligible[len(got) : len(got) + 1]
+        same_segment = following and following[0].base_offset not in {s.base_offset for s in log.segments}
+        if same_segment:
+            assert len(view) + following[0].size_bytes > max_bytes, "a batch that fits was left out"
+
+
+def test_a_range_for_a_follower_stops_at_every_row(disk: InlineDisk) -> None:
+    log = new_log(disk)
+    fill(log, random.Random(1), 6)
+    log.append_row(2, ROW_KIND, b"second")
+    fill(log, random.Random(2), 30)
+    log.append_row(3, ROW_KIND, b"third")
+    index, rows, offsets = 0, [], 0
+    while index < log.end_index:
+        part = log.read_range(index, log.end_index, 700)
+        assert part.start_index == index < part.end_index
+        if part.data is not None:
+            assert part.data.first_offset == offsets
+            offsets = part.data.next_offset
+        if part.row is not None:
+            assert part.row.index == part.end_index - 1
+            rows.append(part.row)
+        index = part.end_index
+    assert rows == log.lineage.rows
+    assert offsets == log.end_offset
+
+
+def test_rolls_before_the_write_by_size_and_by_time(disk: InlineDisk) -> None:
+    log = new_log(disk, LogConfig(segment_bytes=1000, segment_ms=500))
+    fill(log, random.Random(3), 12)
+    assert all(path.stat().st_size <= 1000 for path in log_files(disk.root))
+    count = len(log.segments)
+    append(log, timestamp_ms=log.segments[-1].max_timestamp[0] + 100, value_bytes=0, count=1)
+    append(log, timestamp_ms=10_000, value_bytes=0, count=1)
+    assert len(log.segments) > count
+    assert log.segments[-1].base_offset == log.end_offset - 1
+    assert log.is_due_to_roll(11_000)
+
+
+def test_a_full_disk_leaves_the_log_as_it_was(disk: InlineDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = new_log(disk)
+    append(log)
+    size, end = log.size_bytes, log.end
+
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("os.pwrite", full)
+        with pytest.raises(DiskFullError):
+            append(log)
+    assert (log.size_bytes, log.end) == (size, end)
+    append(log)
+    assert len(stored_headers(log)) == 2
+
+
+def test_an_append_out_of_place_is_an_assertion(disk: InlineDisk) -> None:
+    log = new_log(disk)
+    append(log)
+    for offset, epoch in ((2, 1), (4, 1), (3, 2)):
+        batch = batch_at(offset, epoch)
+        with pytest.raises(AssertionError):
+            log.append_batches([batch], [parse_header(batch)])
+
+
+def test_a_row_is_durable_before_a_batch_after_it(disk: InlineDisk) -> None:
+    log = new_log(disk)
+    log.append_row(2, ROW_KIND, b"")
+    assert log.lineage.flushed_count == 2
+    append(log)
+    assert log.lineage.flushed_count == 3
+
+
+def test_flush_tickets_name_the_lineage_first_and_raise_the_end_when_finished(disk: InlineDisk) -> None:
+    log = new_log(disk)
+    append(log)
+    log.append_row(2, ROW_KIND, b"")
+    ticket = log.begin_flush()
+    assert [file.path.rpartition("/")[2] for file in ticket.files] == ["lineage", "0" * 20 + ".log"]
+    append(log)
+    assert log.flushed_end == FlushedEnd(2, 2)
+    log.finish_flush(ticket)
+    assert log.flushed_end == FlushedEnd(6, 3)
+    assert log.dirty()
+
+
+def test_a_ticket_from_before_a_truncation_is_void(disk: InlineDisk) -> None:
+    log = new_log(disk)
+    append(log)
+    append(log)
+    ticket = log.begin_flush()
+    log.truncate(5, known_commit=0)
+    log.append_row(2, ROW_KIND, b"")
+    log.finish_flush(ticket)
+    assert log.flushed_end == FlushedEnd(5, 2)
+
+
+def test_truncation_drops_rows_batches_and_segments(disk: InlineDisk) -> None:
+    log = new_log(disk)
+    fill(log, random.Random(4), 20)
+    kept = stored_headers(log)
+    cut_offset, cut_index = log.end_offset, log.end_index
+    log.append_row(2, ROW_KIND, b"")
+    fill(log, random.Random(5), 40)
+    log.append_row(3, ROW_KIND, b"")
+    log.truncate(cut_index, known_commit=cut_index)
+    assert (log.end_index, log.end_offset, log.lineage.last_term) == (cut_index, cut_offset, 1)
+    assert log.flushed_end == log.end
+    assert stored_headers(log) == kept
+    log.append_row(4, ROW_KIND, b"")
+    fill(log, random.Random(6), 40)
+    end, headers = log.end, stored_headers(log)
+    log.close(is_clean=False)
+    log = reopen(disk, recorded=FlushedEnd(cut_index, 2))
+    assert (log.end, stored_headers(log)) == (end, headers)
+
+
+def test_truncation_below_the_known_commit_is_an_assertion(disk: InlineDisk) -> None:
+    log = new_log(disk)
+    append(log)
+    with pytest.raises(AssertionError):
+        log.truncate(2, known_commit=5)
+
+
+def test_holes_inside_a_range_and_at_its_end_survive_a_restart(disk: InlineDisk) -> None:
+    log = new_log(disk)
+    batch = batch_at(10, 1)
+    log.append_batches([batch], [parse_header(batch)], allow_holes=True)
+    log.skip_to(50)
+    log.append_row(2, ROW_KIND, b"")
+    log.flush()
+    end = log.end
+    assert end == FlushedEnd(53, 3)
+    assert log.read(13, 100, below_offset=50) is None
+    part = log.read_range(15, end.end_index, 1000)
+    assert (part.data, part.end_index) == (None, 53)
+    assert part.row is not None
+    log.close(is_clean=False)
+    log = reopen(disk, recorded=end)
+    assert log.end == end
+    append(log)
+    assert [h.base_offset for h in stored_headers(log)] == [10, 50]
+    found = log.read(13, 1000, below_offset=log.end_offset)
+    assert found is not None and found.first_offset == 50
+
+
+def test_skipping_from_an_empty_segment_leaves_one_segment(disk: InlineDisk) -> None:
+    log = new_log(disk)
+    log.skip_to(50)
+    assert [segment.base_offset for segment in log.segments] == [50]
+    log.close(is_clean=False)
+    assert reopen(disk).end_offset == 50
+
+
+def test_retention_deletes_whole_segments_below_the_start(disk: InlineDisk) -> None:
+    log = new_log(disk)
+    fill(log, random.Random(8), 60)
+    log.flush()
+    size, last = log.size_bytes, log.segments[-1]
+    start = log.retention_start(0, -1, size - log.segments[0].size_bytes, log.end_offset)
+    assert start == log.segments[1].base_offset
+    assert log.retention_start(10**6, 1000, -1, log.segments[2].base_offset) == log.segments[2].base_offset
+    start = log.retention_start(10**6, 1000, -1, log.end_offset)
+    assert start == log.end_offset
+    log.set_start_offset(start)
+    log.delete_segments_below(start)
+    assert (log.size_bytes, log.start_offset) == (0, start)
+    assert [segment.base_offset for segment in log.segments] == [start]
+    assert last.base_offset < start
+    end = log.end
+    log.close(is_clean=False)
+    log = reopen(disk, recorded=end, log_start=start)
+    assert (log.start_offset, log.end) == (start, end)
+
+
+def test_a_slice_outlives_its_segment(disk: InlineDisk) -> None:
+    log = new_log(disk)
+    header = append(log)
+    slice_ = log.read(0, 1000, below_offset=3)
+    assert slice_ is not None
+    log.flush()
+    log.set_start_offset(3)
+    assert log.delete_segments_below(3) == 1
+    assert parse_header(slice_.view()) == header
+
+
+def test_finds_offsets_by_timestamp(disk: InlineDisk) -> None:
+    log = new_log(disk)
+    rng = random.Random(9)
+    times: list[int] = []
+    for _ in range(60):
+        at_ms = rng.randrange(1000, 100_000)
+        header = append(log, timestamp_ms=at_ms, count=rng.randint(1, 4))
+        times.extend(at_ms + i for i in range(header.last_offset_delta + 1))
+    for below in (log.end_offset, log.end_offset // 2):
+        for wanted in [0, *rng.sample(times, 20), 200_000]:
+            expected = next((o for o, t in enumerate(times[:below]) if t >= wanted), None)
+            found = log.offset_for_timestamp(wanted, below)
+            assert (found.offset if found else None) == expected
+    youngest = max(times)
+    found = log.max_timestamp_offset(log.end_offset)
+    assert found is not None
+    assert (found.timestamp_ms, found.offset) == (youngest, times.index(youngest))
+    bound = next(h.base_offset for h in stored_headers(log) if h.base_offset > 40)
+    found = log.max_timestamp_offset(bound)
+    assert found is not None and found.timestamp_ms == max(times[:bound])
+
+
+def test_indexes_read_from_files_answer_like_those_in_memory(disk: InlineDisk) -> None:
+    log = new_log(disk, LogConfig(segment_bytes=20_000, index_interval_bytes=300))
+    fill(log, random.Random(10), 300)
+    before = [(s.end_offset, s.max_timestamp, s.index.encode()) for s in log.segments]
+    assert any(len(s.index) > 3 for s in log.segments)
+    log.close(is_clean=True)
+    log = reopen(disk, LogConfig(segment_bytes=20_000, index_interval_bytes=300), is_clean=True)
+    assert [(s.end_offset, s.max_timestamp, s.index.encode()) for s in log.segments] == before
+    for segment in log.segments:
+        segment.delete_index_files()
+    log.close(is_clean=False)
+    log = reopen(disk, LogConfig(segment_bytes=20_000, index_interval_bytes=300), is_clean=True)
+    assert [(s.end_offset, s.max_timestamp, s.index.encode()) for s in log.segments] == before

@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records.batch import BatchHeader, parse_header
+from protocol.records.builder import NewRecord, build_batch
+from storage.log import Log
+from storage.log_types import FlushedEnd
+from storage.producer_snapshot import (
+    SnapshotDamagedError,
+    decode_snapshot,
+    encode_snapshot,
+    ensure_snapshot,
+    load_producers,
+    write_snapshot,
+)
+from storage.producer_state import APPEND, Duplicate, ProducerStates
+from tests.storage.helpers import InlineDisk, append, batch_at, new_log, reopen
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[InlineDisk]:
+    disk = InlineDisk(str(tmp_path))
+    yield disk
+    disk.close()
+
+
+def header(
+    sequence: int, *, offset: int = 0, epoch: int = 0, count: int = 3, producer: int = 9
+) -> BatchHeader:
+    return parse_header(
+        batch_at(offset, 1, count=count, producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
+    )
+
+
+def refused(states: ProducerStates, batch: BatchHeader) -> ErrorCode:
+    with pytest.raises(KafkaError) as error:
+        states.check(batch)
+    return error.value.code
+
+
+def marker(log: Log, producer: int, epoch: int, coordinator_epoch: int) -> None:
+    batch = build_batch(
+        [NewRecord(struct.pack(">hh", 0, 1), struct.pack(">hi", 0, coordinator_epoch), 2000)],
+        base_offset=log.end_offset,
+        leader_epoch=1,
+        producer_id=producer,
+        producer_epoch=epoch,
+        is_control=True,
+        is_transactional=True,
+    )
+    log.append_batches([batch], [parse_header(batch)])
+
+
+def test_the_table_of_the_idempotent_producer() -> None:
+    """client-behaviour.md B.3, in its order."""
+    states = ProducerStates()
+    for number in range(6):
+        batch = header(number * 3, offset=100 + number * 3)
+        assert states.check(batch) is APPEND
+        states.record(batch)
+    assert states.check(header(15)) == Duplicate(115, 117, 1002)
+    assert states.check(header(3)) == Duplicate(103, 105, 1002), "the fifth batch back is still known"
+    assert refused(states, header(21)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "a gap"
+    assert refused(states, header(0)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "older than the last five"
+    assert refused(states, header(15, count=2)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "partial overlap"
+    assert refused(states, header(18, epoch=1)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "new epoch, not 0"
+    new_epoch = header(0, epoch=1, offset=118)
+    assert states.check(new_epoch) is APPEND
+    states.record(new_epoch)
+    assert refused(states, header(18)) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert states.check(header(77, producer=10)) is APPEND, "an unknown producer begins anywhere"
+    assert states.check(header(-1, producer=-1)) is APPEND
+
+
+def test_sequences_wrap_to_zero() -> None:
+    states = ProducerStates()
+    states.record(header(2**31 - 2, count=2))
+    assert states.check(header(0)) is APPEND
+    states.record(header(2**31 - 1, count=3, producer=10))
+    assert refused(states, header(0, producer=10)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert states.check(header(2, producer=10)) is APPEND
+    assert states.check(header(2**31 - 1, count=3, producer=10)) == Duplicate(0, 2, 1002)
+
+
+def test_open_transactions_hold_the_last_stable_offset(disk: InlineDisk) -> None:
+    log = new_log(disk)
+    append(log)
+    append(log, producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True)
+    append(log, producer_id=6, producer_epoch=0, base_sequence=0, is_transactional=True)
+    assert load_producers(log).first_open_offset == 3
+    marker(log, 5, 0, 12)
+    states = load_producers(log)
+    assert states.first_open_offset == 6
+    assert states.entries[5].coordinator_epoch == 12
+    assert states.expire(10**9, 1000) == [5], "an open transaction keeps its producer"
+    marker(log, 6, 1, 12)
+    states = load_producers(log)
+    assert states.first_open_offset is None
+    assert refused(states, header(3, producer=6)) == ErrorCode.INVALID_PRODUCER_EPOCH, "the marker raised it"
+    assert states.check(header(0, epoch=1, producer=6)) is APPEND
+
+
+def test_a_snapshot_and_the_tail_give_the_same_state_as_a_full_replay(disk: InlineDisk) -> None:
+    log = new_log(disk)
+    rng = random.Random(3)
+    sequences = dict.fromkeys(range(5), 0)
+    for _ in range(40):
+        producer = rng.randrange(5)
+        is_transactional = producer == 4
+        batch = append(
+            log,
+            producer_id=producer,
+            producer_epoch=0,
+            base_sequence=sequences[producer],
+            timestamp_ms=rng.randrange(1000, 9000),
+            is_transactional=is_transactional,
+        )
+        sequences[producer] = batch.last_sequence + 1
+    marker(log, 4, 0, 3)
+    log.flush()
+    expected = load_producers(log)
+    for offset in (log.segments[1].base_offset, log.segments[2].base_offset, log.end_offset):
+        states = load_producers(log, offset)
+        assert decode_snapshot(encode_snapshot(states), offset).entries == states.entries
+        write_snapshot(log, states, high_watermark=log.end_offset)
+        assert load_producers(log).entries == expected.entries
+    log.set_start_offset(log.segments[2].base_offset)
+    log.delete_segments_below(log.start_offset)
+    assert log.snapshot_offsets() == [log.start_offset, log.end_offset]
+    assert load_producers(log).entries == expected.entries, "all five batches outlive the bytes below them"
+
+
+def test_a_damaged_snapshot_gives_way_to_an_older_one(disk: InlineDisk) -> None:
+    log = new_log(disk)
+    append(log, producer_id=5, producer_epoch=0, base_sequence=0)
+    write_snapshot(log, load_producers(log), log.end_offset)
+    append(log, producer_id=5, producer_epoch=0, base_sequence=3)
+    expected = load_producers(log)
+    write_snapshot(log, expected, log.end_offset)
+    path = Path(log.snapshot_path(log.end_offset))
+    data = bytearray(path.read_bytes())
+    for at in range(len(data)):
+        data[at] ^= 4
+        with pytest.raises(SnapshotDamagedError):
+            decode_snapshot(bytes(data), 6)
+        with pytest.raises(SnapshotDamagedError):
+            decode_snapshot(bytes(data[:at]), 6)
+        data[at] ^= 4
+    data[-1] ^= 4
+    path.write_bytes(data)
+    assert load_producers(log).entries == expected.entries
+
+
+def test_snapshots_are_of_committed_state_only_and_go_with_a_truncation(disk: InlineDisk) -> None:
+    log = new_log(disk)
+    append(log, producer_id=5, producer_epoch=0, base_sequence=0)
+    with pytest.raises(AssertionError):
+        write_snapshot(log, load_producers(log), high_watermark=2)
+    write_snapshot(log, load_producers(log), high_watermark=3)
+    append(log, producer_id=5, producer_epoch=0, base_sequence=3)
+    end = log.end
+    log.truncate(5, known_commit=0)
+    assert end == FlushedEnd(8, 2)
+    assert log.snapshot_offsets() == [3]
+    log.truncate(2, known_commit=0)
+    assert log.snapshot_offsets() == []
+    assert load_producers(log).entries == {}
+
+
+def test_the_log_start_rises_only_over_a_durable_snapshot(disk: InlineDisk) -> None:
+    log = new_log(disk)
+    for number in range(30):
+        append(log, producer_id=5, producer_epoch=0, base_sequence=number * 3)
+    log.flush()
+    start = log.segments[-1].base_offset
+    high_watermark = start + 3
+    ensure_snapshot(log, start, high_watermark)
+    ensure_snapshot(log, start, log.end_offset)
+    assert log.snapshot_offsets() == [high_watermark]
+    expected = load_producers(log)
+    log.set_start_offset(start)
+    log.delete_segments_below(start)
+    log.close(is_clean=False)
+    log = reopen(disk, recorded=log.end, log_start=start)
+    assert load_producers(log).entries == expected.entries

@@ -1,0 +1,127 @@
+"""Tidiness as a test: sizes, READMEs, executables, dead files (style.md sections 2.17 and 2.20).
+
+What ruff, mypy and import-linter can check is theirs; here is the rest.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("broker", "protocol", "raft", "storage", "pipeline")
+MAX_FUNCTION_LINES = 70
+MAX_MODULE_LINES = 800
+#: Modules that nobody imports because something else starts them.
+ENTRY_POINTS = {"__init__", "__main__", "conftest", "launcher"}
+
+
+@cache
+def tracked() -> tuple[Path, ...]:
+    """Files of the checkout, tracked or new but not ignored; all files where there is no git."""
+    listing = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if listing.returncode:
+        return tuple(path for path in ROOT.rglob("*") if path.is_file() and ".venv" not in path.parts)
+    return tuple(path for name in listing.stdout.splitlines() if (path := ROOT / name).is_file())
+
+
+def python_files(*folders: str) -> list[Path]:
+    return [
+        path
+        for path in tracked()
+        if path.suffix == ".py" and (not folders or path.relative_to(ROOT).parts[0] in folders)
+    ]
+
+
+def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def test_functions_fit_on_a_screen() -> None:
+    """Docstring and signature do not count: they are there to be read first."""
+    too_long = []
+    for path in python_files():
+        for function in functions(path):
+            body = function.body[1:] if ast.get_docstring(function) else function.body
+            lines = (function.end_lineno or 0) - body[0].lineno + 1 if body else 0
+            if lines > MAX_FUNCTION_LINES:
+                too_long.append(f"{path.relative_to(ROOT)}:{function.lineno} {function.name}: {lines} lines")
+    assert not too_long
+
+
+def test_modules_stay_readable() -> None:
+    sizes = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in python_files()}
+    assert not {str(path.relative_to(ROOT)): size for path, size in sizes.items() if size > MAX_MODULE_LINES}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_package_says_what_it_is_and_ends_with_what_is_not_obvious(package: str) -> None:
+    readme = (ROOT / package / "README.md").read_text(encoding="utf-8")
+    titles = re.findall(r"^# .+$", readme, re.MULTILINE)
+    sections = re.findall(r"^## (.+)$", readme, re.MULTILINE)
+    assert len(titles) == 1
+    assert sections, f"{package}/README.md has no sections"
+    assert sections[-1] == "Non-obvious"
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_package_is_typed_for_its_users(package: str) -> None:
+    assert (ROOT / package / "py.typed").exists()
+
+
+def test_every_module_explains_itself() -> None:
+    silent = [
+        str(path.relative_to(ROOT))
+        for path in python_files(*PACKAGES)
+        if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+    assert not silent
+
+
+def test_scripts_can_be_run() -> None:
+    for path in tracked():
+        relative = path.relative_to(ROOT)
+        is_script = path.read_bytes()[:2] == b"#!"
+        if relative.parts[0] in ("scripts", ".ci") and len(relative.parts) == 2 and not path.suffix:
+            assert is_script, f"{relative} has no #! line"
+        if is_script:
+            assert os.access(path, os.X_OK), f"{relative} is a script, but not executable"
+
+
+def test_no_module_is_dead() -> None:
+    """Each module is named in an import, or in text (a lazily imported command), of some other file."""
+    texts = {path: path.read_text(encoding="utf-8") for path in python_files()}
+    dead = []
+    for path in python_files(*PACKAGES):
+        if path.stem in ENTRY_POINTS:
+            continue
+        name = re.compile(rf"\b{re.escape(path.stem)}\b")
+        if not any(name.search(text) for other, text in texts.items() if other != path):
+            dead.append(str(path.relative_to(ROOT)))
+    assert not dead
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    documents = [path for path in tracked() if path.suffix == ".md"]
+    links = [
+        (path, target)
+        for path in documents
+        for target in re.findall(r"\]\(([^)#\s]+)", path.read_text(encoding="utf-8"))
+        if "://" not in target
+    ]
+    assert not [(str(path), target) for path, target in links if not (path.parent / target).exists()]
