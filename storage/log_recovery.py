@@ -6,6 +6,7 @@ What recovery accepts and why is replication.md sections 1 and 2; the README of 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import NamedTuple
 
 from protocol.records.batch import HEADER_BYTES, MAGIC, MIN_LENGTH, BatchHeader, check_crc, parse_header
@@ -131,11 +132,19 @@ def open_log(
 class _Damage(NamedTuple):
     """The first place where a segment stops being a log."""
 
-    segment_at: int
+    segment: Segment
     position: int
     message: str
-    #: Whether the segment's name still holds: it records that everything below it is durable, holes included.
-    keeps_segment: bool = True
+
+
+class _AfterHole(NamedTuple):
+    """The batch accepted last, where its base offset left a hole before it."""
+
+    position: int
+    #: One past the last offset before the hole.
+    hole_start: int
+    #: Base offset that its successor would have if there were no hole.
+    end_without_hole: int
 
 
 class _Recovery:
@@ -159,8 +168,10 @@ class _Recovery:
         )
         self._find_segments()
         damage = self._check_segments(is_clean)
-        if self._end_offset < max(self._recorded.end_offset, self._log_start):
-            raise self._corruption(damage)
+        # A segment exists only when everything below it is durable: its name is as good as a recorded end.
+        durable_end = max(self._recorded.end_offset, self._log_start, self._segments[-1].base_offset)
+        if self._end_offset < durable_end:
+            raise self._corruption(damage, durable_end)
         self._lineage.make_whole()
         if damage is not None:
             self._cut(damage)
@@ -187,12 +198,11 @@ class _Recovery:
             self._segments[-1].file.flush()
             self._lineage.cut(kept)
 
-    def _corruption(self, damage: _Damage | None) -> CorruptLogError:
-        recorded = f"recorded end {self._recorded.end_offset}, log start {self._log_start}"
+    def _corruption(self, damage: _Damage | None, durable_end: int) -> CorruptLogError:
+        durable = f"durable up to {durable_end} once"
         if damage is None:
-            return CorruptLogError(self._directory, 0, f"the log ends at {self._end_offset}; {recorded}")
-        path = self._segments[damage.segment_at].path
-        return CorruptLogError(path, damage.position, f"{damage.message}; {recorded}")
+            return CorruptLogError(self._directory, 0, f"the log ends at {self._end_offset}; {durable}")
+        return CorruptLogError(damage.segment.path, damage.position, f"{damage.message}; {durable}")
 
     def _find_segments(self) -> None:
         """Open every segment; drop what a crash left half done and what lies below the log start."""
@@ -220,25 +230,21 @@ class _Recovery:
 
     def _check_segments(self, is_clean: bool) -> _Damage | None:
         """Accept segments from the first on; returns the first damage, if any."""
-        self._end_offset = self._segments[0].base_offset
-        last = len(self._segments) - 1
-        for at, segment in enumerate(self._segments):
-            if segment.base_offset < self._end_offset:
-                return _Damage(at, 0, f"a segment begins below {self._end_offset}", keeps_segment=False)
-            # A gap is no damage: a segment exists only when everything before it is durable (Log.skip_to).
+        next_bases = [segment.base_offset for segment in self._segments[1:]]
+        for segment, next_base in zip_longest(self._segments, next_bases):
+            # A gap between segments is no damage: it is how a hole is recorded (Log.skip_to).
             self._end_offset = segment.base_offset
-            if at < last:
-                next_base = self._segments[at + 1].base_offset
+            if next_base is not None:
                 if is_clean or next_base <= self._recorded.end_offset:
                     segment.release_file()
                     continue
             elif is_clean and self._load(segment):
                 continue
             segment.delete_index_files()
-            damage = self._scan(at, segment)
+            damage = self._scan(segment, next_base)
             if damage is not None:
                 return damage
-            if at < last:
+            if next_base is not None:
                 segment.write_index_files(is_sealed=True)
         return None
 
@@ -251,38 +257,55 @@ class _Recovery:
             return False
         return True
 
-    def _scan(self, at: int, segment: Segment) -> _Damage | None:
-        """Accept the batches of a segment one by one."""
+    def _scan(self, segment: Segment, next_base: int | None) -> _Damage | None:
+        """Accept the batches of a segment one by one. `next_base`: where the next segment begins, if one does."""
         file, position, size = segment.file, 0, segment.size_bytes
         block_start, block = 0, memoryview(b"")
-        damage: _Damage | None = None
+        after_hole: _AfterHole | None = None
         while position < size:
             if position + HEADER_BYTES > block_start + len(block):
                 block_start, block = position, file.read(position, SCAN_BLOCK_BYTES)
             if len(block) < HEADER_BYTES:
-                damage = _Damage(at, position, "half a batch header")
-                break
+                return _Damage(segment, position, "half a batch header")
             header = parse_header(block, position - block_start)
             if not MIN_LENGTH <= header.length <= size - position - 12:
-                damage = _Damage(at, position, f"a batch of {header.length} bytes")
-                break
+                return _Damage(segment, position, f"a batch of {header.length} bytes")
             if position + header.size_bytes > block_start + len(block):
                 wanted = max(header.size_bytes, SCAN_BLOCK_BYTES)
                 block_start, block = position, file.read(position, wanted)
-            message = self._fault(segment, header) or self._checksum_fault(
+            message = self._fault(segment, next_base, header) or self._checksum_fault(
                 header, block, position - block_start
             )
             if message is not None:
-                damage = _Damage(at, position, message)
-                break
+                return self._blame(segment, position, message, header, after_hole)
             segment.note(header, position)
+            after_hole = None
+            if header.base_offset > self._end_offset:
+                end_without_hole = self._end_offset + header.last_offset_delta + 1
+                after_hole = _AfterHole(position, self._end_offset, end_without_hole)
             position += header.size_bytes
             self._end_offset = header.last_offset + 1
-        if damage is None:
-            segment.mark_scanned()
-        return damage
+        segment.mark_scanned()
+        return None
 
-    def _fault(self, segment: Segment, header: BatchHeader) -> str | None:
+    def _blame(
+        self,
+        segment: Segment,
+        position: int,
+        message: str,
+        header: BatchHeader,
+        after_hole: _AfterHole | None,
+    ) -> _Damage:
+        """The damage is where the fault shows, unless the batch before it was accepted behind a hole and the two
+        would fit without: then it is the base offset of that one that rose, and it is given back."""
+        if after_hole is None or header.base_offset != after_hole.end_without_hole:
+            return _Damage(segment, position, message)
+        end_offset, self._end_offset = self._end_offset, after_hole.hole_start
+        return _Damage(
+            segment, after_hole.position, f"a batch up to {end_offset}, before one at {header.base_offset}"
+        )
+
+    def _fault(self, segment: Segment, next_base: int | None, header: BatchHeader) -> str | None:
         """Why this batch cannot be the next one (replication.md section 1). Base offset, length, epoch and
         magic lie outside the checksum: this is what protects them."""
         if header.magic != MAGIC:
@@ -291,9 +314,9 @@ class _Recovery:
             return f"base offset {header.base_offset} after end {self._end_offset}"
         if header.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
             return f"base offset {header.base_offset} in the segment of {segment.base_offset}"
-        if segment is self._segments[-1] and (
-            self._end_offset < self._recorded.end_offset < header.last_offset + 1
-        ):
+        if next_base is not None and header.last_offset >= next_base:
+            return f"base offset {header.base_offset} below the segment of {next_base}"
+        if next_base is None and self._end_offset < self._recorded.end_offset < header.last_offset + 1:
             # The log once ended there, so a batch of this (never compacted) segment did.
             return f"no batch ends at the recorded end {self._recorded.end_offset}"
         lineage = self._lineage
@@ -307,15 +330,11 @@ class _Recovery:
         return None if check_crc(block, at, header) else f"checksum of the batch at {header.base_offset}"
 
     def _cut(self, damage: _Damage) -> None:
-        """Drop everything from the damage on: from the last segment backwards, each step durable."""
-        while len(self._segments) > damage.segment_at + damage.keeps_segment:
-            self._segments.pop().remove()
-        if damage.keeps_segment:
-            segment = self._segments[-1]
-            segment.file.truncate(damage.position)
-            segment.file.flush()
-            segment.size_bytes = damage.position
-            segment.mark_scanned()
+        """Drop everything from the damage on, durably. It lies in the last segment: a bad sealed one is rot."""
+        segment = damage.segment
+        assert segment is self._segments[-1]
+        segment.mark_scanned()
+        segment.cut(damage.position, self._end_offset)
 
     def _finish(self, group: GroupKey) -> Log:
         """Everything accepted becomes durable: after a killed process it may be in the page cache only."""

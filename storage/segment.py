@@ -210,10 +210,14 @@ class Segment:
         """Walk from the last index entry to the end, for what the indexes do not say."""
         self._end_offset = self.base_offset
         self._max_timestamp = self._time_index.last() or (-1, self.base_offset)
+        self._first_timestamp_ms = None
         # The last indexed batch is noted again: counting from zero keeps it from being indexed twice.
         self._bytes_since_index = 0
         for at, header in iter_headers(self.file, self._index.last_position(), self.size_bytes):
             self.note(header, at)
+        if self._index.last_position():
+            # The walk began in the middle: the first batch is read when somebody asks.
+            self._first_timestamp_ms = None
 
     def _load_index_files(self) -> None:
         self._reset()

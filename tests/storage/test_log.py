@@ -314,3 +314,20 @@ def test_indexes_read_from_files_answer_like_those_in_memory(disk: InlineDisk) -
     log.close(is_clean=False)
     log = reopen(disk, LogConfig(segment_bytes=20_000, index_interval_bytes=300), is_clean=True)
     assert [(s.end_offset, s.max_timestamp, s.index.encode()) for s in log.segments] == before
+
+
+def test_the_age_of_a_segment_is_that_of_its_first_batch_after_a_restart_and_after_a_cut(
+    disk: InlineDisk,
+) -> None:
+    config = LogConfig(segment_bytes=20_000, index_interval_bytes=100, segment_ms=5000)
+    log = new_log(disk, config)
+    for number in range(20):
+        append(log, timestamp_ms=1000 + 100 * number)
+    assert log.is_due_to_roll(6500)
+    log.close(is_clean=True)
+    log = reopen(disk, config, is_clean=True)
+    assert log.end_offset == 60 and len(log.segments[0].index)
+    assert log.is_due_to_roll(6500)
+    log.truncate(2, known_commit=0)
+    append(log, timestamp_ms=4000)
+    assert not log.is_due_to_roll(6500)
