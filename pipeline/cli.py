@@ -1,4 +1,4 @@
-"""`python -m pipeline`: load a cluster, verify what it kept, or both with a broker killed in the middle.
+"""`python -m pipeline`: load a cluster, verify what it kept, or both with brokers broken in the middle.
 
 Exit codes: 0 all well; 1 records not acknowledged, or a check failed; 2 the job could not be done; 130 Ctrl-C.
 """
@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 from rich.console import Console
@@ -171,6 +172,26 @@ def verify_command(
 
 def warn(text: str) -> None:
     STDERR.print(text, style="bold yellow", markup=False, highlight=False, soft_wrap=True)
+
+
+def say_with_time() -> Callable[[str], None]:
+    """A function that prints a line with the time since now."""
+    started = time.monotonic()
+
+    def say(text: str) -> None:
+        line = f"[{time.monotonic() - started:6.1f} s] {text}"
+        STDERR.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    return say
+
+
+def exit_on_sigterm() -> None:
+    """Make SIGTERM an exception, so that what was started is stopped on the way out."""
+
+    def leave(number: int, _: FrameType | None) -> NoReturn:
+        sys.exit(128 + number)
+
+    signal.signal(signal.SIGTERM, leave)
 
 
 @contextmanager

@@ -79,6 +79,17 @@ class Cluster:
                 return leader
         return None
 
+    def is_in_sync(self, topic: str) -> bool:
+        """Whether each partition has a leader and all of its replicas in sync, as the broker that answers sees it.
+
+        Of a partition that it does not lead, it may count a replica as in sync that is only alive.
+        """
+        metadata = self.topic(topic)
+        return metadata is not None and all(
+            _has_leader(partition) and len(partition.isr) == len(partition.replicas)
+            for partition in metadata.partitions
+        )
+
     def offsets(self, topic: str) -> dict[int, tuple[int, int]]:
         """First offset and end offset (exclusive) per partition. Raises ClusterUnavailable."""
         metadata = self.topic(topic)

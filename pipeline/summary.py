@@ -44,6 +44,11 @@ def gap_figure(gap: dict[str, Any]) -> str:
     return f"{gap['gap_ms']:,.0f} ms (partition {gap['partition']})"
 
 
+def fault_gap_figure(fault: dict[str, Any]) -> str:
+    """The longest time without an acknowledgement from a trial's first fault on."""
+    return gap_figure(fault["gap"]) if fault["gap"] else "nothing was acknowledged any more"
+
+
 def print_load(console: Console, title: str, load: dict[str, Any]) -> None:
     table = Table(title=title, title_justify="left", show_header=False)
     for name, figure in load_rows(load):

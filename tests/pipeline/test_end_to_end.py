@@ -14,8 +14,8 @@ pytest.importorskip("pyspark", reason="needs the extra: pip install -e '.[spark]
 
 from confluent_kafka import Producer
 
-from pipeline.demo import LocalCluster, local_cluster
 from pipeline.errors import PipelineError
+from pipeline.local_cluster import LocalCluster, local_cluster
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
@@ -92,11 +92,58 @@ def test_the_demonstration_survives_the_kill_of_a_leader(tmp_path: Path) -> None
     assert done.returncode == 0, done.stdout + done.stderr
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["verify"]["passed"]
-    assert summary["kill"]["gap"]["gap_ms"] > 0
+    assert summary["fault"]["gap"]["gap_ms"] > 0
+    assert "kill -9" in summary["fault"]["events"][0]["what"]
+    assert {log.name for log in (tmp_path / "run").glob("*.log")} == {
+        "spark.log", "node-1.log", "node-2.log", "node-3.log",
+    }  # fmt: skip
     assert not (tmp_path / "nodes").exists()
-    status = LocalCluster(tmp_path / "nodes")
     with pytest.raises(PipelineError, match="no cluster"):
-        status.pid(1)
+        LocalCluster(tmp_path / "nodes").pids()
+
+
+def test_the_fault_test_finds_every_record_after_a_restart_of_all_nodes(tmp_path: Path) -> None:
+    done = pipeline(
+        "fault-test", "restart-all", "--records", "4000", "--base-dir", tmp_path / "nodes", "--out", tmp_path / "runs",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    summary = json.loads((tmp_path / "runs" / "restart-all" / "summary.json").read_text())
+    assert summary["load"]["acknowledged"] == summary["verify"]["records_read"] == 4000
+    assert summary["verify"]["read_by"].startswith("Spark's official connector")
+    assert [event["what"] for event in summary["fault"]["events"]] == [
+        "kill -9 of nodes 1, 2, 3",
+        "nodes 1, 2, 3 back",
+        "all replicas in sync",
+    ]
+    assert "4,000" in done.stdout
+    assert not (tmp_path / "nodes" / "restart-all").exists()
+
+
+def test_the_fault_test_fails_on_a_violation_and_keeps_the_data(tmp_path: Path) -> None:
+    """A record of a stranger is slipped in while the load runs."""
+    command = [
+        sys.executable, "-m", "pipeline", "fault-test", "kill-two", "--records", "4000",
+        "--base-dir", str(tmp_path / "nodes"), "--out", str(tmp_path / "runs"),
+    ]  # fmt: skip
+    nodes = tmp_path / "nodes" / "kill-two"
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "back" in line:
+                break
+        ports = json.loads((nodes / "cluster.json").read_text())["ports"]
+        stranger = Producer({"bootstrap.servers": ",".join(f"localhost:{port}" for port in ports)})
+        stranger.produce("kill-two", b"hello")
+        left = stranger.flush(60)
+        printed, said = process.communicate(timeout=280)
+    assert left == 0
+    assert process.returncode == 1, printed + said
+    assert "alien records" in printed
+    assert "FAIL" in printed
+    assert list(nodes.glob("node-*/data/kill-two-*"))
+    assert LocalCluster(nodes).pids() == {}
 
 
 def test_a_cluster_that_is_not_there_is_said_in_plain_words(tmp_path: Path) -> None:

@@ -1,0 +1,71 @@
+"""A trial: load a cluster, do something to it meanwhile, and judge what it kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from pipeline.cli import load_bar, warn
+from pipeline.faults import Injection
+from pipeline.load import DELIVERIES, LoadOptions, load, longest_gap
+from pipeline.progress import Progress
+from pipeline.records import RunSpec
+from pipeline.summary import update_summary
+from pipeline.verify import Connector, VerifyOptions, verify
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """The sections of the run's summary.json."""
+
+    loaded: dict[str, Any]
+    verified: dict[str, Any]
+    fault: dict[str, Any] | None
+    """`events` of the injection, and `gap` (see load.longest_gap) from the first of them on; None without one."""
+
+    @property
+    def passed(self) -> bool:
+        """Every record was acknowledged, however long that took, and no check failed."""
+        is_complete: bool = self.loaded["acknowledged"] == self.loaded["records"]
+        is_kept: bool = self.verified["passed"]
+        return is_complete and is_kept
+
+    @property
+    def checks_passed(self) -> str:
+        count = sum(check["status"] == "PASS" for check in self.verified["checks"])
+        style = "bold green" if self.passed else "bold red"
+        return f"[{style}]{count} of {len(self.verified['checks'])}[/]"
+
+
+def run_trial(
+    spark: SparkSession,
+    spec: RunSpec,
+    options: LoadOptions,
+    injection: Injection | None,
+    say: Callable[[str], None],
+    connector: Connector = "auto",
+) -> Trial:
+    """The jobs `load` and `verify` one after the other. Raises PipelineError."""
+    say(f"loading {spec.records:,} records at {spec.rate_per_s or 0:,.0f}/s into {spec.topic}")
+    with injection or nullcontext(), load_bar(spec.records) as move_bar:
+
+        def report(progress: Progress) -> None:
+            move_bar(progress)
+            if injection is not None:
+                injection.report(progress)
+
+        loaded = load(spark, spec, options, report)
+    fault = None
+    if injection is not None:
+        acknowledged = spark.read.parquet(str(options.run / DELIVERIES)).where("error is null")
+        gap = longest_gap(acknowledged, since_us=injection.events[0]["at_us"])
+        fault = {"events": injection.events, "gap": gap}
+        update_summary(options.run, "fault", fault)
+    say("verifying: reading everything back")
+    verified = verify(spark, VerifyOptions(options.run, options.bootstrap_server, connector), warn)
+    say("verified")
+    return Trial(loaded, verified, fault)
