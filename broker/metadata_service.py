@@ -66,8 +66,9 @@ class MetadataService:
         self._rng = rng
         self.image = MetadataImage()
         self.replica: Replica | None = None
-        #: Set while this node leads and serves: (controller, its own image).
+        #: Set while this node leads and serves, and `_ahead` agrees with the log's end.
         self._controller: Controller | None = None
+        #: The controller's image: committed or not, everything that it has decided.
         self._ahead = MetadataImage()
 
     def attach(self, replica: Replica) -> None:
@@ -105,9 +106,14 @@ class MetadataService:
 
     def execute(self, operation: str, arguments: dict[str, Any], done: Done) -> None:
         """Decide, append, answer when committed."""
+        if self.replica is not None:
+            self.role_changed()  # after a refused write the image ahead is to be read anew
         controller = self._controller
         if controller is None:
             done(error(ErrorCode.NOT_CONTROLLER, "this node is not the controller"))
+            return
+        if operation not in _OPERATIONS:
+            done(error(ErrorCode.UNSUPPORTED_VERSION, f"this controller cannot {operation}"))
             return
         try:
             decision, result = _OPERATIONS[operation](self, controller, arguments)
@@ -117,17 +123,22 @@ class MetadataService:
             return
 
         def answer(code: ErrorCode) -> None:
-            done(
-                result
-                if code == ErrorCode.NONE
-                else error(ErrorCode.NOT_CONTROLLER, "the controller has changed")
-            )
+            if code == ErrorCode.NONE:
+                done(result)
+            elif code == ErrorCode.KAFKA_STORAGE_ERROR:
+                self._controller = None  # what it decided is in its image, and not in the log
+                done(error(code, "the controller's disk is full"))
+            else:
+                done(error(ErrorCode.NOT_CONTROLLER, "the controller has changed"))
 
         assert self.replica is not None
         self.replica.wait_committed(end_offset, _Answers(answer), 0)
 
     def _append(self, decision: Decision[Any]) -> int:
-        """Append the decision's records and replay them into the controller's image. Returns the log end they need."""
+        """Append the decision's records and replay them into the controller's image. Returns the log end they need.
+
+        Raises KafkaError(NOT_CONTROLLER) while the log takes no records: a hand-over, a row that is not durable.
+        """
         replica = self.replica
         assert replica is not None
         if not decision.records:
@@ -136,7 +147,10 @@ class MetadataService:
         for records in _in_batches(decision.records):
             batch = build_batch([NewRecord(key, value, self._host.now_ms()) for key, value in records])
             header = next(iter_batches(memoryview(batch)))[1]
-            base_offset, end_offset = replica.append(header, batch)
+            try:
+                base_offset, end_offset = replica.append(header, batch)
+            except KafkaError as refused:
+                raise KafkaError(ErrorCode.NOT_CONTROLLER, "the controller is changing") from refused
             for position, (key, value) in enumerate(records):
                 self._ahead.replay(key, value, base_offset + position, replica.leader_epoch)
         return end_offset

@@ -1,0 +1,25 @@
+"""A Kafka request put to one node of a `World`, over its client listener."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from protocol.api_keys import ApiKey
+from protocol.schema import Message
+from tests.broker.world import World
+from tests.simulator.client import Connection
+
+M = TypeVar("M", bound=Message)
+
+
+def ask(world: World, node_id: int, key: ApiKey, version: int, body: Message, response: type[M]) -> M:
+    """The node's answer. Raises ConnectionError where it closes the connection instead."""
+
+    async def question() -> M:
+        connection = Connection()
+        await world.network.of("client").connect(f"n{node_id}", 9092, lambda: connection)
+        return await connection.request(key, version, body, response)
+
+    task = world.loop.create_task(question())
+    world.wait(task.done)
+    return task.result()

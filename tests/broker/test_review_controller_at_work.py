@@ -1,0 +1,47 @@
+"""What the controller answers is what its log holds, also where an append was refused."""
+
+from __future__ import annotations
+
+from protocol.errors import ErrorCode
+from tests.broker.world import World, running
+
+
+def _create(world: World, node_id: int, name: str) -> dict[str, object]:
+    topic = {"name": name, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": {}}
+    return world.ask(node_id, "create_topics", {"topics": [topic], "validate_only": False})
+
+
+def test_a_decision_that_the_full_disk_refused_was_never_made() -> None:
+    with running(size=1) as world:
+        disk = world.disks[1]
+        room = disk.faults.capacity_bytes
+        disk.faults.capacity_bytes = room - disk.free_bytes()
+        assert _create(world, 1, "foo")["error_code"] == ErrorCode.KAFKA_STORAGE_ERROR
+        disk.faults.capacity_bytes = room
+        answer = _create(world, 1, "foo")
+        assert answer["topics"][0]["error_code"] == ErrorCode.NONE, answer  # type: ignore[index]
+        world.wait(lambda: world.nodes[1].metadata.image.topic_named("foo") is not None)
+        world.produce("foo", b"a")
+
+
+def test_a_question_during_a_hand_over_is_answered_by_the_next_controller() -> None:
+    with running() as world:
+        leader = world.nodes[1].controller_id()
+        node = world.nodes[leader]
+        group = node.metadata.replica.group  # type: ignore[union-attr]
+        target = next(voter for voter in group.configuration.voters if voter != group.self_id)
+
+        def hand_over() -> None:
+            assert node.metadata.replica is not None
+            node.metadata.replica.apply(group.transfer_leadership(target, node.now()))
+
+        world.processes[leader].call(hand_over)
+        assert not group.can_propose
+        answer = _create(world, leader, "foo")
+        assert answer["error_code"] == ErrorCode.NONE, answer
+
+
+def test_a_question_of_a_newer_node_is_refused_and_hurts_nobody() -> None:
+    with running(size=1) as world:
+        assert world.ask(1, "brew_coffee", {})["error_code"] == ErrorCode.UNSUPPORTED_VERSION
+        world.create_topic("foo", replication_factor=1)
