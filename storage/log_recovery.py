@@ -6,6 +6,7 @@ What recovery accepts and why is replication.md sections 1 and 2; the README of 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -24,6 +25,7 @@ from storage.partition_folder import (
     free_name,
     write_topic_id,
 )
+from storage.producer_snapshot import SnapshotDamagedError, read_snapshot
 from storage.segment import (
     DELETED_SUFFIX,
     LOG_SUFFIX,
@@ -172,6 +174,7 @@ class _Recovery:
         durable_end = max(self._recorded.end_offset, self._log_start, self._segments[-1].base_offset)
         if self._end_offset < durable_end:
             raise self._corruption(damage, durable_end)
+        self._check_producers()
         self._lineage.make_whole()
         if damage is not None:
             self._cut(damage)
@@ -203,6 +206,23 @@ class _Recovery:
         if damage is None:
             return CorruptLogError(self._directory, 0, f"the log ends at {self._end_offset}; {durable}")
         return CorruptLogError(damage.segment.path, damage.position, f"{damage.message}; {durable}")
+
+    def _check_producers(self) -> None:
+        """What producers wrote below the log start cannot be replayed: a snapshot at or above it must be whole, or
+        a retry would be appended a second time (replication.md section 8)."""
+        if self._log_start == 0:
+            return
+        for name in self._disk.list(self._directory):
+            stem = name.removesuffix(SNAPSHOT_SUFFIX)
+            if name.endswith(SNAPSHOT_SUFFIX) and self._log_start <= int(stem) <= self._end_offset:
+                with suppress(SnapshotDamagedError):
+                    read_snapshot(self._disk, f"{self._directory}/{name}", int(stem))
+                    return
+        raise CorruptLogError(
+            self._directory,
+            0,
+            f"no whole snapshot of the producers at or above the log start {self._log_start}",
+        )
 
     def _find_segments(self) -> None:
         """Open every segment; drop what a crash left half done and what lies below the log start."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 import struct
 
 from protocol.records.crc import crc32c
+from storage.disk import Disk
 from storage.log import Log
 from storage.producer_state import BATCHES_KEPT, BatchInfo, ProducerEntry, ProducerStates
 from storage.segment import TEMPORARY_SUFFIX
@@ -40,7 +41,7 @@ def encode_snapshot(states: ProducerStates) -> bytes:
     entries = bytearray(_COUNT.pack(len(states.entries)))
     older = bytearray()
     older_count = 0
-    for producer_id, entry in states.live_entries():
+    for producer_id, entry in states.entries.items():
         last = entry.batches[-1] if entry.batches else _NO_BATCH
         entries += _ENTRY.pack(
             producer_id,
@@ -122,17 +123,22 @@ def load_producers(log: Log, end_offset: int | None = None) -> ProducerStates:
 
 def _newest_snapshot(log: Log, end_offset: int) -> ProducerStates:
     for offset in reversed(log.snapshot_offsets()):
-        if offset > end_offset:
-            continue
-        file = log.disk.open(log.snapshot_path(offset))
-        data = file.read(0, file.size)
-        file.close()
-        try:
-            return decode_snapshot(data, offset)
-        except SnapshotDamagedError:
-            # An older one and a longer replay give the same state, as long as the bytes are there.
-            continue
+        if offset <= end_offset:
+            try:
+                return read_snapshot(log.disk, log.snapshot_path(offset), offset)
+            except SnapshotDamagedError:
+                # An older one and a longer replay give the same state. Recovery has seen to it that at or above
+                # the log start there is a whole one.
+                continue
     return ProducerStates()
+
+
+def read_snapshot(disk: Disk, path: str, offset: int) -> ProducerStates:
+    """The snapshot for `offset` at `path`. Raises SnapshotDamagedError."""
+    file = disk.open(path)
+    data = file.read(0, file.size)
+    file.close()
+    return decode_snapshot(data, offset)
 
 
 def write_snapshot(log: Log, states: ProducerStates, high_watermark: int) -> None:
@@ -153,9 +159,14 @@ def write_snapshot(log: Log, states: ProducerStates, high_watermark: int) -> Non
 
 
 def ensure_snapshot(log: Log, log_start: int, high_watermark: int) -> None:
-    """Before the log start rises to `log_start`: have a snapshot at or above it on disk, durably."""
+    """Before the log start rises to `log_start`: have the snapshot for that very offset on disk, durably.
+
+    One for a later offset would not do. What is committed need not be durable here yet, and goes with its snapshot
+    when power is lost; and a follower that begins anew at the log start needs the state there (replication.md
+    section 7).
+    """
     assert log_start <= high_watermark
     # A process that was killed may have left the name of a snapshot that is not durable.
     log.disk.flush_directory(log.directory)
-    if not any(offset >= log_start for offset in log.snapshot_offsets()):
-        write_snapshot(log, load_producers(log, high_watermark), high_watermark)
+    if log_start not in log.snapshot_offsets():
+        write_snapshot(log, load_producers(log, log_start), high_watermark)

@@ -8,7 +8,6 @@ leader and in a replay alike.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -193,6 +192,3 @@ class ProducerStates:
         for producer_id in expired:
             del self.entries[producer_id]
         return expired
-
-    def live_entries(self) -> Iterable[tuple[int, ProducerEntry]]:
-        return self.entries.items()

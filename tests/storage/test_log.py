@@ -10,6 +10,7 @@ from protocol.records.batch import parse_header
 from storage.disk import DiskFullError
 from storage.log import Log
 from storage.log_types import FlushedEnd, LogConfig
+from storage.producer_snapshot import ensure_snapshot
 from tests.storage.helpers import (
     ROW_KIND,
     InlineDisk,
@@ -257,6 +258,7 @@ def test_retention_deletes_whole_segments_below_the_start(disk: InlineDisk) -> N
     assert log.retention_start(10**6, 1000, -1, log.segments[2].base_offset) == log.segments[2].base_offset
     start = log.retention_start(10**6, 1000, -1, log.end_offset)
     assert start == log.end_offset
+    ensure_snapshot(log, start, log.end_offset)
     log.set_start_offset(start)
     log.delete_segments_below(start)
     assert (log.size_bytes, log.start_offset) == (0, start)

@@ -7,14 +7,17 @@ import random
 
 import pytest
 
+from protocol.records.batch import BatchHeader
 from storage.disk import DiskError
-from storage.errors import CorruptLogError, JournalCorruptError
+from storage.errors import CorruptLogError, JournalCorruptError, UnfinishedLogError
 from storage.group_commit import FlushRounds
 from storage.journal import Journal
 from storage.journal_records import Bounds, Vote
 from storage.log import Log
 from storage.log_recovery import open_log
 from storage.log_types import FlushedEnd, LogConfig
+from storage.producer_snapshot import ensure_snapshot, load_producers
+from storage.producer_state import ProducerStates
 from tests.simulator.disk import DiskFaults
 from tests.simulator.loop import SimulatedLoop, SimulationError, new_loop
 from tests.storage.helpers import (
@@ -47,6 +50,17 @@ def entries(log: Log) -> list[Entry]:
     return sorted(found)
 
 
+#: How a lie of the disk comes out. Assertions of the product count: it stops before it serves.
+NOTICED = (
+    PromiseBrokenError,
+    CorruptLogError,
+    UnfinishedLogError,
+    JournalCorruptError,
+    AssertionError,
+    FileNotFoundError,
+)
+
+
 class Replica:
     """One replica of one group, over several lives."""
 
@@ -57,6 +71,9 @@ class Replica:
         #: Durable once, and not truncated since.
         self.promised = FlushedEnd(0, 0)
         self.committed = 0
+        #: Every batch that was appended since the beginning, by base offset; and the next sequence of each producer.
+        self.headers: dict[int, BatchHeader] = {}
+        self.sequences = [0] * 3
         #: What the log held when power went, or before a truncation that was under way.
         self.written: list[Entry] = []
         self.term = 1
@@ -105,6 +122,21 @@ class Replica:
         found = [entry for entry in entries(log) if entry[0] >= first]
         if found != expected:
             raise PromiseBrokenError(f"found {found}, wrote {expected}")
+        self._check_producers()
+
+    def _check_producers(self) -> None:
+        """What is known of the producers is what a replay of the log tells, from its first offset on."""
+        self._forget_cut_headers()
+        states = ProducerStates()
+        for header in self.headers.values():
+            states.record(header)
+        found = load_producers(self.log).entries
+        if found != states.entries:
+            raise PromiseBrokenError(f"producers {found}, wrote {states.entries}")
+
+    def _forget_cut_headers(self) -> None:
+        end = self.log.end_offset
+        self.headers = {offset: header for offset, header in self.headers.items() if offset < end}
 
     def _on_durable(self, log: Log, end: FlushedEnd) -> None:
         if log is self.log:
@@ -151,12 +183,7 @@ class Replica:
             [10, 2, 6, 6, 1, 0.5, 0.7, 0.5],
         )[0]:
             case "append":
-                append(
-                    log,
-                    count=rng.randint(1, 4),
-                    value_bytes=rng.randint(0, 90),
-                    timestamp_ms=rng.randrange(10**9),
-                )
+                self._append()
                 rounds.mark_dirty(log)
             case "row":
                 # A configuration row keeps the term.
@@ -180,6 +207,21 @@ class Replica:
             case "roll":
                 log.roll()
 
+    def _append(self) -> None:
+        rng, producer = self.rng, self.rng.randrange(len(self.sequences))
+        count = rng.randint(1, 4)
+        header = append(
+            self.log,
+            count=count,
+            value_bytes=rng.randint(0, 90),
+            timestamp_ms=rng.randrange(10**9),
+            producer_id=producer,
+            producer_epoch=0,
+            base_sequence=self.sequences[producer],
+        )
+        self.sequences[producer] += count
+        self.headers[header.base_offset] = header
+
     def _truncate(self, rounds: FlushRounds) -> None:
         ends = [self.log.lineage.index_of(h.last_offset) + 1 for h in stored_headers(self.log)]
         floor = max(self.committed, self.log.lineage.index_of(self.log.start_offset))
@@ -191,6 +233,7 @@ class Replica:
         self._note(self.log)
         self.promised = min(self.promised, FlushedEnd(end, rows))
         rounds.truncate(self.log, end, floor)
+        self._forget_cut_headers()
         rounds.mark_dirty(self.log)
 
     def _raise_start(self) -> None:
@@ -198,7 +241,9 @@ class Replica:
         limit = min(committed, self.log.flushed_end.end_offset)
         starts = [s.base_offset for s in self.log.segments if self.log.start_offset < s.base_offset <= limit]
         if starts:
-            self.log.set_start_offset(self.rng.choice(starts))
+            start = self.rng.choice(starts)
+            ensure_snapshot(self.log, start, high_watermark=committed)
+            self.log.set_start_offset(start)
             self.journal.append(Bounds(GROUP, self.log.start_offset, 0, 0, 0, 0))
             self.journal.flush()
             self.log.delete_segments_below(self.log.start_offset)
@@ -223,6 +268,6 @@ def test_an_acknowledgement_before_the_flush_is_caught(fault: str) -> None:
     for seed in range(30):
         try:
             run(seed, DiskFaults(**{fault: True}))
-        except (PromiseBrokenError, CorruptLogError, JournalCorruptError, AssertionError, FileNotFoundError):
+        except NOTICED:
             return
     pytest.fail("thirty seeds, and nobody noticed")

@@ -10,6 +10,7 @@ import pytest
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import BatchHeader, parse_header
 from protocol.records.builder import NewRecord, build_batch
+from storage.errors import CorruptLogError
 from storage.log import Log
 from storage.log_types import FlushedEnd
 from storage.producer_snapshot import (
@@ -21,7 +22,7 @@ from storage.producer_snapshot import (
     write_snapshot,
 )
 from storage.producer_state import APPEND, Duplicate, ProducerStates
-from tests.storage.helpers import InlineDisk, append, batch_at, new_log, reopen
+from tests.storage.helpers import InlineDisk, append, batch_at, log_files, new_log, reopen
 
 
 @pytest.fixture
@@ -174,19 +175,72 @@ def test_snapshots_are_of_committed_state_only_and_go_with_a_truncation(disk: In
     assert load_producers(log).entries == {}
 
 
-def test_the_log_start_rises_only_over_a_durable_snapshot(disk: InlineDisk) -> None:
+def log_of_one_producer(disk: InlineDisk) -> Log:
     log = new_log(disk)
+    append(log, producer_id=6, producer_epoch=0, base_sequence=0)
     for number in range(30):
         append(log, producer_id=5, producer_epoch=0, base_sequence=number * 3)
     log.flush()
-    start = log.segments[-1].base_offset
-    high_watermark = start + 3
+    return log
+
+
+def raise_start(log: Log, start: int, high_watermark: int) -> None:
     ensure_snapshot(log, start, high_watermark)
-    ensure_snapshot(log, start, log.end_offset)
-    assert log.snapshot_offsets() == [high_watermark]
-    expected = load_producers(log)
     log.set_start_offset(start)
     log.delete_segments_below(start)
+
+
+def test_the_log_start_rises_only_over_a_durable_snapshot(disk: InlineDisk) -> None:
+    log = log_of_one_producer(disk)
+    start = log.segments[-1].base_offset
+    expected = load_producers(log)
+    for _ in range(2):
+        raise_start(log, start, high_watermark=start + 3)
+        assert log.snapshot_offsets() == [start]
     log.close(is_clean=False)
     log = reopen(disk, recorded=log.end, log_start=start)
     assert load_producers(log).entries == expected.entries
+
+
+def test_what_an_install_sends_knows_the_producers_below_the_log_start(disk: InlineDisk) -> None:
+    log = log_of_one_producer(disk)
+    start = log.segments[-1].base_offset
+    expected = load_producers(log, start)
+    raise_start(log, start, log.end_offset)
+    assert load_producers(log, start).entries == expected.entries
+    assert expected.entries.keys() == {5, 6}
+
+
+def test_producers_outlive_the_loss_of_what_a_majority_committed_and_this_disk_had_not_flushed(
+    disk: InlineDisk,
+) -> None:
+    """A follower learns the commit index before its own flush; the log start rises; power goes."""
+    log = log_of_one_producer(disk)
+    start, durable, size = log.segments[-1].base_offset, log.end, log.segments[-1].size_bytes
+    expected = load_producers(log)
+    append(log, producer_id=5, producer_epoch=0, base_sequence=90)
+    raise_start(log, start, high_watermark=log.end_offset)
+    log.close(is_clean=False)
+    path = log_files(disk.root)[-1]
+    path.write_bytes(path.read_bytes()[:size])
+    log = reopen(disk, recorded=durable, log_start=start)
+    assert load_producers(log).entries == expected.entries
+
+
+def test_a_log_whose_producers_are_lost_is_corrupt(disk: InlineDisk) -> None:
+    """Below the log start nothing can be replayed: without a whole snapshot a retry would be appended again."""
+    log = log_of_one_producer(disk)
+    start = log.segments[-1].base_offset
+    raise_start(log, start, log.end_offset)
+    write_snapshot(log, load_producers(log), log.end_offset)
+    expected, newest = load_producers(log), Path(log.snapshot_path(log.end_offset))
+    log.close(is_clean=True)
+    newest.write_bytes(newest.read_bytes()[:-1])
+    log = reopen(disk, recorded=log.end, log_start=start)
+    assert load_producers(log).entries == expected.entries, "the one at the log start and the tail will do"
+    log.close(is_clean=True)
+    path = Path(log.snapshot_path(start))
+    path.write_bytes(bytes(reversed(path.read_bytes())))
+    for is_clean in (False, True):
+        with pytest.raises(CorruptLogError, match="producer"):
+            reopen(disk, recorded=log.end, log_start=start, is_clean=is_clean)

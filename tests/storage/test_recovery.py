@@ -21,6 +21,8 @@ from storage.log import Log
 from storage.log_recovery import create_log, install_log, open_log
 from storage.log_types import FlushedEnd, GroupKey
 from storage.partition_folder import METADATA_NAME
+from storage.producer_snapshot import encode_snapshot
+from storage.producer_state import ProducerStates
 from tests.storage.helpers import (
     GROUP,
     ROW_KIND,
@@ -354,6 +356,7 @@ def test_an_install_leaves_the_old_log_or_the_new_one_at_every_step(tmp_path: Pa
 
     step, finished = 0, False
     rows = [Row(0, 0, 0, 0, b"configuration"), Row(1, 1, 0, 1, b""), Row(102, 4, 100, 1, b"")]
+    snapshot = encode_snapshot(ProducerStates())
     while not finished:
         root = tmp_path / str(step)
         disk = StoppingDisk(str(root))
@@ -368,7 +371,14 @@ def test_an_install_leaves_the_old_log_or_the_new_one_at_every_step(tmp_path: Pa
         disk.calls_left = step
         try:
             log = install_log(
-                disk, journal, log.directory, GROUP, SMALL, log_start=200, rows=rows, producer_snapshot=None
+                disk,
+                journal,
+                log.directory,
+                GROUP,
+                SMALL,
+                log_start=200,
+                rows=rows,
+                producer_snapshot=snapshot,
             )
             finished = True
             assert (log.end_index, log.start_offset, log.lineage.last_term) == (203, 200, 4)
