@@ -2,7 +2,7 @@
 
 Behaviour: by name, or from version 6 on by id; unknown names are UNKNOWN_TOPIC_OR_PARTITION, unknown ids
 UNKNOWN_TOPIC_ID. The logs go afterwards, on each broker by itself. A topic re-created under the name has another id and
-starts at offset 0.
+starts at offset 0. With delete.topic.enable=false nothing is deleted: TOPIC_DELETION_DISABLED.
 """
 
 from __future__ import annotations
@@ -58,7 +58,13 @@ def handle(node: Node, request: Request, body: DeleteTopicsRequest) -> None:
             ]
         request.reply_bytes(encode(response, request.api_version))
 
-    node.controller.call("delete_topics", arguments, answer)
+    if node.config.delete_topic_enable:
+        node.controller.call("delete_topics", arguments, answer)
+    else:
+        # Clients know the code of its own from version 3 on.
+        disabled = ErrorCode.TOPIC_DELETION_DISABLED
+        code = disabled if request.api_version >= 3 else ErrorCode.INVALID_REQUEST
+        answer({"error_code": code, "message": "delete.topic.enable is false on this broker"})
 
 
 API = Api(ApiKey.DELETE_TOPICS, 1, 6, DeleteTopicsRequest, handle)

@@ -12,6 +12,7 @@ Versions: 2 isolation level; 4 leader epochs; 6 flexible; 7 timestamp -3; 8 -4; 
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from broker.handlers.api import Api
@@ -25,6 +26,7 @@ from protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from storage.errors import CorruptLogError
 
 if TYPE_CHECKING:
     from broker.connection import Request
@@ -61,15 +63,17 @@ def _answer(
     node: Node, request: Request, body: ListOffsetsRequest, confirmed: set[GroupKey]
 ) -> ListOffsetsResponse:
     response = ListOffsetsResponse(topics=[])
+    times_asked = Counter(
+        (topic.name, wanted.partition_index) for topic in body.topics for wanted in topic.partitions
+    )
     for topic in body.topics:
         answers: list[ListOffsetsPartitionResponse] = []
         response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
-        indexes = [wanted.partition_index for wanted in topic.partitions]
         for wanted in topic.partitions:
             answer = ListOffsetsPartitionResponse(partition_index=wanted.partition_index)
             answers.append(answer)
             try:
-                if indexes.count(wanted.partition_index) > 1:
+                if times_asked[topic.name, wanted.partition_index] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "the partition is asked for twice")
                 replica = node.replicas.by_name.get((topic.name, wanted.partition_index))
                 if replica is None:
@@ -82,6 +86,10 @@ def _answer(
                 )
             except KafkaError as error:
                 answer.error_code = error.code
+            except CorruptLogError as error:
+                assert replica is not None, "it was looked into"
+                node.replicas.log_corrupt(replica, error)
+                answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
     return response
 
 

@@ -5,6 +5,7 @@ Behaviour
   leader is visible without a write to the metadata log.
 - A named topic that is missing is created if broker and request allow it; the first answers are
   UNKNOWN_TOPIC_OR_PARTITION, clients ask again (client-behaviour.md B.2).
+- A topic that is named several times is answered once.
 - A partition without a live leader: LEADER_NOT_AVAILABLE and leader -1, epoch kept.
 - ISR: on the leader's own node the replicas that keep up; elsewhere the leader and the replicas that are alive.
 
@@ -15,6 +16,7 @@ Versions: 0 an empty list asks for all; 1+ null does. 4 auto-creation flag; 7 le
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from broker.handlers.api import Api
 from broker.metadata.records import TopicRecord
@@ -34,6 +36,9 @@ if TYPE_CHECKING:
     from broker.connection import Request
     from broker.node import Node
 
+#: Topics that Apache Kafka keeps for itself; consumers that subscribe to a pattern pass them over.
+_INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+
 
 def handle(node: Node, request: Request, body: MetadataRequest) -> None:
     version = request.api_version
@@ -46,37 +51,33 @@ def handle(node: Node, request: Request, body: MetadataRequest) -> None:
         controller_id=node.controller_id(),
         topics=[],
     )
-    image = node.metadata.image
     if body.topics is None or (version == 0 and not body.topics):
-        response.topics = [_describe(node, topic) for topic in image.topics_by_name()]
+        response.topics = [_describe(node, topic) for topic in node.metadata.image.topics_by_name()]
     else:
-        missing: list[str] = []
-        for wanted in body.topics:
-            if version >= 12 and wanted.topic_id != NIL_UUID:
-                topic = image.topics.get(wanted.topic_id)
-                if topic is None:
-                    response.topics.append(_error(ErrorCode.UNKNOWN_TOPIC_ID, None, wanted.topic_id))
-                    continue
-            elif version in (10, 11) and wanted.topic_id != NIL_UUID:
-                response.topics.append(_error(ErrorCode.INVALID_REQUEST, wanted.name or "", wanted.topic_id))
-                continue
-            else:
-                topic = image.topic_named(wanted.name or "")
-            if topic is not None:
-                response.topics.append(_describe(node, topic))
-                continue
-            name = wanted.name or ""
-            response.topics.append(_error(node.view.why_no_topic(name), name, NIL_UUID))
-            missing.append(name)
+        # Each once, however often it is named: an answer is thousands of times as large as a name.
+        wanted = dict.fromkeys((topic.name or "", topic.topic_id) for topic in body.topics)
+        response.topics = [_answer(node, version, name, topic_id) for name, topic_id in wanted]
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        missing = [topic.name for topic in response.topics if topic.name and topic.error_code == unknown]
         if missing and body.allow_auto_topic_creation and node.config.auto_create_topics_enable:
             node.auto_create(missing)
     request.reply_bytes(encode(response, version))
 
 
-def _error(code: ErrorCode, name: str | None, topic_id: object) -> MetadataResponseTopic:
-    answer = MetadataResponseTopic(error_code=code, name=name, partitions=[])
-    answer.topic_id = topic_id  # type: ignore[assignment]
-    return answer
+def _answer(node: Node, version: int, name: str, topic_id: UUID) -> MetadataResponseTopic:
+    """What a request named, by name or by id."""
+    image = node.metadata.image
+    if topic_id == NIL_UUID:
+        topic = image.topic_named(name)
+        return _describe(node, topic) if topic is not None else _error(node.view.why_no_topic(name), name)
+    if version < 12:
+        return _error(ErrorCode.INVALID_REQUEST, name, topic_id)
+    topic = image.topics.get(topic_id)
+    return _describe(node, topic) if topic is not None else _error(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
+
+
+def _error(code: ErrorCode, name: str | None, topic_id: UUID = NIL_UUID) -> MetadataResponseTopic:
+    return MetadataResponseTopic(error_code=code, name=name, topic_id=topic_id, partitions=[])
 
 
 def _describe(node: Node, topic: TopicRecord) -> MetadataResponseTopic:
@@ -98,7 +99,7 @@ def _describe(node: Node, topic: TopicRecord) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
-        is_internal=topic.name.startswith("__"),
+        is_internal=topic.name in _INTERNAL_TOPICS,
         partitions=partitions,
     )
 
