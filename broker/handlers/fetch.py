@@ -9,8 +9,8 @@ Behaviour
   list of aborted transactions is empty.
 - Only the leader serves. Fetch sessions are not kept: session id 0 tells the client so (KIP-227).
 
-Versions: 4 isolation level; 5 log_start_offset; 7 sessions; 9 current_leader_epoch; 11 rack; 12 last_fetched_epoch,
-flexible; 13 topic ids; 15 no replica_id; 16 node_endpoints (KIP-951).
+Versions: 4 isolation level; 5 log_start_offset; 6 KAFKA_STORAGE_ERROR; 7 sessions; 9 current_leader_epoch; 11 rack;
+12 last_fetched_epoch, flexible; 13 topic ids; 15 no replica_id; 16 node_endpoints (KIP-951).
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 from storage.log_types import GroupKey, LogSlice
 
 READ_COMMITTED = 1
+#: How often a long poll looks whether its client is still there: it may have asked to wait for 24 days.
+LOOK_FOR_CLIENT_S = 10.0
 _LEADER_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
@@ -54,6 +56,9 @@ class PendingFetch:
         self._body = body
         self._max_bytes = min(body.max_bytes, node.config.fetch_max_bytes)
         self._waiting_on: list[Replica] = []
+        #: Loop time at which the poll ends, once it is parked.
+        self._deadline = 0.0
+        #: Set while it is parked.
         self._timer: asyncio.TimerHandle | None = None
         self._noted = False
         # Of the last look:
@@ -71,24 +76,31 @@ class PendingFetch:
             return
         for replica in self._waiting_on:
             replica.add_fetch_waiter(self)
-        self._timer = self._node.loop.call_later(wait_ms / 1000, self._time_out)
+        self._deadline = self._node.loop.time() + wait_ms / 1000
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        loop = self._node.loop
+        self._timer = loop.call_at(min(self._deadline, loop.time() + LOOK_FOR_CLIENT_S), self._timer_fired)
 
     def _finish(self, response: FetchResponse, slices: list[tuple[PartitionData, LogSlice | None]]) -> None:
         """Answer. A client throws its position away on OFFSET_OUT_OF_RANGE, so only a confirmed leader may say it: a
         deposed one that does not know yet has a shorter log (found by simulation seed 401)."""
-        doubtful = self._out_of_range
-        if not doubtful:
+        if not self._out_of_range:
             self._answer(response, slices)
             return
 
-        def answer(confirmed: set[GroupKey]) -> None:
-            for replica, data in doubtful:
-                if replica.key not in confirmed:
+        def confirmed(keys: set[GroupKey]) -> None:
+            if self._request.is_abandoned:
+                return
+            # Again: what was confirmed is the leader of now, and it may have what the one of then lacked.
+            response, slices = self._look()
+            for replica, data in self._out_of_range:
+                if replica.key not in keys:
                     data.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-            if not self._request.is_abandoned:
-                self._answer(response, slices)
+            self._answer(response, slices)
 
-        self._node.reads.confirm([replica for replica, _ in doubtful], answer)
+        self._node.reads.confirm([replica for replica, _ in self._out_of_range], confirmed)
 
     def wake(self) -> None:
         """A partition moved: look again once, at the end of this turn."""
@@ -109,9 +121,13 @@ class PendingFetch:
             self._stop_waiting()
             self._finish(response, slices)
 
-    def _time_out(self) -> None:
-        self._stop_waiting()
-        if not self._request.is_abandoned:
+    def _timer_fired(self) -> None:
+        if self._request.is_abandoned:
+            self._stop_waiting()
+        elif self._node.loop.time() < self._deadline:
+            self._set_timer()
+        else:
+            self._stop_waiting()
             self._finish(*self._look())
 
     def _stop_waiting(self) -> None:
@@ -208,6 +224,8 @@ class PendingFetch:
 
     def _fill_error(self, data: PartitionData, error: KafkaError, topic: FetchTopic, partition: int) -> None:
         data.error_code = error.code
+        if error.code is ErrorCode.KAFKA_STORAGE_ERROR and self._request.api_version < 6:
+            data.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER  # these versions do not know it
         data.high_watermark = -1
         data.last_stable_offset = -1
         data.log_start_offset = -1

@@ -1,0 +1,99 @@
+"""Fetch: what waits for a client that is gone is let go, and what was seen before a change is not answered after it."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.handlers import fetch
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from tests.broker.asking import ask
+from tests.broker.world import World, running
+from tests.simulator.client import Connection
+
+FOR_EVER_MS = 2**31 - 1
+
+
+def _request(name: str, offset: int = 0, max_wait_ms: int = 0) -> FetchRequest:
+    partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+    topic = FetchTopic(topic=name, partitions=[partition])
+    return FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=1 << 20, topics=[topic])
+
+
+def _parked(world: World, node_id: int) -> int:
+    return len(world.replica(node_id, "foo")._fetch_waiters)
+
+
+def test_a_long_poll_ends_soon_after_its_client_has_gone() -> None:
+    """Or a client that comes back again and again fills the memory: a poll may ask for 24 days."""
+    with running(size=1) as world:
+        world.create_topic("foo", replication_factor=1)
+        world.leader("foo")
+
+        async def poll() -> None:
+            connection = Connection()
+            await world.network.of("client").connect("n1", 9092, lambda: connection)
+            body = _request("foo", max_wait_ms=FOR_EVER_MS)
+            await connection.request(ApiKey.FETCH, 11, body, FetchResponse)
+
+        tasks = [world.loop.create_task(poll()) for _ in range(3)]
+        world.wait(lambda: _parked(world, 1) == 3)
+        world.wait(lambda: all(task.done() for task in tasks))  # each gave up, and its connection with it
+        assert all(isinstance(task.exception(), TimeoutError) for task in tasks)
+        world.loop.run_for(fetch.LOOK_FOR_CLIENT_S + 1)
+        assert _parked(world, 1) == 0
+
+
+def test_a_long_poll_whose_client_stays_waits_as_long_as_it_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch, "LOOK_FOR_CLIENT_S", 0.2)
+    with running(size=1) as world:
+        world.create_topic("foo", replication_factor=1)
+        world.leader("foo")
+        begun_s = world.loop.time()
+        answer = ask(world, 1, ApiKey.FETCH, 11, _request("foo", max_wait_ms=700), FetchResponse)
+        assert answer.responses[0].partitions[0].error_code == ErrorCode.NONE
+        assert 0.7 <= world.loop.time() - begun_s < 0.8
+
+
+def test_out_of_range_is_said_of_the_log_as_it_is_when_the_leader_is_confirmed() -> None:
+    """Until a majority has answered the leader may change, twice even: what it lacked before, it may have then."""
+    with running() as world:
+        world.create_topic("foo")
+        leader = world.leader("foo")
+        node, replica = world.nodes[leader], world.replica(leader, "foo")
+        codes: list[int] = []
+
+        async def fetch_ahead() -> None:
+            connection = Connection()
+            await world.network.of("client").connect(f"n{leader}", 9092, lambda: connection)
+            body = _request("foo", offset=1)
+            answer = await connection.request(ApiKey.FETCH, 11, body, FetchResponse)
+            codes.append(answer.responses[0].partitions[0].error_code)
+
+        world.loop.create_task(fetch_ahead())
+        world.wait(lambda: bool(node.reads._waiting))
+        assert replica.log.end_offset == 0 and not codes
+        world.produce("foo", b"a", b"b")
+        world.wait(lambda: bool(codes))
+        assert codes == [ErrorCode.NONE]
+
+
+def test_a_fetch_that_does_not_know_storage_errors_is_told_to_look_for_another_leader() -> None:
+    with running(size=1) as world:
+        world.create_topic("foo", replication_factor=1)
+        world.produce("foo", b"a" * 500)
+        world.disks[1].flip_bits("/n1/foo-0/00000000000000000000.log", 8, 4, count=8)
+        world.loop.run_for(2)
+        world.kill(1)
+        world.start(1)
+        world.wait_ready()
+        assert ("foo", 0) not in world.nodes[1].replicas.by_name
+        codes = [
+            ask(world, 1, ApiKey.FETCH, version, _request("foo"), FetchResponse)
+            .responses[0]
+            .partitions[0]
+            .error_code
+            for version in (5, 6)
+        ]
+        assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR]
