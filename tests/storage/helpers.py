@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import UUID
 
@@ -20,6 +22,7 @@ from tests.simulator.disk import MemoryDisk
 GROUP = GroupKey(UUID(int=7), 0)
 SMALL = LogConfig(segment_bytes=2000, index_interval_bytes=200)
 ROW_KIND = 1
+SECTOR_BYTES = 512
 
 
 class InlineDisk(FileDisk):
@@ -38,6 +41,38 @@ class InlineDisk(FileDisk):
         for file in files:
             file.flush()
         done(error)
+
+
+@contextmanager
+def fresh_disk() -> Iterator[InlineDisk]:
+    """A directory for one example of a property test: the fixture `disk` is shared by all of them."""
+    with TemporaryDirectory() as root:
+        disk = InlineDisk(root)
+        try:
+            yield disk
+        finally:
+            disk.close()
+
+
+def tear(path: Path, flushed_bytes: int, rng: random.Random, loss_rate: float) -> bytearray:
+    """What a loss of power leaves of a file of which so many bytes were flushed: of the rest any subset of sectors,
+    zeros in place of the others. The caller writes it, perhaps cut short."""
+    data = bytearray(path.read_bytes())
+    for sector in range(flushed_bytes // SECTOR_BYTES, len(data) // SECTOR_BYTES + 1):
+        if rng.random() < loss_rate:
+            low = max(flushed_bytes, sector * SECTOR_BYTES)
+            high = min(len(data), (sector + 1) * SECTOR_BYTES)
+            data[low:high] = bytes(max(high - low, 0))
+    return data
+
+
+def flip_a_bit(path: Path, below: int, rng: random.Random) -> int:
+    """Rot somewhere in the first `below` bytes; returns where."""
+    data = bytearray(path.read_bytes())
+    at = rng.randrange(below)
+    data[at] ^= 1 << rng.randrange(8)
+    path.write_bytes(data)
+    return at
 
 
 def batch_at(

@@ -1,28 +1,20 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from storage.errors import JournalCorruptError
 from storage.journal import REWRITE_MIN_BYTES, Journal
 from storage.journal_records import Bounds, Flushed, Forget, Incarnation, Quarantine, Vote, VotedFor
 from storage.log_types import FlushedEnd, GroupKey
-from tests.storage.helpers import GROUP, InlineDisk, StopError, StoppingDisk
+from tests.storage.helpers import GROUP, InlineDisk, StopError, StoppingDisk, flip_a_bit, fresh_disk, tear
 
 VOTER = VotedFor(3, b"d" * 16, 2)
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[InlineDisk]:
-    disk = InlineDisk(str(tmp_path))
-    yield disk
-    disk.close()
 
 
 def states(journal: Journal) -> dict[GroupKey, object]:
@@ -85,68 +77,57 @@ def test_a_term_never_falls(disk: InlineDisk) -> None:
         journal.append(Vote(GROUP, 4, None))
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80)
 @given(seed=st.integers(0, 2**32))
-def test_a_torn_group_of_records_is_no_rot_and_loses_nothing_durable(tmp_path: Path, seed: int) -> None:
+def test_a_torn_group_of_records_is_no_rot_and_loses_nothing_durable(seed: int) -> None:
     """Any subset of un-flushed sectors survives: whole later records may stand behind a torn one."""
     rng = random.Random(seed)
-    disk = InlineDisk(str(tmp_path / str(seed)))
-    journal = Journal.open(disk)
-    term = 0
-    for _ in range(rng.randrange(20)):
-        term += 1
-        journal.append(Vote(GROUP, term, VOTER))
-        if rng.random() < 0.5:
-            journal.flush()
-    journal.flush()
-    durable, start = term, journal._end
-    for _ in range(rng.randint(1, 40)):
-        term += 1
-        journal.append(Vote(GROUP, term, None))
-    journal.begin_flush()
-    path = Path(disk.root, "journal")
-    data = bytearray(path.read_bytes())
-    for sector in range(start // 512, len(data) // 512 + 1):
-        if rng.random() < 0.4:
-            low, high = max(start, sector * 512), min(len(data), sector * 512 + 512)
-            data[low:high] = bytes(max(high - low, 0))
-    path.write_bytes(data)
-    again = Journal.open(disk)
-    state = again.state(GROUP)
-    found = state.term if state is not None else 0
-    assert durable <= found <= term
-    again.append(Vote(GROUP, term + 1, VOTER))
-    again.close()
-    state = Journal.open(disk).state(GROUP)
-    assert state is not None and state.term == term + 1
-    disk.close()
-
-
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(seed=st.integers(0, 2**32))
-def test_a_durable_record_that_rotted_is_refused(tmp_path: Path, seed: int) -> None:
-    rng = random.Random(seed)
-    disk = InlineDisk(str(tmp_path / str(seed)))
-    journal = Journal.open(disk)
-    for term in range(1, rng.randint(2, 10)):
-        journal.append(Vote(GROUP, term, VOTER))
+    with fresh_disk() as disk:
+        journal = Journal.open(disk)
+        term = 0
+        for _ in range(rng.randrange(20)):
+            term += 1
+            journal.append(Vote(GROUP, term, VOTER))
+            if rng.random() < 0.5:
+                journal.flush()
         journal.flush()
-    rotten_below = journal._end
-    journal.append(Vote(GROUP, 50, VOTER))
-    journal.close()
-    path = Path(disk.root, "journal")
-    data = bytearray(path.read_bytes())
-    at = rng.randrange(rotten_below)
-    data[at] ^= 1 << rng.randrange(8)
-    path.write_bytes(data)
-    try:
+        durable, start = term, journal._end
+        for _ in range(rng.randint(1, 40)):
+            term += 1
+            journal.append(Vote(GROUP, term, None))
+        journal.begin_flush()
+        path = Path(disk.root, "journal")
+        path.write_bytes(tear(path, start, rng, 0.4))
         again = Journal.open(disk)
-    except JournalCorruptError:
-        pass
-    else:  # the flip hit padding
         state = again.state(GROUP)
-        assert state is not None and state.term == 50
-    disk.close()
+        found = state.term if state is not None else 0
+        assert durable <= found <= term
+        again.append(Vote(GROUP, term + 1, VOTER))
+        again.close()
+        state = Journal.open(disk).state(GROUP)
+        assert state is not None and state.term == term + 1
+
+
+@settings(max_examples=60)
+@given(seed=st.integers(0, 2**32))
+def test_a_durable_record_that_rotted_is_refused(seed: int) -> None:
+    rng = random.Random(seed)
+    with fresh_disk() as disk:
+        journal = Journal.open(disk)
+        for term in range(1, rng.randint(2, 10)):
+            journal.append(Vote(GROUP, term, VOTER))
+            journal.flush()
+        rotten_below = journal._end
+        journal.append(Vote(GROUP, 50, VOTER))
+        journal.close()
+        flip_a_bit(Path(disk.root, "journal"), rotten_below, rng)
+        try:
+            again = Journal.open(disk)
+        except JournalCorruptError:
+            pass
+        else:  # the flip hit padding
+            state = again.state(GROUP)
+            assert state is not None and state.term == 50
 
 
 def test_rot_anywhere_in_a_rewritten_journal_is_refused(disk: InlineDisk) -> None:

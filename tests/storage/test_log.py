@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -22,13 +20,6 @@ from tests.storage.helpers import (
     reopen,
     stored_headers,
 )
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[InlineDisk]:
-    disk = InlineDisk(str(tmp_path))
-    yield disk
-    disk.close()
 
 
 def read_all(log: Log, max_bytes: int, below_offset: int) -> bytes:

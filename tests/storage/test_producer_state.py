@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,13 +22,6 @@ from storage.producer_snapshot import (
 )
 from storage.producer_state import APPEND, Duplicate, ProducerStates
 from tests.storage.helpers import InlineDisk, append, batch_at, log_files, new_log, reopen
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[InlineDisk]:
-    disk = InlineDisk(str(tmp_path))
-    yield disk
-    disk.close()
 
 
 def header(

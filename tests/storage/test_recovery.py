@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import random
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from protocol.records.batch import HEADER_BYTES, iter_batches
@@ -33,18 +31,14 @@ from tests.storage.helpers import (
     append,
     batch_at,
     fill,
+    flip_a_bit,
+    fresh_disk,
     log_files,
     new_log,
     reopen,
     stored_headers,
+    tear,
 )
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[InlineDisk]:
-    disk = InlineDisk(str(tmp_path))
-    yield disk
-    disk.close()
 
 
 def entries(log: Log) -> list[tuple[int, int]]:
@@ -68,124 +62,109 @@ def grow(log: Log, rng: random.Random, steps: int) -> None:
             fill(log, rng, 1)
 
 
-def flip_a_bit(path: Path, rng: random.Random) -> tuple[int, bytes]:
-    """Rot. Returns its position and what the file holds now."""
-    data = bytearray(path.read_bytes())
-    at = rng.randrange(len(data))
-    data[at] ^= 1 << rng.randrange(8)
-    path.write_bytes(data)
-    return at, bytes(data)
-
-
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40)
 @given(seed=st.integers(0, 2**32))
-def test_a_crash_keeps_what_was_flushed_and_a_prefix_of_the_rest(tmp_path: Path, seed: int) -> None:
+def test_a_crash_keeps_what_was_flushed_and_a_prefix_of_the_rest(seed: int) -> None:
     """Un-flushed sectors survive in any subset; the file may keep any length between flushed and written."""
     rng = random.Random(seed)
-    root = tmp_path / f"{seed}"
-    disk = InlineDisk(str(root))
-    log = new_log(disk)
-    grow(log, rng, rng.randrange(30))
-    log.flush()
-    durable = log.end
-    durable_sizes = {**sizes(log), f"{log.directory}/lineage": Path(log.directory, "lineage").stat().st_size}
-    grow(log, rng, rng.randrange(20))
-    written = entries(log)
-    log.close(is_clean=False)
+    with fresh_disk() as disk:
+        log = new_log(disk)
+        grow(log, rng, rng.randrange(30))
+        log.flush()
+        durable = log.end
+        durable_sizes = {
+            **sizes(log),
+            f"{log.directory}/lineage": Path(log.directory, "lineage").stat().st_size,
+        }
+        grow(log, rng, rng.randrange(20))
+        written = entries(log)
+        log.close(is_clean=False)
 
-    for path in [log_files(root)[-1], Path(log.directory, "lineage")]:
-        flushed = durable_sizes.get(str(path), 0)
-        data = bytearray(path.read_bytes())
-        if path.name == "lineage" and flushed < len(data) and str(log_files(root)[-1]) not in durable_sizes:
-            flushed = len(data)  # a new segment followed: the rows before its data were flushed
-        for sector in range(flushed // 512, len(data) // 512 + 1):
-            if rng.random() < 0.3:
-                low, high = max(flushed, sector * 512), min(len(data), sector * 512 + 512)
-                data[low:high] = bytes(max(high - low, 0))
-        path.write_bytes(data[: rng.randint(flushed, len(data))])
+        for path in [log_files(disk.root)[-1], Path(log.directory, "lineage")]:
+            flushed = durable_sizes.get(str(path), 0)
+            if path.name == "lineage" and str(log_files(disk.root)[-1]) not in durable_sizes:
+                flushed = path.stat().st_size  # a new segment followed: the rows before its data were flushed
+            data = tear(path, flushed, rng, 0.3)
+            path.write_bytes(data[: rng.randint(flushed, len(data))])
 
-    log = reopen(disk, recorded=durable)
-    assert log.end.end_index >= durable.end_index
-    assert entries(log) == [entry for entry in written if entry[0] < log.end_index]
-    assert log.flushed_end == log.end
-    end = log.end
-    grow(log, rng, 10)
-    grown = entries(log)
-    log.close(is_clean=False)
-    log = reopen(disk, recorded=end)
-    assert entries(log) == grown
-    log.close(is_clean=False)
-    disk.close()
-    shutil.rmtree(root)
+        log = reopen(disk, recorded=durable)
+        assert log.end.end_index >= durable.end_index
+        assert entries(log) == [entry for entry in written if entry[0] < log.end_index]
+        assert log.flushed_end == log.end
+        end = log.end
+        grow(log, rng, 10)
+        grown = entries(log)
+        log.close(is_clean=False)
+        log = reopen(disk, recorded=end)
+        assert entries(log) == grown
+        log.close(is_clean=False)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40)
 @given(seed=st.integers(0, 2**32))
 @example(seed=538)  # the base offset of a batch above the recorded end that is not the last one
-def test_a_flipped_bit_is_cut_above_the_recorded_end_and_refused_below(tmp_path: Path, seed: int) -> None:
+def test_a_flipped_bit_is_cut_above_the_recorded_end_and_refused_below(seed: int) -> None:
     rng = random.Random(seed)
-    root = tmp_path / f"{seed}"
-    disk = InlineDisk(str(root))
-    log = new_log(disk)
-    fill(log, rng, rng.randint(1, 6))
-    log.flush()
-    recorded = log.end
-    boundary = log.segments[-1].size_bytes
-    boundary_base = log.segments[-1].base_offset
-    fill(log, rng, rng.randint(1, 3))
-    written = entries(log)
-    log.close(is_clean=False)
-    path = log_files(root)[-1]
-    original = path.read_bytes()
-    at, data = flip_a_bit(path, rng)
+    with fresh_disk() as disk:
+        log = new_log(disk)
+        fill(log, rng, rng.randint(1, 6))
+        log.flush()
+        recorded = log.end
+        boundary = log.segments[-1].size_bytes
+        boundary_base = log.segments[-1].base_offset
+        fill(log, rng, rng.randint(1, 3))
+        written = entries(log)
+        log.close(is_clean=False)
+        path = log_files(disk.root)[-1]
+        original = path.read_bytes()
+        at = flip_a_bit(path, len(original), rng)
+        data = path.read_bytes()
 
-    is_below = int(path.stem) == boundary_base and at < boundary
-    if is_below:
-        lineage = Path(log.directory, "lineage").read_bytes()
+        is_below = int(path.stem) == boundary_base and at < boundary
+        if is_below:
+            lineage = Path(log.directory, "lineage").read_bytes()
+            with pytest.raises(CorruptLogError) as error:
+                reopen(disk, recorded=recorded)
+            assert error.value.path == str(path)
+            assert path.read_bytes() == data, "quarantine changes nothing"
+            assert Path(log.directory, "lineage").read_bytes() == lineage
+        else:
+            log = reopen(disk, recorded=recorded)
+            assert log.end.end_index >= recorded.end_index
+            # Only a rising base offset of the very last batch passes, for a hole. No torn write does that (README).
+            last_base = [at for at, _ in iter_batches(memoryview(original))][-1]
+            assert set(entries(log)) <= set(written) or last_base <= at < last_base + 8
+            append(log)
+            grown = stored_headers(log)
+            log.close(is_clean=True)
+            assert stored_headers(reopen(disk, is_clean=True)) == grown
+
+
+@settings(max_examples=40)
+@given(seed=st.integers(0, 2**32))
+def test_a_flipped_bit_in_a_sealed_segment_is_never_torn(seed: int) -> None:
+    """The name of a later segment says that everything below it is durable, recorded or not."""
+    rng = random.Random(seed)
+    with fresh_disk() as disk:
+        log = new_log(disk)
+        fill(log, rng, rng.randint(1, 6))
+        log.flush()
+        recorded = log.end
+        fill(log, rng, 30)
+        log.close(is_clean=False)
+        bases = [segment.base_offset for segment in log.segments]
+        unrecorded = [
+            path
+            for path, end in zip(log_files(disk.root)[:-1], bases[1:], strict=True)
+            if end > recorded.end_offset
+        ]
+        path = rng.choice(unrecorded)
+        flip_a_bit(path, path.stat().st_size, rng)
+        data = path.read_bytes()
         with pytest.raises(CorruptLogError) as error:
             reopen(disk, recorded=recorded)
         assert error.value.path == str(path)
         assert path.read_bytes() == data, "quarantine changes nothing"
-        assert Path(log.directory, "lineage").read_bytes() == lineage
-    else:
-        log = reopen(disk, recorded=recorded)
-        assert log.end.end_index >= recorded.end_index
-        # Only a rising base offset of the very last batch passes, for a hole. No torn write does that (README).
-        last_base = [at for at, _ in iter_batches(memoryview(original))][-1]
-        assert set(entries(log)) <= set(written) or last_base <= at < last_base + 8
-        append(log)
-        grown = stored_headers(log)
-        log.close(is_clean=True)
-        assert stored_headers(reopen(disk, is_clean=True)) == grown
-    disk.close()
-    shutil.rmtree(root)
-
-
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(seed=st.integers(0, 2**32))
-def test_a_flipped_bit_in_a_sealed_segment_is_never_torn(tmp_path: Path, seed: int) -> None:
-    """The name of a later segment says that everything below it is durable, recorded or not."""
-    rng = random.Random(seed)
-    root = tmp_path / f"{seed}"
-    disk = InlineDisk(str(root))
-    log = new_log(disk)
-    fill(log, rng, rng.randint(1, 6))
-    log.flush()
-    recorded = log.end
-    fill(log, rng, 30)
-    log.close(is_clean=False)
-    bases = [segment.base_offset for segment in log.segments]
-    unrecorded = [
-        path for path, end in zip(log_files(root)[:-1], bases[1:], strict=True) if end > recorded.end_offset
-    ]
-    path = rng.choice(unrecorded)
-    _, data = flip_a_bit(path, rng)
-    with pytest.raises(CorruptLogError) as error:
-        reopen(disk, recorded=recorded)
-    assert error.value.path == str(path)
-    assert path.read_bytes() == data, "quarantine changes nothing"
-    disk.close()
-    shutil.rmtree(root)
 
 
 def test_of_two_batches_that_do_not_fit_the_one_behind_a_hole_is_wrong(disk: InlineDisk) -> None:
