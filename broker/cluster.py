@@ -83,7 +83,7 @@ class Cluster:
             for node_id, address in config.quorum_voters.items()
             if node_id != config.node_id
         }
-        #: Connections that peers dialled, in the order of their handshakes.
+        #: Connections that peers dialled, oldest first.
         self._accepted: dict[AcceptedPeer, None] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._waiting_for: str | None = None
@@ -92,7 +92,9 @@ class Cluster:
 
     def start(self) -> None:
         for link in self.links.values():
-            self._tasks.append(self._loop.create_task(link.run()))
+            task = self._loop.create_task(link.run())
+            task.add_done_callback(_raise_what_ended)
+            self._tasks.append(task)
         self._carry_out(self.formation.start())
 
     def close(self) -> None:
@@ -105,7 +107,9 @@ class Cluster:
 
     def accept(self) -> AcceptedPeer:
         """Protocol factory of the controller listener."""
-        return AcceptedPeer(self, self._closed)
+        accepted = AcceptedPeer(self, self._closed)
+        self._accepted[accepted] = None
+        return accepted
 
     def _closed(self, accepted: AcceptedPeer) -> None:
         self._accepted.pop(accepted, None)
@@ -227,3 +231,9 @@ class Cluster:
                     self.links[node_id].reconnect()
                 case Refuse(code, message):
                     logger.error("peer refused", code=code.name, reason=message)
+
+
+def _raise_what_ended(link: asyncio.Task[None]) -> None:
+    """A link dials for ever. If it ends with an error, that goes to the loop's handler, and the node stops."""
+    if not link.cancelled():
+        link.result()

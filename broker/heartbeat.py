@@ -129,6 +129,13 @@ class Heartbeat:
         self._timer_at = deadline
         self._timer = self._loop.call_at(deadline, self._tick)
 
+    def wake(self) -> None:
+        """To be called before anything is served: sockets come before timers, so after a long sleep of this loop the
+        tick that ends its leaderships would come too late."""
+        now = self._loop.time()
+        if self._liveness.is_stalled(now):
+            self._settle(self._liveness.tick(now))
+
     def _tick(self) -> None:
         self._timer = None
         self._settle(self._liveness.tick(self._loop.time()))
@@ -167,13 +174,11 @@ class Heartbeat:
         self._arm()
 
     def _announced(self, node_id: int, key: GroupKey, led: Led, now: float) -> None:
+        assigned = self._host.assigned(key)
+        if not assigned:
+            return  # deleted, and nothing may be kept of it; or not known yet, then `group_assigned` comes
         self._leaders.announce(
-            *key,
-            node_id,
-            led.term,
-            led.configuration_index,
-            led.established,
-            assigned=self._host.assigned(key),
+            *key, node_id, led.term, led.configuration_index, led.established, assigned=assigned
         )
         replica = self._replicas.by_key.get(key)
         if replica is None:

@@ -67,6 +67,7 @@ class Handlers:
             if ready is None:
                 api_versions.answer_unknown_version(request)
                 return
+        self._node.heartbeat.wake()
         decode, api = ready
         if len(frame) > MAX_SMALL_REQUEST_BYTES and api is not produce.API:
             raise ProtocolError(

@@ -103,8 +103,8 @@ class Reconnect:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Answer with this error: in the HelloReply, and then close the connection; or in a FormReply. `message` is for
-    people, on both sides."""
+    """Asked by `introduced`: answer with this error in the HelloReply, and close the connection. Otherwise there is
+    nobody to answer: log it. `message` is for people, on both sides."""
 
     code: ErrorCode
     message: str
