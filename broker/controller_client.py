@@ -7,6 +7,7 @@ and its answer are JSON: few, small, and readable in a trace.
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -57,7 +58,7 @@ class ControllerClient:
         self._next_id = first_id
         self._open: dict[int, _Question] = {}
         #: Answers to nodes that are not connected now; they ask nobody else until they time out.
-        self._undelivered: dict[int, list[tuple[float, peer.ForwardReply]]] = {}
+        self._undelivered: dict[int, deque[tuple[float, peer.ForwardReply]]] = {}
 
     def call(self, operation: str, arguments: dict[str, Any], done: Done) -> None:
         """`done` gets {"error_code": ..., "message": ..., ...}, always, exactly once."""
@@ -96,7 +97,8 @@ class ControllerClient:
             if self._host.is_connected(sender):
                 self._host.send(sender, reply)
             else:
-                self._undelivered.setdefault(sender, []).append((self._host.now() + TIMEOUT_S, reply))
+                waiting = self._undelivered.setdefault(sender, deque())
+                waiting.append((self._host.now() + TIMEOUT_S, reply))
 
         self._host.execute(question["operation"], question["arguments"], done)
 
@@ -121,13 +123,15 @@ class ControllerClient:
                 question.node_id = -1
 
     def node_connected(self, node_id: int) -> None:
-        for _, reply in self._undelivered.pop(node_id, []):
+        for _, reply in self._undelivered.pop(node_id, ()):
             self._host.send(node_id, reply)
 
     def tick(self) -> None:
         now = self._host.now()
         for node_id, replies in list(self._undelivered.items()):
-            if replies[-1][0] <= now:  # nobody waits for any of them any more
+            while replies and replies[0][0] <= now:  # nobody waits for it any more
+                replies.popleft()
+            if not replies:
                 del self._undelivered[node_id]
         for request_id, question in list(self._open.items()):
             if now >= question.deadline:

@@ -91,3 +91,18 @@ def test_an_answer_that_nobody_waits_for_any_more_is_forgotten() -> None:
     controller.links[2] = True
     controller.client.node_connected(2)
     assert not controller.sent
+
+
+def test_answers_to_a_node_that_asks_and_cannot_be_reached_do_not_pile_up() -> None:
+    """Its link to us is open, ours to it is not, and it goes on asking: only what it still waits for is kept."""
+    controller, asker = Member(1), Member(2)
+    asker.links[1] = True
+    for second in range(100):
+        for member in (asker, controller):
+            member.time_s = float(second)
+            member.client.tick()
+        asker.client.call("create_topics", {}, lambda answer: None)
+        deliver(asker, controller)
+    controller.links[2] = True
+    controller.client.node_connected(2)
+    assert len(controller.sent) == TIMEOUT_S
