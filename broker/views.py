@@ -9,7 +9,6 @@ from uuid import UUID
 from broker.metadata.ids import METADATA_TOPIC_ID
 from broker.metadata.topic_checks import check_name
 from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.fetch import FetchTopic
 from storage.log_types import GroupKey
 
 if TYPE_CHECKING:
@@ -99,19 +98,21 @@ class ClusterView:
             return ()
         return topic.partitions[key.partition].replicas
 
-    # -- errors ------------------------------------------------------------------------------------------
+    # -- replicas, and why there is none -----------------------------------------------------------------
 
-    def replica_for(self, topic: FetchTopic, partition: int, by_id: bool) -> Replica:
-        """The replica that a fetch asks for. Raises KafkaError."""
-        if not by_id:
-            replica = self._node.replicas.by_name.get((topic.topic, partition))
-            if replica is None:
-                raise KafkaError(self.why_no_replica(topic.topic, partition))
+    def replica_named(self, topic: str, partition: int) -> Replica:
+        """The replica here, leader or not. Raises KafkaError where there is none."""
+        replica = self._node.replicas.by_name.get((topic, partition))
+        if replica is None:
+            raise KafkaError(self.why_no_replica(topic, partition))
+        return replica
+
+    def replica_of_id(self, topic_id: UUID, partition: int) -> Replica:
+        """As `replica_named`. The metadata log is no topic of clients, although it has an id."""
+        replica = self._node.replicas.by_key.get(GroupKey(topic_id, partition))
+        if replica is not None and replica is not self._node.metadata.replica:
             return replica
-        replica = self._node.replicas.by_key.get(GroupKey(topic.topic_id, partition))
-        if replica is not None:
-            return replica
-        record = self._node.metadata.image.topics.get(topic.topic_id)
+        record = self._node.metadata.image.topics.get(topic_id)
         if record is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         raise KafkaError(self.why_no_replica(record.name, partition))

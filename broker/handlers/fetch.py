@@ -33,13 +33,13 @@ from protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
+from storage.errors import CorruptLogError
 
 if TYPE_CHECKING:
     from broker.connection import Request
     from broker.node import Node
     from broker.replica import Replica
-    from storage.errors import CorruptLogError
-from storage.log_types import GroupKey, LogSlice
+    from storage.log_types import GroupKey, LogSlice
 
 READ_COMMITTED = 1
 #: How often a long poll looks whether its client is still there: it may have asked to wait for 24 days.
@@ -166,7 +166,10 @@ class PendingFetch:
                 partitions.append(data)
                 replica = None
                 try:
-                    replica = self._node.view.replica_for(topic, wanted.partition, by_id)
+                    if by_id:
+                        replica = self._node.view.replica_of_id(topic.topic_id, wanted.partition)
+                    else:
+                        replica = self._node.view.replica_named(topic.topic, wanted.partition)
                     waiting_on.append(replica)
                     slices.append((data, self._look_at(replica, wanted, data)))
                 except KafkaError as error:

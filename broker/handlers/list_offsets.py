@@ -75,9 +75,7 @@ def _answer(
             try:
                 if times_asked[topic.name, wanted.partition_index] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "the partition is asked for twice")
-                replica = node.replicas.by_name.get((topic.name, wanted.partition_index))
-                if replica is None:
-                    raise KafkaError(node.view.why_no_replica(topic.name, wanted.partition_index))
+                replica = node.view.replica_named(topic.name, wanted.partition_index)
                 replica.check_leader_epoch(wanted.current_leader_epoch)
                 if replica.key not in confirmed:
                     raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -87,7 +85,6 @@ def _answer(
             except KafkaError as error:
                 answer.error_code = error.code
             except CorruptLogError as error:
-                assert replica is not None, "it was looked into"
                 node.replicas.log_corrupt(replica, error)
                 answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
     return response

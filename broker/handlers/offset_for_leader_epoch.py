@@ -33,9 +33,7 @@ def handle(node: Node, request: Request, body: OffsetForLeaderEpochRequest) -> N
             answer = EpochEndOffset(partition=wanted.partition)
             answers.append(answer)
             try:
-                replica = node.replicas.by_name.get((topic.topic, wanted.partition))
-                if replica is None:
-                    raise KafkaError(node.view.why_no_replica(topic.topic, wanted.partition))
+                replica = node.view.replica_named(topic.topic, wanted.partition)
                 replica.check_leader_epoch(wanted.current_leader_epoch)
                 answer.leader_epoch, answer.end_offset = replica.log.lineage.epoch_end_offset(
                     wanted.leader_epoch, replica.log.end_offset

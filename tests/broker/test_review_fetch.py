@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.handlers import fetch
+from broker.metadata.ids import METADATA_TOPIC_ID
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
@@ -15,8 +16,8 @@ from tests.simulator.client import Connection
 FOR_EVER_MS = 2**31 - 1
 
 
-def _request(name: str, offset: int = 0, max_wait_ms: int = 0) -> FetchRequest:
-    partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+def _request(name: str, offset: int = 0, max_wait_ms: int = 0, max_bytes: int = 1 << 20) -> FetchRequest:
+    partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=max_bytes)
     topic = FetchTopic(topic=name, partitions=[partition])
     return FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=1 << 20, topics=[topic])
 
@@ -97,3 +98,28 @@ def test_a_fetch_that_does_not_know_storage_errors_is_told_to_look_for_another_l
             for version in (5, 6)
         ]
         assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR]
+
+
+def test_a_log_that_a_fetch_finds_rotten_is_quarantined_and_the_node_lives_on() -> None:
+    with running() as world:
+        world.create_topic("foo")
+        for _ in range(3):
+            world.produce("foo", b"a" * 500)
+        world.wait_equal("foo")
+        leader = world.leader("foo")
+        directory_id = world.nodes[leader].directory_id.bytes
+        world.disks[leader].flip_bits(f"/n{leader}/foo-0/00000000000000000000.log", 8, 4, count=8)
+        # The first batch's length; one byte of room has the log look for the batch that ends before it.
+        answer = ask(world, leader, ApiKey.FETCH, 11, _request("foo", 1, max_bytes=1), FetchResponse)
+        assert answer.responses[0].partitions[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        world.wait(lambda: (leader, directory_id, 1) in world.voters("foo"))
+        world.wait_equal("foo")
+
+
+def test_clients_do_not_read_the_metadata_log() -> None:
+    with running(size=1) as world:
+        partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+        topic = FetchTopic(topic_id=METADATA_TOPIC_ID, partitions=[partition])
+        body = FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, topics=[topic])
+        answer = ask(world, 1, ApiKey.FETCH, 13, body, FetchResponse)
+        assert answer.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
