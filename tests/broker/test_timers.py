@@ -1,0 +1,124 @@
+"""One heap of deadlines for all groups: each fires once, at its latest deadline, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from broker.timers import TimerHeap, every
+from tests.simulator.loop import SimulatedLoop, new_loop
+
+
+@pytest.fixture
+def loop() -> Iterator[SimulatedLoop]:
+    made = new_loop()
+    yield made
+    made.close()
+
+
+class Group:
+    """Notes when it fires; sets its next deadline `again_s` later, where that is given."""
+
+    def __init__(self, heap: TimerHeap, loop: SimulatedLoop, log: list[tuple[str, float]], name: str) -> None:
+        self.timer_at: float | None = None
+        self.again_s: float | None = None
+        self._heap, self._loop, self._log, self._name = heap, loop, log, name
+        self._begun_s = loop.time()
+
+    def set(self, after_s: float | None) -> None:
+        self._heap.set(self, None if after_s is None else self._begun_s + after_s)
+
+    def timer_fired(self) -> None:
+        self._log.append((self._name, self._loop.time() - self._begun_s))
+        if self.again_s is not None:
+            self._heap.set(self, self._loop.time() + self.again_s)
+
+
+class Groups:
+    def __init__(self, loop: SimulatedLoop) -> None:
+        self.loop = loop
+        self.heap = TimerHeap(loop)
+        self.log: list[tuple[str, float]] = []
+        self.a, self.b = (Group(self.heap, loop, self.log, name) for name in "ab")
+
+    def run(self, seconds: float) -> list[tuple[str, float]]:
+        self.loop.run_for(seconds)
+        return self.log
+
+
+def test_deadlines_fire_in_their_order_and_not_in_that_of_setting(loop: SimulatedLoop) -> None:
+    groups = Groups(loop)
+    groups.a.set(2)
+    groups.b.set(1)
+    assert groups.run(5) == [("b", 1), ("a", 2)]
+
+
+def test_the_last_deadline_counts(loop: SimulatedLoop) -> None:
+    groups = Groups(loop)
+    groups.a.set(1)
+    groups.a.set(3)  # later
+    groups.b.set(3)
+    groups.b.set(2)  # sooner
+    assert groups.run(5) == [("b", 2), ("a", 3)]
+
+
+def test_no_deadline_means_no_call(loop: SimulatedLoop) -> None:
+    groups = Groups(loop)
+    groups.a.set(1)
+    groups.a.set(None)
+    assert groups.run(5) == []
+    groups.a.set(6)
+    assert groups.run(5) == [("a", 6)]
+
+
+def test_a_deadline_that_was_left_and_is_taken_up_again_fires_once(loop: SimulatedLoop) -> None:
+    """Both entries of the heap then name the deadline that counts."""
+    groups = Groups(loop)
+    for after_s in (1, 2, 1):
+        groups.a.set(after_s)
+    assert groups.run(5) == [("a", 1)]
+
+
+def test_a_group_may_set_its_next_deadline_while_it_fires(loop: SimulatedLoop) -> None:
+    groups = Groups(loop)
+    groups.a.again_s = 1
+    groups.a.set(1)
+    groups.b.set(2.5)
+    assert groups.run(3.2) == [("a", 1), ("a", 2), ("b", 2.5), ("a", 3)]
+
+
+def test_a_deadline_that_has_passed_fires_at_once(loop: SimulatedLoop) -> None:
+    groups = Groups(loop)
+    groups.run(2)
+    groups.a.set(1)
+    assert groups.run(0.001) == [("a", 2)]
+
+
+def test_nothing_fires_after_the_end(loop: SimulatedLoop) -> None:
+    groups = Groups(loop)
+    groups.a.set(1)
+    groups.heap.close()
+    assert groups.run(5) == []
+
+
+def test_every_calls_at_its_pace_until_it_is_stopped(loop: SimulatedLoop) -> None:
+    begun_s = loop.time()
+    calls: list[float] = []
+    stop = every(loop, 1, lambda: calls.append(loop.time() - begun_s))
+    loop.run_for(3.5)
+    stop()
+    loop.run_for(5)
+    assert calls == [1, 2, 3]
+
+
+def test_every_does_not_catch_up_after_a_sleep(loop: SimulatedLoop) -> None:
+    process = loop.start_process("n1")
+    calls: list[float] = []
+    process.call(every, loop, 1, lambda: calls.append(loop.time()))
+    loop.run_for(1.5)
+    loop.pause(process)
+    loop.run_for(10)
+    loop.resume(process)
+    loop.run_for(0.5)
+    assert len(calls) == 2
