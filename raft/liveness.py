@@ -311,9 +311,9 @@ class NodeLiveness:
     def _take_echo(self, peer: Peer, ping: Ping, out: LivenessOutput) -> None:
         if ping.echo_boot_id != self.boot_id or ping.echo_number == 0:
             return  # an echo for an earlier life of this node
-        peer.echoed(ping.echo_number)
+        if peer.echoed(ping.echo_number):
+            peer.echo_is_fresh = True
         peer.confirmed_version = ping.applied_version
-        peer.echo_is_fresh = True
         if ping.echo_number >= peer.sent_number and ping.applied_version < peer.sent_version:
             peer.sent_version = 0  # it could not apply the changes: the whole list again
         peer.challenges = dict(ping.challenged)

@@ -124,7 +124,7 @@ def open_log(
 
     `recorded` is the end that the journal calls durable, `log_start` the recorded log start, `is_clean`
     whether the clean-shutdown marker was there. Raises WrongTopicError, UnfinishedLogError, and
-    CorruptLogError where bytes at or below the recorded end are bad: then no byte has been changed.
+    CorruptLogError where what was durable is bad: then segments and lineage are as they were.
     """
     check_topic_id(disk, directory, group.topic_id)
     recovery = _Recovery(disk, directory, config, recorded or NOTHING_FLUSHED, log_start)

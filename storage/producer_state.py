@@ -33,10 +33,6 @@ class BatchInfo(NamedTuple):
     timestamp_ms: int
 
     @property
-    def first_sequence(self) -> int:
-        return (self.last_sequence - self.offset_delta) & 0x7FFFFFFF
-
-    @property
     def first_offset(self) -> int:
         return self.last_offset - self.offset_delta
 

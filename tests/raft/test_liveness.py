@@ -247,6 +247,9 @@ class TestQuorum:
         pair.cut += [(1, 2), (1, 3)]  # it still hears both
         pair.exchange_for(2)
         assert not pair.nodes[1].has_quorum("g", 5, VOTERS, pair.now)
+        pair.forget()
+        pair.exchange_for(2)
+        assert pair.told[1].quorum_checks == []  # the old echoes that still come lapse once
 
     def test_is_checked_once_a_young_leader_had_time(self, pair: Pair) -> None:
         pair.paused += [2, 3]
