@@ -78,7 +78,7 @@ class NodeConfig:
         names its voters in controller.quorum.voters.""",
     )
     rack: str | None = setting(
-        "broker.rack", optional_text, "", "Told to clients; not used for placement yet."
+        "broker.rack", optional_text, "", "Accepted, not used yet: neither for placement nor told to clients."
     )
 
     # Where it is reached.
@@ -142,7 +142,7 @@ class NodeConfig:
         "default.replication.factor",
         integer(1, 32767),
         "3",
-        "Replicas of a topic whose creator does not say; never more than there are brokers. (Kafka: 1.)",
+        "Replicas of a topic whose creator does not say. Not set: three, or one for each broker. (Kafka: 1.)",
     )
     min_insync_replicas: int = setting(
         "min.insync.replicas",
@@ -301,18 +301,19 @@ class NodeConfig:
         "replica.lag.time.max.ms",
         long(1),
         "30000",
-        "A follower that has not caught up for so long is no longer shown as in sync. Nothing is decided by it.",
+        """A follower that has not caught up for so long is no longer in sync: it does not count for min.insync.replicas
+        above 1, and takes no leadership over from a node that stops.""",
     )
     election_timeout_ms: int = setting(
         "varve.election.timeout.ms",
-        integer(10),
+        integer(150),  # raft.types.Timing: campaigns are spread over as much
         "1000",
-        """Silence after which a follower stands for election; each waits between once and twice as long. A leader that
-        hears no majority for so long steps down.""",
+        """Silence after which a follower stands for election, at a random moment of the next 150 ms. A leader that
+        hears no majority for one and a half times as long steps down.""",
     )
     heartbeat_interval_ms: int = setting(
         "varve.heartbeat.interval.ms",
-        integer(1),
+        integer(5),  # raft.liveness_types.LivenessTiming: changes are told after as much
         "100",
         "How often two nodes tell each other that they live.",
     )

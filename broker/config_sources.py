@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from broker.config import NodeConfig
+from broker.config import WILDCARD_HOSTS, NodeConfig
 from broker.config_values import Address, ConfigError, Key, keys_of
 from broker.kafka_keys import CURRENT_KEYS, LAUNCHER_VARIABLES, is_kafka_key
 
@@ -194,7 +194,7 @@ def _advice(config: NodeConfig) -> list[str]:
         f"{listener} advertises localhost: clients on other machines will be sent to themselves "
         "(set advertised.listeners)"
         for listener in config.client_listeners
-        if listener.host in ("", "0.0.0.0", "::") and listener.name not in config.advertised
+        if listener.host in WILDCARD_HOSTS and listener.name not in config.advertised
     ]
 
 

@@ -1,8 +1,8 @@
 """DescribeCluster: the cluster id, the brokers that answer, and where to send administration (KIP-700).
 
-Behaviour: as Metadata's broker list. Any broker forwards administration to the controller, so `controller_id` is the
-leader of the metadata group where it is known, else this broker. Controllers are not an endpoint of their own here:
-endpoint type 2 is UNSUPPORTED_ENDPOINT_TYPE.
+Behaviour: as Metadata's broker list. `controller_id` is the leader of the metadata group, -1 where it is not known;
+any broker forwards administration to it. Controllers are not an endpoint of their own here: endpoint type 2 is
+UNSUPPORTED_ENDPOINT_TYPE.
 """
 
 from __future__ import annotations

@@ -11,8 +11,6 @@ from uuid import UUID
 
 PartitionKey = tuple[UUID, int]
 
-NO_EPOCH = -1
-
 
 @dataclass(frozen=True, slots=True)
 class Leadership:
@@ -95,15 +93,6 @@ class LeaderTable:
 
     def get(self, topic_id: UUID, partition: int) -> Leadership | None:
         return self._partitions.get((topic_id, partition))
-
-    def leader_of(self, topic_id: UUID, partition: int) -> int | None:
-        known = self._partitions.get((topic_id, partition))
-        return None if known is None else known.node_id
-
-    def epoch_of(self, topic_id: UUID, partition: int) -> int:
-        """The leader epoch for clients; NO_EPOCH where no leader was ever heard of."""
-        known = self._partitions.get((topic_id, partition))
-        return NO_EPOCH if known is None else known.term
 
     def _confirm(
         self, key: PartitionKey, known: Leadership, node_id: int, configuration_index: int, established: bool

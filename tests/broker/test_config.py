@@ -7,6 +7,7 @@ import pytest
 from broker.config import Address, ConfigError, Listener, NodeConfig
 from broker.config_sources import NODE_KEYS, key_of_variable, load, parse_properties
 from broker.kafka_keys import is_kafka_key
+from tests.broker.world import running
 
 THREE = "1@localhost:19093,2@localhost:29093,3@localhost:39093"
 
@@ -197,3 +198,12 @@ def test_the_properties_syntax_is_javas() -> None:
         "log.dirs": "/data/with space",
         "empty": "",
     }
+
+
+def test_the_shortest_timeouts_that_are_taken_are_ones_that_a_node_can_start_with() -> None:
+    shortest = {"varve.election.timeout.ms": "150", "varve.heartbeat.interval.ms": "5"}
+    with running(size=1, settings=shortest) as world:
+        world.create_topic("foo", replication_factor=1)
+    for name, value in shortest.items():
+        with pytest.raises(ConfigError, match=name):
+            load(flags={**shortest, name: str(int(value) - 1)})

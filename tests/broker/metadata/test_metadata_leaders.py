@@ -6,19 +6,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.metadata.leaders import NO_EPOCH, Leadership, LeaderTable
+from broker.metadata.leaders import Leadership, LeaderTable
 
 TOPIC = UUID(int=7)
 ASSIGNED = (1, 2, 3)
+NO_EPOCH = -1
 
 
 def announce(table: LeaderTable, node_id: int, term: int, index: int = 0, established: bool = True) -> bool:
     return table.announce(TOPIC, 0, node_id, term, index, established, assigned=ASSIGNED)
 
 
+def leader_of(table: LeaderTable, partition: int = 0) -> int | None:
+    known = table.get(TOPIC, partition)
+    return None if known is None else known.node_id
+
+
+def epoch_of(table: LeaderTable) -> int:
+    known = table.get(TOPIC, 0)
+    return NO_EPOCH if known is None else known.term
+
+
 def test_nothing_is_known_at_first() -> None:
     table = LeaderTable()
-    assert table.leader_of(TOPIC, 0) is None and table.epoch_of(TOPIC, 0) == NO_EPOCH
+    assert leader_of(table) is None and epoch_of(table) == NO_EPOCH
 
 
 def test_the_latest_term_wins_whatever_the_order() -> None:
@@ -27,7 +38,7 @@ def test_the_latest_term_wins_whatever_the_order() -> None:
     assert not announce(table, 2, 4)
     assert announce(table, 3, 6)
     assert not announce(table, 1, 5)
-    assert (table.leader_of(TOPIC, 0), table.epoch_of(TOPIC, 0)) == (3, 6)
+    assert (leader_of(table), epoch_of(table)) == (3, 6)
 
 
 def test_a_leader_becomes_established() -> None:
@@ -43,12 +54,12 @@ def test_a_lost_node_leaves_its_epoch_behind_and_may_come_back() -> None:
     announce(table, 1, 5)
     table.announce(TOPIC, 1, 2, 3, 0, True, assigned=ASSIGNED)
     assert table.node_lost(1) == [(TOPIC, 0)]
-    assert table.leader_of(TOPIC, 0) is None and table.epoch_of(TOPIC, 0) == 5
-    assert table.leader_of(TOPIC, 1) == 2
+    assert leader_of(table) is None and epoch_of(table) == 5
+    assert leader_of(table, 1) == 2
     assert table.node_lost(1) == []
     assert not announce(table, 2, 4)
     assert announce(table, 1, 5)
-    assert table.leader_of(TOPIC, 0) == 1
+    assert leader_of(table) == 1
 
 
 def test_only_the_leader_itself_can_resign() -> None:
@@ -56,7 +67,7 @@ def test_only_the_leader_itself_can_resign() -> None:
     announce(table, 1, 5)
     assert not table.resigned(TOPIC, 0, 2)
     assert table.resigned(TOPIC, 0, 1)
-    assert table.leader_of(TOPIC, 0) is None and table.epoch_of(TOPIC, 0) == 5
+    assert leader_of(table) is None and epoch_of(table) == 5
 
 
 def test_a_node_outside_the_assignment_is_believed_only_with_a_newer_configuration() -> None:
@@ -86,7 +97,7 @@ def test_a_deleted_topic_is_forgotten() -> None:
     table = LeaderTable()
     announce(table, 1, 5)
     table.forget_topic(TOPIC)
-    assert table.epoch_of(TOPIC, 0) == NO_EPOCH
+    assert epoch_of(table) == NO_EPOCH
     assert table.node_lost(1) == []
 
 
@@ -109,8 +120,8 @@ def test_the_epoch_never_goes_back(story: list[tuple[str, int, int, bool]]) -> N
             announce(table, number % 3 + 1, number, index, established)  # one leader per term
         elif kind == "lost":
             table.node_lost(number)
-            assert table.leader_of(TOPIC, 0) != number
+            assert leader_of(table) != number
         else:
             table.resigned(TOPIC, 0, number)
-        assert table.epoch_of(TOPIC, 0) >= before
-        before = table.epoch_of(TOPIC, 0)
+        assert epoch_of(table) >= before
+        before = epoch_of(table)
