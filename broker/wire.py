@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
+from typing import Any
 from uuid import UUID
 
 from protocol import peer
@@ -65,12 +66,11 @@ def row_to_wire(row: LineageRow) -> peer.AppendRow:
 
 
 def row_from_wire(row: peer.AppendRow) -> Row:
+    """Raises ProtocolError."""
     try:
-        kind = RowKind(row.kind)
+        return row_from_log(log_row_from_wire(row))
     except ValueError as error:
         raise ProtocolError(f"row of unknown kind {row.kind}") from error
-    configuration = decode_configuration(bytes(row.payload)) if kind is RowKind.CONFIGURATION else None
-    return Row(row.index, row.term, kind, configuration)
 
 
 def log_row_from_wire(row: peer.AppendRow) -> LineageRow:
@@ -79,13 +79,13 @@ def log_row_from_wire(row: peer.AppendRow) -> LineageRow:
 
 def message_to_wire(topic_id: UUID, partition: int, self_id: ReplicaId, message: Message) -> peer.PeerMessage:
     """A group's message to another replica, addressed by topic id and partition (replication.md section 4)."""
+    group: dict[str, Any] = {"topic_id": topic_id, "partition": partition, "term": message.term}
+    incarnation = self_id.incarnation
     match message:
         case AppendReply():
             return peer.AppendReply(
-                topic_id=topic_id,
-                partition=partition,
-                incarnation=self_id.incarnation,
-                term=message.term,
+                **group,
+                incarnation=incarnation,
                 match_index=message.match_end,
                 rejected=message.rejected,
                 hint_index=message.hint_index,
@@ -94,10 +94,8 @@ def message_to_wire(topic_id: UUID, partition: int, self_id: ReplicaId, message:
             )
         case VoteRequest():
             return peer.VoteRequest(
-                topic_id=topic_id,
-                partition=partition,
-                candidate_incarnation=self_id.incarnation,
-                term=message.term,
+                **group,
+                candidate_incarnation=incarnation,
                 last_term=message.last_term,
                 end_index=message.end_index,
                 pre_vote=message.pre_vote,
@@ -105,10 +103,8 @@ def message_to_wire(topic_id: UUID, partition: int, self_id: ReplicaId, message:
             )
         case VoteReply():
             return peer.VoteReply(
-                topic_id=topic_id,
-                partition=partition,
-                incarnation=self_id.incarnation,
-                term=message.term,
+                **group,
+                incarnation=incarnation,
                 granted=message.granted,
                 pre_vote=message.pre_vote,
                 log_start=message.watermarks.log_start,
@@ -116,17 +112,9 @@ def message_to_wire(topic_id: UUID, partition: int, self_id: ReplicaId, message:
                 mxro=message.watermarks.mxro,
             )
         case TimeoutNow():
-            return peer.TimeoutNow(
-                topic_id=topic_id, partition=partition, incarnation=self_id.incarnation, term=message.term
-            )
+            return peer.TimeoutNow(**group, incarnation=incarnation)
         case InstallReply():
-            return peer.InstallReply(
-                topic_id=topic_id,
-                partition=partition,
-                incarnation=self_id.incarnation,
-                term=message.term,
-                log_start=message.log_start,
-            )
+            return peer.InstallReply(**group, incarnation=incarnation, log_start=message.log_start)
 
 
 def founding_configuration(replicas: Iterable[tuple[int, UUID]]) -> Configuration:
