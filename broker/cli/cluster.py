@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from broker.cli.clients import format_option
 from broker.cli.local_cluster import (
     DEFAULT_BASE_DIR,
     DEFAULT_PORTS,
@@ -29,7 +30,6 @@ _base_dir_option = click.option(
     show_default=True,
     help="Where the nodes keep their data.",
 )
-_format_option = click.option("--format", "shape", type=click.Choice(["text", "json"]), default="text")
 
 
 @click.group()
@@ -55,7 +55,7 @@ def _ports(_: click.Context, __: click.Parameter, value: str | None) -> tuple[in
 @click.option("--ports", callback=_ports, help="Client port of each node; the next one is for its peers.")
 @click.option("--config", multiple=True, metavar="KEY=VALUE", help="A setting for every node. Repeatable.")
 @click.option("--timeout", "timeout_s", type=float, default=60.0, show_default=True, help="Seconds to wait.")
-@_format_option
+@format_option
 def up(
     base_dir: Path,
     nodes: int | None,
@@ -125,7 +125,8 @@ def down(base_dir: Path, grace_s: float, delete_data: bool) -> None:
                 (node.directory / "pid").unlink(missing_ok=True)
             if delete_data:
                 for node in local.nodes:
-                    shutil.rmtree(node.directory, ignore_errors=False) if node.directory.exists() else None
+                    if node.directory.exists():
+                        shutil.rmtree(node.directory)
                 (base_dir / "cluster.json").unlink()
     except LocalClusterError as error:
         raise CommandError(str(error)) from None
@@ -139,7 +140,7 @@ def down(base_dir: Path, grace_s: float, delete_data: bool) -> None:
 
 @cluster.command()
 @_base_dir_option
-@_format_option
+@format_option
 def status(base_dir: Path, shape: str) -> None:
     """Show each node's process and whether it answers.
 

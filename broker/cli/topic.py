@@ -12,6 +12,9 @@ from broker.cli.root import CommandError
 from broker.cli.start import pairs
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
 
@@ -39,7 +42,7 @@ def create(
 ) -> None:
     """Create topics."""
     settings = pairs(config, "--config")
-    from confluent_kafka import KafkaError, KafkaException
+    from confluent_kafka import KafkaError
     from confluent_kafka.admin import NewTopic
 
     requests = [
@@ -53,22 +56,8 @@ def create(
     ]
     admin = admin_client(bootstrap_server)  # kept: without it the pending requests are given up
     futures = admin.create_topics(requests, operation_timeout=TIMEOUT_S, request_timeout=TIMEOUT_S)
-    results = []
-    for name, future in futures.items():
-        try:
-            future.result()
-            results.append({"topic": name, "created": True})
-        except KafkaException as failure:
-            error = failure.args[0]
-            if not (if_not_exists and error.code() == KafkaError.TOPIC_ALREADY_EXISTS):
-                raise refusal(error, bootstrap_server) from None
-            results.append({"topic": name, "created": False})
-    if shape == "json":
-        click.echo(json.dumps(results))
-        return
-    for result in results:
-        if result["created"]:
-            click.echo(f"Created topic {result['topic']}.")
+    passed_over = KafkaError.TOPIC_ALREADY_EXISTS if if_not_exists else None
+    _report("created", _outcomes(futures, passed_over, bootstrap_server), shape)
 
 
 @topic.command(name="list")
@@ -126,30 +115,50 @@ def describe(
 @format_option
 def delete(names: tuple[str, ...], if_exists: bool, bootstrap_server: str, shape: str) -> None:
     """Delete topics with all their records."""
-    from confluent_kafka import KafkaError, KafkaException
+    from confluent_kafka import KafkaError
 
     admin = admin_client(bootstrap_server)  # kept: without it the pending requests are given up
     futures = admin.delete_topics(
         list(dict.fromkeys(names)), operation_timeout=TIMEOUT_S, request_timeout=TIMEOUT_S
     )
-    results = []
+    passed_over = KafkaError.UNKNOWN_TOPIC_OR_PART if if_exists else None
+    _report("deleted", _outcomes(futures, passed_over, bootstrap_server), shape)
+
+
+def _outcomes(
+    futures: dict[str, Future[Any]], passed_over: int | None, bootstrap_server: str
+) -> dict[str, bool]:
+    """Whether each topic was dealt with; False where the answer was the error that is passed over. Raises
+    CommandError for any other."""
+    from confluent_kafka import KafkaException
+
+    outcomes = {}
     for name, future in futures.items():
         try:
             future.result()
-            results.append({"topic": name, "deleted": True})
+            outcomes[name] = True
         except KafkaException as failure:
-            error = failure.args[0]
-            if error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise refusal(error, bootstrap_server) from None
-            if not if_exists:
-                raise CommandError(f"Topic '{name}' does not exist") from None
-            results.append({"topic": name, "deleted": False})
+            if failure.args[0].code() != passed_over:
+                raise _refusal(name, failure, bootstrap_server) from None
+            outcomes[name] = False
+    return outcomes
+
+
+def _report(verb: str, outcomes: dict[str, bool], shape: str) -> None:
     if shape == "json":
-        click.echo(json.dumps(results))
+        click.echo(json.dumps([{"topic": name, verb: is_done} for name, is_done in outcomes.items()]))
         return
-    for result in results:
-        if result["deleted"]:
-            click.echo(f"Deleted topic {result['topic']}.")
+    for name, is_done in outcomes.items():
+        if is_done:
+            click.echo(f"{verb.capitalize()} topic {name}.")
+
+
+def _refusal(name: str, failure: KafkaException, bootstrap_server: str) -> CommandError:
+    from confluent_kafka import KafkaError
+
+    if failure.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+        return CommandError(f"Topic '{name}' does not exist")
+    return refusal(failure.args[0], bootstrap_server)
 
 
 def _names(admin: AdminClient, bootstrap_server: str) -> list[str]:
@@ -162,7 +171,7 @@ def _names(admin: AdminClient, bootstrap_server: str) -> list[str]:
 
 
 def _describe(admin: AdminClient, names: list[str], bootstrap_server: str) -> list[dict[str, Any]]:
-    from confluent_kafka import KafkaError, KafkaException, TopicCollection
+    from confluent_kafka import KafkaException, TopicCollection
 
     if not names:
         return []
@@ -173,9 +182,7 @@ def _describe(admin: AdminClient, names: list[str], bootstrap_server: str) -> li
         try:
             found = future.result()
         except KafkaException as failure:
-            if failure.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise CommandError(f"Topic '{name}' does not exist") from None
-            raise refusal(failure.args[0], bootstrap_server) from None
+            raise _refusal(name, failure, bootstrap_server) from None
         partitions = [
             {
                 "partition": partition.id,
