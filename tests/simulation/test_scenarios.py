@@ -14,7 +14,8 @@ section 3   the vote of the empty: `tests/raft/testdata/wiped_voter.txt`; a wipe
 section 4   a topic re-created under its name: `tests/broker/test_damage.py`
 section 5   a leader of an older term that nobody contradicts: `tests/raft/test_liveness.py`, a leader of an older term
             is challenged; PreVote and CheckQuorum of one group: `tests/raft/testdata`
-section 6   what is committed by counting: `tests/raft/testdata/figure_8.txt`
+section 6   what is committed by counting: `tests/raft/testdata/figure_8.txt`; deleted records and a leader that has
+            just started: `tests/broker/test_review_replicas.py`
 section 7   a crash at every step of an install: `tests/storage/test_recovery.py`; `tests/raft/testdata/install.txt`
 section 8   snapshots of committed state only, and durable before the log start rises:
             `tests/storage/test_producer_state.py`
@@ -29,6 +30,7 @@ import pytest
 from broker.replica import Replica
 from protocol.records.batch import iter_batches
 from protocol.records.builder import NewRecord, build_batch
+from storage.log_types import GroupKey
 from tests.broker.world import World, running
 
 ELECTION_TIMEOUT_S = 1.0
@@ -208,6 +210,52 @@ def test_an_isolated_leader_serves_nothing_after_two_election_timeouts_and_its_w
         assert b"only here" not in world.content(leader, "foo")
 
 
+@pytest.mark.parametrize(
+    "loss",
+    [
+        pytest.param(
+            "memory",
+            marks=pytest.mark.xfail(
+                strict=True, reason="liveness is told of a group's term only when its log is opened"
+            ),
+        ),
+        pytest.param(
+            "disk",
+            marks=pytest.mark.xfail(
+                strict=True, reason="CheckQuorum and ReadIndex count nodes, whatever their directory"
+            ),
+        ),
+    ],
+)
+def test_a_node_that_forgot_whom_it_elected_confirms_nobody(loss: str) -> None:
+    """Sections 3, 5 and 6: Y votes for Z, together they commit, Y dies; back again it reaches only X, the leader of
+    before. An echo from a Y that has not opened its log yet, or has another one, must not let X answer reads."""
+    with running() as world:
+        world.create_topic("foo")
+        world.produce("foo", b"a")
+        world.wait_equal("foo")
+        x = world.leader("foo")
+        y, z = followers_of(world, x)
+        isolate(world, x)
+        old, new = world.replica(x, "foo"), lead(world, z, "foo")
+        _, end_offset = append(world, z, "foo", 0)
+        world.wait(lambda: new.high_watermark >= end_offset)
+        assert old.is_serving, "nobody has told it yet, and it has not missed its followers for long"
+        world.kill(y)
+        if loss == "disk":
+            world.wipe(y)
+        world.start(y)
+        world.network.heal(f"n{x}", f"n{y}")
+        world.network.heal(f"n{y}", f"n{x}")
+        confirmed: set[GroupKey] = set()
+        resigned_s = world.loop.time() + 2 * ELECTION_TIMEOUT_S
+        while old.is_serving and world.loop.time() < resigned_s:
+            world.processes[x].call(world.nodes[x].reads.confirm, [old], confirmed.update)
+            world.loop.run_for(0.01)
+        assert confirmed == set()
+        assert not old.is_serving
+
+
 def test_a_follower_that_was_cut_off_comes_back_without_a_higher_term() -> None:
     """Section 5, PreVote: a rejoining node raises no term."""
     with running() as world:
@@ -228,16 +276,7 @@ def test_a_follower_that_was_cut_off_comes_back_without_a_higher_term() -> None:
 # -- sections 6 to 8 -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "is_restarted",
-    [
-        False,
-        # broker/replica.py takes the granted log start only up to the high watermark, which C does not know yet, and
-        # does not come back to it.
-        pytest.param(True, marks=pytest.mark.xfail(strict=True, raises=AssertionError)),
-    ],
-)
-def test_a_log_start_that_a_majority_holds_survives_the_one_that_set_it(is_restarted: bool) -> None:
+def test_a_log_start_that_a_majority_holds_survives_the_one_that_set_it() -> None:
     """Section 6: A and B have raised the log start, A dies, C, whose log is complete, leads: what was deleted must not
     be back. Vote grants carry the log start, and the winner takes it before it serves."""
     with running(settings=SMALL_SEGMENTS) as world:
@@ -247,16 +286,10 @@ def test_a_log_start_that_a_majority_holds_survives_the_one_that_set_it(is_resta
         world.wait_equal("foo")
         a = world.leader("foo")
         b, c = followers_of(world, a)
-        if is_restarted:
-            world.kill(c)
-        else:
-            isolate(world, c)
+        isolate(world, c)
         log_start = raise_log_start(world, "foo", a, b)
         world.kill(a)
-        if is_restarted:
-            start(world, c)
-        else:
-            world.network.heal_all()
+        world.network.heal_all()
         assert lead(world, c, "foo").log_start_offset == log_start
 
 
