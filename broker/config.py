@@ -95,7 +95,7 @@ class NodeConfig:
         advertised,
         "",
         """What clients are told to connect to, per listener. A listener that is not named here advertises its own
-        host and port, and localhost where it listens on every address; port 0 becomes the port that was bound.""",
+        host and port, and localhost where it listens on every address.""",
     )
     security_protocols: dict[str, str] = setting(
         "listener.security.protocol.map",
@@ -391,7 +391,11 @@ class NodeConfig:
                 )
         seen: dict[tuple[str, int], str] = {}
         for name, host, port in self.listeners:
-            if port and (host, port) in seen:
+            if not port:
+                raise ConfigError(
+                    f"listeners: {name} needs a port of its own, nobody could be told of any free one"
+                )
+            if (host, port) in seen:
                 raise ConfigError(f"listeners: {seen[host, port]} and {name} have the same address")
             seen[host, port] = name
         for name, address in self.advertised.items():
@@ -414,7 +418,7 @@ class NodeConfig:
         if not self.is_voter:
             return
         own, port = self.quorum_voters[self.node_id], self.controller_endpoint.port
-        if port and own.port and own.port != port and not self.advertised.get(self.controller_listener):
+        if own.port != port and not self.advertised.get(self.controller_listener):
             raise ConfigError(
                 f"controller.quorum.voters: this node ({self.node_id}) is to be found at port {own.port}, "
                 f"but its {self.controller_listener} listener has port {port}"

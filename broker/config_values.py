@@ -30,7 +30,7 @@ class Address(NamedTuple):
 
 
 class Listener(NamedTuple):
-    """A socket to listen on. An empty host is every address of the machine; port 0 is any free port."""
+    """A socket to listen on. An empty host is every address of the machine."""
 
     name: str
     host: str

@@ -138,6 +138,7 @@ def test_synonyms_of_older_files_are_understood() -> None:
         (flags(advertised_listeners="OTHER://h:1"), "no listener called OTHER"),
         (flags(advertised_listeners="PLAINTEXT://0.0.0.0:9092"), "no client can connect"),
         (flags(inter_broker_listener_name="OTHER"), "no listener OTHER"),
+        (flags(listeners="PLAINTEXT://h:0,CONTROLLER://h:1"), "PLAINTEXT needs a port"),
         (flags(controller_quorum_voters="localhost:9093"), "expected NODE_ID@HOST:PORT"),
         (flags(controller_quorum_voters="1@a:1,1@b:1"), "node 1 stands twice"),
         (flags(controller_quorum_voters="1@a:9093,2@a:9093"), "the same address"),
