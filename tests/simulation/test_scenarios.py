@@ -25,12 +25,15 @@ section 10  formation, step by step: `tests/broker/metadata/test_metadata_format
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 
 from broker.replica import Replica
 from protocol.records.batch import iter_batches
 from protocol.records.builder import NewRecord, build_batch
-from storage.log_types import GroupKey
+from storage.log_recovery import create_log
+from storage.log_types import GroupKey, LogConfig
 from tests.broker.world import World, running
 
 ELECTION_TIMEOUT_S = 1.0
@@ -123,6 +126,25 @@ def test_a_failed_flush_ends_the_leader_and_nothing_of_that_round_is_acknowledge
         world.wait_equal("foo")
 
 
+def test_a_follower_without_space_stays_and_goes_on_when_there_is_some() -> None:
+    """Section 2: a full disk is an answer; a follower stops acknowledging, and nobody waits for it."""
+    with running() as world:
+        world.create_topic("foo")
+        world.produce("foo", b"a")
+        full, _ = followers_of(world, world.leader("foo"))
+        replica, faults = world.replica(full, "foo"), world.disks[full].faults
+        end_offset, taken = replica.log.end_offset, world.disks[full].free_bytes()
+        faults.capacity_bytes -= taken
+        for number in range(5):
+            world.produce("foo", b"%d" % number * 300)
+        world.loop.run_for(5)
+        assert world.processes[full].alive
+        assert replica.log.end_offset == end_offset
+        faults.capacity_bytes += taken
+        world.wait_equal("foo")
+        assert world.replica(full, "foo") is replica, "and it is the same as before"
+
+
 # -- section 3 -----------------------------------------------------------------------------------------------
 
 
@@ -147,6 +169,26 @@ def test_an_empty_voter_does_not_help_the_one_that_lags() -> None:
         world.wait_ready()
         assert world.produce("foo", b"after") == 1
         world.wait_equal("foo")
+
+
+# -- section 4 -----------------------------------------------------------------------------------------------
+
+
+def test_only_a_deletion_that_is_committed_removes_a_log() -> None:
+    """Section 4: deleted by id while the node was away, it goes; what the image merely lacks is kept as a stray."""
+    with running() as world:
+        world.create_topic("foo")
+        world.produce("foo", b"a")
+        world.wait_equal("foo")
+        world.kill(3)
+        world.delete_topic("foo")
+        unknown = GroupKey(UUID(int=5), 0)
+        log = create_log(world.disks[3], "/n3/bar-0", unknown, LogConfig())
+        log.append_row(1, 0, b"")
+        log.close(is_clean=True)
+        start(world, 3)
+        world.wait(lambda: not world.folders(3, "foo-0"))
+        assert world.folders(3, "bar-0") == [f"bar-0.{unknown.topic_id.hex}-stray"]
 
 
 # -- section 5 -----------------------------------------------------------------------------------------------
