@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from typing import Protocol
+from uuid import UUID
 
 from broker import liveness_wire
 from broker.metadata.leaders import LeaderTable
@@ -13,10 +14,24 @@ from broker.replicas import Replicas
 from protocol import peer
 from raft.liveness import NodeLiveness
 from raft.liveness_types import Led, LivenessOutput
+from raft.types import ReplicaId
+from storage.journal import Journal
 from storage.log_types import GroupKey
+
+#: A node that never answers.
+NOBODY = -1
+
+
+class Links(Protocol):
+    def directory_of(self, node_id: int) -> UUID | None:
+        """The directory of a node that is connected now."""
 
 
 class HeartbeatHost(Protocol):
+    @property
+    def cluster(self) -> Links: ...
+    @property
+    def journal(self) -> Journal: ...
     def send_ping(self, node_id: int, ping: peer.Ping) -> None: ...
     def assigned(self, key: GroupKey) -> Sequence[int]:
         """The nodes that metadata wishes to hold a partition."""
@@ -44,8 +59,17 @@ class Heartbeat:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._round_noted = False
+        #: The directory that each node had when it was connected last.
+        self._directories: dict[int, bytes] = {}
 
     def start(self) -> None:
+        """An echo speaks for all groups, so before the first one liveness knows every term that this node ever promised
+        something in: else it would confirm a leader whose successor this node has helped to elect."""
+        journal, now = self._host.journal, self._loop.time()
+        for key in journal.groups():
+            state = journal.state(key)
+            if state is not None and key not in self._replicas.by_key:
+                self._liveness.follows(key, state.term, None, now)
         self._arm()
 
     def close(self) -> None:
@@ -55,6 +79,9 @@ class Heartbeat:
     # -- links -------------------------------------------------------------------------------------------
 
     def connected(self, node_id: int, boot_id: bytes) -> None:
+        directory_id = self._host.cluster.directory_of(node_id)
+        if directory_id is not None:
+            self._directories[node_id] = directory_id.bytes
         self._settle(self._liveness.connected(node_id, boot_id, self._loop.time()))
 
     def disconnected(self, node_id: int) -> None:
@@ -106,7 +133,7 @@ class Heartbeat:
         return self._liveness.begin_round()
 
     def confirmed(self, replica: Replica, first_number: int) -> bool:
-        voters = [voter.node_id for voter in replica.group.configuration.voters]
+        voters = self._voter_nodes(replica)
         return self._liveness.quorum_confirmed_since(replica.key, replica.group.term, voters, first_number)
 
     def _send_round(self) -> None:
@@ -190,9 +217,24 @@ class Heartbeat:
 
     def _check_quorum(self, replica: Replica, now: float) -> None:
         group = replica.group
-        voters = [voter.node_id for voter in group.configuration.voters]
-        if replica.is_leader and not self._liveness.has_quorum(replica.key, group.term, voters, now):
+        if replica.is_leader and not self._liveness.has_quorum(
+            replica.key, group.term, self._voter_nodes(replica), now
+        ):
             replica.apply(group.quorum_lost(now))
+
+    def _voter_nodes(self, replica: Replica) -> list[int]:
+        """Where the voters live. Whose node has another directory by now is NOBODY: with its disk it lost its votes,
+        and may have elected somebody else (replication.md section 3)."""
+        return [
+            voter.node_id if self._is_home(voter, replica) else NOBODY
+            for voter in replica.group.configuration.voters
+        ]
+
+    def _is_home(self, voter: ReplicaId, replica: Replica) -> bool:
+        own = replica.group.self_id
+        if voter.node_id == own.node_id:
+            return voter.directory_id == own.directory_id
+        return self._directories.get(voter.node_id) == voter.directory_id
 
     def _find(self, group: object) -> Replica | None:
         return self._replicas.by_key.get(_key(group))

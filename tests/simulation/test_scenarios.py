@@ -252,23 +252,7 @@ def test_an_isolated_leader_serves_nothing_after_two_election_timeouts_and_its_w
         assert b"only here" not in world.content(leader, "foo")
 
 
-@pytest.mark.parametrize(
-    "loss",
-    [
-        pytest.param(
-            "memory",
-            marks=pytest.mark.xfail(
-                strict=True, reason="liveness is told of a group's term only when its log is opened"
-            ),
-        ),
-        pytest.param(
-            "disk",
-            marks=pytest.mark.xfail(
-                strict=True, reason="CheckQuorum and ReadIndex count nodes, whatever their directory"
-            ),
-        ),
-    ],
-)
+@pytest.mark.parametrize("loss", ["memory", "disk"])
 def test_a_node_that_forgot_whom_it_elected_confirms_nobody(loss: str) -> None:
     """Sections 3, 5 and 6: Y votes for Z, together they commit, Y dies; back again it reaches only X, the leader of
     before. An echo from a Y that has not opened its log yet, or has another one, must not let X answer reads."""
