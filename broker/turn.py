@@ -80,15 +80,20 @@ class Turn:
         for writer in writers:
             writer.write_pending()
 
-    def _run(self) -> None:
-        if self._writers and (self._staged_bytes >= HOLD_BYTES or not self._rounds.is_in_flight):
-            self.write_staged()
+    def _send(self) -> None:
         # A long poll that is answered here makes its connection a sender of this same turn.
         while self._senders:
             senders, self._senders = self._senders, []
             for sender in senders:
                 sender.flush()
+
+    def _run(self) -> None:
+        if self._writers and (self._staged_bytes >= HOLD_BYTES or not self._rounds.is_in_flight):
+            self.write_staged()
+        self._send()
         self._rounds.start()
         self._scheduled = False
+        # The answers to a round that was over at once.
+        self._send()
         if self._writers and not self._rounds.is_in_flight:
             self.schedule()

@@ -74,11 +74,12 @@ class Disk(Protocol):
         `File.flush` and `flush_directory` of its folder)."""
 
     def flush(self, files: Sequence[File], done: Callable[[DiskError | None], None]) -> None:
-        """Flush all `files` in the given order beside the event loop, then call `done` on the loop.
+        """Flush all `files` in the given order, then call `done` on the loop.
 
-        What is guaranteed durable is what had been written when `flush` was called. The order holds: file
-        n is durable before the flush of file n+1 begins. `done(error)` means that none of it may be
-        believed. Files may not be closed before `done`.
+        That happens beside the loop, or at once where that is expected to be quicker than handing it over: then
+        `done` is called before this returns. What is guaranteed durable is what had been written when `flush`
+        was called. The order holds: file n is durable before the flush of file n+1 begins. `done(error)` means
+        that none of it may be believed. Files may not be closed before `done`.
         """
 
     def exists(self, path: str) -> bool: ...

@@ -2,7 +2,7 @@
 
 Two threads run beside the event loop. The flusher makes files durable in the order of submission and posts
 the result to the loop; the remover shrinks files that were deleted long ago. Everything else happens on the
-caller's thread.
+caller's thread; so do small flushes while the disk is quick.
 """
 
 from __future__ import annotations
@@ -35,6 +35,15 @@ MAX_VECTORS = 1024
 #: (performance.md section 1).
 SHRINK_STEP_BYTES = 4 * 1024 * 1024
 SHRINK_PAUSE_S = 0.005
+
+#: A flush of at most so many bytes, on a disk whose flushes take no longer than this, is done on the caller's thread:
+#: waking another thread and being woken by it costs as much again, and what arrives meanwhile is served together
+#: afterwards. Measured with 120 us flushes: a fifth less CPU for each small produce request.
+AT_ONCE_BYTES = 64 * 1024
+AT_ONCE_S = 0.0005
+
+#: Weight of the newest flush in the running mean.
+_NEWEST_WEIGHT = 0.1
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -74,7 +83,7 @@ class PosixFile:
     under way, keeps a deleted segment readable.
     """
 
-    __slots__ = ("_fd", "_path", "_size")
+    __slots__ = ("_fd", "_path", "_size", "unflushed_bytes")
 
     #: Invariant: after every method, whether it raised DiskFullError or returned, the file on disk has
     #: exactly `_size` bytes.
@@ -84,6 +93,8 @@ class PosixFile:
         self._path = path
         self._fd = fd
         self._size = os.fstat(fd).st_size
+        #: Appended since the last flush was begun.
+        self.unflushed_bytes = 0
 
     @property
     def path(self) -> str:
@@ -110,6 +121,7 @@ class PosixFile:
                     os.ftruncate(self._fd, self._size)
             raise meaning from error
         self._size += size
+        self.unflushed_bytes += size
 
     def _append_rest(self, buffers: Sequence[Buffer], written: int) -> None:
         """Write what a partial write, or the limit on vectors, left over."""
@@ -189,6 +201,11 @@ class _Flusher:
 
     def __init__(self, post: Callable[[Callable[[], None]], object]) -> None:
         self._post = post
+        #: Running mean of the time that one file took. The caller's thread reads and writes it too, but only while
+        #: nothing is submitted.
+        self.mean_s = 2 * AT_ONCE_S
+        #: Nothing is submitted that was not answered. The caller's thread alone changes it.
+        self.is_idle = True
         # In C: a queue of threading's primitives costs a third of a flush round more.
         self._queue: SimpleQueue[tuple[Sequence[File], Callable[[DiskError | None], None]] | None] = (
             SimpleQueue()
@@ -197,7 +214,16 @@ class _Flusher:
         self._thread.start()
 
     def submit(self, files: Sequence[File], done: Callable[[DiskError | None], None]) -> None:
+        self.is_idle = False
         self._queue.put((files, done))
+
+    def flush_all(self, files: Sequence[File]) -> DiskError | None:
+        """Flush now, on whichever thread this is."""
+        began_s = time.perf_counter()
+        error = _flush_all(files)
+        taken_s = (time.perf_counter() - began_s) / max(1, len(files))
+        self.mean_s += _NEWEST_WEIGHT * (taken_s - self.mean_s)
+        return error
 
     def close(self) -> None:
         self._queue.put(None)
@@ -209,19 +235,23 @@ class _Flusher:
             if submission is None:
                 return
             files, done = submission
-            self._post(_Completion(done, _flush_all(files)))
+            self._post(_Completion(self, done, self.flush_all(files)))
 
 
 class _Completion:
-    """`done(error)` as a callback without arguments."""
+    """`done(error)` as a callback without arguments, on the caller's thread."""
 
-    __slots__ = ("_done", "_error")
+    __slots__ = ("_done", "_error", "_flusher")
 
-    def __init__(self, done: Callable[[DiskError | None], None], error: DiskError | None) -> None:
+    def __init__(
+        self, flusher: _Flusher, done: Callable[[DiskError | None], None], error: DiskError | None
+    ) -> None:
+        self._flusher = flusher
         self._done = done
         self._error = error
 
     def __call__(self) -> None:
+        self._flusher.is_idle = True
         self._done(self._error)
 
 
@@ -333,7 +363,16 @@ class FileDisk:
             return PosixFile(path, os.open(path, flags, 0o644))
 
     def flush(self, files: Sequence[File], done: Callable[[DiskError | None], None]) -> None:
-        self._flusher.submit(files, done)
+        size_bytes = 0
+        for file in files:
+            assert isinstance(file, PosixFile)
+            size_bytes += file.unflushed_bytes
+            file.unflushed_bytes = 0
+        flusher = self._flusher
+        if flusher.is_idle and size_bytes <= AT_ONCE_BYTES and len(files) * flusher.mean_s <= AT_ONCE_S:
+            done(flusher.flush_all(files))
+        else:
+            flusher.submit(files, done)
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)

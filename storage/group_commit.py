@@ -51,6 +51,8 @@ class FlushRounds:
         self._unrecorded: dict[Log, None] = {}
         self._recorded_at_s = now()
         self._is_in_flight = False
+        #: `start` is at work: a round that the disk finished at once must not begin the next one inside it.
+        self._is_starting = False
         #: Logs of the round in flight whose result is still wanted.
         self._in_flight: dict[Log, FlushTicket] = {}
         self._has_failed = False
@@ -102,12 +104,22 @@ class FlushRounds:
         self._unrecorded[log] = None
 
     def start(self) -> None:
-        """Begin a round if none is in flight and anything is dirty. Called once per turn of the loop."""
-        if self._is_in_flight or self._has_failed:
+        """Begin a round if none is in flight and anything is dirty. Called once per turn of the loop. Where the disk
+        is quick the round may be over when this returns, its call-backs called."""
+        if self._is_starting:
             return
+        self._is_starting = True
+        try:
+            while not (self._is_in_flight or self._has_failed) and self._has_work():
+                self._begin()
+        finally:
+            self._is_starting = False
+
+    def _has_work(self) -> bool:
         self._record_ends()
-        if not (self._dirty or self._waiting or self._journal.is_dirty):
-            return
+        return bool(self._dirty or self._waiting or self._journal.is_dirty)
+
+    def _begin(self) -> None:
         self._in_flight = {log: log.begin_flush() for log in self._dirty}
         self._dirty = {}
         files: list[File] = []

@@ -35,6 +35,8 @@ class DiskFaults:
     flush_min_s: float = 0.000_1
     flush_mean_extra_s: float = 0.000_4
     slow_factor: float = 1.0
+    #: Share of rounds that are over when `Disk.flush` returns.
+    at_once_rate: float = 0.3
     #: Probability that the flush of one file or folder fails. The kernel then forgets that pages were dirty.
     flush_error_rate: float = 0.0
     read_error_rate: float = 0.0
@@ -178,9 +180,20 @@ class MemoryDisk:
         if self.faults.done_before_durable:
             round_.is_answered = True
             self._loop.call_soon(done, None)
+        elif not self._rounds and self._rng.random() < self.faults.at_once_rate:
+            done(self._flush_at_once(round_))
+            return
         self._rounds.append(round_)
         if self._flush_timer is None:
             self._flush_next()
+
+    def _flush_at_once(self, round_: _FlushRound) -> DiskError | None:
+        try:
+            for left in round_.left:
+                self.flush_node(*left)
+        except DiskFailedError as failed:
+            return failed
+        return None
 
     def flush_node(self, node: FileNode, up_to_count: int, path: str) -> None:
         """Make the operations before `up_to_count` durable, as far as the faults allow."""
