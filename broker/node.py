@@ -42,7 +42,7 @@ from broker.producer_ids import ProducerIds
 from broker.publisher import Publisher
 from broker.reads import Reads
 from broker.replica import Replica
-from broker.replicas import Replicas
+from broker.replicas import LINGER_BYTES, Replicas
 from broker.timers import every
 from broker.topic_config import TopicConfig
 from broker.turn import Turn
@@ -139,7 +139,7 @@ class Node:
             before_round=self.turn.write_staged,
         )
         self.turn.use(self.rounds)
-        timing = Timing(election_timeout_s=config.election_timeout_ms / 1000)
+        timing = Timing(election_timeout_s=config.election_timeout_ms / 1000, linger_bytes=LINGER_BYTES)
         self.replicas = Replicas(
             self,
             loop,

@@ -44,6 +44,9 @@ class ReplicaHost(Protocol):
     def now_ms(self) -> int: ...
     def note_writer(self, replica: Replica) -> None: ...
     def note_staged(self, size_bytes: int) -> None: ...
+    def note_lingering(self, replica: Replica) -> None:
+        """Have the followers that its group keeps waiting served within a few milliseconds."""
+
     def log_dirty(self, replica: Replica) -> None:
         """Have the next flush round cover this replica's log."""
 
@@ -117,6 +120,7 @@ class Replica:
     def use_config(self, config: TopicConfig) -> None:
         """The topic's settings, and what the produce path asks of them with every batch."""
         self.config = config
+        self.group.min_durable = config.min_insync_replicas
         self.is_compacted = config.is_compacted
         self.timestamp_type = (
             TimestampType.LOG_APPEND_TIME if config.is_log_append_time else TimestampType.CREATE_TIME
@@ -254,7 +258,9 @@ class Replica:
         self._tail_start_index = start_index
         self._tail_size_bytes = sum(header.size_bytes for header in headers)
         self.host.log_dirty(self)
-        self.apply(self.group.appended(self.log.end_index, self.host.now()))
+        self.apply(self.group.appended(self.log.end_index, self._tail_size_bytes, self.host.now()))
+        if self.group.has_lingering:
+            self.host.note_lingering(self)
 
     def _write_refused(self, error: DiskFullError) -> None:
         """Disk full: nothing of this turn is in the log; answer KAFKA_STORAGE_ERROR and go on."""

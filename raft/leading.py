@@ -23,15 +23,27 @@ class Leading(GroupState):
 
     # ------------------------------------------------------------------ facts
 
-    def appended(self, end_index: int, now: float) -> Output:
-        """The leader's log now ends here, with records of its own term."""
+    def appended(self, end_index: int, size_bytes: int, now: float) -> Output:
+        """The leader's log grew by size_bytes and ends here now, with records of its own term."""
         assert self.role is Role.LEADER
         assert end_index >= self.end_index
         assert self.persisted_end > self._rows.last_index, "a row is durable before a batch of its term"
         self._note_caught_up(now)
         self.end_index = end_index
         out = Output()
-        self._send_to_open(out, now)
+        if self._may_gather(size_bytes):
+            for progress in self._followers:
+                if self._is_due(progress):
+                    self._send_range(out, progress, now)
+        else:
+            self._send_to_open(out, now)
+        return out
+
+    def send_lingering(self, now: float) -> Output:
+        """Followers that linger have waited long enough."""
+        out = Output()
+        if self.role is Role.LEADER:
+            self._send_to_open(out, now)
         return out
 
     def sent(self, to: ReplicaId, actual_end: int, size_bytes: int) -> Send | None:
@@ -49,7 +61,7 @@ class Leading(GroupState):
         assert actual_end <= self.end_index
         progress.sent(actual_end, size_bytes, ends_with_row)
         progress.commit_sent = self.commit_end
-        if progress.is_open and progress.next_index < self.end_index:
+        if self._is_due(progress):
             return self._range(progress)
         return None
 
@@ -83,13 +95,15 @@ class Leading(GroupState):
         if progress.state is not ProgressState.REPLICATE and not self._leave_probe(progress, match_end):
             return out
         progress.acknowledged(match_end)
+        if progress.lingers:
+            self._overtaken_by(progress)
         if match_end >= progress.mark_end:
             progress.caught_up_at = progress.mark_at
             progress.mark_end = self.end_index
             progress.mark_at = now
         if match_end > self.commit_end:
             self._advance_commit(out, now)
-        if progress.is_open and progress.next_index < self.end_index:
+        if self._is_due(progress):
             self._send_range(out, progress, now)
         if self._transferee is not None:
             self._hand_over_if_ready(out)
@@ -174,12 +188,18 @@ class Leading(GroupState):
             raise ProposalRefusedError("the target is no reachable voter")
         out = Output()
         self._transferee = to
+        self._send_to_open(out, now)
         self._transfer_deadline = now + self.timing.election_timeout_s
         self.deadline = min(self.deadline or self._transfer_deadline, self._transfer_deadline)
         self._hand_over_if_ready(out)
         return out
 
     # ------------------------------------------------------------------ what a host reads
+
+    @property
+    def has_lingering(self) -> bool:
+        """Some entries may not have been sent to followers that linger: call send_lingering soon."""
+        return self._linger_start < self.end_index and self.role is Role.LEADER
 
     @property
     def commit_unsent(self) -> bool:
@@ -232,10 +252,49 @@ class Leading(GroupState):
                 progress.caught_up_at = now
 
     def _send_to_open(self, out: Output, now: float) -> None:
-        end_index = self.end_index
+        """Nothing gathers any longer."""
+        self._linger_start = self.end_index
+        self._lingering_bytes = 0
         for progress in self._followers:
-            if progress.is_open and progress.next_index < end_index:
+            if self._is_due(progress):
                 self._send_range(out, progress, now)
+
+    def _is_due(self, progress: Progress) -> bool:
+        """The follower lacks something, may be sent it, and it need not gather any longer."""
+        return progress.is_open and progress.next_index < (
+            self._linger_start if progress.lingers else self.end_index
+        )
+
+    def _may_gather(self, size_bytes: int) -> bool:
+        """Choose who lingers. Small appends are sent at once to as many followers as an answer waits for, and to
+        the others in larger ranges: what is durable before it is acknowledged is the same, and the last copy costs
+        much less. False: this append goes to everybody at once."""
+        self._lingering_bytes += size_bytes
+        if self._lingering_bytes >= self.timing.linger_bytes:
+            return False
+        needed = max(len(self.configuration.voters) // 2 + 1, self.min_durable) - self._self_counts
+        prompt = [
+            progress
+            for progress in self._voting_followers
+            if progress.state is ProgressState.REPLICATE and progress.is_open and not progress.lingers
+        ]
+        if len(prompt) < needed:
+            # One of them is lost or slow. All take part again; who lags when the next append comes may linger.
+            for progress in self._voting_followers:
+                progress.lingers = False
+            return False
+        if len(prompt) > needed:
+            prompt.sort(key=lambda progress: progress.match_end)
+            for progress in prompt[: len(prompt) - needed]:
+                progress.lingers = True
+        return True
+
+    def _overtaken_by(self, lingering: Progress) -> None:
+        """It was sent its entries later and has them earlier: it takes the place of one that is slower."""
+        for progress in self._voting_followers:
+            if not progress.lingers and progress.match_end < lingering.match_end:
+                progress.lingers, lingering.lingers = True, False
+                return
 
     def _send_range(self, out: Output, progress: Progress, now: float) -> None:
         if progress.next_index < self._start_index:

@@ -34,6 +34,7 @@ class Progress:
         "installing_since",
         "is_open",
         "last_contact",
+        "lingers",
         "log_start",
         "mark_at",
         "mark_end",
@@ -64,6 +65,8 @@ class Progress:
         self.barrier_end = 0
         #: A range may be sent now.
         self.is_open = reachable
+        #: Enough others make the majority: small appends for this follower gather for a while.
+        self.lingers = False
         #: Highest commit index that was sent on the present link.
         self.commit_sent = 0
         #: The follower owes an answer; overdue: it has owed one for a whole resend timeout.
@@ -90,6 +93,7 @@ class Progress:
         self.commit_sent = 0
         self.awaiting = False
         self.overdue = False
+        self.lingers = False
         self.is_open = self.reachable
 
     def sent(self, end: int, size_bytes: int, ends_with_row: bool) -> None:

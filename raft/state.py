@@ -38,6 +38,8 @@ class GroupState:
         "_followers",
         "_has_ticked",
         "_installing",
+        "_linger_start",
+        "_lingering_bytes",
         "_own_row_index",
         "_progress",
         "_rows",
@@ -56,6 +58,7 @@ class GroupState:
         "deadline",
         "end_index",
         "leader",
+        "min_durable",
         "persisted_end",
         "rng",
         "role",
@@ -127,6 +130,12 @@ class GroupState:
         self._self_counts = False
         #: Index of this leader's first row: entries below are never committed by counting (Raft figure 8).
         self._own_row_index = 0
+        #: Entries from here on, _lingering_bytes of them, gather for the followers that linger.
+        self._linger_start = end_index
+        self._lingering_bytes = 0
+        #: Voters that an answer to a client waits for where that is more than a majority
+        #: (min.insync.replicas). The host sets it.
+        self.min_durable = 1
         self._transferee: ReplicaId | None = None
         self._transfer_deadline = 0.0
 
@@ -274,6 +283,8 @@ class GroupState:
         if self.role is not Role.LEADER:
             assert not self._progress
             assert self.leader is not None or self.deadline is not None or not self.may_campaign
+        else:
+            assert self._linger_start <= self.end_index
         for progress in self._followers:
             assert 0 <= progress.match_end <= self.end_index
             assert progress.next_index <= self.end_index

@@ -87,12 +87,16 @@ class Timing(NamedTuple):
     """Unacknowledged ranges per follower."""
     max_inflight_bytes: int = 16 << 20
     """Unacknowledged bytes per follower; the range that crosses the limit is still sent."""
+    linger_bytes: int = 0
+    """Appends gather, for followers that the majority does not need, until they are this many bytes or the host
+    calls send_lingering. 0: none do."""
 
     def validate(self) -> Timing:
         assert 0 < self.campaign_spread_s <= self.election_timeout_s
         assert self.resend_timeout_s > 0
         assert self.max_inflight_ranges >= 1
         assert self.max_inflight_bytes >= 1
+        assert self.linger_bytes >= 0
         return self
 
 

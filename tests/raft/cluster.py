@@ -320,7 +320,7 @@ class Host:
         for count in counts:
             self.cluster.values += 1
             self.log.add_batch(Batch(self.log.end_offset, count, self.group.term, self.cluster.values))
-        self.apply(self.group.appended(len(self.log.entries), self.cluster.now))
+        self.apply(self.group.appended(len(self.log.entries), 100, self.cluster.now))
 
     def take_log_start(self, log_start: int) -> None:
         """A follower raises its own once it has, durably and committed, all that lies below."""

@@ -201,7 +201,7 @@ class TestLeader:
         group = make_leader()
         sent = 0
         for end in range(3, 30):
-            out = group.appended(end, 1.0)
+            out = group.appended(end, 100, 1.0)
             sent += sum(order.to == TWO for order in out.sends)
             do_sends(group, out)
         assert sent == Timing().max_inflight_ranges
@@ -212,13 +212,13 @@ class TestLeader:
 
     def test_bytes_close_the_window_too(self) -> None:
         group = make_leader()
-        group.appended(3, 1.0)
+        group.appended(3, 100, 1.0)
         assert group.sent(TWO, 3, Timing().max_inflight_bytes) is None
-        assert not [order for order in group.appended(4, 1.0).sends if order.to == TWO]
+        assert not [order for order in group.appended(4, 100, 1.0).sends if order.to == TWO]
 
     def test_counts_durable_copies_for_any_number(self) -> None:
         group = make_leader()
-        do_sends(group, group.appended(12, 1.0))
+        do_sends(group, group.appended(12, 100, 1.0))
         group.persisted(9, 1.0)
         do_sends(group, acknowledge(group, TWO, 12))
         assert [group.durable_end(count) for count in (1, 2, 3)] == [12, 9, 0]
@@ -226,7 +226,7 @@ class TestLeader:
 
     def test_exposes_the_log_start_that_a_majority_has_persisted(self) -> None:
         group = make_leader()
-        do_sends(group, group.appended(12, 1.0))
+        do_sends(group, group.appended(12, 100, 1.0))
         group.persisted(12, 1.0)
         acknowledge(group, TWO, 12)
         group.watermarks = group.watermarks._replace(log_start=5)
@@ -236,11 +236,11 @@ class TestLeader:
 
     def test_who_was_caught_up_stays_in_sync_after_a_long_silence(self) -> None:
         group = make_leader()
-        do_sends(group, group.appended(3, 1.0))
+        do_sends(group, group.appended(3, 100, 1.0))
         acknowledge(group, TWO, 3)
         assert group.in_sync(1000.0, 10.0) == (ONE, TWO)
         group.persisted(3, 1000.0)
-        do_sends(group, group.appended(4, 1000.0))
+        do_sends(group, group.appended(4, 100, 1000.0))
         assert group.in_sync(1005.0, 10.0) == (ONE, TWO)
         assert group.in_sync(1011.0, 10.0) == (ONE,)
 
@@ -248,7 +248,7 @@ class TestLeader:
         group = make_leader()
         do_sends(group, acknowledge(group, THREE, 2))
         for second in range(1, 40):
-            do_sends(group, group.appended(2 + second, float(second)))
+            do_sends(group, group.appended(2 + second, 100, float(second)))
             do_sends(group, acknowledge(group, TWO, 1 + second, now=float(second)))  # a second behind
         assert TWO in group.in_sync(40.0, 3.0)
         assert THREE not in group.in_sync(40.0, 3.0)
@@ -262,7 +262,7 @@ class TestLeader:
     def test_is_told_of_a_follower_that_answers_again_only_by_a_new_link(self) -> None:
         group = make_leader()
         group.peer_lost(2)
-        assert not [order for order in group.appended(3, 1.0).sends if order.to == TWO]
+        assert not [order for order in group.appended(3, 100, 1.0).sends if order.to == TWO]
         out = group.peer_reachable(2, 1.0)
         assert [(order.to, order.start, order.end_limit) for order in out.sends] == [(TWO, 2, 3)]
 
@@ -271,7 +271,7 @@ class TestLeader:
         do_sends(group, acknowledge(group, THREE, 2))
         group.tick(9.0)
         assert group.deadline is None  # idle: no timer
-        do_sends(group, group.appended(3, 10.0))
+        do_sends(group, group.appended(3, 100, 10.0))
         assert group.deadline == 10.0 + Timing().resend_timeout_s
         assert group.tick(12.0).sends == []
         assert [order.start for order in group.tick(14.0).sends] == [2, 2]
