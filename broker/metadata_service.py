@@ -19,11 +19,13 @@ from broker.metadata.controller import Controller, ControllerConfig
 from broker.metadata.image import Change, MetadataImage
 from broker.metadata.records import BrokerRecord, Endpoint, KeyValue
 from broker.metadata.requests import Decision, NewTopic, ReplicaRenewal, TopicResult
+from broker.reads import Reads
 from broker.replica import Replica
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import iter_batches
 from protocol.records.builder import NewRecord, build_batch
 from protocol.records.record import iter_records
+from storage.log_types import GroupKey
 
 logger = structlog.get_logger()
 
@@ -33,6 +35,8 @@ MAX_BATCH_BYTES = 1 << 20
 
 
 class MetadataHost(Protocol):
+    @property
+    def reads(self) -> Reads: ...
     def is_alive(self, broker: BrokerRecord) -> bool: ...
     def now_ms(self) -> int: ...
     def image_changed(self, change: Change) -> None:
@@ -131,8 +135,29 @@ class MetadataService:
             else:
                 done(error(ErrorCode.NOT_CONTROLLER, "the controller has changed"))
 
+        if decision.records:
+            self._when_committed(end_offset, answer)
+        else:
+            self._when_confirmed(end_offset, answer)
+
+    def _when_committed(self, end_offset: int, answer: Callable[[ErrorCode], None]) -> None:
         assert self.replica is not None
         self.replica.wait_committed(end_offset, _Answers(answer), 0)
+
+    def _when_confirmed(self, end_offset: int, answer: Callable[[ErrorCode], None]) -> None:
+        """For an answer without records: a controller that was deposed and does not know it commits nothing, but it
+        could still say what is there and what is not, as of yesterday. So it waits for a liveness round."""
+        replica = self.replica
+        assert replica is not None
+        epoch = replica.leader_epoch
+
+        def confirmed(keys: set[GroupKey]) -> None:
+            if replica.key in keys and replica.leader_epoch == epoch:
+                self._when_committed(end_offset, answer)
+            else:
+                answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+        self._host.reads.confirm([replica], confirmed)
 
     def _append(self, decision: Decision[Any]) -> int:
         """Append the decision's records and replay them into the controller's image. Returns the log end they need.

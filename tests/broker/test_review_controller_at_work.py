@@ -45,3 +45,19 @@ def test_a_question_of_a_newer_node_is_refused_and_hurts_nobody() -> None:
     with running(size=1) as world:
         assert world.ask(1, "brew_coffee", {})["error_code"] == ErrorCode.UNSUPPORTED_VERSION
         world.create_topic("foo", replication_factor=1)
+
+
+def test_a_controller_of_yesterday_says_of_no_topic_that_it_is_unknown() -> None:
+    """An answer that needs no record shows nobody that its giver still leads: it waits for a liveness round."""
+    with running() as world:
+        old = world.nodes[1].controller_id()
+        others = [node_id for node_id in world.ids if node_id != old]
+        for other in others:
+            world.network.cut(f"n{old}", f"n{other}")
+            world.network.cut(f"n{other}", f"n{old}")
+        world.wait(lambda: any(world.nodes[node_id].controller_id() in others for node_id in others))
+        assert _create(world, others[0], "foo")["error_code"] == ErrorCode.NONE
+        replica = world.nodes[old].metadata.replica
+        assert replica is not None and replica.is_serving, "it does not know yet"
+        answer = world.ask(old, "delete_topics", {"topics": [("foo", None)]})
+        assert answer["error_code"] == ErrorCode.REQUEST_TIMED_OUT, answer
