@@ -7,6 +7,7 @@ Behaviour
   batches while they fit (client-behaviour.md B.4). Batches are never cut or decoded: the client skips what it has.
 - read_committed is bounded by the last stable offset; without transactions that is the high watermark, and the
   list of aborted transactions is empty.
+- A partition that is named twice closes the connection.
 - Only the leader serves. Fetch sessions are not kept: session id 0 tells the client so (KIP-227).
 
 Versions: 4 isolation level; 5 log_start_offset; 6 KAFKA_STORAGE_ERROR; 7 sessions; 9 current_leader_epoch; 11 rack;
@@ -249,6 +250,11 @@ def handle(node: Node, request: Request, body: FetchRequest) -> None:
         refused = FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, responses=[])
         request.reply_parts(encode_parts(refused, request.api_version))
         return
+    named = {(topic.topic, topic.topic_id, x.partition) for topic in body.topics for x in topic.partitions}
+    if len(named) < sum(len(topic.partitions) for topic in body.topics):
+        # A long poll looks at all that it names whenever one of them moves: half a million times the same one would
+        # hold the node up. No client does that.
+        raise ProtocolError("a fetch names a partition twice")
     PendingFetch(node, request, body).start()
 
 

@@ -123,3 +123,16 @@ def test_clients_do_not_read_the_metadata_log() -> None:
         body = FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, topics=[topic])
         answer = ask(world, 1, ApiKey.FETCH, 13, body, FetchResponse)
         assert answer.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_a_fetch_that_names_a_partition_twice_is_no_fetch() -> None:
+    """Parked, it would be looked through at every commit, and 8 MiB can name one partition half a million times."""
+    with running(size=1) as world:
+        world.create_topic("foo", replication_factor=1)
+        world.leader("foo")
+        body = _request("foo", max_wait_ms=1000)
+        body.topics[0].partitions *= 2
+        with pytest.raises(ConnectionError):
+            ask(world, 1, ApiKey.FETCH, 11, body, FetchResponse)
+        body.topics[0].partitions.pop()
+        ask(world, 1, ApiKey.FETCH, 11, body, FetchResponse)
