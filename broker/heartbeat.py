@@ -95,7 +95,8 @@ class Heartbeat:
     # -- groups ------------------------------------------------------------------------------------------
 
     def group_changed(self, replica: Replica) -> None:
-        """Role, term, leader, configuration or establishment of a group here are others than before."""
+        """Role, term, leader or establishment of a group here are others than before. What configuration is committed
+        is told with them, not by itself."""
         group, now = replica.group, self._loop.time()
         key = replica.key
         index = replica.committed_configuration_index

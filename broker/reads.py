@@ -53,6 +53,9 @@ class Reads:
 
     def confirm(self, replicas: Sequence[Replica], answer: Answer) -> None:
         """Call `answer` with the keys of those replicas that are confirmed leaders, at once where no peer is needed."""
+        if not replicas:  # whoever asks a node that leads nothing of what it wants costs the others no ping
+            answer(set())
+            return
         deadline = self._loop.time() + CONFIRM_TIMEOUT_S
         read = _Read(self._rounds.begin_round(), deadline, replicas, answer)
         self._advance(read)

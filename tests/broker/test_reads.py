@@ -29,9 +29,11 @@ class Pings:
     """Rounds by hand: the next ping's number, and the newest that a majority of each group has echoed."""
 
     next_number: int = 5
+    begun: int = 0
     echoed: dict[GroupKey, int] = field(default_factory=dict)
 
     def begin_round(self) -> int:
+        self.begun += 1
         return self.next_number
 
     def confirmed(self, replica: Replica, first_number: int) -> bool:
@@ -109,6 +111,12 @@ def test_a_read_that_waits_too_long_is_answered_with_what_was_confirmed(asked: A
     assert asked.answers == [{asked.a.key}]
     asked.echo(6, asked.b)
     assert len(asked.answers) == 1, "answered once"
+
+
+def test_a_read_of_nothing_is_answered_at_once_and_pings_nobody(asked: Asked) -> None:
+    asked.ask()
+    assert asked.answers == [set()]
+    assert asked.pings.begun == 0
 
 
 def test_an_answer_may_ask_again(asked: Asked) -> None:
