@@ -169,6 +169,7 @@ class _Recovery:
             self._disk, self._directory, self._recorded.row_count, is_settled=self._recorded.is_settled
         )
         self._find_segments()
+        self._check_start()
         damage = self._check_segments(is_clean)
         # A segment exists only when everything below it is durable: its name is as good as a recorded end.
         durable_end = max(self._recorded.end_offset, self._log_start, self._segments[-1].base_offset)
@@ -206,6 +207,17 @@ class _Recovery:
         if damage is None:
             return CorruptLogError(self._directory, 0, f"the log ends at {self._end_offset}; {durable}")
         return CorruptLogError(damage.segment.path, damage.position, f"{damage.message}; {durable}")
+
+    def _check_start(self) -> None:
+        """A log that begins above its recorded log start was installed there (and died before that was recorded), with
+        a snapshot. Otherwise its first segments are missing."""
+        base_offset = self._segments[0].base_offset
+        snapshot = segment_path(self._directory, base_offset, SNAPSHOT_SUFFIX)
+        is_installed = self._config.may_have_holes or self._disk.exists(snapshot)
+        if base_offset > self._log_start and not is_installed:
+            raise CorruptLogError(
+                self._directory, 0, f"nothing from the log start {self._log_start} to {base_offset}"
+            )
 
     def _check_producers(self) -> None:
         """What producers wrote below the log start cannot be replayed: a snapshot at or above it must be whole, or
@@ -252,7 +264,7 @@ class _Recovery:
         """Accept segments from the first on; returns the first damage, if any."""
         next_bases = [segment.base_offset for segment in self._segments[1:]]
         for segment, next_base in zip_longest(self._segments, next_bases):
-            # A gap between segments is no damage: it is how a hole is recorded (Log.skip_to).
+            # Where holes may be, a gap between segments is how one is recorded (Log.skip_to).
             self._end_offset = segment.base_offset
             if next_base is not None:
                 if is_clean or next_base <= self._recorded.end_offset:
@@ -305,6 +317,10 @@ class _Recovery:
                 after_hole = _AfterHole(position, self._end_offset, end_without_hole)
             position += header.size_bytes
             self._end_offset = header.last_offset + 1
+        if next_base not in (None, self._end_offset) and not self._config.may_have_holes:
+            return _Damage(
+                segment, position, f"a segment up to {self._end_offset}, before one at {next_base}"
+            )
         segment.mark_scanned()
         return None
 
@@ -332,6 +348,8 @@ class _Recovery:
             return f"magic {header.magic}"
         if header.last_offset_delta < 0 or header.base_offset < self._end_offset:
             return f"base offset {header.base_offset} after end {self._end_offset}"
+        if header.base_offset > self._end_offset and not self._config.may_have_holes:
+            return f"nothing from {self._end_offset} to {header.base_offset}"
         if header.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
             return f"base offset {header.base_offset} in the segment of {segment.base_offset}"
         if next_base is not None and header.last_offset >= next_base:

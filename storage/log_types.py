@@ -36,7 +36,7 @@ NOTHING_FLUSHED = FlushedEnd(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """The topic settings that shape a log. Names and defaults are Kafka's."""
+    """The topic settings that shape a log. Names and defaults of the first three are Kafka's."""
 
     #: A segment is sealed before it would grow beyond this.
     segment_bytes: int = 1 << 30
@@ -44,6 +44,8 @@ class LogConfig:
     segment_ms: int = 7 * 24 * 3600 * 1000
     #: Bytes of batches between two entries of the sparse index.
     index_interval_bytes: int = 4096
+    #: Offsets may be missing: a compacted log, or one that ever was. In all others recovery takes a hole for damage.
+    may_have_holes: bool = False
 
     def __post_init__(self) -> None:
         assert 0 < self.segment_bytes < 1 << 31, "positions in index files are 31 bits"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,6 +22,7 @@ from tests.simulator.disk import MemoryDisk
 
 GROUP = GroupKey(UUID(int=7), 0)
 SMALL = LogConfig(segment_bytes=2000, index_interval_bytes=200)
+SMALL_WITH_HOLES = replace(SMALL, may_have_holes=True)
 ROW_KIND = 1
 SECTOR_BYTES = 512
 

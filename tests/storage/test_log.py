@@ -11,6 +11,7 @@ from storage.log_types import FlushedEnd, LogConfig
 from storage.producer_snapshot import ensure_snapshot
 from tests.storage.helpers import (
     ROW_KIND,
+    SMALL_WITH_HOLES,
     InlineDisk,
     append,
     batch_at,
@@ -210,7 +211,7 @@ def test_truncation_below_the_known_commit_is_an_assertion(disk: InlineDisk) -> 
 
 
 def test_holes_inside_a_range_and_at_its_end_survive_a_restart(disk: InlineDisk) -> None:
-    log = new_log(disk)
+    log = new_log(disk, SMALL_WITH_HOLES)
     batch = batch_at(10, 1)
     log.append_batches([batch], [parse_header(batch)], allow_holes=True)
     log.skip_to(50)
@@ -223,7 +224,7 @@ def test_holes_inside_a_range_and_at_its_end_survive_a_restart(disk: InlineDisk)
     assert (part.data, part.end_index) == (None, 53)
     assert part.row is not None
     log.close(is_clean=False)
-    log = reopen(disk, recorded=end)
+    log = reopen(disk, SMALL_WITH_HOLES, recorded=end)
     assert log.end == end
     append(log)
     assert [h.base_offset for h in stored_headers(log)] == [10, 50]
@@ -232,11 +233,11 @@ def test_holes_inside_a_range_and_at_its_end_survive_a_restart(disk: InlineDisk)
 
 
 def test_skipping_from_an_empty_segment_leaves_one_segment(disk: InlineDisk) -> None:
-    log = new_log(disk)
+    log = new_log(disk, SMALL_WITH_HOLES)
     log.skip_to(50)
     assert [segment.base_offset for segment in log.segments] == [50]
     log.close(is_clean=False)
-    assert reopen(disk).end_offset == 50
+    assert reopen(disk, SMALL_WITH_HOLES).end_offset == 50
 
 
 def test_retention_deletes_whole_segments_below_the_start(disk: InlineDisk) -> None:

@@ -4,6 +4,7 @@ was not flushed. What was promised must be there; what is there must be what was
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -66,6 +67,7 @@ class Replica:
 
     def __init__(self, seed: int, faults: DiskFaults) -> None:
         self.rng = random.Random(seed)
+        self.config = replace(CONFIG, may_have_holes=bool(seed % 2))
         self.loop: SimulatedLoop = new_loop()
         self.disk = StoppingMemoryDisk("/n1", self.loop, random.Random(seed), faults)
         #: Durable once, and not truncated since.
@@ -79,7 +81,7 @@ class Replica:
         self.term = 1
         self.rounds: FlushRounds | None = None
         journal = Journal.open(self.disk)
-        log = new_log(self.disk, CONFIG)
+        log = new_log(self.disk, self.config)
         journal.append(Vote(GROUP, 1, None))
         journal.flush()
         self._note(log)
@@ -96,7 +98,7 @@ class Replica:
             self.disk,
             f"{self.disk.root}/topic-0",
             GROUP,
-            CONFIG,
+            self.config,
             recorded=state.flushed_end,
             log_start=state.bounds.log_start if state.bounds is not None else 0,
             is_clean=False,
@@ -180,7 +182,7 @@ class Replica:
         assert rounds is not None
         match rng.choices(
             ["append", "row", "flush", "wait", "truncate", "skip", "start", "roll"],
-            [10, 2, 6, 6, 1, 0.5, 0.7, 0.5],
+            [10, 2, 6, 6, 1, 0.5 * self.config.may_have_holes, 0.7, 0.5],
         )[0]:
             case "append":
                 self._append()
