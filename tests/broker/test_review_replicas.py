@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from broker.replica import Replica
 from protocol import peer
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
@@ -155,20 +156,43 @@ def test_rot_in_an_old_segment_does_not_keep_the_node_from_starting() -> None:
         world.wait_equal("foo")
 
 
+FORGETFUL = {"producer.id.expiration.ms": "1000", "log.retention.check.interval.ms": "200"}
+
+
+def _append(world: World, replica: Replica, sequence: int, timestamp_ms: int) -> int:
+    """One record of producer 7 at the leader; its offset."""
+    records = [NewRecord(None, b"a", timestamp_ms)]
+    batch = build_batch(records, producer_id=7, producer_epoch=0, base_sequence=sequence)
+    header = next(iter_batches(memoryview(batch)))[1]
+    node_id = replica.group.self_id.node_id
+    base_offset, end_offset = world.processes[node_id].call(replica.append, header, batch)
+    world.wait(lambda: replica.high_watermark >= end_offset)
+    return int(base_offset)
+
+
 @pytest.mark.xfail(
-    strict=True, reason="nobody calls ProducerStates.expire: producer.id.expiration.ms has no effect"
+    strict=True,
+    reason="nobody calls ProducerStates.expire, and as it is nobody may: it goes by the records' own time",
 )
 def test_a_producer_that_is_idle_for_long_is_forgotten() -> None:
-    settings = {"producer.id.expiration.ms": "1000", "log.retention.check.interval.ms": "500"}
-    with running(settings=settings) as world:
+    with running(settings=FORGETFUL) as world:
         world.create_topic("foo")
         leader = world.leader("foo")
-        replica, now_ms = world.replica(leader, "foo"), world.nodes[leader].now_ms()
-        batch = build_batch([NewRecord(None, b"a", now_ms)], producer_id=7, producer_epoch=0, base_sequence=0)
-        header = next(iter_batches(memoryview(batch)))[1]
-        world.processes[leader].call(replica.append, header, batch)
+        replica = world.replica(leader, "foo")
+        _append(world, replica, 0, world.nodes[leader].now_ms())
         world.loop.run_for(5)
         assert not replica.producers.entries
+
+
+def test_a_producer_of_old_records_is_remembered_while_it_writes() -> None:
+    """Somebody loads last year's data: forgotten by the time in its records, its retries would be appended twice."""
+    with running(settings=FORGETFUL) as world:
+        world.create_topic("foo")
+        replica = world.replica(world.leader("foo"), "foo")
+        for sequence in range(6):
+            assert _append(world, replica, sequence, 1) == sequence
+            world.loop.run_for(0.5)
+            assert _append(world, replica, sequence, 1) == sequence, "its retry"
 
 
 @pytest.mark.xfail(
