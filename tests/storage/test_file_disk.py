@@ -7,7 +7,7 @@ import random
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from uuid import UUID
 
@@ -27,7 +27,7 @@ from storage.directory import (
 )
 from storage.disk import Buffer, DirectoryLockedError, DiskError, DiskFailedError, DiskFullError
 from storage.errors import DirectoryFormatError
-from storage.file_disk import SHRINK_STEP_BYTES, FileDisk
+from storage.file_disk import AT_ONCE_BYTES, AT_ONCE_S, SHRINK_STEP_BYTES, FileDisk
 from tests.storage.helpers import GROUP, InlineDisk, new_log
 
 
@@ -86,6 +86,39 @@ def test_any_other_error_is_fatal(disk: FileDisk, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("os.fdatasync", broken)
     with pytest.raises(DiskFailedError):
         file.flush()
+
+
+def test_a_small_flush_is_over_at_once_while_the_disk_is_quick(tmp_path: Path) -> None:
+    posted: list[Callable[[], None]] = []
+    answered = threading.Event()
+
+    def post(callback: Callable[[], None]) -> None:
+        posted.append(callback)
+        answered.set()
+
+    disk = FileDisk(str(tmp_path), post)
+    file = disk.open(f"{disk.root}/a", create=True)
+    results: list[DiskError | None] = []
+
+    def flush(size_bytes: int, mean_s: float) -> bool:
+        """Whether it is over at once. If it is not, wait for it."""
+        disk._flusher.mean_s = mean_s
+        file.append([bytes(size_bytes)])
+        results.clear()
+        disk.flush([file], results.append)
+        if results:
+            return True
+        assert answered.wait(timeout=30)
+        answered.clear()
+        posted.pop()()
+        assert results == [None]
+        return False
+
+    assert flush(AT_ONCE_BYTES, mean_s=0.0)
+    assert not flush(AT_ONCE_BYTES + 1, mean_s=0.0)
+    assert not flush(1, mean_s=2 * AT_ONCE_S)
+    assert flush(1, mean_s=0.0)
+    disk.close()
 
 
 async def test_flushes_report_on_the_loop_in_order_and_with_errors(tmp_path: Path) -> None:

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from storage.disk import DiskError, DiskFailedError
+from storage.disk import DiskError, DiskFailedError, File
 from storage.group_commit import FlushRounds
 from storage.journal import Journal
 from storage.journal_records import Flushed, Vote
@@ -17,8 +17,8 @@ from tests.storage.helpers import GROUP, ROW_KIND, InlineDisk, append, new_log
 class World:
     """Rounds over one log, with a clock in the test's hand."""
 
-    def __init__(self, root: str) -> None:
-        self.disk = InlineDisk(root)
+    def __init__(self, disk: InlineDisk) -> None:
+        self.disk = disk
         self.journal = Journal.open(self.disk)
         self.log = new_log(self.disk)
         self.now_s = 0.0
@@ -47,10 +47,8 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    world = World(str(tmp_path))
-    yield world
-    world.disk.close()
+def world(disk: InlineDisk) -> World:
+    return World(disk)
 
 
 def test_one_round_at_a_time_and_the_next_takes_all_that_came_meanwhile(world: World) -> None:
@@ -67,6 +65,34 @@ def test_one_round_at_a_time_and_the_next_takes_all_that_came_meanwhile(world: W
     assert world.durable == [first, last]
     assert not world.disk.submitted
     assert world.rounds.is_idle
+
+
+class QuickDisk(InlineDisk):
+    """Every flush is over when the call returns."""
+
+    def flush(self, files: Sequence[File], done: Callable[[DiskError | None], None]) -> None:
+        super().flush(files, done)
+        self.complete()
+
+
+def test_on_a_quick_disk_what_a_round_brings_about_goes_into_the_next(tmp_path: Path) -> None:
+    """A thousand rounds, each of which makes the log dirty again, are one after the other and not one in the other."""
+    world = World(QuickDisk(str(tmp_path)))
+    ends = [world.append()]
+
+    def on_durable(log: Log, end: FlushedEnd) -> None:
+        assert world.rounds.is_in_flight
+        world.durable.append(end)
+        if len(ends) < 1000:
+            ends.append(world.append())
+            world.rounds.start()
+            assert world.durable[-1] == end
+
+    world.rounds._on_durable = on_durable
+    world.rounds.start()
+    assert world.durable == ends
+    assert world.rounds.is_idle
+    world.disk.close()
 
 
 def test_nothing_is_durable_before_the_flush_is_done(world: World) -> None:
