@@ -212,7 +212,7 @@ class Node:
     def _open_metadata(self, founding: Formation | None = None) -> Formation | None:
         """Open (or begin) the metadata replica. Returns the formation that its row 0 tells, if it has one."""
         configuration = None if founding is None else founding_configuration(founding.voters)
-        config = TopicConfig.resolve({"cleanup.policy": "compact"}, self.config)
+        config = TopicConfig.resolve({"cleanup.policy": "compact", "min.insync.replicas": "1"}, self.config)
         replica = self.replicas.open(
             METADATA_KEY,
             METADATA_TOPIC_NAME,

@@ -25,6 +25,7 @@ from raft.types import ProposalRefusedError, ReplicaId
 from storage.directory import delete_partition, list_partitions, set_aside_partition
 from storage.disk import Disk
 from storage.log_types import GroupKey
+from storage.partition_folder import METADATA_NAME, folder_name, read_topic_id
 
 if TYPE_CHECKING:
     from broker.node import Node
@@ -125,9 +126,17 @@ class Publisher:
             replica.use_config(config)
 
     def _remove(self, topic: TopicRecord) -> None:
-        for replica in self._replicas_of(topic):
-            self._node.replicas.close(replica, is_clean=False)
-            self._delete(topic.name, replica.partition, topic.topic_id)
+        for index in range(len(topic.partitions)):
+            replica = self._node.replicas.by_key.get(GroupKey(topic.topic_id, index))
+            if replica is not None:
+                self._node.replicas.close(replica, is_clean=False)
+            # A log that could not be opened goes, too.
+            path = f"{self._disk.root}/{folder_name(topic.name, index)}"
+            if (
+                self._disk.exists(f"{path}/{METADATA_NAME}")
+                and read_topic_id(self._disk, path) == topic.topic_id
+            ):
+                self._delete(topic.name, index, topic.topic_id)
         self._node.leaders.forget_topic(topic.topic_id)
 
     def _delete(self, name: str, partition: int, topic_id: UUID) -> None:

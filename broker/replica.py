@@ -103,6 +103,9 @@ class Replica:
         #: The log start that clients were shown last, and whether it is the log's own again.
         self._exposed_start = log.start_offset
         self._exposes_own_start = True
+        #: The log start that the voters had when this replica won. It is taken as soon as the high watermark allows,
+        #: which a replica that has just started does not know (replication.md section 6).
+        self._granted_start = 0
         #: Until `stop`: a late flush or timer must not wake a replica that is gone.
         self.is_open = True
         #: Deadline that the host's timer heap knows of.
@@ -187,6 +190,8 @@ class Replica:
 
     def check_in_sync(self) -> None:
         """min.insync.replicas before the append; beyond a majority it also delays the answer."""
+        if not self.is_serving:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         required = self.config.min_insync_replicas
         if required > 1:
             in_sync = self.group.in_sync(self.host.now(), self.host.replica_lag_time_max_s)
@@ -307,6 +312,10 @@ class Replica:
             out.truncate_to = None
         if out.write_from is not None and not self._write_range(batches):
             self.group.write_failed(self.log.end_index, known_commit)
+            if out.role_changed:
+                self._role_changed()
+            if self.group.deadline != self.timer_at:
+                self.host.timer_changed(self)
             return
         self.apply(out)
         if message.log_start > self.log.start_offset and message.term == self.group.term:
@@ -407,7 +416,8 @@ class Replica:
         for install in out.installs:
             self.host.install_ordered(self, install)
         if out.watermarks is not None:
-            self.raise_log_start(min(out.watermarks.log_start, self.high_watermark))
+            self._granted_start = out.watermarks.log_start
+            self.raise_log_start(min(self._granted_start, self.high_watermark))
         if out.commit_advanced:
             self._commit_advanced()
         if out.role_changed:
@@ -480,6 +490,8 @@ class Replica:
         offset = self._offset_of(self.group.commit_end)
         assert offset >= self.high_watermark, "the high watermark never goes back"
         self.high_watermark = offset
+        if self._granted_start > self.log.start_offset:
+            self.raise_log_start(min(self._granted_start, offset))
         if self._commit_waits:
             self._commit_waits.release(self._acknowledged_offset())
         self._wake_fetches()

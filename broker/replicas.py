@@ -27,11 +27,13 @@ from storage.errors import CorruptLogError
 from storage.group_commit import FlushRounds
 from storage.journal import Journal
 from storage.journal_records import Bounds, Forget, Incarnation, Quarantine, Vote, VotedFor
+from storage.lineage import LINEAGE_NAME
 from storage.log import Log
 from storage.log_recovery import create_log, install_log, open_log
 from storage.log_types import FlushedEnd, GroupKey, LogConfig
 from storage.partition_folder import METADATA_NAME, folder_name, read_topic_id
 from storage.producer_snapshot import encode_snapshot, load_producers
+from storage.producer_state import ProducerStates
 from storage.segment import LOG_SUFFIX
 
 logger = structlog.get_logger()
@@ -136,10 +138,11 @@ class Replicas:
         log_config = LogConfig(config.segment_bytes, config.segment_ms, config.index_interval_bytes)
         self._make_way(key, topic, directory)
         log: Log | None = None
+        producers: ProducerStates | None = None
         if state is not None and state.is_quarantined:
             logger.warning("log is quarantined", directory=directory)
         elif self._disk.exists(f"{directory}/{METADATA_NAME}"):
-            log = self._open_log(key, directory, log_config)
+            log, producers = self._open_log(key, directory, log_config) or (None, None)
         elif state is not None:
             # It may have acknowledged what is gone: as another identity it can do no harm.
             logger.error("log is gone", directory=directory)
@@ -157,7 +160,8 @@ class Replicas:
         incarnation = 0 if state is None else state.incarnation
         self_id = ReplicaId(self._node_id, self._directory_id.bytes, incarnation)
         self._opened[key] = None
-        producers = load_producers(log)
+        if producers is None:
+            producers = load_producers(log)  # of an empty log
         group = Group(
             self_id,
             self._hard_state(key, log),
@@ -176,7 +180,9 @@ class Replicas:
         self._host.role_changed(replica)
         return replica
 
-    def _open_log(self, key: GroupKey, directory: str, config: LogConfig) -> Log | None:
+    def _open_log(
+        self, key: GroupKey, directory: str, config: LogConfig
+    ) -> tuple[Log, ProducerStates] | None:
         """None where the log on disk must not be used: it was corrupt and is quarantined now."""
         state = self._journal.state(key)
         if state is None or not state.has_vote:
@@ -185,7 +191,7 @@ class Replicas:
             return None
         bounds = state.bounds
         try:
-            return open_log(
+            log = open_log(
                 self._disk,
                 directory,
                 key,
@@ -194,6 +200,8 @@ class Replicas:
                 log_start=0 if bounds is None else bounds.log_start,
                 is_clean=self._is_clean_start and key not in self._opened,
             )
+            # Reads segments that recovery had no need to look at, so it may find them rotten.
+            return log, load_producers(log)
         except CorruptLogError as error:
             logger.error("log is corrupt", directory=directory, error=str(error))
             self._journal.append(Quarantine(key, True))
@@ -203,12 +211,17 @@ class Replicas:
     def _may_have_acknowledged(self, key: GroupKey, directory: str) -> bool:
         """Whether a replica of this identity was here before: then an empty log must have another identity.
 
-        A folder without data of which the journal knows nothing is a creation that a crash cut short.
+        A folder without data and rows of which the journal knows nothing is a creation that a crash cut short: row 0 is
+        written after the first vote record is durable, so a row without a vote means that a vote is lost.
         """
         if self._journal.state(key) is not None:
             return True
         names = self._disk.list(directory) if self._disk.exists(directory) else []
-        return any(self._has_bytes(f"{directory}/{name}") for name in names if name.endswith(LOG_SUFFIX))
+        return any(
+            self._has_bytes(f"{directory}/{name}")
+            for name in names
+            if name.endswith(LOG_SUFFIX) or name == LINEAGE_NAME
+        )
 
     def _has_bytes(self, path: str) -> bool:
         file = self._disk.open(path)

@@ -38,7 +38,6 @@ def _produce(world: World, node_id: int, name: str) -> int:
     return answer.responses[0].partition_responses[0].error_code
 
 
-@pytest.mark.xfail(strict=True, reason="Replica.check_in_sync does not ask first whether this is the leader")
 def test_a_replica_that_does_not_lead_says_so_whatever_min_insync_replicas_is() -> None:
     """Clients retry NOT_ENOUGH_REPLICAS at the same broker; only the other code makes them look for the leader."""
     with running(settings={"min.insync.replicas": "2"}) as world:
@@ -47,10 +46,6 @@ def test_a_replica_that_does_not_lead_says_so_whatever_min_insync_replicas_is() 
         assert _produce(world, follower, "foo") == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="Replica.apply cuts the voters' log start off at a high watermark that is not known yet",
-)
 def test_records_that_were_deleted_do_not_come_back_with_the_next_leader() -> None:
     """The schedule of replication.md section 6: start raised on a and b; a dies; c, whose log is complete, leads."""
     settings = {
@@ -80,9 +75,6 @@ def test_records_that_were_deleted_do_not_come_back_with_the_next_leader() -> No
         assert world.replica(c, "foo").log_start_offset == start
 
 
-@pytest.mark.xfail(
-    strict=True, reason="Replica.append_received throws role_changed away with the refused write"
-)
 def test_a_leader_that_is_deposed_with_a_full_disk_tells_those_who_wait() -> None:
     with running() as world:
         world.create_topic("foo")
@@ -136,9 +128,6 @@ def test_a_leader_that_is_deposed_with_a_full_disk_tells_those_who_wait() -> Non
         assert answers == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 
-@pytest.mark.xfail(
-    strict=True, reason="Replicas.open calls load_producers outside of what catches CorruptLogError"
-)
 def test_rot_in_an_old_segment_does_not_keep_the_node_from_starting() -> None:
     with running(settings={"log.segment.bytes": "1024"}) as world:
         world.create_topic("foo")
@@ -195,9 +184,6 @@ def test_a_producer_of_old_records_is_remembered_while_it_writes() -> None:
             assert _append(world, replica, sequence, 1) == sequence, "its retry"
 
 
-@pytest.mark.xfail(
-    strict=True, reason="Node._open_metadata takes min.insync.replicas over from the node's settings"
-)
 def test_the_controller_answers_when_a_majority_has_it_whatever_min_insync_replicas_is() -> None:
     """It is a setting for users' topics. No producer id is handed out otherwise while one of three nodes is down."""
     with running(settings={"min.insync.replicas": "3"}) as world:
@@ -207,9 +193,6 @@ def test_the_controller_answers_when_a_majority_has_it_whatever_min_insync_repli
         assert answer["error_code"] == ErrorCode.NONE, answer
 
 
-@pytest.mark.xfail(
-    strict=True, reason="Replicas._may_have_acknowledged looks for data only; rows are acknowledged as well"
-)
 def test_a_lineage_whose_votes_the_journal_does_not_know_is_a_lost_identity() -> None:
     """Row 0 is written after the first vote record is durable: rows without a vote mean that a vote is lost, also where
     no record was ever produced (replication.md section 3)."""
@@ -226,7 +209,6 @@ def test_a_lineage_whose_votes_the_journal_does_not_know_is_a_lost_identity() ->
         assert world.replica(3, "foo").group.self_id.incarnation == 1
 
 
-@pytest.mark.xfail(strict=True, reason="Publisher._remove deletes the logs of open replicas only")
 def test_a_topic_whose_only_log_is_damaged_can_be_deleted() -> None:
     with running(size=1) as world:
         world.create_topic("foo", replication_factor=1)
