@@ -2,6 +2,7 @@
 FROM python:3.11-slim-bookworm AS build
 WORKDIR /src
 COPY pyproject.toml README.md ./
+COPY scripts/build_native.py scripts/
 COPY protocol protocol
 COPY raft raft
 COPY storage storage

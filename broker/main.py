@@ -69,6 +69,12 @@ async def _serve(config: NodeConfig) -> int:
     def post(call: Callable[[], None]) -> None:
         loop.call_soon_threadsafe(call)
 
+    def watch(fd: int, call: Callable[[], None] | None) -> None:
+        if call is None:
+            loop.remove_reader(fd)
+        else:
+            loop.add_reader(fd, call)
+
     def unexpected(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """A callback raised: state may be half changed, so going on could break a promise."""
         error = context.get("exception")
@@ -78,7 +84,7 @@ async def _serve(config: NodeConfig) -> int:
         log.error("event loop", what=context.get("message"))
 
     loop.set_exception_handler(unexpected)
-    disk = FileDisk(config.log_dir, post)
+    disk = FileDisk(config.log_dir, post, watch)
     node = Node(
         config, disk, TcpNetwork(), SystemClock(), random.Random(random.SystemRandom().getrandbits(64)), fail
     )

@@ -1,8 +1,7 @@
 """The real `Disk`: one data directory on Linux or macOS.
 
-Two threads run beside the event loop. The flusher makes files durable in the order of submission and posts
-the result to the loop; the remover shrinks files that were deleted long ago. Everything else happens on the
-caller's thread; so do small flushes while the disk is quick.
+Two threads run beside the event loop. The flusher (storage/flusher.py) makes files durable; the remover shrinks files
+that were deleted long ago. Everything else happens on the caller's thread; so do small flushes while the disk is quick.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from queue import SimpleQueue
 
 from storage.disk import (
     Buffer,
@@ -27,6 +25,7 @@ from storage.disk import (
     DiskFullError,
     File,
 )
+from storage.flusher import Post, Watch, flush_all, start_flusher
 
 #: A vectored write takes at most this many buffers (Linux IOV_MAX).
 MAX_VECTORS = 1024
@@ -41,9 +40,6 @@ SHRINK_PAUSE_S = 0.005
 #: afterwards. Measured with 120 us flushes: a fifth less CPU for each small produce request.
 AT_ONCE_BYTES = 8 * 1024
 AT_ONCE_S = 0.0005
-
-#: Weight of the newest flush in the running mean.
-_NEWEST_WEIGHT = 0.1
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -196,77 +192,6 @@ class PosixFile:
             os.close(self._fd)
 
 
-class _Flusher:
-    """One thread that makes submissions durable, in order, and posts each result to the loop."""
-
-    def __init__(self, post: Callable[[Callable[[], None]], object]) -> None:
-        self._post = post
-        #: Running mean of the time that one file took. The caller's thread reads and writes it too, but only while
-        #: nothing is submitted.
-        self.mean_s = 2 * AT_ONCE_S
-        #: Nothing is submitted that was not answered. The caller's thread alone changes it.
-        self.is_idle = True
-        # In C: a queue of threading's primitives costs a third of a flush round more.
-        self._queue: SimpleQueue[tuple[Sequence[File], Callable[[DiskError | None], None]] | None] = (
-            SimpleQueue()
-        )
-        self._thread = threading.Thread(target=self._run, name="disk-flusher", daemon=True)
-        self._thread.start()
-
-    def submit(self, files: Sequence[File], done: Callable[[DiskError | None], None]) -> None:
-        self.is_idle = False
-        self._queue.put((files, done))
-
-    def flush_all(self, files: Sequence[File]) -> DiskError | None:
-        """Flush now, on whichever thread this is."""
-        began_s = time.perf_counter()
-        error = _flush_all(files)
-        taken_s = (time.perf_counter() - began_s) / max(1, len(files))
-        self.mean_s += _NEWEST_WEIGHT * (taken_s - self.mean_s)
-        return error
-
-    def close(self) -> None:
-        self._queue.put(None)
-        self._thread.join()
-
-    def _run(self) -> None:
-        while True:
-            submission = self._queue.get()
-            if submission is None:
-                return
-            files, done = submission
-            self._post(_Completion(self, done, self.flush_all(files)))
-
-
-class _Completion:
-    """`done(error)` as a callback without arguments, on the caller's thread."""
-
-    __slots__ = ("_done", "_error", "_flusher")
-
-    def __init__(
-        self, flusher: _Flusher, done: Callable[[DiskError | None], None], error: DiskError | None
-    ) -> None:
-        self._flusher = flusher
-        self._done = done
-        self._error = error
-
-    def __call__(self) -> None:
-        self._flusher.is_idle = True
-        self._done(self._error)
-
-
-def _flush_all(files: Sequence[File]) -> DiskError | None:
-    try:
-        for file in files:
-            file.flush()
-    except DiskError as error:
-        return error
-    except Exception as error:
-        # Anything else is a defect of ours, but a flusher that dies silently would hang the node for ever.
-        return DiskFailedError(f"flush: {error!r}")
-    return None
-
-
 class _Remover:
     """A thread that takes deleted files away slowly. What is left when the process ends is found by its
     name (`.deleted`, `-delete`) at the next start."""
@@ -339,17 +264,18 @@ class _Remover:
 class FileDisk:
     """`Disk` on a real directory.
 
-    `post` runs a callback on the event loop from another thread (`loop.call_soon_threadsafe`).
+    `post` runs a callback on the event loop from another thread (`loop.call_soon_threadsafe`); `watch` lets the
+    native flusher report to it (`loop.add_reader`), without it the flusher is a Python thread.
     `remove_delay_s` is how long a deleted file keeps its bytes for readers that still hold a slice of it
     (Kafka's `file.delete.delay.ms`).
     """
 
     def __init__(
-        self, root: str, post: Callable[[Callable[[], None]], object], *, remove_delay_s: float = 30.0
+        self, root: str, post: Post, watch: Watch | None = None, *, remove_delay_s: float = 30.0
     ) -> None:
         self._root = os.path.abspath(root)
         os.makedirs(self._root, exist_ok=True)
-        self._flusher = _Flusher(post)
+        self._flusher = start_flusher(post, watch)
         self._remover = _Remover(remove_delay_s)
         self._lock_fd = -1
 
@@ -370,7 +296,10 @@ class FileDisk:
             file.unflushed_bytes = 0
         flusher = self._flusher
         if flusher.is_idle and size_bytes <= AT_ONCE_BYTES and len(files) * flusher.mean_s <= AT_ONCE_S:
-            done(flusher.flush_all(files))
+            began_s = time.perf_counter()
+            error = flush_all(files)
+            flusher.note(time.perf_counter() - began_s, len(files))
+            done(error)
         else:
             flusher.submit(files, done)
 

@@ -1,0 +1,207 @@
+"""Makes files durable beside the event loop, in the order of submission.
+
+Two ways: a thread in C that never needs the interpreter's lock (native_flusher.c, built with the package where there
+is a C compiler, Linux only), and one in Python. The C one answers at once however busy the loop is, and costs fewer
+wake-ups; otherwise they do the same (performance.md section 6, "GIL and fsync").
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Protocol
+
+from storage.disk import DiskError, DiskFailedError, File
+
+Done = Callable[[DiskError | None], None]
+#: Runs a callback on the event loop, from any thread.
+Post = Callable[[Callable[[], None]], object]
+#: Has the event loop call back whenever the descriptor is readable; None ends that.
+Watch = Callable[[int, Callable[[], None] | None], None]
+
+LIBRARY_PATH = Path(__file__).with_name("native_flusher.so")
+
+#: Weight of the newest flush in the running mean.
+_NEWEST_WEIGHT = 0.1
+
+
+class Flusher(Protocol):
+    """All methods are called on the loop's thread."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is submitted that was not answered."""
+
+    def submit(self, files: Sequence[File], done: Done) -> None:
+        """Flush the files in order and call `done` on the loop. An error ends the submission, not the flusher."""
+
+    def close(self) -> None:
+        """Finish what was submitted and end the thread. `done` may not be called any more."""
+
+    @property
+    def mean_s(self) -> float:
+        """Running mean of the time that one file takes."""
+
+    def note(self, taken_s: float, file_count: int) -> None:
+        """A flush elsewhere took so long."""
+
+
+class _Mean:
+    """Starts high: the disk has to prove that it is quick."""
+
+    def __init__(self) -> None:
+        self.mean_s = 0.001
+
+    def note(self, taken_s: float, file_count: int) -> None:
+        self.mean_s += _NEWEST_WEIGHT * (taken_s / max(1, file_count) - self.mean_s)
+
+
+def start_flusher(post: Post, watch: Watch | None) -> Flusher:
+    """The native flusher where it was built and the loop can watch for it, else the Python one."""
+    if watch is not None and LIBRARY_PATH.exists():
+        flusher = NativeFlusher(watch)
+        if flusher.is_running:
+            return flusher
+    return ThreadFlusher(post)
+
+
+def flush_all(files: Sequence[File]) -> DiskError | None:
+    """Flush now, on this thread."""
+    try:
+        for file in files:
+            file.flush()
+    except DiskError as error:
+        return error
+    except Exception as error:
+        # Anything else is a defect of ours, but a flusher that dies silently would hang the node for ever.
+        return DiskFailedError(f"flush: {error!r}")
+    return None
+
+
+class ThreadFlusher(_Mean):
+    """A Python thread with a queue."""
+
+    def __init__(self, post: Post) -> None:
+        super().__init__()
+        self._post = post
+        self._unanswered = 0
+        # In C: a queue of threading's primitives costs a third of a flush round more.
+        self._queue: SimpleQueue[tuple[Sequence[File], Done] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="disk-flusher", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_idle(self) -> bool:
+        return self._unanswered == 0
+
+    def submit(self, files: Sequence[File], done: Done) -> None:
+        self._unanswered += 1
+        self._queue.put((files, done))
+
+    def close(self) -> None:
+        self._queue.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            submission = self._queue.get()
+            if submission is None:
+                return
+            files, done = submission
+            began_s = time.perf_counter()
+            error = flush_all(files)
+            self._post(_Completion(self, done, error, time.perf_counter() - began_s, len(files)))
+
+    def answered(self, taken_s: float, file_count: int) -> None:
+        self._unanswered -= 1
+        self.note(taken_s, file_count)
+
+
+class _Completion:
+    """`done(error)` as a callback without arguments, on the loop's thread."""
+
+    __slots__ = ("_done", "_error", "_file_count", "_flusher", "_taken_s")
+
+    def __init__(
+        self, flusher: ThreadFlusher, done: Done, error: DiskError | None, taken_s: float, file_count: int
+    ) -> None:
+        self._flusher = flusher
+        self._done = done
+        self._error = error
+        self._taken_s = taken_s
+        self._file_count = file_count
+
+    def __call__(self) -> None:
+        self._flusher.answered(self._taken_s, self._file_count)
+        self._done(self._error)
+
+
+class NativeFlusher(_Mean):
+    """The thread of native_flusher.c. It takes one submission at a time; the others wait here."""
+
+    def __init__(self, watch: Watch) -> None:
+        super().__init__()
+        # PyDLL: the calls are shorter than giving the interpreter's lock away and taking it back.
+        self._library = library = ctypes.PyDLL(str(LIBRARY_PATH))
+        library.flusher_start.restype = ctypes.c_void_p
+        library.flusher_taken_ns.restype = ctypes.c_int64
+        self._watch = watch
+        #: The first one is the thread's.
+        self._submissions: deque[tuple[Sequence[File], Done]] = deque()
+        self._fds = (ctypes.c_int * 0)()
+        address = library.flusher_start()
+        self.is_running = address is not None
+        if self.is_running:
+            self._handle = ctypes.c_void_p(address)
+            self._event_fd: int = library.flusher_event_fd(self._handle)
+            watch(self._event_fd, self._finished)
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._submissions
+
+    def submit(self, files: Sequence[File], done: Done) -> None:
+        # Taken along: a file may not be closed before `done`, and lives as long as it is named here.
+        self._submissions.append((files, done))
+        if len(self._submissions) == 1:
+            self._begin()
+
+    def _begin(self) -> None:
+        files = self._submissions[0][0]
+        self._fds = (ctypes.c_int * len(files))(*(file.fileno() for file in files))
+        self._library.flusher_submit(self._handle, self._fds, len(files))
+
+    def _finished(self) -> None:
+        """The eventfd is readable: the thread has a result."""
+        done, error = self._take()
+        if self._submissions:
+            self._begin()
+        done(error)
+
+    def _take(self) -> tuple[Done, DiskError | None]:
+        os.read(self._event_fd, 8)
+        files, done = self._submissions.popleft()
+        self.note(self._library.flusher_taken_ns(self._handle) / 1e9, len(files))
+        code: int = self._library.flusher_error(self._handle)
+        if not code:
+            return done, None
+        path = files[self._library.flusher_failed_index(self._handle)].path
+        return done, DiskFailedError(f"{path}: flush: {os.strerror(code)}")
+
+    def close(self) -> None:
+        self._watch(self._event_fd, None)
+        readable = select.poll()
+        readable.register(self._event_fd, select.POLLIN)
+        while self._submissions:
+            readable.poll()
+            self._take()
+            if self._submissions:
+                self._begin()
+        self._library.flusher_stop(self._handle)
