@@ -41,6 +41,7 @@ TIMING = Timing(
     install_timeout_s=1.0,
     max_inflight_ranges=3,
     max_inflight_bytes=6,
+    linger_bytes=350,  # four appends
 )
 
 

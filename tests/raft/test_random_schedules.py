@@ -42,6 +42,7 @@ class Driver:
             (self.lose_quorum, 0.3),
             (self.hear_leader, 2),
             (self.flush_commits, 3),
+            (self.send_lingering, self.rng.choice((0, 3))),
             (self.relink, self.rng.choice((0, 1))),
             (self.transfer, self.rng.choice((0, 0.5))),
             (self.change_wish, self.rng.choice((0, 0.5))),
@@ -137,6 +138,10 @@ class Driver:
     def flush_commits(self) -> None:
         host = self.any_host()
         host.apply(host.group.flush_commits(self.cluster.now))
+
+    def send_lingering(self) -> None:
+        host = self.any_host()
+        host.apply(host.group.send_lingering(self.cluster.now))
 
     def relink(self) -> None:
         host, node_id = self.any_host(), self.any_host().self_id.node_id
@@ -236,6 +241,7 @@ class Driver:
                 self._tell_truth(host, leader)
                 host.apply(group.tick(cluster.now))
                 host.apply(group.flush_commits(cluster.now))
+                host.apply(group.send_lingering(cluster.now))
             self.reconcile()
             if self.is_settled():
                 return
