@@ -87,6 +87,7 @@ class Cluster:
         self._accepted: dict[AcceptedPeer, None] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._waiting_for: str | None = None
+        self._is_closed = False
 
     # -- life --------------------------------------------------------------------------------------------
 
@@ -98,6 +99,8 @@ class Cluster:
         self._carry_out(self.formation.start())
 
     def close(self) -> None:
+        """End all links. Nothing that peers say is heard any more, not even by a connection in the making."""
+        self._is_closed = True
         for task in self._tasks:
             task.cancel()
         for link in self.links.values():
@@ -199,6 +202,8 @@ class Cluster:
         self._host.node_unreachable(node_id)
 
     def peer_message(self, sender: PeerIdentity, message: PeerMessage, owned: bool) -> None:
+        if self._is_closed:
+            return
         match message:
             case peer.Ping():
                 if message.echo_boot_id == self._boot_id:

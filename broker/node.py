@@ -268,13 +268,14 @@ class Node:
         for listener in self._listeners:
             listener.close()
         self.connections.close_all()
+        # Before the disk is waited for: while peers are heard they bring more, and the last flush never comes.
+        self.heartbeat.close()
+        self.cluster.close()
+        for stop in self._stops:
+            stop()
         while not self.rounds.is_idle:
             self.rounds.start()
             await asyncio.sleep(0.001)
-        for stop in self._stops:
-            stop()
-        self.heartbeat.close()
-        self.cluster.close()
         self.rounds.record_all()
         self.replicas.close_all(is_clean=True)
         self.journal.close()
