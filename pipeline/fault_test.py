@@ -96,7 +96,7 @@ def _print_outcomes(console: Console, folder: Path, outcomes: dict[str, Trial | 
     table = Table(title=f"Fault test ({folder})", title_justify="left")
     table.add_column("scenario", no_wrap=True)
     for column in ("records", "acknowledged", "longest gap"):
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", no_wrap=True)
     table.add_column("checks passed")
     for name, outcome in outcomes.items():
         if isinstance(outcome, PipelineError):

@@ -149,7 +149,8 @@ def kill_leader(injection: Injection) -> None:
     """The leader of a partition dies and comes back some seconds later."""
     injection.wait_for(0.4)
     leader = injection.leader()
-    injection.kill(leader)
+    injection.note(f"kill -9 of node {leader}, the leader of partition 0")
+    injection.cluster.kill(leader)
     injection.let_pass(_DOWN_FOR_S)
     injection.start_again(leader)
 
@@ -180,7 +181,7 @@ def freeze_leader(injection: Injection) -> None:
     for share, seconds in ((0.2, _FROZEN_FOR_S), (0.5, _FROZEN_BEYOND_PATIENCE_S)):
         injection.wait_for(share)
         leader = injection.leader()
-        injection.note(f"SIGSTOP of node {leader} for {seconds:.0f} s")
+        injection.note(f"SIGSTOP of node {leader}")
         injection.cluster.freeze(leader)
         injection.let_pass(seconds)
         injection.cluster.thaw(leader)
