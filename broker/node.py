@@ -154,6 +154,7 @@ class Node:
             self.directory_id,
             self._is_clean_start,
             config.replica_lag_time_max_ms / 1000,
+            config.producer_id_expiration_ms / 1000,
         )
         self.leaders = LeaderTable()
         # An isolated leader must have stepped down after two election timeouts, a heartbeat included.

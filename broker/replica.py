@@ -16,6 +16,7 @@ from typing import Protocol
 import structlog
 
 from broker import wire
+from broker.producer_upkeep import ProducerUpkeep
 from broker.ranges import MAX_APPEND_BYTES, append_message, check_range
 from broker.topic_config import TopicConfig
 from broker.waits import Acknowledged, AckQueue, FetchWaiter
@@ -28,7 +29,7 @@ from storage.disk import Buffer, DiskFullError
 from storage.errors import CorruptLogError
 from storage.log import Log
 from storage.log_types import GroupKey
-from storage.producer_snapshot import ensure_snapshot, load_producers, write_snapshot
+from storage.producer_snapshot import ensure_snapshot, load_producers
 from storage.producer_state import Duplicate, ProducerStates
 
 logger = structlog.get_logger()
@@ -38,6 +39,7 @@ class ReplicaHost(Protocol):
     """What a replica needs of its node (broker.replicas)."""
 
     replica_lag_time_max_s: float
+    producer_expiration_s: float
     may_campaign: bool
 
     def now(self) -> float: ...
@@ -95,6 +97,7 @@ class Replica:
         self.log = log
         self.group = group
         self.producers = producers
+        self._upkeep = ProducerUpkeep(log)
         self.use_config(config)
         #: Offset of the next record; log.end_offset <= next_offset, the difference is staged for this turn.
         self.next_offset = log.end_offset
@@ -112,7 +115,8 @@ class Replica:
         self.timer_at: float | None = None
         self._staged: list[Buffer] = []
         self._staged_headers: list[BatchHeader] = []
-        #: What the last write put into the log, still in memory: sent to followers without reading it back.
+        #: What the last write put into the log, still in memory: sent to followers without reading it back. Given back
+        #: when it is committed and nobody lingers.
         self._tail: list[Buffer] = []
         self._tail_start_index = -1
         self._tail_size_bytes = 0
@@ -133,6 +137,7 @@ class Replica:
         """An install put another log in the place of the old one."""
         self.log = log
         self.producers = producers
+        self._upkeep = ProducerUpkeep(log)
         self.next_offset = log.end_offset
         self._forget_tail()
 
@@ -262,6 +267,7 @@ class Replica:
         self._tail = staged
         self._tail_start_index = start_index
         self._tail_size_bytes = sum(header.size_bytes for header in headers)
+        self._upkeep.written(self.log, self.producers)
         self.host.log_dirty(self)
         self.apply(self.group.appended(self.log.end_index, self._tail_size_bytes, self.host.now()))
         if self.group.has_lingering:
@@ -272,9 +278,17 @@ class Replica:
         logger.error(
             "append refused: disk full", topic=self.topic, partition=self.partition, error=str(error)
         )
-        self.next_offset = self.log.end_offset
-        self.producers = load_producers(self.log)
+        self._reload()
         self._fail_waits(ErrorCode.KAFKA_STORAGE_ERROR, self.log.end_offset)
+
+    def _reload(self) -> None:
+        """Offsets and producers as the log has them: what was staged, or cut off, never was."""
+        self.next_offset = self.log.end_offset
+        self._upkeep.replaced(self.log)
+        try:
+            self.producers = load_producers(self.log)
+        except CorruptLogError as error:
+            self.host.log_corrupt(self, error)
 
     # -- follower ----------------------------------------------------------------------------------------
 
@@ -338,6 +352,7 @@ class Replica:
         for header, view in fresh:
             self.producers.record_stored(view, header)
         self.next_offset = self.log.end_offset
+        self._upkeep.written(self.log, self.producers)
         self.host.log_dirty(self)
         return True
 
@@ -359,8 +374,7 @@ class Replica:
     def _truncate(self, to_index: int, known_commit: int) -> None:
         logger.info("truncating", topic=self.topic, partition=self.partition, to_index=to_index)
         self.host.truncate(self, to_index, known_commit)
-        self.producers = load_producers(self.log)
-        self.next_offset = self.log.end_offset
+        self._reload()
 
     # -- facts from the disk and from peers --------------------------------------------------------------
 
@@ -448,6 +462,17 @@ class Replica:
         self._tail_start_index = -1
         self._tail = []
 
+    def _release_tail(self) -> None:
+        """Nobody waits for what is in memory any more; who still lacks it is sent it from the log."""
+        if self.group.commit_end >= self.log.end_index and not self.group.has_lingering:
+            self._forget_tail()
+
+    def send_lingering(self) -> None:
+        """Serve the followers that the group keeps waiting."""
+        self.apply(self.group.send_lingering(self.host.now()))
+        if self._tail:
+            self._release_tail()
+
     def _send_range(self, send: Send) -> None:
         """Send ranges to one follower while the group has some for it, from memory what this turn wrote."""
         group = self.group
@@ -490,6 +515,10 @@ class Replica:
         offset = self._offset_of(self.group.commit_end)
         assert offset >= self.high_watermark, "the high watermark never goes back"
         self.high_watermark = offset
+        if self._tail:
+            self._release_tail()
+        if self._upkeep.is_snapshot_due:
+            self._upkeep.committed(self.log, offset)
         if self._granted_start > self.log.start_offset:
             self.raise_log_start(min(self._granted_start, offset))
         if self._commit_waits:
@@ -510,8 +539,7 @@ class Replica:
         if self._staged:
             self._staged = []
             self._staged_headers = []
-            self.next_offset = self.log.end_offset
-            self.producers = load_producers(self.log)
+            self._reload()
 
     def _fail_waits(self, error: ErrorCode, above_offset: int = -1) -> None:
         self._commit_waits.fail(error, above_offset)
@@ -527,34 +555,57 @@ class Replica:
     def apply_retention(self) -> None:
         """The leader alone decides what is too old or too much, and only below the high watermark. What has only to
         do with this copy is done on every replica."""
-        if self.log.is_due_to_roll(self.host.now_ms()) and not self.log.dirty():
-            self.log.roll()
-        if not self.is_serving or not self.config.is_deleted_by_retention:
-            return
-        start = self.log.retention_start(
+        self._upkeep.expire(self.producers, self.host.now(), self.host.producer_expiration_s)
+        try:
+            if self.log.is_due_to_roll(self.host.now_ms()) and not self.log.dirty():
+                self.log.roll()
+            if self.is_serving and self.config.is_deleted_by_retention:
+                self.raise_log_start(self._retention_start())
+        except DiskFullError as error:
+            logger.error(
+                "not rolled: disk full", topic=self.topic, partition=self.partition, error=str(error)
+            )
+        except CorruptLogError as error:
+            self.host.log_corrupt(self, error)
+
+    def _retention_start(self) -> int:
+        return self.log.retention_start(
             self.host.now_ms(), self.config.retention_ms, self.config.retention_bytes, self.high_watermark
         )
-        if start > self.log.start_offset:
-            self.raise_log_start(start)
 
     def raise_log_start(self, offset: int) -> None:
         """The producer snapshot at or above the new start is durable first (replication.md section 8)."""
         offset = min(offset, self.log.flushed_end.end_offset)
         if offset <= self.log.start_offset:
             return
-        ensure_snapshot(self.log, offset, self.high_watermark)
-        logger.info("log start raised", topic=self.topic, partition=self.partition, offset=offset)
-        self.log.set_start_offset(offset)
-        self.host.persist_log_start(self)
-        self.group.watermarks = self.group.watermarks._replace(log_start=offset)
-        self._exposes_own_start = False
-        self.log.delete_segments_below(offset)
+        try:
+            ensure_snapshot(self.log, offset, self.high_watermark)
+            logger.info("log start raised", topic=self.topic, partition=self.partition, offset=offset)
+            self.log.set_start_offset(offset)
+            self.host.persist_log_start(self)
+            self.group.watermarks = self.group.watermarks._replace(log_start=offset)
+            self._exposes_own_start = False
+            self.log.delete_segments_below(offset)
+        except DiskFullError as error:
+            logger.error(
+                "log start not raised, or nothing deleted: disk full",
+                topic=self.topic,
+                partition=self.partition,
+                error=str(error),
+            )
+        except CorruptLogError as error:
+            self.host.log_corrupt(self, error)
 
     def close(self, *, is_clean: bool) -> None:
-        if is_clean and self.producers.entries and self.high_watermark == self.log.end_offset:
-            write_snapshot(self.log, self.producers, self.high_watermark)
+        """After `stop`. A clean close leaves a snapshot where there is something to remember."""
+        end_offset = self.log.end_offset
+        if (
+            is_clean
+            and self.producers.entries
+            and self.producers.end_offset == end_offset == self.high_watermark
+        ):
+            self._upkeep.keep(self.log, self.producers, end_offset)
         self.log.close(is_clean=is_clean)
-        self.stop()
 
     def stop(self) -> None:
         """Answer everybody who still waits: this replica is gone (deleted, quarantined or shut down)."""

@@ -22,11 +22,11 @@ from protocol import peer
 from raft.group import Group
 from raft.types import Configuration, HardState, Install, ReplicaId, RowKind, Timing, Watermarks
 from storage.directory import set_aside_partition
-from storage.disk import Disk
+from storage.disk import Disk, DiskFullError
 from storage.errors import CorruptLogError
 from storage.group_commit import FlushRounds
 from storage.journal import Journal
-from storage.journal_records import Bounds, Forget, Incarnation, Quarantine, Vote, VotedFor
+from storage.journal_records import Bounds, Flushed, Forget, Incarnation, Quarantine, Vote, VotedFor
 from storage.lineage import LINEAGE_NAME
 from storage.log import Log
 from storage.log_recovery import create_log, install_log, open_log
@@ -76,6 +76,7 @@ class Replicas:
         directory_id: UUID,
         is_clean_start: bool,
         replica_lag_time_max_s: float,
+        producer_expiration_s: float,
     ) -> None:
         self._host = host
         self._loop = loop
@@ -92,6 +93,7 @@ class Replicas:
         #: Groups whose log this process has opened: the clean-shutdown marker speaks of the first time only.
         self._opened: dict[GroupKey, None] = {}
         self.replica_lag_time_max_s = replica_lag_time_max_s
+        self.producer_expiration_s = producer_expiration_s
         #: False while the node stops.
         self.may_campaign = True
         self._timers = TimerHeap(loop)
@@ -365,18 +367,25 @@ class Replicas:
 
     def _quarantine(self, replica: Replica) -> None:
         """In a turn of its own: whoever found the damage is in the middle of the replica's work."""
+        is_open = replica.is_open
+        if is_open:
+            self._journal.append(Quarantine(replica.key, True))
+            self._journal.flush()
+            replica.apply(replica.group.quorum_lost(self.now()))
+            self.close(replica, is_clean=False)
+        # Not before: a replica that resigns, or closes, may come upon the damage once more.
         del self._quarantining[replica.key]
-        if not replica.is_open:
-            return
-        self._journal.append(Quarantine(replica.key, True))
-        self._journal.flush()
-        replica.apply(replica.group.quorum_lost(self.now()))
-        self.close(replica, is_clean=False)
-        self._host.quarantined(replica)
+        if is_open:
+            self._host.quarantined(replica)
 
     def install_ordered(self, replica: Replica, install: Install) -> None:
         """Leader: give a follower the beginning that it missed (replication.md section 7)."""
         start = install.log_start
+        try:
+            producers = load_producers(replica.log, start)
+        except CorruptLogError as error:
+            self.log_corrupt(replica, error)
+            return
         rows = replica.log.lineage.rows[: len(install.rows)]
         message = peer.InstallStart(
             topic_id=replica.key.topic_id,
@@ -386,7 +395,7 @@ class Replicas:
             term=replica.group.term,
             log_start=start,
             rows=[wire.row_to_wire(row) for row in rows],
-            snapshot=encode_snapshot(load_producers(replica.log, start)),
+            snapshot=encode_snapshot(producers),
             mtro=0,
             mxro=0,
         )
@@ -404,19 +413,31 @@ class Replicas:
         logger.info(
             "installing", topic=replica.topic, partition=replica.partition, log_start=install.log_start
         )
+        try:
+            log = install_log(
+                self._disk,
+                self._journal,
+                old.directory,
+                replica.key,
+                old.config,
+                log_start=install.log_start,
+                rows=[wire.log_row_from_wire(row) for row in message.rows],
+                producer_snapshot=bytes(message.snapshot) or None,
+            )
+        except DiskFullError as error:
+            if not self._disk.exists(old.directory):
+                raise  # between two names: the next start finishes it
+            logger.error(
+                "not installed: disk full", topic=replica.topic, partition=replica.partition, error=str(error)
+            )
+            # The old log stands, and so does its end. The leader will order again.
+            self._journal.append(Flushed(replica.key, old.flushed_end))
+            self._turn.schedule()
+            replica.group.install_failed()
+            return
         self._rounds.discard(old)
         self.by_log.pop(old, None)
         old.close(is_clean=False)
-        log = install_log(
-            self._disk,
-            self._journal,
-            old.directory,
-            replica.key,
-            old.config,
-            log_start=install.log_start,
-            rows=[wire.log_row_from_wire(row) for row in message.rows],
-            producer_snapshot=bytes(message.snapshot) or None,
-        )
         replica.log_replaced(log, load_producers(log))
         replica.apply(replica.group.installed(install, self.now()))
 
@@ -427,10 +448,9 @@ class Replicas:
 
     def _send_lingering(self) -> None:
         lingering, self._lingering = self._lingering, {}
-        now = self.now()
         for replica in lingering:
             if replica.is_open:
-                replica.apply(replica.group.send_lingering(now))
+                replica.send_lingering()
 
     # -- ticks -------------------------------------------------------------------------------------------
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
+import gc
+import weakref
 
 from broker.replica import Replica
 from protocol import peer
@@ -17,9 +18,11 @@ from protocol.messages.produce import (
 from protocol.records.batch import iter_batches
 from protocol.records.builder import NewRecord, build_batch
 from raft.types import ReplicaId
+from storage.errors import CorruptLogError
 from storage.journal import Journal
 from storage.journal_records import Forget
 from storage.log_types import GroupKey
+from storage.producer_snapshot import load_producers
 from tests.broker.asking import ask
 from tests.broker.world import World, running
 
@@ -128,6 +131,13 @@ def test_a_leader_that_is_deposed_with_a_full_disk_tells_those_who_wait() -> Non
         assert answers == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 
+def _remove_snapshots(world: World, node_id: int) -> None:
+    disk, directory = world.disks[node_id], f"/n{node_id}/foo-0"
+    for name in disk.list(directory):
+        if name.endswith(".snapshot"):
+            disk.unlink(f"{directory}/{name}")
+
+
 def test_rot_in_an_old_segment_does_not_keep_the_node_from_starting() -> None:
     with running(settings={"log.segment.bytes": "1024"}) as world:
         world.create_topic("foo")
@@ -138,6 +148,7 @@ def test_rot_in_an_old_segment_does_not_keep_the_node_from_starting() -> None:
         directory_id = world.nodes[3].directory_id.bytes
         logs = [name for name in world.disks[3].list("/n3/foo-0") if name.endswith(".log")]
         world.kill(3)
+        _remove_snapshots(world, 3)  # or nobody reads that segment
         world.disks[3].flip_bits(f"/n3/foo-0/{logs[1]}", 8, 4, count=8)  # a length: no header follows
         world.start(3)
         world.wait_ready(3)
@@ -159,10 +170,6 @@ def _append(world: World, replica: Replica, sequence: int, timestamp_ms: int) ->
     return int(base_offset)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="nobody calls ProducerStates.expire, and as it is nobody may: it goes by the records' own time",
-)
 def test_a_producer_that_is_idle_for_long_is_forgotten() -> None:
     with running(settings=FORGETFUL) as world:
         world.create_topic("foo")
@@ -182,6 +189,138 @@ def test_a_producer_of_old_records_is_remembered_while_it_writes() -> None:
             assert _append(world, replica, sequence, 1) == sequence
             world.loop.run_for(0.5)
             assert _append(world, replica, sequence, 1) == sequence, "its retry"
+
+
+def test_what_is_sent_to_the_followers_is_not_kept_for_ever() -> None:
+    """Each partition would pin the whole frame of its last produce."""
+
+    class Frame(bytearray):
+        """Can be asked for when it goes."""
+
+    for size in (1, 3):
+        with running(size=size) as world:
+            world.create_topic("foo", replication_factor=size)
+            leader = world.leader("foo")
+            replica = world.replica(leader, "foo")
+            frame = Frame(build_batch([NewRecord(None, b"a", 1)]))
+            held = weakref.ref(frame)
+            header = next(iter_batches(memoryview(frame)))[1]
+            world.processes[leader].call(replica.append, header, frame)
+            del frame
+            world.loop.run_for(1)
+            assert replica.high_watermark == 1
+            gc.collect()
+            assert held() is None
+
+
+def test_the_producers_are_remembered_from_segment_to_segment() -> None:
+    """What is read again when a log is opened, or goes back, is about one segment."""
+    with running(settings={"log.segment.bytes": "1024"}) as world:
+        world.create_topic("foo")
+        replica = world.replica(world.leader("foo"), "foo")
+        for sequence in range(40):
+            _append(world, replica, sequence, 1)
+        world.wait_equal("foo")
+        for node_id in world.ids:
+            log = world.replica(node_id, "foo").log
+            assert len(log.segments) > 2
+            assert log.snapshot_offsets()[-1] >= log.segments[-2].base_offset
+            assert load_producers(log).entries == replica.producers.entries
+        world.kill(2, power=True)
+        world.start(2)
+        world.wait_ready(2)
+        world.wait_equal("foo")
+        assert world.replica(2, "foo").producers.entries == replica.producers.entries
+
+
+def test_no_snapshot_is_kept_of_what_was_never_committed() -> None:
+    """Its producers would be told of a duplicate that does not exist (replication.md section 8)."""
+    with running(settings={"log.segment.bytes": "1024"}) as world:
+        world.create_topic("foo")
+        leader = world.leader("foo")
+        replica = world.replica(leader, "foo")
+        world.wait_equal("foo")
+        for other in world.ids:
+            if other != leader:
+                world.network.cut(f"n{leader}", f"n{other}")
+        for sequence in range(12):
+            batch = build_batch(
+                [NewRecord(None, b"a" * 200, 1)], producer_id=7, producer_epoch=0, base_sequence=sequence
+            )
+            header = next(iter_batches(memoryview(batch)))[1]
+            world.processes[leader].call(replica.append, header, batch)
+            world.loop.run_for(0.01)
+        assert len(replica.log.segments) > 1 and not replica.log.snapshot_offsets()
+        world.loop.run_for(5)
+        for other in world.ids:
+            if other != leader:
+                world.network.heal(f"n{leader}", f"n{other}")
+        for _ in range(12):
+            world.produce("foo", b"b" * 200)
+        world.wait_equal("foo")
+        assert len(replica.log.segments) > 1 and replica.log.snapshot_offsets()
+        assert not load_producers(replica.log).entries
+        assert not replica.producers.entries
+
+
+def test_a_leader_whose_log_is_found_rotten_with_staged_batches_goes_on_without_it() -> None:
+    """Resigning, it reads its producers again, and comes upon the damage a second time."""
+    with running(settings={"log.segment.bytes": "1024"}) as world:
+        world.create_topic("foo")
+        for _ in range(10):
+            world.produce("foo", b"a" * 400)
+        world.wait_equal("foo")
+        leader = world.leader("foo")
+        node, replica = world.nodes[leader], world.replica(leader, "foo")
+        directory = f"/n{leader}/foo-0"
+        _remove_snapshots(world, leader)
+        for segment in replica.log.segments:
+            world.disks[leader].flip_bits(segment.path, 8, 4, count=8)  # a length: no header follows
+        batch = build_batch([NewRecord(None, b"b", 1)])
+        header = next(iter_batches(memoryview(batch)))[1]
+
+        def find_and_stage() -> None:
+            node.replicas.log_corrupt(replica, CorruptLogError(directory, 0, "found by a read"))
+            replica.append(header, batch)
+
+        world.processes[leader].call(find_and_stage)
+        world.loop.run_for(1)
+        assert not replica.is_open
+        world.wait_equal("foo")
+
+
+def test_a_follower_whose_disk_is_full_waits_with_its_install() -> None:
+    settings = {
+        "log.segment.bytes": "1024",
+        "log.retention.bytes": "1",
+        "log.retention.check.interval.ms": "500",
+        "log.min.free.bytes": "0",
+    }
+    with running(settings=settings) as world:
+        world.create_topic("foo")
+        leader = world.leader("foo")
+        late = 1 + leader % 3
+        world.wait_equal("foo")
+        others = [node_id for node_id in world.ids if node_id != late]
+        for other in others:
+            world.network.cut(f"n{late}", f"n{other}")
+            world.network.cut(f"n{other}", f"n{late}")
+        world.loop.run_for(3)
+        for _ in range(20):
+            world.produce("foo", b"a" * 400)
+        world.loop.run_for(2)
+        start = world.replica(world.leader("foo"), "foo").log.start_offset
+        assert start > 0
+        disk = world.disks[late]
+        disk.faults.capacity_bytes -= disk.free_bytes()
+        world.network.heal_all()
+        world.loop.run_for(5)
+        assert late in world.processes and world.replica(late, "foo").log.start_offset == 0
+        disk.faults.capacity_bytes += 1 << 30
+        world.wait(
+            lambda: world.replica(late, "foo").log.start_offset == start, limit_s=100
+        )  # ordered again after 60
+        world.wait_equal("foo")
 
 
 def test_the_controller_answers_when_a_majority_has_it_whatever_min_insync_replicas_is() -> None:
