@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from pipeline.cli import EXIT_FAILED, errors_as_exit_code, exit_on_sigterm, say_with_time
@@ -100,7 +101,7 @@ def _print_outcomes(console: Console, folder: Path, outcomes: dict[str, Trial | 
     table.add_column("checks passed")
     for name, outcome in outcomes.items():
         if isinstance(outcome, PipelineError):
-            table.add_row(name, "", "", "", f"[bold red]not done:[/] {outcome}")
+            table.add_row(name, "", "", "", f"[bold red]not done:[/] {escape(str(outcome))}")
             continue
         if not outcome.passed:
             print_checks(console, f"{name}: {folder / name}", outcome.verified["checks"])
