@@ -223,7 +223,8 @@ class MetadataService:
         return decision, {"error_code": 0, "topics": [self._topic_json(topic) for topic in decision.response]}
 
     def _auto_create(self, controller: Controller, arguments: dict[str, Any]) -> tuple[Decision[Any], Result]:
-        return controller.auto_create(arguments["names"]), {"error_code": 0}
+        decision = controller.auto_create(arguments["names"])
+        return decision, {"error_code": 0, "topics": [self._topic_json(topic) for topic in decision.response]}
 
     def _delete_topics(
         self, controller: Controller, arguments: dict[str, Any]

@@ -488,7 +488,7 @@ class Node:
         known = self.leaders.get(*METADATA_KEY)
         return -1 if known is None or known.node_id is None or not known.established else known.node_id
 
-    def check_space(self, replica: Replica) -> None:
+    def check_space(self) -> None:
         """Clients' records leave a reserve for votes, rows and internal logs (replication.md section 2)."""
         if self._is_low_on_space:
             raise KafkaError(
@@ -496,4 +496,13 @@ class Node:
             )
 
     def auto_create(self, names: list[str]) -> None:
-        self.controller.call("auto_create", {"names": names}, lambda result: None)
+        self.controller.call("auto_create", {"names": names}, _log_refused_topics)
+
+
+def _log_refused_topics(result: dict[str, Any]) -> None:
+    """The client that named them has its answer already, and is told nothing of why they are missing."""
+    if result["error_code"] != ErrorCode.NONE:
+        logger.warning("topics are not created", reason=result.get("message"))
+    for topic in result.get("topics", ()):
+        if topic["error_code"] not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            logger.warning("topic is not created", topic=topic["name"], reason=topic["message"])

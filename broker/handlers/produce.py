@@ -30,7 +30,7 @@ from protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from protocol.records.batch import TimestampType
+from protocol.records.batch import BatchHeader, TimestampType
 from protocol.records.validate import set_log_append_time, validate_produce
 from storage.log_types import GroupKey
 
@@ -138,7 +138,7 @@ def _produce(
     try:
         if replica is None:
             raise KafkaError(node.view.why_no_replica(topic, data.index))
-        node.check_space(replica)
+        node.check_space()
         config = replica.config
         header = validate_produce(
             data.records,
@@ -161,18 +161,25 @@ def _produce(
         if replica.timestamp_type is TimestampType.LOG_APPEND_TIME:
             answer.log_append_time_ms = node.clock.now_ms()
             header = set_log_append_time(batch, answer.log_append_time_ms)
-        base_offset, end_offset = replica.append(header, batch)
+        try:
+            base_offset, end_offset = replica.append(header, batch)
+        except KafkaError as error:
+            if error.code is not ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER or acks == 0:
+                raise
+            _confirm_out_of_order(node, pending, answer, replica, acks, header, batch)
+            return
     except KafkaError as error:
         _fill_error(answer, error)
-        if error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and replica is not None and acks != 0:
-            _confirm_out_of_order(node, pending, answer, replica)
         return
     answer.base_offset = base_offset
     answer.log_start_offset = replica.log_start_offset
     if acks == 0:
         return
     answer.error_code = PENDING
-    slot = pending.add(answer)
+    _wait(replica, acks, end_offset, pending, pending.add(answer))
+
+
+def _wait(replica: Replica, acks: int, end_offset: int, pending: PendingProduce, slot: int) -> None:
     if acks == 1:
         replica.wait_flushed(end_offset, pending, slot)
     else:
@@ -180,17 +187,35 @@ def _produce(
 
 
 def _confirm_out_of_order(
-    node: Node, pending: PendingProduce, answer: PartitionProduceResponse, replica: Replica
+    node: Node,
+    pending: PendingProduce,
+    answer: PartitionProduceResponse,
+    replica: Replica,
+    acks: int,
+    header: BatchHeader,
+    batch: bytearray | memoryview,
 ) -> None:
     """The error ends an idempotent producer, so it must not come from a leader of yesterday, which lacks what its
-    successor took: such a one answers "not leader" (ReadIndex)."""
+    successor took: such a one answers "not leader" (ReadIndex). And the leader that is confirmed looks again: it may be
+    another one than looked before, or have taken what was missing."""
     answer.error_code = PENDING
     slot = pending.add(answer)
 
     def confirmed(keys: set[GroupKey]) -> None:
-        is_leader = replica.key in keys
-        code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER if is_leader else ErrorCode.NOT_LEADER_OR_FOLLOWER
-        pending.partition_done(slot, code)
+        if answer.error_code != PENDING:
+            return  # timed out: the client sends it again
+        try:
+            if replica.key not in keys:
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            if acks == -1:
+                replica.check_in_sync()
+            answer.base_offset, end_offset = replica.append(header, batch)
+        except KafkaError as error:
+            answer.error_message = error.message or None
+            pending.partition_done(slot, error.code)
+            return
+        answer.log_start_offset = replica.log_start_offset
+        _wait(replica, acks, end_offset, pending, slot)
 
     node.reads.confirm([replica], confirmed)
 

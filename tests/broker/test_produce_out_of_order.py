@@ -1,0 +1,78 @@
+"""OUT_OF_ORDER_SEQUENCE_NUMBER ends an idempotent producer: it is said only after a look by a confirmed leader."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
+from protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from protocol.records.batch import iter_batches
+from protocol.records.builder import NewRecord, build_batch
+from tests.broker.world import World, running
+from tests.simulator.client import Connection
+
+
+def _batch(sequence: int) -> bytearray:
+    """One record of producer 7."""
+    records = [NewRecord(None, b"a", 1)]
+    return build_batch(records, producer_id=7, producer_epoch=0, base_sequence=sequence)
+
+
+def _send(world: World, node_id: int, acks: int, sequence: int) -> asyncio.Task[PartitionProduceResponse]:
+    async def question() -> PartitionProduceResponse:
+        connection = Connection()
+        await world.network.of("client").connect(f"n{node_id}", 9092, lambda: connection)
+        data = [PartitionProduceData(index=0, records=memoryview(_batch(sequence)))]
+        body = ProduceRequest(
+            transactional_id=None,
+            acks=acks,
+            timeout_ms=3000,
+            topic_data=[TopicProduceData(name="foo", partition_data=data)],
+        )
+        answer = await connection.request(ApiKey.PRODUCE, 9, body, ProduceResponse)
+        return answer.responses[0].partition_responses[0]
+
+    return world.loop.create_task(question())
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+def test_what_came_before_the_confirmation_counts(acks: int) -> None:
+    with running() as world:
+        world.create_topic("foo")
+        leader = world.leader("foo")
+        node, replica = world.nodes[leader], world.replica(leader, "foo")
+
+        def append(sequence: int) -> None:
+            batch = _batch(sequence)
+            replica.append(next(iter_batches(memoryview(batch)))[1], batch)
+
+        world.processes[leader].call(append, 0)
+        answer = _send(world, leader, acks, 2)
+        world.wait(lambda: bool(node.pending_produces))
+        assert replica.next_offset == 1, "sequence 2 after 0: refused at first sight"
+        world.processes[leader].call(append, 1)
+        world.wait(answer.done)
+        assert (answer.result().error_code, answer.result().base_offset) == (ErrorCode.NONE, 2)
+        assert answer.result().error_message is None
+
+
+def test_a_gap_that_stays_is_refused() -> None:
+    with running() as world:
+        world.create_topic("foo")
+        leader = world.leader("foo")
+        first = _send(world, leader, -1, 0)
+        world.wait(first.done)
+        answer = _send(world, leader, -1, 2)
+        world.wait(answer.done)
+        assert answer.result().error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert "expected 1" in (answer.result().error_message or "")
+        assert world.replica(leader, "foo").log.end_offset == 1
