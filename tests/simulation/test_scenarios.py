@@ -319,6 +319,25 @@ def test_a_log_start_that_a_majority_holds_survives_the_one_that_set_it() -> Non
         assert lead(world, c, "foo").log_start_offset == log_start
 
 
+@pytest.mark.xfail(
+    strict=True, reason="Replica.raise_log_start deletes on the leader what a majority has not given up yet"
+)
+def test_what_is_exposed_can_be_read() -> None:
+    """Section 6: the log start is exposed when a majority has persisted it; until then readers find no gap above it."""
+    with running(settings=SMALL_SEGMENTS) as world:
+        world.create_topic("foo")
+        for number in range(20):
+            world.produce("foo", b"%d" % number * 300)
+        world.wait_equal("foo")
+        leader = world.leader("foo")
+        isolate(world, leader)
+        assert raise_log_start(world, "foo") > 0
+        replica = world.replica(leader, "foo")
+        assert replica.log_start_offset == 0
+        part = replica.log.read(0, 1, below_offset=replica.high_watermark)
+        assert part is not None and part.first_offset == 0
+
+
 def test_a_producer_below_the_log_start_is_known_to_a_follower_that_was_installed_there() -> None:
     """Sections 7 and 8: retention removed a producer's batches; its retry is not appended twice."""
     with running(settings=SMALL_SEGMENTS) as world:
