@@ -3,7 +3,8 @@
 The result is straight-line code: fixed-width fields that follow each other, together with the length
 prefix behind them, become one `struct.unpack_from`. `python -m protocol.codec Fetch 11` prints it.
 Every read is checked: `unpack_from` and indexing raise beyond the end, slices are compared with the
-length of the buffer first, and a count is compared with what its elements need at the least.
+length of the buffer first, and a count is compared with what its elements need at the least, and with
+what the message may still hold (`room`, from `wire.MAX_ELEMENTS` down), before anything is made.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class _DecoderWriter:
         }
         for helper in (
             wire.long_uvarint, wire.read_tag, wire.skip_tags, wire.check_tag_count,
-            wire.uuid_of, wire.bad_length, wire.undecodable,
+            wire.uuid_of, wire.bad_length, wire.too_many, wire.undecodable,
         ):  # fmt: skip
             self.names[helper.__name__] = helper
 
@@ -48,7 +49,12 @@ class _DecoderWriter:
         title = f"{self.cls.__name__} v{self.version}"
         result = self._struct(self.cls)
         self._flush()
-        head = ["def decode(buf, pos):", "    limit = len(buf)", "    try:"]
+        head = [
+            "def decode(buf, pos):",
+            "    limit = len(buf)",
+            f"    room = {wire.MAX_ELEMENTS}",
+            "    try:",
+        ]
         tail = [
             f"        return {result}, pos",
             "    except (IndexError, StructError, UnicodeDecodeError) as error:",
@@ -178,6 +184,9 @@ class _DecoderWriter:
             self._emit(f"{local} = unpack_many({kind.element.code!r}, {count}, buf, pos)")
             self._emit(f"pos += {count} * {least}")
         else:
+            self._emit(f"room -= {count}")
+            self._emit("if room < 0:")
+            self._emit(f"    raise too_many({title!r})")
             self._emit(f"{local} = []")
             self._emit(f"for _ in range({count}):")
             self.indent += 1
@@ -205,13 +214,16 @@ class _DecoderWriter:
         self._emit(f"if {count}:")
         self.indent += 1
         if not known:
-            self._emit(f"pos = skip_tags(buf, pos, {count})")
+            self._emit(f"pos, room = skip_tags(buf, pos, {count}, room)")
             self.indent -= 1
             return
         tag, end = self._local("tag"), self._local("end")
         self._emit(f"if {count} > 127:")
         self._emit(f"    {count}, pos = long_uvarint(buf, pos, {count})")
         self._emit(f"check_tag_count(buf, pos, {count})")
+        self._emit(f"room -= {count}")
+        self._emit("if room < 0:")
+        self._emit(f"    raise too_many('{cls.__name__}, tagged fields')")
         self._emit(f"for _ in range({count}):")
         self.indent += 1
         self._emit(f"{tag}, pos, {end} = read_tag(buf, pos)")

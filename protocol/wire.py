@@ -12,6 +12,12 @@ from protocol.errors import ProtocolError
 
 _INT32_MAX = 2**31 - 1
 
+MAX_ELEMENTS = 100_000
+"""Structs, strings and tagged fields that one message may hold, in all of its arrays together. Each becomes an
+object of some hundred bytes, and what is done for it takes microseconds: a frame of 100 MiB has room for 33 million
+of them, which is gigabytes and minutes. The largest message that makes sense names every partition that a node can
+carry once."""
+
 
 def _encode_uvarint(value: int) -> bytes:
     out = bytearray()
@@ -69,15 +75,18 @@ def read_tag(buf: memoryview, pos: int) -> tuple[int, int, int]:
     return tag, pos, end
 
 
-def skip_tags(buf: memoryview, pos: int, count: int) -> int:
+def skip_tags(buf: memoryview, pos: int, count: int, room: int) -> tuple[int, int]:
     """Steps over `count` tagged fields that nobody here knows. `count` may be the first byte of a longer
-    varint. Returns the position behind them; nothing is kept."""
+    varint; `room` is how many elements the message may still hold. Returns the position behind them and what
+    is left of the room; nothing is kept."""
     if count > 127:
         count, pos = long_uvarint(buf, pos, count)
     check_tag_count(buf, pos, count)
+    if count > room:
+        raise too_many("unknown tagged fields")
     for _ in range(count):
         _, _, pos = read_tag(buf, pos)
-    return pos
+    return pos, room - count
 
 
 def check_tag_count(buf: memoryview, pos: int, count: int) -> None:
@@ -94,6 +103,10 @@ def uuid_of(raw: bytes) -> UUID:
 
 def bad_length(what: str, length: int) -> ProtocolError:
     return ProtocolError(f"{what} has length {length}, which is not allowed or does not fit into the rest")
+
+
+def too_many(what: str) -> ProtocolError:
+    return ProtocolError(f"{what}: the message holds more than {MAX_ELEMENTS} elements")
 
 
 def undecodable(what: str, error: Exception) -> ProtocolError:

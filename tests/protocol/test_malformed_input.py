@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from protocol.messages.metadata import MetadataRequest
 from protocol.messages.produce import ProduceRequest
 from protocol.peer import PEER_KINDS, decode_peer, encode_peer
 from protocol.schema import Message
+from protocol.wire import MAX_ELEMENTS, uvarint
 from tests.protocol.strategies import all_versions, messages
 
 EDGES = [(cls, v) for cls in ALL_MESSAGES for v in {all_versions(cls)[0], all_versions(cls)[-1]}]
@@ -74,6 +76,47 @@ def test_a_count_is_bounded_by_what_follows_it(count: int) -> None:
         assert tracemalloc.get_traced_memory()[1] < 100_000
     finally:
         tracemalloc.stop()
+
+
+def _empty_topics(count: int) -> bytes:
+    """The body of a Produce v3 with so many topics of no name and no partitions."""
+    return b"\xff\xff" + bytes(6) + count.to_bytes(4, "big") + bytes(6 * count)
+
+
+def _one_topic_of(count: int) -> bytes:
+    """... with one topic of so many partitions without records."""
+    one_topic = (1).to_bytes(4, "big") + bytes(2) + count.to_bytes(4, "big")
+    return b"\xff\xff" + bytes(6) + one_topic + b"\0\0\0\0\xff\xff\xff\xff" * count
+
+
+def _tags(count: int) -> bytes:
+    """A Produce v9 without topics and so many tagged fields that nobody knows."""
+    return b"\0" + bytes(6) + b"\1" + uvarint(count) + b"\5\0" * count
+
+
+@pytest.mark.parametrize(
+    ("version", "body"),
+    [(3, _empty_topics), (3, _one_topic_of), (9, _tags)],
+    ids=["topics", "partitions", "tags"],
+)
+def test_a_message_holds_only_so_many_elements(version: int, body: Callable[[int], bytes]) -> None:
+    """A frame of 100 MiB would be gigabytes of objects."""
+    decode_produce = decoder(ProduceRequest, version)
+    decode_produce(memoryview(body(MAX_ELEMENTS - 1)), 0)
+    data = memoryview(body(MAX_ELEMENTS + 1))
+    tracemalloc.start()
+    try:
+        with pytest.raises(ProtocolError, match="more than"):
+            decode_produce(data, 0)
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_request_header_holds_only_so_many_tags() -> None:
+    frame = b"\0\0\0\x09\0\0\0\1\xff\xff" + uvarint(MAX_ELEMENTS + 1) + b"\5\0" * (MAX_ELEMENTS + 1)
+    with pytest.raises(ProtocolError, match="more than"):
+        parse_request_header(memoryview(frame))
 
 
 @pytest.mark.parametrize(
