@@ -288,6 +288,13 @@ class NodeConfig:
         "-1",
         "Bytes of requests that may wait unanswered in this node before it stops reading; -1 is no bound.",
     )
+    queued_max_response_bytes: int = setting(
+        "varve.queued.max.response.bytes",
+        long(1 << 20),
+        str(256 << 20),
+        """Bytes of answers that clients have not taken yet at which answers to fetches become small, and clients that
+        take nothing for ten seconds are disconnected.""",
+    )
     producer_id_expiration_ms: int = setting(
         "producer.id.expiration.ms",
         integer(1),

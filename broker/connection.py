@@ -34,6 +34,10 @@ MAX_UNANSWERED = 256
 #: Bytes of answers of one turn at which the connection's next requests wait until these have left. One answer may be
 #: larger; a client that asks for much and reads nothing must not fill the memory.
 MAX_READY_BYTES = 1 << 20
+#: Where too much waits to be taken by clients: what a fetch gets then (or one batch, however large), and how long a
+#: client may take nothing.
+SCANT_ANSWER_BYTES = 64 * 1024
+TAKES_NOTHING_S = 10.0
 
 
 class Dispatcher(Protocol):
@@ -48,7 +52,6 @@ class Request:
     __slots__ = (
         "api_key",
         "api_version",
-        "client_id",
         "connection",
         "correlation_id",
         "owned",
@@ -64,7 +67,6 @@ class Request:
         self.api_key = header.api_key
         self.api_version = header.api_version
         self.correlation_id = header.correlation_id
-        self.client_id = header.client_id
         #: Whether the frame's memory is this request's own; if not it is valid during the handler's call only.
         self.owned = owned
         #: The encoded answer; None: not answered yet; empty: answered by silence (Produce with acks=0).
@@ -129,11 +131,12 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._requests: deque[Request] = deque()
         #: Frames that came while the answers before them were too many or too large, oldest first.
         self._held: deque[memoryview] = deque()
-        #: Bytes of large answers that were made since the last flush.
+        #: Bytes of large answers that were made and have not left: of this turn, or behind an earlier request.
         self.ready_bytes = 0
         self._noted = False
         self._write_paused = False
         self._read_paused = False
+        self._is_untaken_noted = False
 
     # -- asyncio.BufferedProtocol ------------------------------------------------------------------------
 
@@ -208,9 +211,11 @@ class ClientConnection(asyncio.BufferedProtocol):
         """The client does not read: take no more from it until it does."""
         self._write_paused = True
         self._pause_reading()
+        self._note_untaken()
 
     def resume_writing(self) -> None:
         self._write_paused = False
+        self._note_untaken()
         self._go_on()
 
     # -- answers -----------------------------------------------------------------------------------------
@@ -234,13 +239,28 @@ class ClientConnection(asyncio.BufferedProtocol):
                 break
             self._registry.answered(requests.popleft().size_bytes)
             out.extend(parts)
-        self.ready_bytes = 0
+        if self.ready_bytes:
+            self.ready_bytes = sum(len(part) for request in requests for part in request.parts or ())
         if len(out) == 1:
             transport.write(out[0])
         elif out:
             transport.writelines(out)
+        if self._write_paused or self.ready_bytes or self._is_untaken_noted:
+            self._note_untaken()
         if self._read_paused and len(requests) <= MAX_UNANSWERED // 2:
             self._go_on()
+
+    @property
+    def untaken_bytes(self) -> int:
+        """Bytes of answers that wait here. What the transport holds without complaint (64 KiB) is not counted."""
+        if not self._write_paused or self._transport is None:
+            return self.ready_bytes
+        return self.ready_bytes + self._transport.get_write_buffer_size()
+
+    def _note_untaken(self) -> None:
+        untaken = self.untaken_bytes
+        self._is_untaken_noted = untaken > 0
+        self._registry.note_untaken(self, untaken)
 
     # -- closing -----------------------------------------------------------------------------------------
 
@@ -286,13 +306,22 @@ class ClientConnection(asyncio.BufferedProtocol):
 class ConnectionRegistry:
     """The open client connections of a node: limits per address, idle ones, and the list to close at the end."""
 
-    def __init__(self, max_per_ip: int, idle_ms: int, max_unanswered_bytes: int) -> None:
+    def __init__(
+        self, max_per_ip: int, idle_ms: int, max_unanswered_bytes: int, max_untaken_bytes: int
+    ) -> None:
         self._max_per_ip = max_per_ip
         self._idle_ms = idle_ms
         #: queued.max.request.bytes; negative: no bound.
         self._max_unanswered_bytes = max_unanswered_bytes
         #: Bytes of all requests that are not answered yet.
         self.unanswered_bytes = 0
+        #: varve.queued.max.response.bytes.
+        self._max_untaken_bytes = max_untaken_bytes
+        #: Bytes of answers that clients have not taken, in all and per connection that has some.
+        self._untaken_bytes = 0
+        self._untaken: dict[ClientConnection, int] = {}
+        #: While that is too much: what each had left at the last look, and since when (loop time) not less.
+        self._stuck: dict[ClientConnection, tuple[int, float]] = {}
         #: Connections that are not read until there is room again.
         self._waiting: dict[ClientConnection, None] = {}
         #: Insertion-ordered set of open connections.
@@ -323,8 +352,43 @@ class ConnectionRegistry:
             for connection in waiting:
                 connection.resume_reading()
 
+    def note_untaken(self, connection: ClientConnection, size_bytes: int) -> None:
+        self._untaken_bytes += size_bytes - self._untaken.pop(connection, 0)
+        if size_bytes:
+            self._untaken[connection] = size_bytes
+
+    @property
+    def answer_bytes(self) -> int:
+        """The most that one answer may bring now. Refusing to read would stop everybody for those who take nothing."""
+        return (1 << 31) if self._untaken_bytes <= self._max_untaken_bytes else SCANT_ANSWER_BYTES
+
+    def close_unread(self, now_s: float) -> None:
+        """While too much waits, close connections whose clients have taken nothing for long."""
+        if self._untaken_bytes > self._max_untaken_bytes:
+            for connection in self._untaken:
+                self._untaken[connection] = connection.untaken_bytes
+            self._untaken_bytes = sum(self._untaken.values())
+        if self._untaken_bytes <= self._max_untaken_bytes:
+            self._stuck.clear()
+            return
+        stuck: dict[ClientConnection, tuple[int, float]] = {}
+        for connection, size_bytes in list(self._untaken.items()):
+            before = self._stuck.get(connection)
+            if before is None or size_bytes < before[0]:
+                stuck[connection] = (size_bytes, now_s)
+            elif now_s - before[1] < TAKES_NOTHING_S:
+                stuck[connection] = (size_bytes, before[1])
+            else:
+                log.warning(
+                    "connection closed: answers are not taken", peer=connection.peer, size_bytes=size_bytes
+                )
+                connection.abort()
+        self._stuck = stuck
+
     def remove(self, connection: ClientConnection) -> None:
         self._waiting.pop(connection, None)
+        self._stuck.pop(connection, None)
+        self.note_untaken(connection, 0)
         ip = self._open.pop(connection, None)
         if ip is not None:
             left = self._per_ip[ip] - 1

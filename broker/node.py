@@ -93,7 +93,10 @@ class Node:
         self.boot_id = random_uuid(rng)
         self.pending_produces: dict[PendingProduce, None] = {}
         self.connections = ConnectionRegistry(
-            config.max_connections_per_ip, config.connections_max_idle_ms, config.queued_max_request_bytes
+            config.max_connections_per_ip,
+            config.connections_max_idle_ms,
+            config.queued_max_request_bytes,
+            config.queued_max_response_bytes,
         )
         self.ready = asyncio.Event()
         self._cluster_id: str | None = None
@@ -316,6 +319,7 @@ class Node:
         self.reads.tick(now)
         self.controller.tick()
         self.connections.close_idle(now)
+        self.connections.close_unread(now)
         for pending in [pending for pending in self.pending_produces if pending.deadline <= now]:
             pending.time_out()
         self._is_low_on_space = self._disk.free_bytes() < self.config.log_min_free_bytes

@@ -45,8 +45,8 @@ APIS: tuple[Api, ...] = (
 )
 
 
-#: Decoded, a request can take many times its size on the wire; how many elements it has is bounded in protocol.wire. Only
-#: Produce has a reason to be large, and its records are not decoded.
+#: Decoded, a request can take many times its size on the wire; how many elements it has is bounded in protocol.wire.
+#: Only Produce has a reason to be large, and its records are not decoded.
 MAX_SMALL_REQUEST_BYTES = 8 << 20
 
 

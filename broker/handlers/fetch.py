@@ -63,6 +63,7 @@ class PendingFetch:
         self._timer: asyncio.TimerHandle | None = None
         self._noted = False
         # Of the last look:
+        self._allowed_bytes = 0
         self._size_bytes = 0
         self._has_error = False
         self._leaders: list[int] = []
@@ -150,6 +151,7 @@ class PendingFetch:
     def _look(self) -> tuple[FetchResponse, list[tuple[PartitionData, LogSlice | None]]]:
         """What could be answered now, without reading any data."""
         response = FetchResponse(responses=[])
+        self._allowed_bytes = min(self._max_bytes, self._node.connections.answer_bytes)
         slices: list[tuple[PartitionData, LogSlice | None]] = []
         self._size_bytes = 0
         self._has_error = False
@@ -198,7 +200,7 @@ class PendingFetch:
         if wanted.last_fetched_epoch >= 0 and self._diverges(replica, wanted, data):
             return None
         bound = replica.last_stable_offset if committed else replica.high_watermark
-        left = self._max_bytes - self._size_bytes
+        left = self._allowed_bytes - self._size_bytes
         if offset >= bound or (left <= 0 and self._size_bytes):
             return None
         at_least_one = self._size_bytes == 0

@@ -1,0 +1,116 @@
+"""Clients that ask for much and take nothing cost the others neither memory nor service."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from protocol.api_keys import ApiKey
+from protocol.codec import encode
+from protocol.headers import RequestHeader, encode_request_header
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from tests.broker.world import World, running
+
+LIMIT_BYTES = 4 << 20
+
+
+def _fetch(offset: int, max_wait_ms: int = 0) -> bytes:
+    wanted = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+    body = FetchRequest(
+        replica_id=-1,
+        max_wait_ms=max_wait_ms,
+        min_bytes=1,
+        max_bytes=1 << 20,
+        topics=[FetchTopic(topic="foo", partitions=[wanted])],
+    )
+    frame = encode_request_header(RequestHeader(ApiKey.FETCH, 4, 1, None)) + encode(body, 4)
+    return len(frame).to_bytes(4, "big") + frame
+
+
+class _Client(asyncio.BufferedProtocol):
+    """Sends requests; reads only when it is told to."""
+
+    def __init__(self, *requests: bytes) -> None:
+        self.received_bytes = 0
+        self.is_lost = False
+        self._requests = requests
+        self._buffer = bytearray(1 << 16)
+        self.transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        transport.pause_reading()
+        transport.writelines(self._requests)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return memoryview(self._buffer)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.received_bytes += nbytes
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_lost = True
+
+
+@contextmanager
+def _world() -> Iterator[World]:
+    settings = {"varve.queued.max.response.bytes": str(LIMIT_BYTES)}
+    with running(size=1, settings=settings) as world:
+        world.create_topic("foo", replication_factor=1)
+        for _ in range(16):
+            world.produce("foo", b"x" * 60_000)
+        yield world
+
+
+def _connect(world: World, *requests: bytes) -> _Client:
+    client = _Client(*requests)
+    task = world.loop.create_task(world.network.of("client").connect("n1", 9092, lambda: client))
+    world.wait(task.done)
+    return client
+
+
+def test_clients_that_take_nothing_are_given_little_and_then_up() -> None:
+    with _world() as world:
+        connections = world.nodes[1].connections
+        for _ in range(20):
+            _connect(world, _fetch(0))
+        world.loop.run_for(1)
+        held_bytes = sum(connection.untaken_bytes for connection in connections._open)
+        assert LIMIT_BYTES < held_bytes < LIMIT_BYTES + (3 << 20)
+        reader = _connect(world, _fetch(0))
+        reader.transport.resume_reading()
+        world.wait(lambda: 60_000 < reader.received_bytes < 140_000, limit_s=1)
+        world.loop.run_for(15)
+        assert len(connections) < 21 and not reader.is_lost
+        assert sum(connection.untaken_bytes for connection in connections._open) <= LIMIT_BYTES
+        another = _connect(world, _fetch(0))
+        another.transport.resume_reading()
+        world.wait(lambda: another.received_bytes > 900_000, limit_s=1)
+
+
+def test_who_reads_slowly_is_not_given_up() -> None:
+    with _world() as world:
+        clients = [_connect(world, _fetch(0)) for _ in range(6)]
+        for _ in range(40):
+            world.loop.run_for(0.5)
+            for client in clients:
+                client.transport.resume_reading()
+            world.loop.run_for(0.0001)
+            for client in clients:
+                client.transport.pause_reading()
+        assert not any(client.is_lost for client in clients)
+
+
+def test_answers_behind_an_unanswered_request_are_counted() -> None:
+    """A long poll at the end, and behind it fetches whose answers cannot leave before."""
+    with _world() as world:
+        client = _connect(world, _fetch(16, max_wait_ms=100_000), *[_fetch(0)] * 50)
+        client.transport.resume_reading()
+        world.loop.run_for(2)
+        (connection,) = world.nodes[1].connections._open
+        assert connection.untaken_bytes < 3 << 20
+        assert client.received_bytes == 0
+        world.produce("foo", b"x")
+        world.wait(lambda: client.received_bytes > 50 * 900_000)
