@@ -4,49 +4,107 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import socket
 from collections.abc import Callable
 
+import structlog
+
 from broker.environment import Listener
 
+logger = structlog.get_logger()
+
 BACKLOG = 1024
+#: How long a port that an outgoing connection of somebody happens to have is waited for. Ports from 32768 on are what
+#: Linux gives to these, and ours may be among them.
+PORT_WAIT_S = 5.0
+PORT_PAUSE_S = 0.1
+#: What a machine without IPv6, or without an IPv6 address, says.
+_NO_SUCH_FAMILY = (errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT, errno.EADDRNOTAVAIL)
+
+
+def _addresses(host: str) -> list[str]:
+    return ["127.0.0.1", "::1"] if host == "localhost" else [host or "0.0.0.0"]
 
 
 def _bind(host: str, port: int) -> list[socket.socket]:
     """Listening sockets for every address of `host`; "localhost" is both loopback families.
 
-    An IPv6 address that the machine cannot bind (no IPv6 in a container) is passed over as long as another
+    An IPv6 address that the machine cannot have (no IPv6 in a container) is passed over as long as another
     address of the name could be bound.
     """
-    family_hosts = ["127.0.0.1", "::1"] if host == "localhost" else [host or "0.0.0.0"]
     sockets: list[socket.socket] = []
-    last_error: OSError | None = None
-    for name in family_hosts:
+    passed_over: OSError | None = None
+    for name in _addresses(host):
         for family, kind, protocol, _, address in socket.getaddrinfo(
             name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         ):
-            sock = socket.socket(family, kind, protocol)
             try:
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                if family == socket.AF_INET6:
-                    sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-                sock.bind(address)
-                sock.listen(BACKLOG)
-                sock.setblocking(False)
+                sockets.append(_listening(family, kind, protocol, (*address[:1], port, *address[2:])))
             except OSError as error:
-                sock.close()
-                last_error = error
-                if family == socket.AF_INET6 and (sockets or host == "localhost"):
+                if family == socket.AF_INET6 and error.errno in _NO_SUCH_FAMILY:
+                    passed_over = error
                     continue
                 for opened in sockets:
                     opened.close()
                 raise
-            sockets.append(sock)
             if port == 0:
-                port = sock.getsockname()[1]
+                port = sockets[0].getsockname()[1]
     if not sockets:
-        raise last_error or OSError(f"no address for {host}")
+        raise passed_over or OSError(f"no address for {host}")
     return sockets
+
+
+def _listening(family: int, kind: int, protocol: int, address: tuple[str | int, ...]) -> socket.socket:
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.bind(address)
+        sock.listen(BACKLOG)
+        sock.setblocking(False)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+async def _bind_in_time(host: str, port: int) -> list[socket.socket]:
+    """`_bind`, and again for a while where the port is taken and yet nobody listens there."""
+    loop = asyncio.get_running_loop()
+    give_up_at = loop.time() + PORT_WAIT_S
+    has_told = False
+    while True:
+        try:
+            return _bind(host, port)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or loop.time() > give_up_at or await _is_served(host, port):
+                raise
+        if not has_told:
+            has_told = True
+            logger.warning("port is taken by an outgoing connection, waiting for it", host=host, port=port)
+        await asyncio.sleep(PORT_PAUSE_S)
+
+
+async def _is_served(host: str, port: int) -> bool:
+    loop = asyncio.get_running_loop()
+    for name in _addresses(host):
+        try:
+            transport, _ = await loop.create_connection(asyncio.Protocol, name, port)
+        except OSError:
+            continue
+        is_served = not _is_to_itself(transport)
+        transport.abort()
+        if is_served:
+            return True
+    return False
+
+
+def _is_to_itself(transport: asyncio.BaseTransport) -> bool:
+    """Where nobody listens at a port that outgoing connections are given, one may be connected to itself; and while it
+    is, nobody can listen there."""
+    return bool(transport.get_extra_info("sockname") == transport.get_extra_info("peername"))
 
 
 class _Servers:
@@ -70,7 +128,7 @@ class TcpNetwork:
 
     async def listen(self, host: str, port: int, factory: Callable[[], asyncio.BufferedProtocol]) -> Listener:
         loop = asyncio.get_running_loop()
-        sockets = _bind(host, port)
+        sockets = await _bind_in_time(host, port)
         servers = [await loop.create_server(factory, sock=sock) for sock in sockets]
         return _Servers(servers, sockets[0].getsockname()[1])
 
@@ -80,6 +138,9 @@ class TcpNetwork:
         loop = asyncio.get_running_loop()
         transport, _ = await loop.create_connection(factory, host, port)
         sock = transport.get_extra_info("socket")
+        if _is_to_itself(transport):
+            transport.abort()
+            raise ConnectionRefusedError(errno.ECONNREFUSED, f"{host}:{port} is this very connection")
         with contextlib.suppress(OSError):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return transport

@@ -1,0 +1,106 @@
+"""TCP as the nodes use it, on the loopback of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import functools
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from broker import tcp_network
+from broker.tcp_network import TcpNetwork
+
+
+def _free_port() -> int:
+    """One below those that Linux gives to outgoing connections: nobody else takes it meanwhile."""
+    for port in range(31_200, 31_300):
+        with closing(socket.socket()) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise AssertionError("no free port")
+
+
+@pytest.fixture
+def taken() -> Iterator[tuple[int, socket.socket]]:
+    """A port that an outgoing connection has, and that connection."""
+    port = _free_port()
+    with closing(socket.create_server(("127.0.0.1", 0))) as server, closing(socket.socket()) as outgoing:
+        outgoing.bind(("127.0.0.1", port))
+        outgoing.connect(server.getsockname())
+        accepted, _ = server.accept()
+        with closing(accepted):
+            yield port, outgoing
+
+
+def _drop(connection: socket.socket) -> None:
+    """Without TIME_WAIT."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    connection.close()
+
+
+async def test_a_port_that_an_outgoing_connection_has_is_waited_for(taken: tuple[int, socket.socket]) -> None:
+    port, outgoing = taken
+    listening = asyncio.create_task(TcpNetwork().listen("127.0.0.1", port, asyncio.BufferedProtocol))
+    await asyncio.sleep(0)
+    assert not listening.done()
+    _drop(outgoing)
+    listener = await asyncio.wait_for(listening, 2)
+    assert listener.port == port
+    listener.close()
+
+
+async def test_that_wait_has_an_end(
+    taken: tuple[int, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tcp_network, "PORT_WAIT_S", 0.2)
+    with pytest.raises(OSError, match="in use"):
+        await TcpNetwork().listen("127.0.0.1", taken[0], asyncio.BufferedProtocol)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+async def test_a_port_where_somebody_listens_is_refused_at_once(address: str) -> None:
+    """Also where only the IPv6 half of localhost is taken: its clients would meet somebody else."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        other = socket.create_server((address, 0), family=family)
+    except OSError as error:
+        pytest.skip(f"no {address} here: {error}")
+    with closing(other):
+        before = asyncio.get_running_loop().time()
+        with pytest.raises(OSError) as refused:
+            await TcpNetwork().listen("localhost", other.getsockname()[1], asyncio.BufferedProtocol)
+        assert refused.value.errno == errno.EADDRINUSE
+        assert asyncio.get_running_loop().time() - before < 1
+
+
+async def test_a_kernel_without_ipv6_serves_localhost(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Socket(socket.socket):
+        def __init__(
+            self, family: int = -1, type: int = -1, proto: int = -1, fileno: int | None = None
+        ) -> None:
+            if family == socket.AF_INET6:
+                raise OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")
+            super().__init__(family, type, proto, fileno)
+
+    monkeypatch.setattr(tcp_network.socket, "socket", Socket)
+    listener = await TcpNetwork().listen("localhost", 0, asyncio.BufferedProtocol)
+    assert listener.port
+    listener.close()
+
+
+async def test_a_connection_to_itself_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    port = _free_port()
+    loop = asyncio.get_running_loop()
+    # The kernel chooses the local port; one time in 28,000 it is this one.
+    from_that_port = functools.partial(loop.create_connection, local_addr=("127.0.0.1", port))
+    monkeypatch.setattr(loop, "create_connection", from_that_port)
+    with pytest.raises(ConnectionRefusedError):
+        await TcpNetwork().connect("127.0.0.1", port, asyncio.Protocol)  # type: ignore[arg-type]
