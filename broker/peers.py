@@ -254,10 +254,27 @@ class AcceptedPeer(_Stream):
         self._events = events
         self._closed = closed
         self.identity: PeerIdentity | None = None
+        self._handshake_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._handshake_timer = asyncio.get_running_loop().call_later(
+            HANDSHAKE_TIMEOUT_S, self._not_introduced
+        )
+
+    def _not_introduced(self) -> None:
+        log.warning("peer connection closed: no introduction in time", peer=self.peer)
+        self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._end_handshake()
         self.transport = None
         self._closed(self)
+
+    def _end_handshake(self) -> None:
+        if self._handshake_timer is not None:
+            self._handshake_timer.cancel()
+            self._handshake_timer = None
 
     def message(self, message: PeerMessage, owned: bool) -> None:
         if self.identity is not None:
@@ -281,6 +298,7 @@ class AcceptedPeer(_Stream):
             log.warning("peer refused", peer=self.peer, node_id=message.node_id, reason=reason)
             self.transport.close()
             return
+        self._end_handshake()
         self.identity = PeerIdentity(
             message.node_id, message.directory_id, message.boot_id, message.cluster_id
         )
