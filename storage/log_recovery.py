@@ -281,12 +281,16 @@ class _Recovery:
         return None
 
     def _load(self, segment: Segment) -> bool:
-        """Trust the index files of a cleanly closed active segment, unless its tail is no log."""
+        """Trust the index files of a cleanly closed active segment, unless its tail is no log or does not end where
+        the clean shutdown recorded it."""
         try:
-            self._end_offset = segment.end_offset
+            end_offset = segment.end_offset
         except CorruptLogError:
+            end_offset = -1
+        if end_offset < 0 or self._recorded.end_offset not in (NOTHING_FLUSHED.end_offset, end_offset):
             segment.forget()
             return False
+        self._end_offset = end_offset
         return True
 
     def _scan(self, segment: Segment, next_base: int | None) -> _Damage | None:

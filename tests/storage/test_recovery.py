@@ -291,6 +291,23 @@ def test_a_clean_start_trusts_indexes_but_not_a_torn_tail(disk: InlineDisk) -> N
     assert entries(log) == expected
 
 
+def test_a_clean_start_finds_an_end_that_is_not_the_recorded_one(disk: InlineDisk) -> None:
+    """A base offset that rose in the last batch would move the end, and everything appended after it."""
+    log = new_log(disk)
+    append(log)
+    last = append(log)
+    end, position = log.end, log.segments[-1].size_bytes - last.size_bytes
+    log.close(is_clean=True)
+    path = log_files(disk.root)[-1]
+    data = bytearray(path.read_bytes())
+    data[position : position + 8] = (last.base_offset + 4).to_bytes(8, "big")
+    path.write_bytes(data)
+    for config in (SMALL, SMALL_WITH_HOLES):
+        with pytest.raises(CorruptLogError) as error:
+            reopen(disk, config, recorded=end, is_clean=True)
+        assert error.value.position == position
+
+
 def test_a_folder_of_another_topic_or_half_made_is_never_opened(disk: InlineDisk) -> None:
     log = new_log(disk)
     log.close(is_clean=True)
