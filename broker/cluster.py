@@ -157,16 +157,12 @@ class Cluster:
     # -- PeerEvents --------------------------------------------------------------------------------------
 
     def hello(self) -> peer.Hello:
-        address = self._config.peer_address
         return peer.Hello(
             version=PEER_PROTOCOL_VERSION,
             cluster_id=self.formation.cluster_id,
             node_id=self._config.node_id,
             directory_id=self._directory_id,
             boot_id=self._boot_id,
-            host=address.host,
-            port=address.port,
-            is_voter=self._config.is_voter,
         )
 
     def judge_hello(self, hello: peer.Hello) -> tuple[ErrorCode, str]:
@@ -201,7 +197,7 @@ class Cluster:
     def peer_unreachable(self, node_id: int) -> None:
         self._host.node_unreachable(node_id)
 
-    def peer_message(self, sender: PeerIdentity, message: PeerMessage, owned: bool) -> None:
+    def peer_message(self, sender: PeerIdentity, message: PeerMessage) -> None:
         if self._is_closed:
             return
         match message:

@@ -60,14 +60,13 @@ class NodeConfig:
         "process.roles",
         choices("broker", "controller"),
         "broker,controller",
-        """Every node serves clients, so `broker` must be there. Whether it votes on metadata is decided by
-        controller.quorum.voters alone.""",
+        "Every node serves clients, so `broker` must be there. Every node votes, too, whether it says `controller` or not.",
     )
     quorum_voters: dict[int, Address] = setting(
         "controller.quorum.voters",
         voters,
         "",
-        """The nodes that vote on the cluster's metadata, as 1@host:port,... with the address of their
+        """All nodes of the cluster, which vote on its metadata, as 1@host:port,... with the address of their
         controller listener. The same on every node. Empty: this node alone.""",
     )
     quorum_bootstrap: tuple[Address, ...] = setting(
@@ -346,13 +345,7 @@ class NodeConfig:
     @property
     def peer_address(self) -> Address:
         """Where other nodes reach this one."""
-        if self.node_id in self.quorum_voters:
-            return self.quorum_voters[self.node_id]
-        return self.advertised_address(self.controller_endpoint)
-
-    @property
-    def is_voter(self) -> bool:
-        return self.node_id in self.quorum_voters
+        return self.quorum_voters[self.node_id]
 
     def advertised_address(self, listener: Listener) -> Address:
         """What clients of this listener are told to connect to."""
@@ -422,8 +415,11 @@ class NodeConfig:
             raise ConfigError("controller.quorum.voters: nobody votes")
         if len(set(self.quorum_voters.values())) != len(self.quorum_voters):
             raise ConfigError("controller.quorum.voters: two voters have the same address")
-        if not self.is_voter:
-            return
+        if self.node_id not in self.quorum_voters:
+            raise ConfigError(
+                f"controller.quorum.voters: this node ({self.node_id}) is not among them; nodes that do not vote are "
+                "not built yet"
+            )
         own, port = self.quorum_voters[self.node_id], self.controller_endpoint.port
         if own.port != port and not self.advertised.get(self.controller_listener):
             raise ConfigError(

@@ -66,8 +66,8 @@ class PeerEvents(Protocol):
     def peer_unreachable(self, node_id: int) -> None:
         """Our connection is closed and could not be made again at once."""
 
-    def peer_message(self, sender: PeerIdentity, message: PeerMessage, owned: bool) -> None:
-        """A message; its memory is the receiver's own only if `owned`."""
+    def peer_message(self, sender: PeerIdentity, message: PeerMessage) -> None:
+        """A message. Its memory is the receiver's until this returns."""
 
 
 class _Stream(asyncio.BufferedProtocol):
@@ -90,8 +90,8 @@ class _Stream(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         try:
-            for frame, owned in self._frames.received(nbytes):
-                self.message(decode_peer(frame), owned)
+            for frame, _ in self._frames.received(nbytes):
+                self.message(decode_peer(frame))
                 if self.transport is None or self.transport.is_closing():
                     return
         except ProtocolError as error:
@@ -102,7 +102,7 @@ class _Stream(asyncio.BufferedProtocol):
         if self.transport is not None:
             self.transport.abort()
 
-    def message(self, message: PeerMessage, owned: bool) -> None:
+    def message(self, message: PeerMessage) -> None:
         raise NotImplementedError
 
 
@@ -121,7 +121,7 @@ class _Dialled(_Stream):
     def connection_lost(self, exc: Exception | None) -> None:
         self._link.connection_lost(self)
 
-    def message(self, message: PeerMessage, owned: bool) -> None:
+    def message(self, message: PeerMessage) -> None:
         if not isinstance(message, HelloReply):
             raise ProtocolError("a dialled peer only answers the handshake")
         self._link.introduced(self, message)
@@ -276,9 +276,9 @@ class AcceptedPeer(_Stream):
             self._handshake_timer.cancel()
             self._handshake_timer = None
 
-    def message(self, message: PeerMessage, owned: bool) -> None:
+    def message(self, message: PeerMessage) -> None:
         if self.identity is not None:
-            self._events.peer_message(self.identity, message, owned)
+            self._events.peer_message(self.identity, message)
             return
         if not isinstance(message, Hello):
             raise ProtocolError("a peer introduces itself first")

@@ -80,7 +80,6 @@ class Replicas:
     ) -> None:
         self._host = host
         self._loop = loop
-        self._clock = clock
         self._disk = disk
         self._journal = journal
         self._rounds = rounds
@@ -166,7 +165,7 @@ class Replicas:
             producers = load_producers(log)  # of an empty log
         group = Group(
             self_id,
-            self._hard_state(key, log),
+            self._hard_state(key),
             [wire.row_from_log(row) for row in log.lineage.rows],
             log.end_index,
             0,
@@ -268,7 +267,7 @@ class Replicas:
         self._journal.append(Incarnation(key, 1 if state is None else state.incarnation + 1))
         self._journal.flush()
 
-    def _hard_state(self, key: GroupKey, log: Log) -> HardState:
+    def _hard_state(self, key: GroupKey) -> HardState:
         state = self._journal.state(key)
         assert state is not None and state.has_vote
         voted = None if state.voted_for is None else ReplicaId(*state.voted_for)
@@ -288,6 +287,7 @@ class Replicas:
     def forget(self, key: GroupKey) -> None:
         """The topic is gone: so is what the journal knows of the group."""
         self._journal.append(Forget(key))
+        self._opened.pop(key, None)
         self._turn.schedule()
 
     def stop_campaigning(self) -> None:

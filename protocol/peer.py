@@ -50,10 +50,6 @@ class Hello(PeerMessage):
     directory_id: uuid.UUID = field(UUID)
     boot_id: uuid.UUID = field(UUID)
     """Made anew at each start of the process."""
-    host: str = field(STRING)
-    port: int = field(INT32)
-    is_voter: bool = field(BOOLEAN)
-    """Whether the node is configured as a voter of the cluster's metadata."""
 
 
 class HelloReply(PeerMessage):
