@@ -60,7 +60,7 @@ class NodeConfig:
         "process.roles",
         choices("broker", "controller"),
         "broker,controller",
-        "Every node serves clients, so `broker` must be there. Every node votes, too, whether it says `controller` or not.",
+        "Every node serves clients, so `broker` must be there. Every node votes, too, with `controller` or without.",
     )
     quorum_voters: dict[int, Address] = setting(
         "controller.quorum.voters",

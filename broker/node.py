@@ -268,6 +268,7 @@ class Node:
         """Hand leaderships over, answer what is open, make everything durable, leave the clean-shutdown marker."""
         self._is_stopping = True
         self.replicas.stop_campaigning()
+        self.publisher.close()
         await self._hand_over()
         for listener in self._listeners:
             listener.close()
@@ -471,9 +472,12 @@ class Node:
         self.publisher.changed(change)
 
     def image_read(self) -> None:
-        if not self.ready.is_set() and self._is_registered():
+        if not self.publisher.has_begun and self._is_registered():
             self.publisher.begin()
-            self.ready.set()
+
+    def partitions_opened(self) -> None:
+        """All that the image assigns to this node is here: clients may come."""
+        self.ready.set()
 
     def describe_configs(self, overrides: Mapping[str, str]) -> list[tuple[str, str | None, int]]:
         return [(row.name, row.value, row.source) for row in TopicConfig.describe(overrides, self.config)]

@@ -7,7 +7,9 @@ renamed to `-stray`, kept and reported.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -32,6 +34,10 @@ if TYPE_CHECKING:
 
 logger = structlog.get_logger()
 
+#: Partitions that are opened or deleted in one turn of the loop. Each takes some milliseconds of fsync; a topic of a
+#: thousand, done at once, would outlast an election timeout.
+STEPS_PER_TURN = 8
+
 
 class Publisher:
     """Carries out committed changes of the image on this node."""
@@ -40,6 +46,12 @@ class Publisher:
         self._node = node
         self._disk = disk
         self._begun = False
+        self._is_closed = False
+        #: Partitions to open and folders to delete, in the order of the log; with the next turns.
+        self._steps: deque[Callable[[], None]] = deque()
+        self._is_stepping = False
+        #: Partitions to open that are not open yet.
+        self._opening: dict[GroupKey, None] = {}
         #: Topics whose deletion was replayed before `begin`: their logs may go.
         self._deleted: dict[UUID, None] = {}
         #: Replicas here whose identity the wish does not name yet: their logs were discarded.
@@ -51,7 +63,7 @@ class Publisher:
     # -- the image ---------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """The image is current: make the directory agree with it."""
+        """The image is current: make the directory agree with it. The node is told when it does."""
         self._begun = True
         image = self._node.metadata.image
         for folder in list_partitions(self._disk):
@@ -61,12 +73,46 @@ class Publisher:
             if folder.topic_id is None:
                 self._disk.remove_tree(folder.path)
             elif folder.topic_id in self._deleted:
-                self._delete(folder.topic, folder.partition, folder.topic_id)
+                self._steps.append(partial(self._delete, folder.topic, folder.partition, folder.topic_id))
             elif topic is None or not self._is_mine(topic, folder.partition):
                 path = set_aside_partition(self._disk, folder.topic, folder.partition, folder.topic_id)
                 logger.warning("log is not in the metadata, set aside", path=path)
+        for key in list(self._node.journal.groups()):
+            if key.topic_id in self._deleted:
+                # The folder was gone, and a crash came before this was durable.
+                self._steps.append(partial(self._node.replicas.forget, key))
+                self._node.heartbeat.group_closed(key)
+        self._deleted.clear()
         for topic in image.topics.values():
-            self._open(topic)
+            self._plan(topic)
+        self._run_steps()
+
+    def close(self) -> None:
+        """The node stops: nothing is opened any more."""
+        self._is_closed = True
+        self._steps.clear()
+
+    @property
+    def has_begun(self) -> bool:
+        return self._begun
+
+    def is_opening(self, key: GroupKey) -> bool:
+        """Assigned to this node, and a few turns away from being here."""
+        return key in self._opening
+
+    def _run_steps(self) -> None:
+        """The first steps at once, the others a few per turn."""
+        if not (self._is_stepping or self._is_closed):
+            self._step()
+
+    def _step(self) -> None:
+        for _ in range(min(STEPS_PER_TURN, len(self._steps))):
+            self._steps.popleft()()
+        self._is_stepping = bool(self._steps)
+        if self._is_stepping:
+            self._node.loop.call_soon(self._step)
+        elif not self._is_closed:
+            self._node.partitions_opened()
 
     def changed(self, change: Change) -> None:
         """A committed change, in log order."""
@@ -96,23 +142,36 @@ class Publisher:
         )
 
     def _open(self, topic: TopicRecord) -> None:
-        config = TopicConfig.resolve(topic.configs, self._node.config)
-        for index, assignment in enumerate(topic.partitions):
-            key = GroupKey(topic.topic_id, index)
-            if self._node.config.node_id in assignment.replicas and key not in self._node.replicas.by_key:
-                founding = founding_configuration(assignment.founding)
-                replica = self._node.replicas.open(
-                    key, topic.name, config, founding, is_only_copy=len(assignment.replicas) == 1
-                )
-                if replica is None:
-                    continue
-                if replica.group.self_id not in _identities(assignment):
-                    self._unwished[key] = None
-                if assignment.replicas[0] == self._node.config.node_id:
-                    # The preferred leader need not wait for an election timeout.
-                    replica.apply(replica.group.leader_suspected(self._node.now()))
+        self._plan(topic)
+        self._run_steps()
+
+    def _plan(self, topic: TopicRecord) -> None:
         for index in range(len(topic.partitions)):
-            self._node.heartbeat.group_assigned(GroupKey(topic.topic_id, index))
+            key = GroupKey(topic.topic_id, index)
+            if not self._is_mine(topic, index) or key in self._node.replicas.by_key:
+                self._node.heartbeat.group_assigned(key)
+            elif key not in self._opening and not self._is_closed:
+                self._opening[key] = None
+                self._steps.append(partial(self._open_partition, key))
+
+    def _open_partition(self, key: GroupKey) -> None:
+        del self._opening[key]
+        topic = self._node.metadata.image.topics.get(key.topic_id)
+        if topic is None or not self._is_mine(topic, key.partition):
+            return  # deleted since
+        config = TopicConfig.resolve(topic.configs, self._node.config)
+        assignment = topic.partitions[key.partition]
+        founding = founding_configuration(assignment.founding)
+        replica = self._node.replicas.open(
+            key, topic.name, config, founding, is_only_copy=len(assignment.replicas) == 1
+        )
+        if replica is not None:
+            if replica.group.self_id not in _identities(assignment):
+                self._unwished[key] = None
+            if assignment.replicas[0] == self._node.config.node_id:
+                # The preferred leader need not wait for an election timeout.
+                replica.apply(replica.group.leader_suspected(self._node.now()))
+        self._node.heartbeat.group_assigned(key)
 
     def reopen(self, key: GroupKey) -> None:
         """The replica was closed because its log is bad: begin it anew."""
@@ -131,17 +190,17 @@ class Publisher:
             if replica is not None:
                 self._node.replicas.close(replica, is_clean=False)
             # A log that could not be opened goes, too.
-            path = f"{self._disk.root}/{folder_name(topic.name, index)}"
-            if (
-                self._disk.exists(f"{path}/{METADATA_NAME}")
-                and read_topic_id(self._disk, path) == topic.topic_id
-            ):
-                self._delete(topic.name, index, topic.topic_id)
+            self._steps.append(partial(self._delete, topic.name, index, topic.topic_id))
         self._node.leaders.forget_topic(topic.topic_id)
+        self._run_steps()
 
     def _delete(self, name: str, partition: int, topic_id: UUID) -> None:
-        delete_partition(self._disk, name, partition, topic_id)
-        self._node.replicas.forget(GroupKey(topic_id, partition))
+        path = f"{self._disk.root}/{folder_name(name, partition)}"
+        if self._disk.exists(f"{path}/{METADATA_NAME}") and read_topic_id(self._disk, path) == topic_id:
+            delete_partition(self._disk, name, partition, topic_id)
+        key = GroupKey(topic_id, partition)
+        if self._node.journal.state(key) is not None:
+            self._node.replicas.forget(key)
 
     def _replicas_of(self, topic: TopicRecord) -> Iterable[Replica]:
         keys = [GroupKey(topic.topic_id, index) for index in range(len(topic.partitions))]

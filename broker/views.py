@@ -122,7 +122,8 @@ class ClusterView:
         record = self._node.metadata.image.topic_named(topic)
         if record is None or not 0 <= partition < len(record.partitions):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if self._node.config.node_id in record.partitions[partition].replicas:
+        is_opening = self._node.publisher.is_opening(GroupKey(record.topic_id, partition))
+        if self._node.config.node_id in record.partitions[partition].replicas and not is_opening:
             return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
