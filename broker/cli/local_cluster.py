@@ -161,6 +161,8 @@ def _check_free(port: int) -> None:
                 sock.bind((host, port))
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
+                if not _is_served(family, host, port):
+                    continue  # an outgoing connection happens to have it: the node waits until that is gone
                 raise LocalClusterError(
                     f"port {port} is in use by another process; --ports names others"
                 ) from None
@@ -170,3 +172,9 @@ def _check_free(port: int) -> None:
                 ) from None
             if family == socket.AF_INET:  # a machine without IPv6 is fine
                 raise LocalClusterError(f"port {port} cannot be listened on: {error.strerror}") from None
+
+
+def _is_served(family: int, host: str, port: int) -> bool:
+    with socket.socket(family, socket.SOCK_STREAM) as sock:
+        sock.settimeout(1)
+        return sock.connect_ex((host, port)) == 0 and sock.getsockname() != sock.getpeername()

@@ -12,6 +12,7 @@ from contextlib import closing
 import pytest
 
 from broker import tcp_network
+from broker.cli.local_cluster import LocalClusterError, _check_free
 from broker.tcp_network import TcpNetwork
 
 
@@ -55,6 +56,16 @@ async def test_a_port_that_an_outgoing_connection_has_is_waited_for(taken: tuple
     listener = await asyncio.wait_for(listening, 2)
     assert listener.port == port
     listener.close()
+
+
+def test_varve_up_leaves_that_wait_to_the_node(taken: tuple[int, socket.socket]) -> None:
+    port, _ = taken
+    _check_free(port)
+    with (
+        closing(socket.create_server(("127.0.0.1", 0))) as other,
+        pytest.raises(LocalClusterError, match="in use"),
+    ):
+        _check_free(other.getsockname()[1])
 
 
 async def test_that_wait_has_an_end(
