@@ -404,6 +404,8 @@ class Replica:
         )
         if self._commit_waits:
             self._commit_waits.release(self._acknowledged_offset())
+        if not self._exposes_own_start and self.is_leader:
+            self._delete_unreadable()
 
     def timer_fired(self) -> None:
         if not self.is_leader and not self.host.may_campaign:
@@ -585,7 +587,7 @@ class Replica:
             self.host.persist_log_start(self)
             self.group.watermarks = self.group.watermarks._replace(log_start=offset)
             self._exposes_own_start = False
-            self.log.delete_segments_below(offset)
+            self._delete_unreadable()
         except DiskFullError as error:
             logger.error(
                 "log start not raised, or nothing deleted: disk full",
@@ -595,6 +597,10 @@ class Replica:
             )
         except CorruptLogError as error:
             self.host.log_corrupt(self, error)
+
+    def _delete_unreadable(self) -> None:
+        """Segments go when no reader is shown them: on the leader, when a majority has given them up."""
+        self.log.delete_segments_below(self.log_start_offset if self.is_leader else self.log.start_offset)
 
     def close(self, *, is_clean: bool) -> None:
         """After `stop`. A clean close leaves a snapshot where there is something to remember."""

@@ -68,12 +68,6 @@ class FlushRounds:
         """Nothing is in flight, dirty, or waiting. Ends may still be unrecorded."""
         return not (self._is_in_flight or self._dirty or self._waiting or self._journal.is_dirty)
 
-    @property
-    def deadline_s(self) -> float | None:
-        """When `start` has to be called even if nothing becomes dirty: ends of finished rounds are due to
-        be recorded."""
-        return self._recorded_at_s + self._record_interval_s if self._unrecorded else None
-
     def mark_dirty(self, log: Log) -> None:
         """The log grew; the next round takes it."""
         self._dirty[log] = None

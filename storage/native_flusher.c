@@ -1,4 +1,4 @@
-/* A thread that makes files durable without ever holding Python's interpreter lock (storage/native_flusher.py).
+/* A thread that makes files durable without ever holding Python's interpreter lock (storage/flusher.py).
  *
  * A Python thread that returns from fdatasync first waits for the lock, behind an event loop that is busy with what
  * arrived meanwhile, and only then can say that the data are durable: up to a millisecond at 16 KB requests. This one

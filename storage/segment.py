@@ -126,7 +126,7 @@ class Segment:
         last_offset = header.base_offset + header.last_offset_delta
         if header.max_timestamp > self._max_timestamp[0]:
             self._max_timestamp = (header.max_timestamp, last_offset)
-        if self._first_timestamp_ms is None:
+        if position == 0:
             self._first_timestamp_ms = header.max_timestamp
         if self._bytes_since_index > self._index_interval_bytes:
             self._index.add(last_offset, position)

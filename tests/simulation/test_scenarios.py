@@ -145,9 +145,6 @@ def test_a_follower_without_space_stays_and_goes_on_when_there_is_some() -> None
         assert world.replica(full, "foo") is replica, "and it is the same as before"
 
 
-@pytest.mark.xfail(
-    strict=True, reason="broker.ranges takes a hole in a range for compaction's, and the follower dies of it"
-)
 def test_a_leaders_rotten_base_offset_harms_nobody_else() -> None:
     """Section 2: base offsets are outside the CRC; a follower checks that a range is continuous and ends where it says.
     Otherwise it holds records in the wrong place, and nothing in the right one. The leader is rebuilt."""
@@ -343,9 +340,6 @@ def test_a_log_start_that_a_majority_holds_survives_the_one_that_set_it() -> Non
         assert lead(world, c, "foo").log_start_offset == log_start
 
 
-@pytest.mark.xfail(
-    strict=True, reason="Replica.raise_log_start deletes on the leader what a majority has not given up yet"
-)
 def test_what_is_exposed_can_be_read() -> None:
     """Section 6: the log start is exposed when a majority has persisted it; until then readers find no gap above it."""
     with running(settings=SMALL_SEGMENTS) as world:
