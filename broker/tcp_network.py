@@ -16,9 +16,9 @@ logger = structlog.get_logger()
 
 BACKLOG = 1024
 #: How long a port that an outgoing connection of somebody happens to have is waited for. Ports from 32768 on are what
-#: Linux gives to these, and ours may be among them.
-PORT_WAIT_S = 5.0
-PORT_PAUSE_S = 0.1
+#: Linux gives to these, and ours may be among them. One that was closed keeps its port for 60 s (TIME_WAIT).
+PORT_WAIT_S = 65.0
+PORT_PAUSE_S = 0.25
 #: What a machine without IPv6, or without an IPv6 address, says.
 _NO_SUCH_FAMILY = (errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT, errno.EADDRNOTAVAIL)
 

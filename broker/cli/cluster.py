@@ -22,6 +22,8 @@ from broker.cli.root import CommandError
 from broker.cli.start import pairs
 
 _PROBE_TIMEOUT_S = 1.0
+#: How often somebody who waits is told for what.
+WORD_INTERVAL_S = 5.0
 
 _base_dir_option = click.option(
     "--base-dir",
@@ -54,7 +56,7 @@ def _ports(_: click.Context, __: click.Parameter, value: str | None) -> tuple[in
 @click.option("--nodes", type=click.IntRange(1, len(DEFAULT_PORTS)), help="Number of nodes.  [default: 3]")
 @click.option("--ports", callback=_ports, help="Client port of each node; the next one is for its peers.")
 @click.option("--config", multiple=True, metavar="KEY=VALUE", help="A setting for every node. Repeatable.")
-@click.option("--timeout", "timeout_s", type=float, default=60.0, show_default=True, help="Seconds to wait.")
+@click.option("--timeout", "timeout_s", type=float, default=90.0, show_default=True, help="Seconds to wait.")
 @format_option
 def up(
     base_dir: Path,
@@ -82,7 +84,7 @@ def up(
             processes = {node.node_id: process for node in local.nodes if (process := node.process())}
             missing = [node for node in local.nodes if node.node_id not in processes]
             processes |= local.start(missing)
-            _wait_until_ready(local, processes, begun + timeout_s)
+            _wait_until_ready(local, processes, begun, timeout_s)
     except LocalClusterError as error:
         raise CommandError(str(error)) from None
     except PermissionError as error:
@@ -182,11 +184,14 @@ def _row(node: LocalNode, process: Process | None, state: str) -> dict[str, obje
     }
 
 
-def _wait_until_ready(local: LocalCluster, processes: dict[int, Process], deadline: float) -> None:
+def _wait_until_ready(
+    local: LocalCluster, processes: dict[int, Process], begun: float, timeout_s: float
+) -> None:
     """Until every node answers, knows all nodes and who leads. Raises CommandError with what the node printed."""
     from broker.cli.probe import ProbeError, probe
 
     pending = local.nodes
+    next_word_s = WORD_INTERVAL_S
     node_ids = {node.node_id for node in local.nodes}
     while pending:
         left, reason = [], ""
@@ -208,8 +213,13 @@ def _wait_until_ready(local: LocalCluster, processes: dict[int, Process], deadli
                     f"it knows the nodes {known} and {'a' if view.controller_id >= 0 else 'no'} controller"
                 )
         pending = left
-        if pending and time.monotonic() > deadline:
+        waited_s = time.monotonic() - begun
+        if pending and waited_s > timeout_s:
             node = pending[-1]
             raise CommandError(f"node {node.node_id} is not ready ({reason}); its log is {node.log}")
+        if pending and waited_s > next_word_s:
+            next_word_s += WORD_INTERVAL_S
+            node = pending[-1]
+            click.echo(f"waiting for node {node.node_id}: {node.log_tail(1)}", err=True)
         if pending:
             time.sleep(POLL_S)
