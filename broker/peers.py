@@ -26,7 +26,7 @@ from storage.disk import Buffer
 
 log = structlog.get_logger()
 
-PEER_PROTOCOL_VERSION = 1
+PEER_PROTOCOL_VERSION = 2
 #: A frame between nodes carries at most one range of batches, and a batch is at most a client frame (100 MiB).
 MAX_PEER_FRAME_BYTES = (100 << 20) + (1 << 20)
 #: Unsent bytes at which a link is given up: the other side does not read, and Raft will send again.

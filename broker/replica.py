@@ -582,25 +582,33 @@ class Replica:
             return
         try:
             ensure_snapshot(self.log, offset, self.high_watermark)
-            logger.info("log start raised", topic=self.topic, partition=self.partition, offset=offset)
-            self.log.set_start_offset(offset)
-            self.host.persist_log_start(self)
-            self.group.watermarks = self.group.watermarks._replace(log_start=offset)
-            self._exposes_own_start = False
-            self._delete_unreadable()
         except DiskFullError as error:
             logger.error(
-                "log start not raised, or nothing deleted: disk full",
+                "log start not raised: disk full",
                 topic=self.topic,
                 partition=self.partition,
                 error=str(error),
             )
+            return
         except CorruptLogError as error:
             self.host.log_corrupt(self, error)
+            return
+        logger.info("log start raised", topic=self.topic, partition=self.partition, offset=offset)
+        self.log.set_start_offset(offset)
+        self.host.persist_log_start(self)
+        self.group.watermarks = self.group.watermarks._replace(log_start=offset)
+        self._exposes_own_start = False
+        self._delete_unreadable()
 
     def _delete_unreadable(self) -> None:
         """Segments go when no reader is shown them: on the leader, when a majority has given them up."""
-        self.log.delete_segments_below(self.log_start_offset if self.is_leader else self.log.start_offset)
+        try:
+            self.log.delete_segments_below(self.log_start_offset if self.is_leader else self.log.start_offset)
+        except DiskFullError as error:
+            # Deleting all of a log begins a new segment; until there is room for that, the old one stays.
+            logger.error(
+                "not deleted: disk full", topic=self.topic, partition=self.partition, error=str(error)
+            )
 
     def close(self, *, is_clean: bool) -> None:
         """After `stop`. A clean close leaves a snapshot where there is something to remember."""

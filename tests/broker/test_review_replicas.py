@@ -360,3 +360,27 @@ def test_a_topic_whose_only_log_is_damaged_can_be_deleted() -> None:
         world.delete_topic("foo")
         world.loop.run_for(5)
         assert not world.folders(1, "foo-0")
+
+
+def test_retention_waits_for_room_on_a_full_disk() -> None:
+    """What it writes, a snapshot and a new segment, has no room; the node goes on and deletes later."""
+    settings = {
+        "log.segment.bytes": "1024",
+        "log.retention.bytes": "1",
+        "log.retention.check.interval.ms": "1000000000",
+        "log.min.free.bytes": "0",
+    }
+    with running(size=1, settings=settings) as world:
+        world.create_topic("foo", replication_factor=1)
+        replica = world.replica(world.leader("foo"), "foo")
+        for sequence in range(20):
+            _append(world, replica, sequence, 1)
+        world.loop.run_for(1)
+        disk = world.disks[1]
+        disk.faults.capacity_bytes -= disk.free_bytes()
+        world.processes[1].call(replica.apply_retention)
+        world.loop.run_for(1)
+        assert replica.log.start_offset == 0 and replica.is_serving
+        disk.faults.capacity_bytes += 1 << 20
+        world.processes[1].call(replica.apply_retention)
+        assert replica.log.start_offset > 0 and replica.log.segments[0].base_offset > 0
