@@ -20,38 +20,33 @@ class ProducerUpkeep:
     """Of one partition; its `ProducerStates` are the replica's own and come with each call."""
 
     def __init__(self, log: Log) -> None:
-        self._active_base = log.segments[-1].base_offset
+        #: Where the segment begins that was the last one when this was told of it.
+        self.active_base = log.segments[-1].base_offset
         #: The state as of the first write of a segment, until that is committed: only then it may be kept.
-        self._due: ProducerStates | None = None
+        self.due: ProducerStates | None = None
         #: Producer id -> its last offset, and when (loop time) that was first seen to be the last.
         self._seen: dict[int, tuple[int, float]] = {}
 
-    def written(self, log: Log, states: ProducerStates) -> None:
-        """The log has grown; the state is as of its end."""
-        base_offset = log.segments[-1].base_offset
-        if base_offset != self._active_base:
-            self._active_base = base_offset
-            self._due = decode_snapshot(encode_snapshot(states), states.end_offset)
-            path = log.snapshot_path(base_offset)
-            if base_offset > log.start_offset and log.disk.exists(path):
-                # A segment that begins with a snapshot is how recovery knows the first one of an install.
-                log.disk.unlink(path)
+    def segment_begun(self, log: Log, states: ProducerStates) -> None:
+        """The log has grown into another segment than `active_base`'s; the state is as of its end."""
+        self.active_base = base_offset = log.segments[-1].base_offset
+        self.due = decode_snapshot(encode_snapshot(states), states.end_offset)
+        path = log.snapshot_path(base_offset)
+        if base_offset > log.start_offset and log.disk.exists(path):
+            # A segment that begins with a snapshot is how recovery knows the first one of an install.
+            log.disk.unlink(path)
 
     def replaced(self, log: Log) -> None:
         """The log was cut, or another one took its place."""
-        self._active_base = log.segments[-1].base_offset
-        if self._due is not None and self._due.end_offset > log.end_offset:
-            self._due = None
-
-    @property
-    def is_snapshot_due(self) -> bool:
-        return self._due is not None
+        self.active_base = log.segments[-1].base_offset
+        if self.due is not None and self.due.end_offset > log.end_offset:
+            self.due = None
 
     def committed(self, log: Log, high_watermark: int) -> None:
         """Everything below the high watermark is committed."""
-        if self._due is None or self._due.end_offset > high_watermark:
+        if self.due is None or self.due.end_offset > high_watermark:
             return
-        due, self._due = self._due, None
+        due, self.due = self.due, None
         self.keep(log, due, high_watermark)
 
     def keep(self, log: Log, states: ProducerStates, high_watermark: int) -> None:

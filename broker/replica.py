@@ -267,7 +267,8 @@ class Replica:
         self._tail = staged
         self._tail_start_index = start_index
         self._tail_size_bytes = sum(header.size_bytes for header in headers)
-        self._upkeep.written(self.log, self.producers)
+        if self.log.segments[-1].base_offset != self._upkeep.active_base:
+            self._upkeep.segment_begun(self.log, self.producers)
         self.host.log_dirty(self)
         self.apply(self.group.appended(self.log.end_index, self._tail_size_bytes, self.host.now()))
         if self.group.has_lingering:
@@ -352,7 +353,8 @@ class Replica:
         for header, view in fresh:
             self.producers.record_stored(view, header)
         self.next_offset = self.log.end_offset
-        self._upkeep.written(self.log, self.producers)
+        if self.log.segments[-1].base_offset != self._upkeep.active_base:
+            self._upkeep.segment_begun(self.log, self.producers)
         self.host.log_dirty(self)
         return True
 
@@ -466,7 +468,8 @@ class Replica:
 
     def _release_tail(self) -> None:
         """Nobody waits for what is in memory any more; who still lacks it is sent it from the log."""
-        if self.group.commit_end >= self.log.end_index and not self.group.has_lingering:
+        group = self.group
+        if group.commit_end >= group.end_index and not group.has_lingering:
             self._forget_tail()
 
     def send_lingering(self) -> None:
@@ -519,7 +522,7 @@ class Replica:
         self.high_watermark = offset
         if self._tail:
             self._release_tail()
-        if self._upkeep.is_snapshot_due:
+        if self._upkeep.due is not None:
             self._upkeep.committed(self.log, offset)
         if self._granted_start > self.log.start_offset:
             self.raise_log_start(min(self._granted_start, offset))
