@@ -12,20 +12,25 @@ from protocol.peer import PeerMessage
 from raft.types import ReplicaId, VoteReply, VoteRequest, Watermarks
 from storage.log_types import GroupKey
 
+#: Groups of which a leader's word is kept for a replica to come; beyond that the oldest word is forgotten, and its
+#: leader speaks again after its resend timeout.
+MAX_EARLY = 10_000
+
 
 class GroupMessages:
     """Takes what peers say of groups to the groups."""
 
     def __init__(self, replicas: Replicas) -> None:
         self._replicas = replicas
+        #: The last range for a group without a replica here, emptied. A leader speaks as soon as there is a link, which
+        #: is before a node that starts has opened its partitions, and then waits for an answer.
+        self._early: dict[GroupKey, tuple[PeerIdentity, peer.Append]] = {}
 
     def received(self, sender: PeerIdentity, message: PeerMessage) -> None:
         """A message for a group. The sender's identity is its connection's directory and the message's incarnation."""
         match message:
             case peer.Append():
-                replica = self._find(message.topic_id, message.partition)
-                if replica is not None and message.follower_incarnation == replica.group.self_id.incarnation:
-                    replica.append_received(_identity(sender, message.incarnation), message)
+                self._append(sender, message)
             case peer.AppendReply():
                 replica = self._find(message.topic_id, message.partition)
                 if replica is not None:
@@ -52,6 +57,27 @@ class GroupMessages:
                     replica.apply(
                         replica.group.install_replied(identity, message.term, message.log_start, now)
                     )
+
+    def opened(self, key: GroupKey) -> None:
+        """There is a replica now. Its leader is heard as if it had spoken only now: Raft allows any delay."""
+        early = self._early.pop(key, None)
+        if early is not None:
+            self._append(*early)
+
+    def _append(self, sender: PeerIdentity, message: peer.Append) -> None:
+        replica = self._find(message.topic_id, message.partition)
+        if replica is None:
+            self._keep(sender, message)
+        elif message.follower_incarnation == replica.group.self_id.incarnation:
+            replica.append_received(_identity(sender, message.incarnation), message)
+
+    def _keep(self, sender: PeerIdentity, message: peer.Append) -> None:
+        """Without what it carries, whose memory is the link's: the answer makes the leader send it again."""
+        message.to_index, message.rows, message.records = message.prev_index, [], None
+        key = GroupKey(message.topic_id, message.partition)
+        if len(self._early) >= MAX_EARLY and key not in self._early:
+            del self._early[next(iter(self._early))]
+        self._early[key] = (sender, message)
 
     def _find(self, topic_id: UUID, partition: int) -> Replica | None:
         return self._replicas.by_key.get(GroupKey(topic_id, partition))

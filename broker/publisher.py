@@ -172,6 +172,7 @@ class Publisher:
                 # The preferred leader need not wait for an election timeout.
                 replica.apply(replica.group.leader_suspected(self._node.now()))
         self._node.heartbeat.group_assigned(key)
+        self._node.messages.opened(key)
 
     def reopen(self, key: GroupKey) -> None:
         """The replica was closed because its log is bad: begin it anew."""
