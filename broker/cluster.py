@@ -1,6 +1,6 @@
 """This node among the others: links, who is alive, who leads what, and how the cluster was formed.
 
-The deciding parts are values of their own (`broker.metadata.formation`; liveness is in broker.heartbeat);
+The deciding parts are values of their own (`broker.metadata.formation`; liveness is in broker.replication.heartbeat);
 this class feeds them with what the links bring and carries out what they order.
 """
 
@@ -13,7 +13,7 @@ from uuid import UUID
 
 import structlog
 
-from broker.config import NodeConfig
+from broker.config.node_config import NodeConfig
 from broker.environment import Network
 from broker.metadata.formation import (
     ClusterFormation,
@@ -25,8 +25,8 @@ from broker.metadata.formation import (
     Refuse,
     SendForm,
 )
-from broker.peers import PEER_PROTOCOL_VERSION, AcceptedPeer, PeerIdentity, PeerLink
-from broker.turn import Turn
+from broker.network.peers import PEER_PROTOCOL_VERSION, AcceptedPeer, PeerIdentity, PeerLink
+from broker.network.turn import Turn
 from protocol import peer
 from protocol.errors import ErrorCode
 from protocol.peer import PeerMessage
@@ -59,7 +59,7 @@ class ClusterHost(Protocol):
 
 
 class Cluster:
-    """Implements `broker.peers.PeerEvents`."""
+    """Implements `broker.network.peers.PeerEvents`."""
 
     def __init__(
         self,

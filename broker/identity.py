@@ -12,7 +12,7 @@ from uuid import UUID
 
 import structlog
 
-from broker.config import NodeConfig
+from broker.config.node_config import NodeConfig
 from broker.metadata.ids import METADATA_TOPIC_NAME, random_uuid
 from storage.directory import (
     MetaProperties,

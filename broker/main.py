@@ -14,11 +14,11 @@ from typing import Any
 
 import structlog
 
-from broker.config import NodeConfig
+from broker.config.node_config import NodeConfig
 from broker.identity import StartError
+from broker.network.tcp_network import TcpNetwork
 from broker.node import Node
 from broker.system_clock import SystemClock
-from broker.tcp_network import TcpNetwork
 from storage.disk import DirectoryLockedError, DiskError
 from storage.file_disk import FileDisk
 

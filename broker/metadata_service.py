@@ -19,8 +19,8 @@ from broker.metadata.controller import Controller, ControllerConfig
 from broker.metadata.image import Change, MetadataImage
 from broker.metadata.records import BrokerRecord, Endpoint, KeyValue
 from broker.metadata.requests import Decision, NewTopic, ReplicaRenewal, TopicResult
-from broker.reads import Reads
-from broker.replica import Replica
+from broker.replication.reads import Reads
+from broker.replication.replica import Replica
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import iter_batches
 from protocol.records.builder import NewRecord, build_batch

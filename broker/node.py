@@ -21,15 +21,13 @@ from uuid import UUID
 import structlog
 
 from broker.cluster import Cluster
-from broker.config import NodeConfig
-from broker.connection import ClientConnection, ConnectionRegistry
+from broker.config.node_config import NodeConfig
+from broker.config.topic_config import TopicConfig
 from broker.controller_client import ControllerClient, Done
 from broker.environment import Clock, Listener, Network
 from broker.handlers import Handlers
 from broker.handlers.produce import PendingProduce
-from broker.heartbeat import Heartbeat
 from broker.identity import StartError, open_identity
-from broker.messages import GroupMessages
 from broker.metadata.controller import ControllerConfig
 from broker.metadata.formation import ClusterFormation, Formation, FoundingVoter
 from broker.metadata.ids import METADATA_TOPIC_ID, METADATA_TOPIC_NAME, random_uuid
@@ -37,17 +35,19 @@ from broker.metadata.image import Change
 from broker.metadata.leaders import LeaderTable
 from broker.metadata.records import BrokerRecord
 from broker.metadata_service import MetadataService
-from broker.peers import PeerIdentity
+from broker.network.connection import ClientConnection, ConnectionRegistry
+from broker.network.peers import PeerIdentity
+from broker.network.turn import Turn
 from broker.producer_ids import ProducerIds
 from broker.publisher import Publisher
-from broker.reads import Reads
-from broker.replica import Replica
-from broker.replicas import LINGER_BYTES, Replicas
-from broker.timers import every
-from broker.topic_config import TopicConfig
-from broker.turn import Turn
+from broker.replication.heartbeat import Heartbeat
+from broker.replication.messages import GroupMessages
+from broker.replication.reads import Reads
+from broker.replication.replica import Replica
+from broker.replication.replicas import LINGER_BYTES, Replicas
+from broker.replication.timers import every
+from broker.replication.wire import founding_configuration, row_from_log
 from broker.views import ClusterView
-from broker.wire import founding_configuration, row_from_log
 from protocol import peer
 from protocol.errors import ErrorCode, KafkaError
 from protocol.peer import PeerMessage

@@ -15,12 +15,12 @@ from uuid import UUID
 
 import structlog
 
+from broker.config.topic_config import TopicConfig
 from broker.metadata.ids import METADATA_TOPIC_ID
 from broker.metadata.image import BrokerRegistered, Change, TopicChanged, TopicCreated, TopicDeleted
 from broker.metadata.records import PartitionAssignment, TopicRecord
-from broker.replica import Replica
-from broker.topic_config import TopicConfig
-from broker.wire import founding_configuration
+from broker.replication.replica import Replica
+from broker.replication.wire import founding_configuration
 from protocol.errors import ErrorCode
 from raft.reconcile import next_change
 from raft.types import ProposalRefusedError, ReplicaId

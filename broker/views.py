@@ -13,7 +13,7 @@ from storage.log_types import GroupKey
 
 if TYPE_CHECKING:
     from broker.node import Node
-    from broker.replica import Replica
+    from broker.replication.replica import Replica
 
 
 class ClusterView:

@@ -9,7 +9,7 @@ import click
 
 from broker.cli.clients import bootstrap_option, format_option
 from broker.cli.probe import ProbeError, probe
-from broker.config_values import address
+from broker.config.values import address
 
 
 @click.command()

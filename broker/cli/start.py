@@ -56,8 +56,8 @@ def start(file: Path | None, override: tuple[str, ...], check: bool, **named: st
     Settings come from the file, then KAFKA_* environment variables (and CLUSTER_ID), then flags; later ones
     win. Without any, a cluster of one listens on localhost:9092 and keeps its data in ./varve-data.
     """
-    from broker.config import ConfigError
-    from broker.config_sources import NODE_KEYS, load, parse_properties
+    from broker.config.node_config import ConfigError
+    from broker.config.sources import NODE_KEYS, load, parse_properties
 
     flags = pairs(override, "--override")
     flags |= {_NAMED[name]: value for name, value in named.items() if value is not None}

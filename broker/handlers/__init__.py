@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.connection import Request
 from broker.handlers import (
     api_versions,
     create_topics,
@@ -23,6 +22,7 @@ from broker.handlers import (
     produce,
 )
 from broker.handlers.api import Api
+from broker.network.connection import Request
 from protocol.codec import Decoder, decoder
 from protocol.errors import ProtocolError
 from protocol.schema import Message

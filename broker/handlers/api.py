@@ -10,7 +10,7 @@ from protocol.api_keys import ApiKey
 from protocol.schema import Message
 
 if TYPE_CHECKING:
-    from broker.connection import Request
+    from broker.network.connection import Request
     from broker.node import Node
 
 

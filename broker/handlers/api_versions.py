@@ -22,7 +22,7 @@ from protocol.messages.api_versions import (
 )
 
 if TYPE_CHECKING:
-    from broker.connection import Request
+    from broker.network.connection import Request
     from broker.node import Node
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")

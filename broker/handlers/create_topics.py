@@ -21,7 +21,7 @@ from protocol.messages.create_topics import (
 )
 
 if TYPE_CHECKING:
-    from broker.connection import Request
+    from broker.network.connection import Request
     from broker.node import Node
 
 

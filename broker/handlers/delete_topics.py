@@ -18,7 +18,7 @@ from protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRe
 from protocol.schema import NIL_UUID
 
 if TYPE_CHECKING:
-    from broker.connection import Request
+    from broker.network.connection import Request
     from broker.node import Node
 
 

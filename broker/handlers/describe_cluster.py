@@ -20,7 +20,7 @@ from protocol.messages.describe_cluster import (
 )
 
 if TYPE_CHECKING:
-    from broker.connection import Request
+    from broker.network.connection import Request
     from broker.node import Node
 
 BROKERS = 1

@@ -37,9 +37,9 @@ from protocol.messages.fetch import (
 from storage.errors import CorruptLogError
 
 if TYPE_CHECKING:
-    from broker.connection import Request
+    from broker.network.connection import Request
     from broker.node import Node
-    from broker.replica import Replica
+    from broker.replication.replica import Replica
     from storage.log_types import GroupKey, LogSlice
 
 READ_COMMITTED = 1

@@ -15,7 +15,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 if TYPE_CHECKING:
-    from broker.connection import Request
+    from broker.network.connection import Request
     from broker.node import Node
 
 GROUP = 0

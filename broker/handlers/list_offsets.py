@@ -30,9 +30,9 @@ from protocol.messages.list_offsets import (
 from storage.errors import CorruptLogError
 
 if TYPE_CHECKING:
-    from broker.connection import Request
+    from broker.network.connection import Request
     from broker.node import Node
-    from broker.replica import Replica
+    from broker.replication.replica import Replica
     from storage.log_types import GroupKey
 
 LATEST = -1

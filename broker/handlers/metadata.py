@@ -33,7 +33,7 @@ from protocol.messages.metadata import (
 from protocol.schema import NIL_UUID
 
 if TYPE_CHECKING:
-    from broker.connection import Request
+    from broker.network.connection import Request
     from broker.node import Node
 
 #: Topics that Apache Kafka keeps for itself; consumers that subscribe to a pattern pass them over.

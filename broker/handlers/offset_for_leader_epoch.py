@@ -20,7 +20,7 @@ from protocol.messages.offset_for_leader_epoch import (
 )
 
 if TYPE_CHECKING:
-    from broker.connection import Request
+    from broker.network.connection import Request
     from broker.node import Node
 
 

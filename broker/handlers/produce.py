@@ -35,9 +35,9 @@ from protocol.records.validate import set_log_append_time, validate_produce
 from storage.log_types import GroupKey
 
 if TYPE_CHECKING:
-    from broker.connection import Request
+    from broker.network.connection import Request
     from broker.node import Node
-    from broker.replica import Replica
+    from broker.replication.replica import Replica
 
 
 class PendingProduce:

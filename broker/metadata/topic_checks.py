@@ -50,7 +50,7 @@ def check_is_new(name: str, image: MetadataImage, folded_names: Mapping[str, str
 
 
 def check_configs(topic: NewTopic) -> dict[str, str]:
-    """The overrides, none of them null. Whether keys and values are valid is for broker.topic_config."""
+    """The overrides, none of them null. Whether keys and values are valid is for broker.config.topic_config."""
     without_value = sorted(name for name, value in topic.configs.items() if value is None)
     if without_value:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"configs without a value: {', '.join(without_value)}")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker.config import Address, ConfigError, Listener, NodeConfig
-from broker.config_sources import NODE_KEYS, key_of_variable, load, parse_properties
-from broker.kafka_keys import is_kafka_key
+from broker.config.kafka_keys import is_kafka_key
+from broker.config.node_config import Address, ConfigError, Listener, NodeConfig
+from broker.config.sources import NODE_KEYS, key_of_variable, load, parse_properties
 from tests.broker.world import running
 
 THREE = "1@localhost:19093,2@localhost:29093,3@localhost:39093"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from broker.peers import HANDSHAKE_TIMEOUT_S
+from broker.network.peers import HANDSHAKE_TIMEOUT_S
 from tests.broker.world import running
 
 

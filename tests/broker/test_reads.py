@@ -9,8 +9,8 @@ from uuid import UUID
 
 import pytest
 
-from broker.reads import CONFIRM_TIMEOUT_S, Reads
-from broker.replica import Replica
+from broker.replication.reads import CONFIRM_TIMEOUT_S, Reads
+from broker.replication.replica import Replica
 from storage.log_types import GroupKey
 from tests.broker.world import World, running
 from tests.simulator.loop import SimulatedLoop, new_loop

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 
-from broker.replica import Replica
+from broker.replication.replica import Replica
 from protocol import peer
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode

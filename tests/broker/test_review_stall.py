@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from broker.connection import ClientConnection
+from broker.network.connection import ClientConnection
 from protocol.api_keys import ApiKey
 from protocol.codec import decode, encode
 from protocol.errors import ErrorCode

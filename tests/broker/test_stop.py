@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.replica import Replica
+from broker.replication.replica import Replica
 from protocol.records.batch import iter_batches
 from protocol.records.builder import NewRecord, build_batch
 from tests.broker.world import World, running

@@ -11,9 +11,9 @@ from contextlib import closing
 
 import pytest
 
-from broker import tcp_network
 from broker.cli.local_cluster import LocalClusterError, _check_free
-from broker.tcp_network import TcpNetwork
+from broker.network import tcp_network
+from broker.network.tcp_network import TcpNetwork
 
 
 def _free_port() -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.timers import TimerHeap, every
+from broker.replication.timers import TimerHeap, every
 from tests.simulator.loop import SimulatedLoop, new_loop
 
 

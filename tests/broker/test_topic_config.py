@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.config_sources import load
-from broker.topic_config import SOURCE_DEFAULT, SOURCE_NODE, SOURCE_TOPIC, TOPIC_KEYS, TopicConfig
+from broker.config.sources import load
+from broker.config.topic_config import SOURCE_DEFAULT, SOURCE_NODE, SOURCE_TOPIC, TOPIC_KEYS, TopicConfig
 from protocol.errors import ErrorCode, KafkaError
 
 STREAMS_TOPIC = {

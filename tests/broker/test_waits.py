@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.waits import AckQueue
+from broker.replication.waits import AckQueue
 from protocol.errors import ErrorCode
 
 OK = ErrorCode.NONE

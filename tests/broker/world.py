@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from broker.config_sources import load
+from broker.config.sources import load
 from broker.metadata.ids import METADATA_TOPIC_NAME
 from broker.metadata.records import TopicRecord
 from broker.node import Node
-from broker.replica import Replica
+from broker.replication.replica import Replica
 from protocol.records.batch import iter_batches
 from protocol.records.builder import NewRecord, build_batch
 from tests.simulator.clock import SimulatedClock

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.environment import Network
-from broker.tcp_network import TcpNetwork
+from broker.network.tcp_network import TcpNetwork
 from storage.disk import Disk, DiskError, File
 from storage.file_disk import FileDisk
 from tests.simulator.disk import MemoryDisk

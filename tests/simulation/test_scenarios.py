@@ -29,7 +29,7 @@ from uuid import UUID
 
 import pytest
 
-from broker.replica import Replica
+from broker.replication.replica import Replica
 from protocol.records.batch import iter_batches
 from protocol.records.builder import NewRecord, build_batch
 from storage.log_recovery import create_log

@@ -11,9 +11,9 @@ from typing import Any
 
 import structlog
 
-from broker.config import Address, Listener, NodeConfig
+from broker.config.node_config import Address, Listener, NodeConfig
 from broker.node import Node
-from broker.replica import Replica
+from broker.replication.replica import Replica
 from tests.simulator.clock import SimulatedClock
 from tests.simulator.disk import MemoryDisk
 from tests.simulator.loop import SimulatedLoop, SimulationError, new_loop

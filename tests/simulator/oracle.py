@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.replica import Replica
+from broker.replication.replica import Replica
 from protocol.records.batch import BatchHeader
 from storage.log_types import GroupKey
 from tests.simulator.invariants.acknowledged_never_lost import AcknowledgedNeverLost

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from broker.replica import Replica
+from broker.replication.replica import Replica
 from storage.log_types import GroupKey
 from tests.simulator.invariants.one_value_per_offset import OneValuePerOffset, value_of
 

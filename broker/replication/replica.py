@@ -15,11 +15,11 @@ from typing import Protocol
 
 import structlog
 
-from broker import wire
-from broker.producer_upkeep import ProducerUpkeep
-from broker.ranges import MAX_APPEND_BYTES, append_message, check_range
-from broker.topic_config import TopicConfig
-from broker.waits import Acknowledged, AckQueue, FetchWaiter
+from broker.config.topic_config import TopicConfig
+from broker.replication import wire
+from broker.replication.producer_upkeep import ProducerUpkeep
+from broker.replication.ranges import MAX_APPEND_BYTES, append_message, check_range
+from broker.replication.waits import Acknowledged, AckQueue, FetchWaiter
 from protocol import peer
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import BatchHeader, TimestampType, stamp
@@ -36,7 +36,7 @@ logger = structlog.get_logger()
 
 
 class ReplicaHost(Protocol):
-    """What a replica needs of its node (broker.replicas)."""
+    """What a replica needs of its node (broker.replication.replicas)."""
 
     replica_lag_time_max_s: float
     producer_expiration_s: float

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from broker.wire import row_to_wire
+from broker.replication.wire import row_to_wire
 from protocol import peer
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import BatchHeader, check_crc, iter_batches
@@ -16,7 +16,7 @@ from storage.lineage import Row as LineageRow
 from storage.log import Log
 
 if TYPE_CHECKING:
-    from broker.replica import Replica
+    from broker.replication.replica import Replica
 
 #: A range sent to a follower holds at most this many bytes of batches (or one larger batch).
 MAX_APPEND_BYTES = 1 << 20

@@ -10,14 +10,14 @@ from uuid import UUID
 
 import structlog
 
-from broker import wire
+from broker.config.topic_config import TopicConfig
 from broker.environment import Clock
 from broker.metadata.ids import METADATA_TOPIC_ID
-from broker.ranges import check_own_range
-from broker.replica import Replica
-from broker.timers import TimerHeap
-from broker.topic_config import TopicConfig
-from broker.turn import Turn
+from broker.network.turn import Turn
+from broker.replication import wire
+from broker.replication.ranges import check_own_range
+from broker.replication.replica import Replica
+from broker.replication.timers import TimerHeap
 from protocol import peer
 from raft.group import Group
 from raft.types import Configuration, HardState, Install, ReplicaId, RowKind, Timing, Watermarks
@@ -59,7 +59,7 @@ class ReplicasHost(Protocol):
 
 
 class Replicas:
-    """The replicas of this node, by group and by name. Implements `broker.replica.ReplicaHost`."""
+    """The replicas of this node, by group and by name. Implements `broker.replication.replica.ReplicaHost`."""
 
     def __init__(
         self,
@@ -299,7 +299,7 @@ class Replicas:
             self.close(replica, is_clean=is_clean)
         self._timers.close()
 
-    # -- broker.replica.ReplicaHost ----------------------------------------------------------------------
+    # -- broker.replication.replica.ReplicaHost ----------------------------------------------------------------------
 
     def log_dirty(self, replica: Replica) -> None:
         self.by_log[replica.log] = replica

@@ -16,7 +16,7 @@ from typing import Any, Protocol, cast
 
 import structlog
 
-from broker.turn import Turn
+from broker.network.turn import Turn
 from protocol.errors import ProtocolError
 from protocol.framing import FrameReader
 from protocol.headers import RequestHeader, parse_request_header, response_header

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Protocol
 from uuid import UUID
 
-from broker import liveness_wire
 from broker.metadata.leaders import LeaderTable
-from broker.replica import Replica
-from broker.replicas import Replicas
+from broker.replication import liveness_wire
+from broker.replication.replica import Replica
+from broker.replication.replicas import Replicas
 from protocol import peer
 from raft.liveness import NodeLiveness
 from raft.liveness_types import Led, LivenessOutput
@@ -124,7 +124,7 @@ class Heartbeat:
         self._liveness.led_changed(key, 0, 0, None, self._loop.time())
         self._liveness.forgets(key)
 
-    # -- reads (broker.reads.Rounds) ---------------------------------------------------------------------
+    # -- reads (broker.replication.reads.Rounds) ---------------------------------------------------------------------
 
     def begin_round(self) -> int:
         """Begin a round of pings with this turn; reads of one turn share it. Returns its first number."""

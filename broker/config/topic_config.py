@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from broker.config import NodeConfig
-from broker.config_sources import NODE_KEYS
-from broker.config_values import (
+from broker.config.node_config import NodeConfig
+from broker.config.sources import NODE_KEYS
+from broker.config.values import (
     INT64_MAX,
     Key,
     boolean,

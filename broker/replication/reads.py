@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from broker.replica import Replica
+from broker.replication.replica import Replica
 from storage.log_types import GroupKey
 
 #: A leader that cannot confirm itself for this long answers "not leader": the client looks for another.
@@ -21,7 +21,7 @@ Answer = Callable[[set[GroupKey]], None]
 
 
 class Rounds(Protocol):
-    """What reads need of `broker.heartbeat.Heartbeat`."""
+    """What reads need of `broker.replication.heartbeat.Heartbeat`."""
 
     def begin_round(self) -> int:
         """Begin a liveness round with this turn. Returns the number of its first ping."""

@@ -2,14 +2,14 @@
 
 The names are Kafka's (`node.id`, `log.dirs`), so that server.properties files and compose environments that people
 have can be used as they are; `varve.*` and `log.min.free.bytes` are ours. Where the values come from stands in
-broker.config_sources. Tests and the simulator make a `NodeConfig` directly and call `validate` or do not.
+broker.config.sources. Tests and the simulator make a `NodeConfig` directly and call `validate` or do not.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.config_values import (
+from broker.config.values import (
     INT64_MAX,
     Address,
     ConfigError,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from broker.peers import PeerIdentity
-from broker.replica import Replica
-from broker.replicas import Replicas
+from broker.network.peers import PeerIdentity
+from broker.replication.replica import Replica
+from broker.replication.replicas import Replicas
 from protocol import peer
 from protocol.peer import PeerMessage
 from raft.types import ReplicaId, VoteReply, VoteRequest, Watermarks

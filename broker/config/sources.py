@@ -17,9 +17,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from broker.config import WILDCARD_HOSTS, NodeConfig
-from broker.config_values import Address, ConfigError, Key, keys_of
-from broker.kafka_keys import CURRENT_KEYS, LAUNCHER_VARIABLES, is_kafka_key
+from broker.config.kafka_keys import CURRENT_KEYS, LAUNCHER_VARIABLES, is_kafka_key
+from broker.config.node_config import WILDCARD_HOSTS, NodeConfig
+from broker.config.values import Address, ConfigError, Key, keys_of
 
 NODE_KEYS: dict[str, Key] = keys_of(NodeConfig)
 #: Every name that sets something, the coarser ones included, with the attribute it sets.

@@ -1,6 +1,6 @@
 """Settings as data: a key has a Kafka name, a parser, a default and a paragraph.
 
-`NodeConfig` (broker.config) and `TopicConfig` (broker.topic_config) are dataclasses whose fields carry a `Key`.
+`NodeConfig` (node_config.py) and `TopicConfig` (topic_config.py) are dataclasses whose fields carry a `Key`.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from uuid import UUID
 import structlog
 
 from broker.environment import Network
-from broker.turn import Turn
+from broker.network.turn import Turn
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.framing import FrameReader
 from protocol.peer import Hello, HelloReply, PeerMessage, decode_peer, encode_peer

@@ -1,0 +1,1 @@
+"""Settings of nodes and topics: names, values, sources."""

@@ -1,0 +1,1 @@
+"""Connections: of clients, of peers, and the one send per turn."""
