@@ -177,14 +177,3 @@ class ProducerStates:
     def first_open_offset(self) -> int | None:
         """First offset of the earliest open transaction: readers of committed data stop there (KIP-98)."""
         return min(self._open.values()) if self._open else None
-
-    def expire(self, now_ms: int, expiration_ms: int) -> list[int]:
-        """Forget producers idle for `expiration_ms`, unless a transaction is open; returns their ids."""
-        expired = [
-            producer_id
-            for producer_id, entry in self.entries.items()
-            if entry.transaction_first_offset < 0 and entry.last_timestamp_ms < now_ms - expiration_ms
-        ]
-        for producer_id in expired:
-            del self.entries[producer_id]
-        return expired

@@ -27,7 +27,6 @@ MIN_LENGTH = HEADER_BYTES - LENGTH_PREFIX_BYTES
 MAGIC = 2
 
 _HEADER = Struct(">qiibIhiqqqhii")
-_BASE_OFFSET_AND_LENGTH = Struct(">qi")
 _BASE_OFFSET = Struct(">q")
 _LEADER_EPOCH = Struct(">i")
 _CRC = Struct(">I")
@@ -110,10 +109,6 @@ class BatchHeader(NamedTuple):
         return self.attributes & ATTR_CONTROL != 0
 
     @property
-    def has_delete_horizon(self) -> bool:
-        return self.attributes & ATTR_DELETE_HORIZON != 0
-
-    @property
     def last_sequence(self) -> int:
         """The sequence of the last record; sequences go from 2^31 - 1 on to 0."""
         if self.base_sequence == NO_SEQUENCE:
@@ -170,9 +165,3 @@ def iter_batches(buf: Buffer, pos: int = 0) -> Iterator[tuple[int, BatchHeader]]
             return
         yield pos, header
         pos = following
-
-
-def peek_offset_and_size(buf: Buffer, pos: int) -> tuple[int, int]:
-    """Base offset and size in bytes of the batch at `pos`, of which only 12 bytes need to be there."""
-    base_offset, length = _BASE_OFFSET_AND_LENGTH.unpack_from(buf, pos)
-    return base_offset, length + LENGTH_PREFIX_BYTES
