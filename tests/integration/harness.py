@@ -6,6 +6,7 @@ Everything is done by process id of our own children: nothing that somebody else
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import shutil
@@ -26,6 +27,8 @@ ROOT = Path(__file__).parent.parent.parent
 #: Each broker takes two neighbouring ports of these. They lie below the range from which the system takes ports for
 #: outgoing connections (32768 up on Linux): there a client that dials a broker that is down may reach itself.
 PORTS = range(13000, 14000, 2)
+#: Each cluster takes the next ones: what a test has left behind must not find the cluster of the next test.
+_next_ports = itertools.islice(itertools.cycle(PORTS), os.getpid() * 6 % len(PORTS), None)
 POLL_S = 0.02
 T = TypeVar("T")
 
@@ -223,12 +226,12 @@ class BrokerCluster:
 
 def _free_ports(count: int) -> list[int]:
     found: list[int] = []
-    at = os.getpid() * 6 % len(PORTS)
-    for port in [*PORTS[at:], *PORTS[:at]]:
-        if len(found) < count and all(_is_free(x) for x in (port, port + 1)):
+    for port in itertools.islice(_next_ports, len(PORTS)):
+        if all(_is_free(x) for x in (port, port + 1)):
             found.append(port)
-    assert len(found) == count, "no free ports"
-    return found
+        if len(found) == count:
+            return found
+    raise AssertionError("no free ports")
 
 
 def _is_free(port: int) -> bool:

@@ -83,6 +83,9 @@ class Load:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
+        # Now, not when the garbage is collected: it goes on asking for its topic, and that creates the topic on
+        # whatever cluster has these ports by then.
+        del self._producer
 
     def _on_error(self, error: KafkaError) -> None:
         if error.fatal():
