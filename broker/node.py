@@ -139,7 +139,6 @@ class Node:
             now=loop.time,
             on_durable=self._log_durable,
             on_fatal=self._fail,
-            before_round=self.turn.write_staged,
         )
         self.turn.use(self.rounds)
         timing = Timing(election_timeout_s=config.election_timeout_ms / 1000, linger_bytes=LINGER_BYTES)

@@ -24,8 +24,7 @@ class FlushRounds:
 
     `now` is the event loop's clock, in seconds. `on_durable(log, end)` is called for every log of a finished
     round. `on_fatal(error)` is called once when the disk failed: nothing of that round, and nothing after it,
-    is durable, and the node must stop. `before_round` is called when a round is over and before the next one
-    begins: what was held back for it can be written now.
+    is durable, and the node must stop.
     """
 
     def __init__(
@@ -36,7 +35,6 @@ class FlushRounds:
         now: Callable[[], float],
         on_durable: Callable[[Log, FlushedEnd], None],
         on_fatal: Callable[[DiskError], None],
-        before_round: Callable[[], None] = lambda: None,
         record_interval_s: float = RECORD_INTERVAL_S,
     ) -> None:
         self._disk = disk
@@ -44,7 +42,6 @@ class FlushRounds:
         self._now = now
         self._on_durable = on_durable
         self._on_fatal = on_fatal
-        self._before_round = before_round
         self._record_interval_s = record_interval_s
         # Dicts as ordered sets: rounds take logs in the order in which they became dirty.
         self._dirty: dict[Log, None] = {}
@@ -58,10 +55,6 @@ class FlushRounds:
         self._has_failed = False
         #: (journal sequence, call-back), sequences rising.
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
-
-    @property
-    def is_in_flight(self) -> bool:
-        return self._is_in_flight
 
     @property
     def is_idle(self) -> bool:
@@ -168,5 +161,4 @@ class FlushRounds:
                 self._on_durable(log, log.flushed_end)
         # Only now: a call-back that calls `start` must not begin a round in the middle of this one.
         self._is_in_flight = False
-        self._before_round()
         self.start()

@@ -45,7 +45,6 @@ class ReplicaHost(Protocol):
     def now(self) -> float: ...
     def now_ms(self) -> int: ...
     def note_writer(self, replica: Replica) -> None: ...
-    def note_staged(self, size_bytes: int) -> None: ...
     def note_lingering(self, replica: Replica) -> None:
         """Have the followers that its group keeps waiting served within a few milliseconds."""
 
@@ -226,7 +225,6 @@ class Replica:
         if not self._staged:
             self.host.note_writer(self)
         self._staged.append(batch)
-        self.host.note_staged(len(batch))
         self._staged_headers.append(stamped)
         self.next_offset = base_offset + header.last_offset_delta + 1
         return base_offset, self.next_offset

@@ -112,7 +112,6 @@ class Replicas:
         self.now: Callable[[], float] = loop.time
         self.now_ms: Callable[[], int] = clock.now_ms
         self.note_writer: Callable[[Replica], None] = turn.note_writer
-        self.note_staged: Callable[[int], None] = turn.note_staged
 
     # -- opening and closing -----------------------------------------------------------------------------
 
