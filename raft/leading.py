@@ -253,6 +253,7 @@ class Leading(GroupState):
 
     def _send_to_open(self, out: Output, now: float) -> None:
         """Nothing gathers any longer."""
+        self._linger_start_before = self._linger_start
         self._linger_start = self.end_index
         self._lingering_bytes = 0
         for progress in self._followers:
@@ -290,9 +291,10 @@ class Leading(GroupState):
         return True
 
     def _overtaken_by(self, lingering: Progress) -> None:
-        """It was sent its entries later and has them earlier: it takes the place of one that is slower."""
+        """It was sent its entries later and has them earlier: it takes the place of one that is slower by a whole
+        gathering. (By less they would change places at every other answer, and both would be sent small ranges.)"""
         for progress in self._voting_followers:
-            if not progress.lingers and progress.match_end < lingering.match_end:
+            if not progress.lingers and progress.match_end < min(self._linger_start_before, lingering.match_end):
                 progress.lingers, lingering.lingers = True, False
                 return
 

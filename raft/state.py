@@ -39,6 +39,7 @@ class GroupState:
         "_has_ticked",
         "_installing",
         "_linger_start",
+        "_linger_start_before",
         "_lingering_bytes",
         "_own_row_index",
         "_progress",
@@ -132,6 +133,8 @@ class GroupState:
         self._own_row_index = 0
         #: Entries from here on, _lingering_bytes of them, gather for the followers that linger.
         self._linger_start = end_index
+        #: Where it was until the last gathering ended.
+        self._linger_start_before = end_index
         self._lingering_bytes = 0
         #: Voters that an answer to a client waits for where that is more than a majority
         #: (min.insync.replicas). The host sets it.

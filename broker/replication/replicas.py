@@ -15,7 +15,7 @@ from broker.environment import Clock
 from broker.metadata.ids import METADATA_TOPIC_ID
 from broker.network.turn import Turn
 from broker.replication import wire
-from broker.replication.ranges import check_own_range
+from broker.replication.ranges import MAX_APPEND_BYTES, check_own_range
 from broker.replication.replica import Replica
 from broker.replication.timers import TimerHeap
 from protocol import peer
@@ -41,7 +41,7 @@ logger = structlog.get_logger()
 #: How long, and up to how many bytes, small appends gather for followers that the majority does not need. The copy
 #: beyond the majority lags by this much; in return it costs next to nothing.
 LINGER_S = 0.005
-LINGER_BYTES = 64 * 1024
+LINGER_BYTES = MAX_APPEND_BYTES
 
 
 class ReplicasHost(Protocol):
