@@ -294,7 +294,9 @@ class Leading(GroupState):
         """It was sent its entries later and has them earlier: it takes the place of one that is slower by a whole
         gathering. (By less they would change places at every other answer, and both would be sent small ranges.)"""
         for progress in self._voting_followers:
-            if not progress.lingers and progress.match_end < min(self._linger_start_before, lingering.match_end):
+            if not progress.lingers and progress.match_end < min(
+                self._linger_start_before, lingering.match_end
+            ):
                 progress.lingers, lingering.lingers = True, False
                 return
 
