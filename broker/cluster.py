@@ -50,6 +50,9 @@ class ClusterHost(Protocol):
         """Groups may send to this node again, from what it acknowledged."""
 
     def link_lost(self, node_id: int) -> None: ...
+    def answers_lost(self, node_id: int) -> None:
+        """The link on which this node answers us is new: what it said before may not have come."""
+
     def node_unreachable(self, node_id: int) -> None:
         """The link is closed and could not be made again at once."""
 
@@ -182,6 +185,11 @@ class Cluster:
         link = self.links[identity.node_id]
         if link.identity is not None and link.identity.boot_id != identity.boot_id:
             link.reconnect()
+
+    def peer_speaks(self, node_id: int) -> None:
+        """It may have heard us for a while and answered to nobody."""
+        if self.is_connected(node_id):
+            self._host.answers_lost(node_id)
 
     def peer_connected(self, identity: PeerIdentity) -> None:
         self._carry_out(self.formation.answered(identity.node_id, identity.directory_id, identity.cluster_id))

@@ -300,13 +300,18 @@ class Node:
 
     def _transfer(self, replica: Replica) -> None:
         group, now = replica.group, self.loop.time()
-        for candidate in group.in_sync(now, self.replicas.replica_lag_time_max_s):
-            if candidate != group.self_id and self.cluster.is_connected(candidate.node_id):
-                try:
-                    replica.apply(group.transfer_leadership(candidate, now))
-                except ProposalRefusedError:
-                    continue  # under way already, or not established yet: the next round looks again
-                return
+        followers = [
+            (progress.match_end, candidate)
+            for candidate in group.in_sync(now, self.replicas.replica_lag_time_max_s)
+            if (progress := group.progress_of(candidate)) and self.cluster.is_connected(candidate.node_id)
+        ]
+        # Nothing is appended until the new leader holds all: who lacks least comes first.
+        for _, candidate in sorted(followers, reverse=True):
+            try:
+                replica.apply(group.transfer_leadership(candidate, now))
+            except ProposalRefusedError:
+                continue  # under way already, or not established yet: the next round looks again
+            return
 
     # -- ticks -------------------------------------------------------------------------------------------
 
@@ -401,6 +406,8 @@ class Node:
         format_directory(
             self._disk, MetaProperties(formation.cluster_id, self.config.node_id, self.directory_id)
         )
+        # The others may have formed, and elected a leader, before this node heard of it.
+        self.messages.opened(METADATA_KEY)
 
     def group_message(self, sender: PeerIdentity, message: PeerMessage) -> None:
         self.messages.received(sender, message)
@@ -412,9 +419,12 @@ class Node:
             self.controller.reply(message)
 
     def link_opened(self, node_id: int, boot_id: UUID) -> None:
-        now = self.loop.time()
         self.heartbeat.connected(node_id, boot_id.bytes)
         self.controller.node_connected(node_id)
+        self.answers_lost(node_id)
+
+    def answers_lost(self, node_id: int) -> None:
+        now = self.loop.time()
         for replica in list(self.replicas.by_key.values()):
             replica.apply(replica.group.peer_reachable(node_id, now))
 

@@ -60,6 +60,9 @@ class PeerEvents(Protocol):
     def peer_introduced(self, identity: PeerIdentity) -> None:
         """The peer's dialled connection is open and introduced."""
 
+    def peer_speaks(self, node_id: int) -> None:
+        """The first message of the peer's connection: from now on its answers come, what it said before may be lost."""
+
     def peer_disconnected(self, node_id: int) -> None:
         """Our introduced connection is closed; it is being dialled again."""
 
@@ -254,6 +257,7 @@ class AcceptedPeer(_Stream):
         self._events = events
         self._closed = closed
         self.identity: PeerIdentity | None = None
+        self._has_spoken = False
         self._handshake_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -279,6 +283,9 @@ class AcceptedPeer(_Stream):
     def message(self, message: PeerMessage) -> None:
         if self.identity is not None:
             self._events.peer_message(self.identity, message)
+            if not self._has_spoken:
+                self._has_spoken = True
+                self._events.peer_speaks(self.identity.node_id)
             return
         if not isinstance(message, Hello):
             raise ProtocolError("a peer introduces itself first")

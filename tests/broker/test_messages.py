@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.broker.world import running
+import pytest
+
+from tests.broker.world import empty, running
 
 
 def test_a_follower_that_was_started_again_catches_up_as_soon_as_its_partitions_are_open() -> None:
@@ -18,3 +20,16 @@ def test_a_follower_that_was_started_again_catches_up_as_soon_as_its_partitions_
         world.wait_ready(follower)
         end_offset = world.replica(leader, "t").log.end_offset
         world.wait(lambda: world.replica(follower, "t").log.end_offset == end_offset, limit_s=0.5)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_nodes_that_start_one_after_the_other_are_ready_at_once(seed: int) -> None:
+    """Links come up one by one, so answers get lost: of a follower whose own link is not there yet, and of a node that
+    has not joined when the leader first speaks. Nobody waits for the leader's resend timeout (2 s)."""
+    with empty(seed=seed) as world:
+        for node_id in (3, 2, 1):
+            world.start(node_id)
+            until = world.loop.time() + 0.03 * seed
+            world.wait(lambda until=until: world.loop.time() >= until)  # type: ignore[misc]
+        world.wait_ready()
+        assert world.loop.time() - until < 1.0
