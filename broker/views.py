@@ -25,12 +25,22 @@ class ClusterView:
     # -- brokers -----------------------------------------------------------------------------------------
 
     def live_brokers(self, listener: str) -> list[tuple[int, str, int]]:
-        """(node id, host, port) of every broker that is connected now, as this listener's clients reach it."""
+        """(node id, host, port) of every broker that is connected now, as this listener's clients reach it.
+
+        The controller is always among them: clients wait for a controller whose address they are not given
+        (librdkafka until the request times out). Who sees no majority, such as a node that was stopped for a
+        while, is itself the one that is cut off, and shows all.
+        """
         brokers = self._node.metadata.image.brokers
+        alive = [node_id for node_id in sorted(brokers) if self._is_alive(node_id)]
+        if 2 * len(alive) <= len(brokers):
+            alive = sorted(brokers)
+        elif (controller := self._node.controller_id()) in brokers and controller not in alive:
+            alive = sorted([*alive, controller])
         return [
             (node_id, *brokers[node_id].endpoints[listener])
-            for node_id in sorted(brokers)
-            if self._is_alive(node_id) and listener in brokers[node_id].endpoints
+            for node_id in alive
+            if listener in brokers[node_id].endpoints
         ]
 
     def endpoint_of(self, node_id: int, listener: str) -> tuple[str, int]:
