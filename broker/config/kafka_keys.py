@@ -13,7 +13,7 @@ CURRENT_KEYS = frozenset(
 add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms advertised.listeners
 alter.config.policy.class.name alter.log.dirs.replication.quota.window.num
 alter.log.dirs.replication.quota.window.size.seconds authorizer.class.name auto.create.topics.enable
-auto.leader.rebalance.enable background.threads broker.replication.heartbeat.interval.ms broker.id broker.rack
+auto.leader.rebalance.enable background.threads broker.heartbeat.interval.ms broker.id broker.rack
 broker.session.timeout.ms client.quota.callback.class compression.gzip.level compression.lz4.level
 compression.type compression.zstd.level config.providers connection.failed.authentication.delay.ms
 connections.max.idle.ms connections.max.reauth.ms controlled.shutdown.enable controller.listener.names

@@ -25,6 +25,12 @@ def test_a_node_starts_without_any_setting_as_a_cluster_of_one_reachable_from_th
     assert config.given == frozenset()
 
 
+def test_keys_are_named_as_kafka_names_them() -> None:
+    """Also where a module of ours has a similar name: a rename of modules once renamed this key."""
+    assert is_kafka_key("broker.heartbeat.interval.ms")
+    assert not is_kafka_key("broker.replication.heartbeat.interval.ms")
+
+
 def test_flags_win_over_environment_over_file_over_defaults() -> None:
     file = {"num.partitions": "2", "node.id": "2", "min.insync.replicas": "2", "log.dirs": "/from-file"}
     environ = {"KAFKA_NUM_PARTITIONS": "3", "KAFKA_NODE_ID": "3"}
