@@ -31,12 +31,9 @@ class Leading(GroupState):
         self._note_caught_up(now)
         self.end_index = end_index
         out = Output()
-        if self._may_gather(size_bytes):
-            for progress in self._followers:
-                if self._is_due(progress):
-                    self._send_range(out, progress, now)
-        else:
-            self._send_to_open(out, now)
+        if not self._may_gather(size_bytes):
+            self._end_gathering()
+        self._send_due(out, now)
         return out
 
     def send_lingering(self, now: float) -> Output:
@@ -252,10 +249,16 @@ class Leading(GroupState):
                 progress.caught_up_at = now
 
     def _send_to_open(self, out: Output, now: float) -> None:
-        """Nothing gathers any longer."""
+        """To everybody, whether it lingers or not."""
+        self._end_gathering()
+        self._send_due(out, now)
+
+    def _end_gathering(self) -> None:
         self._linger_start_before = self._linger_start
         self._linger_start = self.end_index
         self._lingering_bytes = 0
+
+    def _send_due(self, out: Output, now: float) -> None:
         for progress in self._followers:
             if self._is_due(progress):
                 self._send_range(out, progress, now)

@@ -124,7 +124,7 @@ class Heartbeat:
         self._liveness.led_changed(key, 0, 0, None, self._loop.time())
         self._liveness.forgets(key)
 
-    # -- reads (broker.replication.reads.Rounds) ---------------------------------------------------------------------
+    # -- reads (broker.replication.reads.Rounds) ----------------------------------------------------------
 
     def begin_round(self) -> int:
         """Begin a round of pings with this turn; reads of one turn share it. Returns its first number."""

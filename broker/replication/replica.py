@@ -265,12 +265,15 @@ class Replica:
         self._tail = staged
         self._tail_start_index = start_index
         self._tail_size_bytes = sum(header.size_bytes for header in headers)
-        if self.log.segments[-1].base_offset != self._upkeep.active_base:
-            self._upkeep.segment_begun(self.log, self.producers)
-        self.host.log_dirty(self)
+        self._log_grew()
         self.apply(self.group.appended(self.log.end_index, self._tail_size_bytes, self.host.now()))
         if self.group.has_lingering:
             self.host.note_lingering(self)
+
+    def _log_grew(self) -> None:
+        if self.log.segments[-1].base_offset != self._upkeep.active_base:
+            self._upkeep.segment_begun(self.log, self.producers)
+        self.host.log_dirty(self)
 
     def _write_refused(self, error: DiskFullError) -> None:
         """Disk full: nothing of this turn is in the log; answer KAFKA_STORAGE_ERROR and go on."""
@@ -325,10 +328,7 @@ class Replica:
             out.truncate_to = None
         if out.write_from is not None and not self._write_range(batches):
             self.group.write_failed(self.log.end_index, known_commit)
-            if out.role_changed:
-                self._role_changed()
-            if self.group.deadline != self.timer_at:
-                self.host.timer_changed(self)
+            self._settle(out)
             return
         self.apply(out)
         if message.log_start > self.log.start_offset and message.term == self.group.term:
@@ -351,9 +351,7 @@ class Replica:
         for header, view in fresh:
             self.producers.record_stored(view, header)
         self.next_offset = self.log.end_offset
-        if self.log.segments[-1].base_offset != self._upkeep.active_base:
-            self._upkeep.segment_begun(self.log, self.producers)
-        self.host.log_dirty(self)
+        self._log_grew()
         return True
 
     def _corrupt_range(self, message: peer.Append) -> peer.AppendReply:
@@ -436,6 +434,10 @@ class Replica:
             self.raise_log_start(min(self._granted_start, self.high_watermark))
         if out.commit_advanced:
             self._commit_advanced()
+        self._settle(out)
+
+    def _settle(self, out: Output) -> None:
+        """What an output brings about last, and also where the rest of it must be thrown away."""
         if out.role_changed:
             self._role_changed()
         if self.group.deadline != self.timer_at:

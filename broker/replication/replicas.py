@@ -298,7 +298,7 @@ class Replicas:
             self.close(replica, is_clean=is_clean)
         self._timers.close()
 
-    # -- broker.replication.replica.ReplicaHost ----------------------------------------------------------------------
+    # -- broker.replication.replica.ReplicaHost -----------------------------------------------------------
 
     def log_dirty(self, replica: Replica) -> None:
         self.by_log[replica.log] = replica
