@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.simulator.mutations import MUTATIONS
 from tests.simulator.run import simulate
 
 #: Once found a bug each; see the commits that name them. 2: a deposed leader refused a sequence; 30: a restarted node
@@ -27,7 +28,7 @@ def test_a_seed_keeps_every_promise_and_recovers(seed: int) -> None:
 
 def _broken_invariant(seed: int) -> str | None:
     """The invariant's module that refused a run in which flushes are answered before they happen."""
-    error: BaseException | None = simulate(seed, mix=["power"], lying=True).failure
+    error: BaseException | None = simulate(seed, mutation=MUTATIONS["flush-before-acknowledgement"]).failure
     while error is not None:
         last = traceback.extract_tb(error.__traceback__)[-1:]
         if last and Path(last[0].filename).parent.name == "invariants":

@@ -12,8 +12,10 @@ from typing import Any
 import structlog
 
 from broker.config.node_config import Address, Listener, NodeConfig
+from broker.metadata.ids import METADATA_TOPIC_ID
 from broker.node import Node
 from broker.replication.replica import Replica
+from storage.log_types import GroupKey
 from tests.simulator.clock import SimulatedClock
 from tests.simulator.disk import MemoryDisk
 from tests.simulator.loop import SimulatedLoop, SimulationError, new_loop
@@ -22,6 +24,7 @@ from tests.simulator.oracle import Oracle
 
 CLIENT_PORT = 9092
 PEER_PORT = 9093
+METADATA_KEY = GroupKey(METADATA_TOPIC_ID, 0)
 
 #: Tiny, so that segments roll every virtual second (style.md section 3.2, rule 5).
 TINY = NodeConfig(
@@ -190,39 +193,45 @@ class SimulatedCluster:
     def run_until(self, condition: Callable[[], bool], limit_s: float) -> None:
         self.loop.run_until(condition, limit_s)
 
-    def partitions(self) -> list[tuple[str, int]]:
-        names: dict[tuple[str, int], None] = {}
-        for node_id in self.alive():
-            node = self.nodes.get(node_id)
-            if node is not None and hasattr(node, "replicas"):
-                names.update(dict.fromkeys(node.replicas.by_name))
-        return sorted(names)
+    def hosted(self) -> dict[GroupKey, tuple[int, ...]]:
+        """Every partition that metadata knows of, and the nodes that are wished to hold it; empty until a node
+        is up that has read it. All voters hold the metadata log itself."""
+        images = [node.metadata.image for node in self.nodes.values() if node.ready.is_set()]
+        if not images:
+            return {}
+        newest = max(images, key=lambda image: image.end_offset)
+        found = {METADATA_KEY: tuple(self.node_ids)}
+        for topic in newest.topics.values():
+            for number, partition in enumerate(topic.partitions):
+                found[GroupKey(topic.topic_id, number)] = partition.replicas
+        return found
+
+    def holders(self, key: GroupKey) -> dict[int, Replica]:
+        """Who has a replica of it, by node."""
+        return {
+            node_id: node.replicas.by_key[key]
+            for node_id, node in self.nodes.items()
+            if hasattr(node, "replicas") and key in node.replicas.by_key
+        }
 
     def are_equal(self) -> bool:
-        """Every replica of every partition holds the same, and everything is committed everywhere."""
+        """Every partition is held by exactly the nodes that should, and all of it is committed on each of them."""
         if not all(node_id in self.nodes and self.nodes[node_id].ready.is_set() for node_id in self.node_ids):
             return False
-        for name, partition in self.partitions():
-            replicas = [self.replica(node_id, name, partition) for node_id in self.node_ids]
-            if any(replica is None for replica in replicas):
+        for key, wished in self.hosted().items():
+            replicas = self.holders(key)
+            if replicas.keys() != set(wished):
                 return False
-            ends = {(r.log.end_index, r.high_watermark, r.log.start_offset, r.key) for r in replicas if r}
-            if len(ends) != 1 or any(r.high_watermark != r.log.end_offset for r in replicas if r):
+            if len({(r.log.end_index, r.log.start_offset) for r in replicas.values()}) != 1:
+                return False
+            if any(r.high_watermark != r.log.end_offset for r in replicas.values()):
                 return False
         return True
 
     def assert_same_bytes(self) -> None:
-        for name, partition in self.partitions():
-            contents = {
-                node_id: log_bytes(replica)
-                for node_id in self.node_ids
-                if (replica := self.replica(node_id, name, partition)) is not None
-            }
-            assert len(set(contents.values())) == 1, (
-                name,
-                partition,
-                {k: len(v) for k, v in contents.items()},
-            )
+        for key in self.hosted():
+            contents = {node_id: log_bytes(replica) for node_id, replica in self.holders(key).items()}
+            assert len(set(contents.values())) == 1, (key, {k: len(v) for k, v in contents.items()})
 
     def scan(self) -> None:
         """Every replica's own invariants, and log matching between all of them."""
@@ -235,11 +244,10 @@ class SimulatedCluster:
     def describe(self) -> list[str]:
         """Who leads what, for reports."""
         return [
-            f"node {node_id} {name}-{partition}: {r.group.role.name} of term {r.group.term}, commit "
+            f"node {node_id} {r.topic}-{r.partition}: {r.group.role.name} of term {r.group.term}, commit "
             f"{r.group.commit_end}, end {r.log.end_index}, log start {r.log.start_offset}"
-            for node_id in self.alive()
-            for name, partition in self.partitions()
-            if (r := self.replica(node_id, name, partition)) is not None
+            for key in self.hosted()
+            for node_id, r in self.holders(key).items()
         ]
 
     def close(self) -> None:

@@ -1,0 +1,9 @@
+"""Rules that can be switched off, by name: with one off, the simulator has to find a violation (the table in
+tests/simulation/README.md). Used by tests and `scripts/simulate --mutate NAME` only."""
+
+from __future__ import annotations
+
+from tests.simulator.mutations import flushing
+from tests.simulator.mutations.kind import Mutation
+
+MUTATIONS: dict[str, Mutation] = {mutation.name: mutation for mutation in (*flushing.MUTATIONS,)}
