@@ -17,19 +17,21 @@ import structlog
 
 from broker.config.topic_config import TopicConfig
 from broker.replication import wire
+from broker.replication.log_start import LogStart
 from broker.replication.producer_upkeep import ProducerUpkeep
-from broker.replication.ranges import MAX_APPEND_BYTES, append_message, check_range
+from broker.replication.ranges import check_range
+from broker.replication.sender import RangeSender
 from broker.replication.waits import Acknowledged, AckQueue, FetchWaiter
 from protocol import peer
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import BatchHeader, TimestampType, stamp
 from raft.group import Group
-from raft.types import HardState, Install, Message, Output, ReplicaId, Role, Row, RowKind, Send, VoteReply
+from raft.types import HardState, Install, Message, Output, ReplicaId, Role, Row, RowKind, VoteReply
 from storage.disk import Buffer, DiskFullError
 from storage.errors import CorruptLogError
 from storage.log import Log
 from storage.log_types import GroupKey
-from storage.producer_snapshot import ensure_snapshot, load_producers
+from storage.producer_snapshot import load_producers
 from storage.producer_state import Duplicate, ProducerStates
 
 logger = structlog.get_logger()
@@ -102,23 +104,14 @@ class Replica:
         self.next_offset = log.end_offset
         #: First offset clients may not see yet. Never goes back while the process lives.
         self.high_watermark = log.start_offset
-        #: The log start that clients were shown last, and whether it is the log's own again.
-        self._exposed_start = log.start_offset
-        self._exposes_own_start = True
-        #: The log start that the voters had when this replica won. It is taken as soon as the high watermark allows,
-        #: which a replica that has just started does not know (replication.md section 6).
-        self._granted_start = 0
+        self._log_start = LogStart(self)
         #: Until `stop`: a late flush or timer must not wake a replica that is gone.
         self.is_open = True
         #: Deadline that the host's timer heap knows of.
         self.timer_at: float | None = None
         self._staged: list[Buffer] = []
         self._staged_headers: list[BatchHeader] = []
-        #: What the last write put into the log, still in memory: sent to followers without reading it back. Given back
-        #: when it is committed and nobody lingers.
-        self._tail: list[Buffer] = []
-        self._tail_start_index = -1
-        self._tail_size_bytes = 0
+        self._sender = RangeSender(self)
         self._commit_waits = AckQueue()
         self._flush_waits = AckQueue()
         self._fetch_waiters: dict[FetchWaiter, None] = {}
@@ -138,7 +131,7 @@ class Replica:
         self.producers = producers
         self._upkeep = ProducerUpkeep(log)
         self.next_offset = log.end_offset
-        self._forget_tail()
+        self._sender.forget()
 
     # -- what clients and handlers ask -------------------------------------------------------------------
 
@@ -176,13 +169,7 @@ class Replica:
     @property
     def log_start_offset(self) -> int:
         """The exposed log start: persisted by a majority (replication.md section 6)."""
-        if not self._exposes_own_start:
-            persisted = self.group.majority_log_start()
-            if persisted < self.log.start_offset:
-                return max(persisted, self._exposed_start)
-            self._exposes_own_start = True
-        self._exposed_start = self.log.start_offset
-        return self._exposed_start
+        return self._log_start.exposed
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
         """Fencing by KIP-320: -1 is no check."""
@@ -262,11 +249,10 @@ class Replica:
             self._write_refused(error)
             return
         assert self.log.end_offset == self.next_offset, "offsets were handed out gap-free"
-        self._tail = staged
-        self._tail_start_index = start_index
-        self._tail_size_bytes = sum(header.size_bytes for header in headers)
+        size_bytes = sum(header.size_bytes for header in headers)
+        self._sender.wrote(staged, start_index, size_bytes)
         self._log_grew()
-        self.apply(self.group.appended(self.log.end_index, self._tail_size_bytes, self.host.now()))
+        self.apply(self.group.appended(self.log.end_index, size_bytes, self.host.now()))
         if self.group.has_lingering:
             self.host.note_lingering(self)
 
@@ -332,7 +318,7 @@ class Replica:
             return
         self.apply(out)
         if message.log_start > self.log.start_offset and message.term == self.group.term:
-            self.raise_log_start(min(message.log_start, self.high_watermark))
+            self._log_start.raise_to(min(message.log_start, self.high_watermark))
 
     def _write_range(self, batches: list[tuple[BatchHeader, memoryview]]) -> bool:
         """Append those batches of the range that the log lacks. False: the disk is full, nothing was written."""
@@ -402,8 +388,8 @@ class Replica:
         )
         if self._commit_waits:
             self._commit_waits.release(self._acknowledged_offset())
-        if not self._exposes_own_start and self.is_leader:
-            self._delete_unreadable()
+        if self.is_leader:
+            self._log_start.follower_reported()
 
     def timer_fired(self) -> None:
         if not self.is_leader and not self.host.may_campaign:
@@ -421,7 +407,7 @@ class Replica:
         for row in out.rows:
             self._append_row(row)
         for send in out.sends:
-            self._send_range(send)
+            self._sender.send(send)
         for to, message in out.messages:
             self.host.send(to, self._to_wire(message))
         if out.messages_after_flush:
@@ -430,8 +416,7 @@ class Replica:
         for install in out.installs:
             self.host.install_ordered(self, install)
         if out.watermarks is not None:
-            self._granted_start = out.watermarks.log_start
-            self.raise_log_start(min(self._granted_start, self.high_watermark))
+            self._log_start.granted(out.watermarks.log_start)
         if out.commit_advanced:
             self._commit_advanced()
         self._settle(out)
@@ -458,49 +443,13 @@ class Replica:
     def _append_row(self, row: Row) -> None:
         written = self.log.append_row(row.term, row.kind, wire.row_payload(row))
         assert written.index == row.index, "the lineage and the group agree on indexes"
-        # What is in memory does not reach the log's end any more.
-        self._forget_tail()
+        self._sender.forget()
         self.host.log_dirty(self)
-
-    def _forget_tail(self) -> None:
-        self._tail_start_index = -1
-        self._tail = []
-
-    def _release_tail(self) -> None:
-        """Nobody waits for what is in memory any more; who still lacks it is sent it from the log."""
-        group = self.group
-        if group.commit_end >= group.end_index and not group.has_lingering:
-            self._forget_tail()
 
     def send_lingering(self) -> None:
         """Serve the followers that the group keeps waiting."""
         self.apply(self.group.send_lingering(self.host.now()))
-        if self._tail:
-            self._release_tail()
-
-    def _send_range(self, send: Send) -> None:
-        """Send ranges to one follower while the group has some for it, from memory what this turn wrote."""
-        group = self.group
-        following: Send | None = send
-        while following is not None:
-            start = following.start
-            if start == self._tail_start_index and self._tail_size_bytes <= MAX_APPEND_BYTES:
-                message = append_message(self, following, self._tail, None, group.end_index)
-                size = self._tail_size_bytes
-            elif following.end_limit > start:
-                try:
-                    part = self.log.read_range(start, following.end_limit, MAX_APPEND_BYTES)
-                except CorruptLogError as error:
-                    self.host.log_corrupt(self, error)
-                    return
-                data: list[Buffer] = [] if part.data is None else [part.data.view()]
-                size = 0 if part.data is None else part.data.size_bytes
-                message = append_message(self, following, data, part.row, part.end_index)
-            else:
-                size = 0
-                message = append_message(self, following, [], None, start)
-            self.host.send(following.to, message)
-            following = group.sent(following.to, message.to_index, size)
+        self._sender.release()
 
     # -- watermarks and roles ----------------------------------------------------------------------------
 
@@ -520,12 +469,10 @@ class Replica:
         offset = self._offset_of(self.group.commit_end)
         assert offset >= self.high_watermark, "the high watermark never goes back"
         self.high_watermark = offset
-        if self._tail:
-            self._release_tail()
+        self._sender.release()
         if self._upkeep.due is not None:
             self._upkeep.committed(self.log, offset)
-        if self._granted_start > self.log.start_offset:
-            self.raise_log_start(min(self._granted_start, offset))
+        self._log_start.high_watermark_rose()
         if self._commit_waits:
             self._commit_waits.release(self._acknowledged_offset())
         self._wake_fetches()
@@ -535,7 +482,7 @@ class Replica:
         if self.group.role is not Role.LEADER:
             self._discard_staged()
             self._fail_waits(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            self._forget_tail()
+            self._sender.forget()
         self._wake_fetches()
         self.host.role_changed(self)
 
@@ -555,7 +502,7 @@ class Replica:
             for waiter in list(self._fetch_waiters):
                 waiter.wake()
 
-    # -- log start ---------------------------------------------------------------------------------------
+    # -- upkeep, and the end ---------------------------------------------------------------------------
 
     def apply_retention(self) -> None:
         """The leader alone decides what is too old or too much, and only below the high watermark. What has only to
@@ -565,53 +512,13 @@ class Replica:
             if self.log.is_due_to_roll(self.host.now_ms()) and not self.log.dirty():
                 self.log.roll()
             if self.is_serving and self.config.is_deleted_by_retention:
-                self.raise_log_start(self._retention_start())
+                self._log_start.apply_retention()
         except DiskFullError as error:
             logger.error(
                 "not rolled: disk full", topic=self.topic, partition=self.partition, error=str(error)
             )
         except CorruptLogError as error:
             self.host.log_corrupt(self, error)
-
-    def _retention_start(self) -> int:
-        return self.log.retention_start(
-            self.host.now_ms(), self.config.retention_ms, self.config.retention_bytes, self.high_watermark
-        )
-
-    def raise_log_start(self, offset: int) -> None:
-        """The producer snapshot at or above the new start is durable first (replication.md section 8)."""
-        offset = min(offset, self.log.flushed_end.end_offset)
-        if offset <= self.log.start_offset:
-            return
-        try:
-            ensure_snapshot(self.log, offset, self.high_watermark)
-        except DiskFullError as error:
-            logger.error(
-                "log start not raised: disk full",
-                topic=self.topic,
-                partition=self.partition,
-                error=str(error),
-            )
-            return
-        except CorruptLogError as error:
-            self.host.log_corrupt(self, error)
-            return
-        logger.info("log start raised", topic=self.topic, partition=self.partition, offset=offset)
-        self.log.set_start_offset(offset)
-        self.host.persist_log_start(self)
-        self.group.watermarks = self.group.watermarks._replace(log_start=offset)
-        self._exposes_own_start = False
-        self._delete_unreadable()
-
-    def _delete_unreadable(self) -> None:
-        """Segments go when no reader is shown them: on the leader, when a majority has given them up."""
-        try:
-            self.log.delete_segments_below(self.log_start_offset if self.is_leader else self.log.start_offset)
-        except DiskFullError as error:
-            # Deleting all of a log begins a new segment; until there is room for that, the old one stays.
-            logger.error(
-                "not deleted: disk full", topic=self.topic, partition=self.partition, error=str(error)
-            )
 
     def close(self, *, is_clean: bool) -> None:
         """After `stop`. A clean close leaves a snapshot where there is something to remember."""
