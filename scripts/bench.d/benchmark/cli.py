@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,9 @@ from benchmark.report import (
 from benchmark.rows import ROW_BY_NAME, ROWS, Kind, Row, rows_of
 
 KINDS = {kind.value: {kind} for kind in Kind} | {"all": set(Kind)}
+#: Work by clients, which can be measured on a cluster that runs beside another one.
+LOAD_KINDS = (Kind.PRODUCE, Kind.LATENCY, Kind.CONSUME)
+WARM_UPS_IN_TURN = 3
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
@@ -113,30 +117,58 @@ def measure_rows(
 ) -> dict[str, Any]:
     """Measure and return the document. Start-up rows come first: they start and stop the cluster themselves."""
     refuse_company(cluster)
-    driver = find_driver(python_driver)
-    bench = Bench(cluster, driver, seconds, log)
-    header = {
-        "cluster": cluster.name,
-        "bootstrap": cluster.bootstrap,
-        "driver": driver.description,
-        "runs": runs,
-        "seconds": seconds,
-        "command": " ".join(["scripts/bench", *sys.argv[1:]]),
-        "commit": commit(),
-        "machine": machine(),
-    }
+    bench = Bench(cluster, find_driver(python_driver), seconds, log)
     results: dict[str, RowResult] = {
         row.name: measure_or_mark(bench, row, runs) for row in rows if row.kind is Kind.STARTUP
     }
     others = [row for row in rows if row.kind is not Kind.STARTUP]
     if others:
         with running(cluster):
-            if any(row.kind in (Kind.PRODUCE, Kind.LATENCY, Kind.CONSUME) for row in others):
+            if any(row.kind in LOAD_KINDS for row in others):
                 log(f"{cluster.name}: warming up")
                 bench.warm_up()
             for row in others:
                 results[row.name] = measure_or_mark(bench, row, runs)
-    return to_document(header, [results[row.name] for row in rows])
+    return to_document(header_of(bench, runs), [results[row.name] for row in rows])
+
+
+def measure_in_turn(
+    clusters: Sequence[Cluster], rows: list[Row], runs: int, seconds: float, python_driver: bool
+) -> list[dict[str, Any]]:
+    """A document per cluster. All of them run all the while, and each run of one is followed by a run of the next: what
+    else the machine does meets them alike. What an idle neighbour costs is in the figures (Kafka: about 0.1 core)."""
+    driver = find_driver(python_driver)
+    benches = [Bench(cluster, driver, seconds, log) for cluster in clusters]
+    results = [{row.name: RowResult(row, []) for row in rows} for _ in benches]
+    with ExitStack() as stack:
+        for cluster in clusters:
+            stack.enter_context(running(cluster))
+        # More than once: the JVM's compiler goes on for a while.
+        for bench in benches * WARM_UPS_IN_TURN:
+            log(f"{bench.cluster.name}: warming up")
+            bench.warm_up()
+        for row in rows:
+            for number in range(1, runs + 1):
+                log(f"round {number} of {runs}")
+                for bench, result in zip(benches, results, strict=True):
+                    result[row.name].runs.extend(measure_or_mark(bench, row, 1).runs)
+    return [
+        to_document(header_of(bench, runs), list(result.values()))
+        for bench, result in zip(benches, results, strict=True)
+    ]
+
+
+def header_of(bench: Bench, runs: int) -> dict[str, Any]:
+    return {
+        "cluster": bench.cluster.name,
+        "bootstrap": bench.cluster.bootstrap,
+        "driver": bench.driver.description,
+        "runs": runs,
+        "seconds": bench.seconds,
+        "command": " ".join(["scripts/bench", *sys.argv[1:]]),
+        "commit": commit(),
+        "machine": machine(),
+    }
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -197,11 +229,17 @@ for command_name, command_kinds in KINDS.items():
 @click.option(
     "--theirs", type=click.Path(path_type=Path), default=BUILD_DIRECTORY / "kafka.json", show_default=True
 )
+@click.option(
+    "--in-turn",
+    is_flag=True,
+    help="Measure both anew, a run of one after a run of the other. Rows of producing and consuming only.",
+)
 @click.option("--row", "row_names", multiple=True, type=click.Choice(list(ROW_BY_NAME)))
 @run_options
 def compare_command(
     ours: Path,
     theirs: Path,
+    in_turn: bool,
     row_names: tuple[str, ...],
     runs: int,
     seconds: float,
@@ -211,6 +249,11 @@ def compare_command(
     """Our rows beside Apache Kafka's, with the bars. Missing files are measured first, ours, then Kafka's."""
     rows = [ROW_BY_NAME[row] for row in row_names] or list(ROWS)
     sides: tuple[tuple[Path, Cluster], ...] = ((ours, VarveCluster()), (theirs, ApacheKafka()))
+    if in_turn:
+        rows = [row for row in rows if row.kind in LOAD_KINDS]
+        documents = measure_in_turn([cluster for _, cluster in sides], rows, runs, seconds, python_driver)
+        for (path, _), document in zip(sides, documents, strict=True):
+            save_document(path, document)
     for path, cluster in sides:
         if not path.exists():
             save_document(path, measure_rows(cluster, rows, runs, seconds, python_driver))
