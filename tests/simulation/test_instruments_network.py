@@ -240,12 +240,12 @@ def test_a_cut_link_answers_with_silence(loop: SimulatedLoop) -> None:
 
 def test_a_connection_that_nobody_waits_for_any_more_is_closed(loop: SimulatedLoop) -> None:
     pair = Pair(loop)
-    pair.network.link("b", "a").stall()
+    end_stall = pair.network.stall("b", "a")
     accepted = pair.server
     dial = pair.connect(Recorder())
     loop.run_for(1)
     dial.cancel()
-    pair.network.link("b", "a").unstall()
+    end_stall()
     loop.run_for(1)
     assert dial.cancelled()
     assert accepted.events == ["made", "made", "eof", "lost"]
@@ -256,12 +256,12 @@ def test_a_connection_that_nobody_waits_for_any_more_is_closed(loop: SimulatedLo
 
 def test_a_stalled_link_delivers_everything_later_in_order(loop: SimulatedLoop) -> None:
     pair = Pair(loop)
-    pair.network.link("a", "b").stall()
+    end_stall = pair.network.stall("a", "b")
     for n in range(50):
         pair.client_writes(b"%02d" % n)
         loop.run_for(0.01)
     assert not pair.server.received
-    pair.network.link("a", "b").unstall()
+    end_stall()
     pair.client_writes(b"after")
     loop.run_for(1)
     assert bytes(pair.server.received) == b"".join(b"%02d" % n for n in range(50)) + b"after"

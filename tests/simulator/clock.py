@@ -14,12 +14,29 @@ class SimulatedClock:
     def __init__(self, loop: asyncio.AbstractEventLoop, *, skew_ms: int = 0, drift_ppm: float = 0.0) -> None:
         """`drift_ppm`: microseconds that this clock gains per true second."""
         self._loop = loop
-        self._offset_ms = skew_ms
-        self._rate = 1.0 + drift_ppm / 1_000_000
+        self._skew_ms = skew_ms
+        self._drift_ppm = drift_ppm
+        #: What this clock is ahead of true time at `_since_s`, from where on it drifts.
+        self._offset_ms = float(skew_ms)
+        self._since_s = 0.0
+        self._rate = drift_ppm / 1_000_000
 
     def now_ms(self) -> int:
-        return EPOCH_MS + self._offset_ms + int(self._loop.time() * 1000 * self._rate)
+        return EPOCH_MS + int(self._loop.time() * 1000 + self._ahead_ms())
 
     def jump(self, by_ms: int) -> None:
         """An operator or NTP sets the clock, forwards or backwards."""
         self._offset_ms += by_ms
+
+    def drift(self, ppm: float) -> None:
+        """From now on it gains so many microseconds per true second (or loses them)."""
+        self._offset_ms, self._since_s = self._ahead_ms(), self._loop.time()
+        self._rate = ppm / 1_000_000
+
+    def correct(self) -> None:
+        """As it was made: all jumps and drifts since are undone, with one jump."""
+        self._offset_ms, self._since_s = float(self._skew_ms), 0.0
+        self._rate = self._drift_ppm / 1_000_000
+
+    def _ahead_ms(self) -> float:
+        return self._offset_ms + (self._loop.time() - self._since_s) * 1000 * self._rate

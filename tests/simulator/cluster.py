@@ -19,8 +19,9 @@ from storage.log_types import GroupKey
 from tests.simulator.clock import SimulatedClock
 from tests.simulator.disk import MemoryDisk
 from tests.simulator.loop import SimulatedLoop, SimulationError, new_loop
-from tests.simulator.network import MemoryNetwork
+from tests.simulator.network import MemoryNetwork, Mend
 from tests.simulator.oracle import Oracle
+from tests.simulator.process import NodeProcess
 
 CLIENT_PORT = 9092
 PEER_PORT = 9093
@@ -73,6 +74,11 @@ class SimulatedCluster:
         self._rng = rng
         self._config = config
         self._dark: set[int] = set()
+        #: SIGTERM of each life, and how many faults want it paused.
+        self._stopping: dict[NodeProcess, asyncio.Event] = {}
+        self._pauses: dict[NodeProcess, int] = {}
+        #: What `after` has set, until it happens.
+        self._later: dict[object, asyncio.TimerHandle] = {}
 
     def config_of(self, node_id: int) -> NodeConfig:
         host = host_of(node_id)
@@ -96,6 +102,7 @@ class SimulatedCluster:
             self._dark.discard(node_id)
             self.network.power_on(host)
         process = self.loop.start_process(host)
+        process.at_exit.append(lambda: self._gone(node_id, process))
         rng = random.Random(self._rng.getrandbits(64))
 
         def fail(error: BaseException) -> None:
@@ -114,10 +121,19 @@ class SimulatedCluster:
             )
             node.oracle = self.oracle
             self.nodes[node_id] = node
-            await node.start()
+            await _serve(node, stopping)
 
+        stopping = self._stopping[process] = asyncio.Event()
         task = process.create_task(run())
         task.add_done_callback(_raise_failure, context=process.new_context())
+        # It came to its own end: the kernel closes its sockets.
+        task.add_done_callback(lambda _: self._exited(process), context=self.loop.world.new_context())
+
+    def process(self, node_id: int) -> NodeProcess:
+        """Of a node that is alive."""
+        process = self.loop.process(host_of(node_id))
+        assert process is not None, f"node {node_id} is dead"
+        return process
 
     def is_alive(self, node_id: int) -> bool:
         return self.loop.process(host_of(node_id)) is not None
@@ -127,11 +143,27 @@ class SimulatedCluster:
 
     def kill(self, node_id: int) -> None:
         """kill -9: the page cache survives."""
-        process = self.loop.process(host_of(node_id))
-        assert process is not None
-        self.loop.kill(process)
+        self.loop.kill(self.process(node_id))
+
+    def _gone(self, node_id: int, process: NodeProcess) -> None:
+        """However a life ended."""
         self.nodes.pop(node_id, None)
         self.oracle.node_gone(node_id)
+        self._pauses.pop(process, None)
+        del self._stopping[process]
+
+    def stop(self, node_id: int) -> None:
+        """SIGTERM: it hands its leaderships over and ends by itself, some time later; a paused one does so when it is
+        resumed."""
+        process = self.process(node_id)
+        self.loop.call_soon(self._stopping[process].set, context=process.new_context())
+
+    def is_stopping(self, node_id: int) -> bool:
+        return self.is_alive(node_id) and self._stopping[self.process(node_id)].is_set()
+
+    def _exited(self, process: NodeProcess) -> None:
+        if process.alive:
+            self.loop.kill(process)
 
     def cut_power(self, node_id: int) -> None:
         """The machine goes dark in the middle of whatever it does; peers see silence."""
@@ -147,29 +179,61 @@ class SimulatedCluster:
         rng = random.Random(self._rng.getrandbits(64))
         self.disks[node_id] = MemoryDisk(f"/{host_of(node_id)}", self.loop, rng, faults)
 
-    def pause(self, node_id: int) -> None:
-        process = self.loop.process(host_of(node_id))
-        assert process is not None
-        self.loop.pause(process)
+    def pause(self, node_id: int) -> Mend:
+        """SIGSTOP. Returns what ends this pause: the process goes on when no other one is left."""
+        process = self.process(node_id)
+        if process not in self._pauses:
+            self.loop.pause(process)
+        self._pauses[process] = self._pauses.get(process, 0) + 1
+        ended = False
 
-    def resume(self, node_id: int) -> None:
-        process = self.loop.process(host_of(node_id))
-        if process is not None and process.paused:
-            self.loop.resume(process)
+        def mend() -> None:
+            nonlocal ended
+            if ended or process not in self._pauses:
+                return
+            ended = True
+            self._pauses[process] -= 1
+            if not self._pauses[process]:
+                self._resume(process)
 
-    def isolate(self, node_id: int) -> None:
+        return mend
+
+    def _resume(self, process: NodeProcess) -> None:
+        del self._pauses[process]
+        self.loop.resume(process)
+
+    def isolate(self, node_id: int) -> Mend:
         """From its peers; clients still reach it."""
-        self.network.partition(
+        return self.network.partition(
             [host_of(node_id)], [host_of(other) for other in self.node_ids if other != node_id]
         )
 
+    def after(self, delay_s: float, action: Callable[[], None]) -> None:
+        """Do this later, unless everything was healed by then: how faults end, and go on."""
+
+        key = object()
+
+        def run() -> None:
+            del self._later[key]
+            action()
+
+        self._later[key] = self.loop.call_later(delay_s, run, context=self.loop.world.new_context())
+
     def heal(self) -> None:
-        """All faults end: every node runs, every link works, every disk is quick."""
+        """All faults end, also those that had more to come: every node runs, every link works, every disk is quick,
+        every clock is right."""
+        for handle in self._later.values():
+            handle.cancel()
+        self._later.clear()
         self.network.heal_all()
+        for process in list(self._pauses):
+            self._resume(process)
         for node_id in self.node_ids:
             self.disks[node_id].faults.slow_factor = 1.0
             self.disks[node_id].faults.flush_error_rate = 0.0
-            self.resume(node_id)
+            self.clocks[node_id].correct()
+            if self.is_stopping(node_id):
+                self.kill(node_id)  # as a supervisor does that has waited for long enough
             if not self.is_alive(node_id):
                 self._start(node_id)
 
@@ -241,6 +305,11 @@ class SimulatedCluster:
                 for replica in list(node.replicas.by_key.values()):
                     self.oracle.scan(replica)
 
+    def client_hosts(self) -> list[str]:
+        """Machines that are not nodes, once they have sent something."""
+        nodes = {host_of(node_id) for node_id in self.node_ids}
+        return [host for host in self.network.hosts() if host not in nodes]
+
     def describe(self) -> list[str]:
         """Who leads what, for reports."""
         return [
@@ -259,6 +328,20 @@ def log_bytes(replica: Replica) -> bytes:
     batches = b"".join(bytes(stored.view()) for stored in replica.log.batches(replica.log.start_offset))
     rows = [(row.index, row.term, row.offset, int(row.kind), row.payload) for row in replica.log.lineage.rows]
     return batches + repr(rows).encode()
+
+
+async def _serve(node: Node, stopping: asyncio.Event) -> None:
+    """A node's life as `broker.main` leads it: until SIGTERM, which may come in the middle of its start."""
+    loop = asyncio.get_running_loop()
+    starting = loop.create_task(node.start())
+    stop_wanted = loop.create_task(stopping.wait())
+    await asyncio.wait((starting, stop_wanted), return_when=asyncio.FIRST_COMPLETED)
+    if starting.done():
+        starting.result()
+        await stop_wanted
+    else:
+        starting.cancel()
+    await node.stop()
 
 
 def _raise_failure(task: asyncio.Task[None]) -> None:

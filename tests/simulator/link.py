@@ -28,7 +28,8 @@ class LinkDelay:
 class Link:
     """Carries events from `source` to `target`.
 
-    cut: what would arrive is lost. stalled: it is held, and arrives when the stall ends.
+    cut: what would arrive is lost. stalled: it is held, and arrives when the stall ends. Each condition is counted by
+    who imposed it: of two cuts that overlap, the end of one leaves the other.
     """
 
     def __init__(
@@ -36,28 +37,75 @@ class Link:
     ) -> None:
         self.source = source
         self.target = target
+        #: When nobody has made it slow.
         self.delay = delay
-        self.is_cut = False
         self._loop = loop
         self._rng = rng
-        self._stalled = False
+        # Whoever imposes a condition holds a key of it. Dicts for their order.
+        self._cuts: dict[object, None] = {}
+        self._stalls: dict[object, None] = {}
+        self._slow: dict[object, LinkDelay] = {}
         #: Arrivals held by the stall, in order. Invariant: empty unless stalled.
         self._held: list[tuple[Callable[[], None], Callable[[], None]]] = []
+
+    @property
+    def is_cut(self) -> bool:
+        return bool(self._cuts)
 
     def carry(self, arrive: Callable[[], None], lose: Callable[[], None], not_before_s: float = 0.0) -> float:
         """Have `arrive` called after the link's delay, or `lose` if the link is cut by then.
 
         `not_before_s` keeps the order of a stream. Returns the planned moment.
         """
-        at_s = max(self._loop.time() + self.delay.sample_s(self._rng), not_before_s)
+        delay = next(reversed(self._slow.values()), self.delay)
+        at_s = max(self._loop.time() + delay.sample_s(self._rng), not_before_s)
         self._loop.call_at(at_s, self._arrived, arrive, lose, context=self._loop.world.new_context())
         return at_s
 
-    def stall(self) -> None:
-        self._stalled = True
+    def cut(self) -> object:
+        """Returns the key that ends this cut."""
+        key = object()
+        self._cuts[key] = None
+        return key
 
-    def unstall(self) -> None:
-        self._stalled = False
+    def end_cut(self, key: object) -> bool:
+        """Whether that made the link work again; a key that has ended changes nothing."""
+        was_cut = self.is_cut
+        self._cuts.pop(key, None)
+        return was_cut and not self.is_cut
+
+    def end_cuts(self) -> bool:
+        was_cut = self.is_cut
+        self._cuts.clear()
+        return was_cut
+
+    def slow(self, delay: LinkDelay) -> object:
+        """Everything sent from now on takes this; of several, the last one counts. Returns the key that ends it."""
+        key = object()
+        self._slow[key] = delay
+        return key
+
+    def end_slow(self, key: object) -> None:
+        self._slow.pop(key, None)
+
+    def stall(self) -> object:
+        """Returns the key that ends this stall."""
+        key = object()
+        self._stalls[key] = None
+        return key
+
+    def end_stall(self, key: object) -> None:
+        self._stalls.pop(key, None)
+        if not self._stalls:
+            self._release()
+
+    def restore(self) -> None:
+        """Neither slow nor stalled any more. (Cuts are ended by the network, which resets what lost bytes.)"""
+        self._slow.clear()
+        self._stalls.clear()
+        self._release()
+
+    def _release(self) -> None:
         held, self._held = self._held, []
         for arrive, lose in held:
             self._loop.call_soon(self._arrived, arrive, lose, context=self._loop.world.new_context())
@@ -65,7 +113,7 @@ class Link:
     def _arrived(self, arrive: Callable[[], None], lose: Callable[[], None]) -> None:
         if self.is_cut:
             lose()
-        elif self._stalled:
+        elif self._stalls:
             self._held.append((arrive, lose))
         else:
             arrive()

@@ -37,7 +37,7 @@ class SimulationTimeoutError(SimulationError):
 class SimulatedHandle(asyncio.TimerHandle):
     """A callback, its moment, the context it runs in, and the process it dies with."""
 
-    __slots__ = ("arguments", "at_s", "callback", "context", "node")
+    __slots__ = ("arguments", "at_s", "callback", "context", "is_timer", "node")
 
     def __init__(
         self,
@@ -46,6 +46,8 @@ class SimulatedHandle(asyncio.TimerHandle):
         arguments: tuple[Any, ...],
         context: contextvars.Context,
         node: NodeProcess,
+        *,
+        is_timer: bool,
     ) -> None:
         # The base class is for the type only: its fields belong to asyncio's own loops.
         self.at_s = at_s
@@ -53,6 +55,7 @@ class SimulatedHandle(asyncio.TimerHandle):
         self.arguments = arguments
         self.context = context
         self.node = node
+        self.is_timer = is_timer
 
     def __repr__(self) -> str:
         return f"<SimulatedHandle {self.callback!r} of {self.node!r} at {self.at_s}>"
@@ -116,7 +119,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         if context is None:
             context = contextvars.copy_context()
         node = context.get(current_node) or self.world
-        handle = SimulatedHandle(self._now_s, callback, args, context, node)
+        handle = SimulatedHandle(self._now_s, callback, args, context, node, is_timer=False)
         if node.alive:
             self._ready.append(handle)
         return handle
@@ -140,7 +143,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         if context is None:
             context = contextvars.copy_context()
         node = context.get(current_node) or self.world
-        handle = SimulatedHandle(when, callback, args, context, node)
+        handle = SimulatedHandle(when, callback, args, context, node, is_timer=True)
         if node.alive:
             self._sequence += 1
             heapq.heappush(self._timers, (when, self._sequence, handle))
@@ -243,11 +246,12 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         node.paused = True
 
     def resume(self, node: NodeProcess) -> None:
-        """SIGCONT: what came due meanwhile runs now, in order."""
+        """SIGCONT: what came due meanwhile runs now. Sockets and disks come first, for the process wakes in its poll;
+        then the timers, in order."""
         assert node.alive and node.paused
         self.trace.note(self._now_s, node.label, "resumed")
         node.paused = False
-        self._ready.extend(node.waiting)
+        self._ready.extend(sorted(node.waiting, key=_is_timer))
         node.waiting.clear()
 
     # -- running ---------------------------------------------------------------------------------------------
@@ -362,6 +366,10 @@ class _Running:
     def __exit__(self, *_: object) -> None:
         self._loop._running = False
         asyncio._set_running_loop(None)
+
+
+def _is_timer(handle: SimulatedHandle) -> bool:
+    return handle.is_timer
 
 
 def _name(condition: object) -> str:

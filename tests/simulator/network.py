@@ -20,6 +20,9 @@ CONNECT_TIMEOUT_S = 127.0
 #: The kernel's receive window. Small, so that back-pressure happens in every run.
 DEFAULT_WINDOW_BYTES = 64 * 1024
 
+#: Ends one fault; called twice, or after `heal_all`, it does nothing.
+Mend = Callable[[], None]
+
 _OWN_NAMES = ("", "localhost", "127.0.0.1", "::1", "0.0.0.0", "::")
 _FIRST_EPHEMERAL_PORT = 32768
 
@@ -124,33 +127,68 @@ class MemoryNetwork:
             self._links[source, target] = link
         return link
 
-    def cut(self, source: str, target: str) -> None:
-        """One way: what is on its way or sent from now on is lost."""
+    def hosts(self) -> list[str]:
+        """Who ever sent or received anything, or was in a fault, in that order."""
+        return list(dict.fromkeys(host for ends in self._links for host in ends))
+
+    def cut(self, source: str, target: str) -> Mend:
+        """One way: what is on its way or sent from now on is lost. Returns what ends this cut, and no other."""
         self._note(source, f"cut from {target}")
-        self.link(source, target).is_cut = True
+        link = self.link(source, target)
+        key = link.cut()
+
+        def mend() -> None:
+            if link.end_cut(key):
+                self._works_again(link)
+
+        return mend
 
     def heal(self, source: str, target: str) -> None:
-        """The direction works again; connections that lost bytes on it are reset."""
-        self._note(source, f"healed to {target}")
+        """The direction works again, whoever cut it; connections that lost bytes on it are reset."""
         link = self.link(source, target)
-        link.is_cut = False
+        if link.end_cuts():
+            self._works_again(link)
+
+    def cut_all(self, directions: Iterable[tuple[str, str]]) -> Mend:
+        """Cut all of these (source, target) at once. Returns what ends these cuts, and no others."""
+        mends = [self.cut(source, target) for source, target in directions]
+
+        def mend() -> None:
+            for each in mends:
+                each()
+
+        return mend
+
+    def partition(self, one: Iterable[str], other: Iterable[str]) -> Mend:
+        """Cut every link between the two sides, both ways."""
+        other = list(other)
+        return self.cut_all(way for a in one for b in other for way in ((a, b), (b, a)))
+
+    def stall(self, source: str, target: str) -> Mend:
+        """One way: late, not lost."""
+        self._note(source, f"stalled to {target}")
+        link = self.link(source, target)
+        key = link.stall()
+        return lambda: link.end_stall(key)
+
+    def slow(self, source: str, target: str, delay: LinkDelay) -> Mend:
+        """One way: everything takes this long."""
+        self._note(source, f"slow to {target}")
+        link = self.link(source, target)
+        key = link.slow(delay)
+        return lambda: link.end_slow(key)
+
+    def heal_all(self) -> None:
+        """Every link works, whatever was done to it."""
+        for link in list(self._links.values()):
+            link.restore()
+            self.heal(link.source, link.target)
+
+    def _works_again(self, link: Link) -> None:
+        self._note(link.source, f"healed to {link.target}")
         for end in self._all_ends():
             if end.outgoing.link is link and end.outgoing.is_broken:
                 self._reset_both(end)
-
-    def partition(self, one: Iterable[str], other: Iterable[str]) -> None:
-        """Cut every link between the two sides, both ways."""
-        other = list(other)
-        for a in one:
-            for b in other:
-                self.cut(a, b)
-                self.cut(b, a)
-
-    def heal_all(self) -> None:
-        for link in list(self._links.values()):
-            link.unstall()
-            if link.is_cut:
-                self.heal(link.source, link.target)
 
     def reset(self, one: str, other: str) -> None:
         """RST both ends of every connection between two nodes, as a middlebox does that forgot them."""
@@ -196,6 +234,11 @@ class MemoryNetwork:
     def forget(self, end: MemoryTransport) -> None:
         """The end is closed."""
         self._ends[end.node].pop(end, None)
+
+    def reads_before_reset(self) -> bool:
+        """What a kernel does with data that came before an RST and was not read: Linux still gives it out, BSD throws
+        it away."""
+        return self._rng.random() < 0.5
 
     def reset_sender(self, end: MemoryTransport) -> None:
         """Data came for a closed socket: a machine that runs answers RST."""

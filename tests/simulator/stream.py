@@ -128,6 +128,8 @@ class MemoryTransport(asyncio.Transport):
         #: The kernel's receive buffer.
         self._received = bytearray()
         self._fin_received = False
+        #: Reset, with data before it that is read first.
+        self._rst_received = False
         self._reading_paused = False
         self._read_scheduled = False
         self._closing = False
@@ -219,7 +221,9 @@ class MemoryTransport(asyncio.Transport):
         self._unsent_bytes += len(data)
 
     def _after_write(self) -> None:
-        if self._unsent:
+        if self._rst_received and not self._closing:
+            self._end_by_reset()
+        elif self._unsent:
             self._schedule_pump()
             self._check_high_water()
 
@@ -297,7 +301,7 @@ class MemoryTransport(asyncio.Transport):
             and not self._reading_paused
             and not self._closing
             and self._protocol is not None
-            and (self._received or self._fin_received)
+            and (self._received or self._fin_received or self._rst_received)
         ):
             self._read_scheduled = True
             self._loop.call_soon(self._read, context=self._context)
@@ -309,6 +313,9 @@ class MemoryTransport(asyncio.Transport):
             return
         assert self._protocol is not None
         if not self._received:
+            if self._rst_received:
+                self._end_by_reset()
+                return
             if not self._protocol.eof_received():
                 self.close()
             self._fin_received = False
@@ -327,13 +334,24 @@ class MemoryTransport(asyncio.Transport):
     # -- the end ---------------------------------------------------------------------------------------------
 
     def reset(self) -> None:
-        """RST: what was received and not read is gone; the protocol hears of it."""
-        if not self.is_lost:
+        """RST: the protocol hears of it, and before it, on some kernels, reads what had come. A process that was
+        stopped meanwhile reads the tail of an old connection when a new one is long made."""
+        if self.is_lost or self._rst_received:
+            return
+        # Whoever still writes learns of the reset by that, and reads nothing more.
+        is_reader = not self._closing and not self._unsent
+        if self._received and is_reader and self._network.reads_before_reset():
+            self._rst_received = True
+            self._schedule_read()
+        else:
             self._received.clear()
-            self._closing = True
-            self._drop_unsent()
-            error = ConnectionResetError("connection reset by peer")
-            self._loop.call_soon(self._close_socket, error, context=self._context)
+            self._end_by_reset()
+
+    def _end_by_reset(self) -> None:
+        self._closing = True
+        self._drop_unsent()
+        error = ConnectionResetError("connection reset by peer")
+        self._loop.call_soon(self._close_socket, error, context=self._context)
 
     def vanish(self, *, silently: bool) -> None:
         """The process died: the kernel closes its sockets, and no protocol is told. `silently`: the machine

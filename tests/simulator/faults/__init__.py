@@ -1,12 +1,13 @@
 """Everything that can go wrong, by name; one area a file.
 
-A fault does one thing to a cluster and sees to its own end: what it broke it mends after some virtual time, or
-`SimulatedCluster.heal` does. What it does is drawn from the given `Random` and from nowhere else.
+A fault does one thing to a cluster and sees to its own end: what it broke it mends after some virtual time
+(`SimulatedCluster.after`), that and nothing else, or `SimulatedCluster.heal` does. What it does is drawn from the given
+`Random` and from nowhere else.
 """
 
 from __future__ import annotations
 
-from tests.simulator.faults import disks, network, processes
+from tests.simulator.faults import clocks, disks, network, processes
 from tests.simulator.faults.kind import Fault
 
-FAULTS: dict[str, Fault] = {**processes.FAULTS, **network.FAULTS, **disks.FAULTS}
+FAULTS: dict[str, Fault] = {**processes.FAULTS, **network.FAULTS, **clocks.FAULTS, **disks.FAULTS}

@@ -1,38 +1,140 @@
-"""Links that lose, hold back and reset."""
+"""Links that lose, hold back, dawdle and reset. Each fault mends what it broke itself, and nothing else."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 
 from tests.simulator.cluster import SimulatedCluster, host_of
 from tests.simulator.faults.kind import Fault
+from tests.simulator.link import LinkDelay
+
+#: How long what is cut stays so, on average: about an election timeout.
+CUT_S = 1.2
+
+
+def _hosts(cluster: SimulatedCluster) -> list[str]:
+    return [host_of(node_id) for node_id in cluster.node_ids]
 
 
 def _two_hosts(cluster: SimulatedCluster, rng: random.Random) -> tuple[str, str]:
-    one, other = rng.sample(cluster.node_ids, 2)
-    return host_of(one), host_of(other)
+    one, other = rng.sample(_hosts(cluster), 2)
+    return one, other
+
+
+def _cut_for_a_while(
+    cluster: SimulatedCluster, rng: random.Random, directions: Iterable[tuple[str, str]]
+) -> None:
+    cluster.after(rng.expovariate(1 / CUT_S), cluster.network.cut_all(directions))
+
+
+def _both_ways(one: Iterable[str], other: Iterable[str]) -> list[tuple[str, str]]:
+    return [way for a in one for b in other for way in ((a, b), (b, a))]
+
+
+def _some_ways(rng: random.Random, one: Iterable[str], other: Iterable[str]) -> list[tuple[str, str]]:
+    """Both ways, or one of them, between two sides."""
+    ways = _both_ways(one, other)
+    return rng.choice((ways, ways[::2], ways[1::2]))
 
 
 def cut(cluster: SimulatedCluster, rng: random.Random) -> None:
     """Between two nodes, one way or both."""
     one, other = _two_hosts(cluster, rng)
-    cluster.network.cut(one, other)
-    if rng.random() < 0.5:
-        cluster.network.cut(other, one)
-    cluster.loop.call_later(rng.expovariate(1 / 1.0), cluster.network.heal_all)
+    _cut_for_a_while(cluster, rng, _some_ways(rng, [one], [other]))
 
 
 def isolate(cluster: SimulatedCluster, rng: random.Random) -> None:
     """One node from its peers; clients still reach it."""
-    cluster.isolate(rng.choice(cluster.node_ids))
-    cluster.loop.call_later(rng.expovariate(1 / 1.5), cluster.network.heal_all)
+    cluster.after(rng.expovariate(1 / CUT_S), cluster.isolate(rng.choice(cluster.node_ids)))
+
+
+def partition(cluster: SimulatedCluster, rng: random.Random) -> None:
+    """The nodes in two halves, which may be a majority and a minority or even ones; clients reach both, or only one."""
+    hosts = _hosts(cluster)
+    rng.shuffle(hosts)
+    size = rng.randint(1, len(hosts) - 1)
+    one, other = hosts[:size], hosts[size:]
+    directions = _both_ways(one, other)
+    if rng.random() < 0.5:
+        directions += _both_ways(cluster.client_hosts(), rng.choice((one, other)))
+    _cut_for_a_while(cluster, rng, directions)
+
+
+def ring(cluster: SimulatedCluster, rng: random.Random) -> None:
+    """Each node hears its two neighbours only, so that all have a majority and no two the same; of three nodes, the
+    ends of a chain do not hear each other."""
+    hosts = _hosts(cluster)
+    rng.shuffle(hosts)
+    count = len(hosts)
+    pairs = [
+        (i, j) for i in range(count) for j in range(i + 2, count) if (i, j) != (0, count - 1) or count == 3
+    ]
+    _cut_for_a_while(
+        cluster, rng, [way for i, j in pairs for way in ((hosts[i], hosts[j]), (hosts[j], hosts[i]))]
+    )
+
+
+def deaf(cluster: SimulatedCluster, rng: random.Random) -> None:
+    """One node hears nobody, though everybody hears it; sometimes not even clients."""
+    victim, others = _one_and_others(cluster, rng)
+    _cut_for_a_while(cluster, rng, [(other, victim) for other in others])
+
+
+def mute(cluster: SimulatedCluster, rng: random.Random) -> None:
+    """Nobody hears one node, though it hears everybody; sometimes not even clients."""
+    victim, others = _one_and_others(cluster, rng)
+    _cut_for_a_while(cluster, rng, [(victim, other) for other in others])
+
+
+def _one_and_others(cluster: SimulatedCluster, rng: random.Random) -> tuple[str, list[str]]:
+    victim, *others = rng.sample(_hosts(cluster), len(cluster.node_ids))
+    return victim, others + (cluster.client_hosts() if rng.random() < 0.5 else [])
+
+
+def client_cut(cluster: SimulatedCluster, rng: random.Random) -> None:
+    """Clients from some brokers, or all of them, one way or both: a request, or its answer, is lost."""
+    hosts = rng.sample(_hosts(cluster), rng.randint(1, len(cluster.node_ids)))
+    _cut_for_a_while(cluster, rng, _some_ways(rng, cluster.client_hosts(), hosts))
+
+
+def flapping(cluster: SimulatedCluster, rng: random.Random) -> None:
+    """A cable with a loose contact: cut and whole again, several times, shorter than an election timeout each."""
+    directions = _some_ways(rng, *([host] for host in _two_hosts(cluster, rng)))
+    left = rng.randint(3, 10)
+
+    def flap() -> None:
+        nonlocal left
+        left -= 1
+        length_s = rng.expovariate(1 / 0.2)
+        cluster.after(length_s, cluster.network.cut_all(directions))
+        if left:
+            cluster.after(length_s + rng.expovariate(1 / 0.2), flap)
+
+    flap()
+
+
+def bad_link(cluster: SimulatedCluster, rng: random.Random) -> None:
+    """One direction, or all to and from one node: far away, and congested now and then."""
+    if rng.random() < 0.5:
+        directions = [_two_hosts(cluster, rng)]
+    else:
+        victim, others = _one_and_others(cluster, rng)
+        directions = _both_ways([victim], others)
+    delay = LinkDelay(
+        min_s=rng.choice((0.0, 0.01, 0.05)),
+        mean_extra_s=rng.choice((0.002, 0.02, 0.1)),
+        spike_rate=rng.choice((0.02, 0.2)),
+        spike_s=rng.choice((0.2, 1.0)),
+    )
+    length_s = rng.expovariate(1 / CUT_S)
+    for source, target in directions:
+        cluster.after(length_s, cluster.network.slow(source, target, delay))
 
 
 def stall(cluster: SimulatedCluster, rng: random.Random) -> None:
     """Late, not lost."""
-    link = cluster.network.link(*_two_hosts(cluster, rng))
-    link.stall()
-    cluster.loop.call_later(rng.expovariate(1 / 0.5), link.unstall)
+    cluster.after(rng.expovariate(1 / 0.5), cluster.network.stall(*_two_hosts(cluster, rng)))
 
 
 def reset(cluster: SimulatedCluster, rng: random.Random) -> None:
@@ -40,4 +142,25 @@ def reset(cluster: SimulatedCluster, rng: random.Random) -> None:
     cluster.network.reset(*_two_hosts(cluster, rng))
 
 
-FAULTS: dict[str, Fault] = {"cut": cut, "isolate": isolate, "stall": stall, "reset": reset}
+def reset_all(cluster: SimulatedCluster, rng: random.Random) -> None:
+    """RST on every connection there is, clients' included: a firewall that was restarted."""
+    hosts = cluster.network.hosts()
+    for position, one in enumerate(hosts):
+        for other in hosts[position + 1 :]:
+            cluster.network.reset(one, other)
+
+
+FAULTS: dict[str, Fault] = {
+    "cut": cut,
+    "isolate": isolate,
+    "partition": partition,
+    "ring": ring,
+    "deaf": deaf,
+    "mute": mute,
+    "client cut": client_cut,
+    "flapping": flapping,
+    "bad link": bad_link,
+    "stall": stall,
+    "reset": reset,
+    "reset all": reset_all,
+}
