@@ -1,27 +1,112 @@
-"""What has to be durable, and when."""
+"""What has to be durable before somebody is told."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import random
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
+from broker.replication.replicas import Replicas
+from storage.group_commit import FlushRounds
+from storage.log import Log
+from storage.log_types import FlushTicket
+from storage.segment import Segment
 from tests.simulator.cluster import SimulatedCluster
+from tests.simulator.disk import MemoryDisk
 from tests.simulator.mutations.kind import Mutation
+from tests.simulator.mutations.nemesis import new_leaders_lose_their_voters
+from tests.simulator.mutations.switch import off, without_call
 
 
 @contextmanager
-def _done_before_durable(cluster: SimulatedCluster) -> Iterator[None]:
+def slow_flushes(cluster: SimulatedCluster, rng: random.Random) -> Iterator[None]:
+    """A flush takes 50 ms: most of the time something is written and not durable."""
+    del rng
     for disk in cluster.disks.values():
-        disk.faults.done_before_durable = True
         disk.faults.flush_mean_extra_s = 0.05
     yield
+
+
+def _durable_when_asked_for(begin: Callable[[FlushRounds], None]) -> Any:
+    def _begin(self: FlushRounds) -> None:
+        begin(self)
+        for log, ticket in list(self._in_flight.items()):
+            self._on_durable(log, ticket.end)
+
+    return _begin
+
+
+def _without_rows(begin_flush: Callable[[Log], FlushTicket]) -> Any:
+    def begin_rows_forgotten(self: Log) -> FlushTicket:
+        ticket, rows = begin_flush(self), self.lineage.dirty_file()
+        return ticket._replace(files=tuple(file for file in ticket.files if file is not rows))
+
+    return begin_rows_forgotten
+
+
+def _without_data(begin_flush: Callable[[Log], FlushTicket]) -> Any:
+    def begin_data_forgotten(self: Log) -> FlushTicket:
+        ticket, rows = begin_flush(self), self.lineage.dirty_file()
+        return ticket._replace(files=tuple(file for file in ticket.files if file is rows))
+
+    return begin_data_forgotten
+
+
+def _at_once(after_flush: Callable[..., None]) -> Any:
+    def at_once(self: Replicas, action: Callable[[], None]) -> None:
+        del after_flush
+        self._loop.call_soon(action)
+        self._turn.schedule()
+
+    return at_once
+
+
+def _index_files_only(seal: Callable[..., None]) -> Any:
+    def _seal(self: Log, segment: Segment) -> None:
+        del seal
+        segment.write_index_files(is_sealed=True)
+
+    return _seal
 
 
 MUTATIONS = (
     Mutation(
         "flush-before-acknowledgement",
-        "An acknowledgement leaves after the fsync of what it acknowledges (replication.md section 6)",
-        _done_before_durable,
+        "An entry counts when the flush that covers it is over (replication.md section 6)",
+        off((FlushRounds, "_begin", _durable_when_asked_for)),
+        ("power",),
+        slow_flushes,
+    ),
+    Mutation(
+        "flush-of-the-lineage",
+        "A flush covers every dirty file of a partition, the lineage too (replication.md section 1)",
+        off((Log, "begin_flush", _without_rows)),
+        ("power",),
+    ),
+    Mutation(
+        "flush-of-the-data",
+        "A flush covers every dirty file of a partition, the data too (replication.md section 1)",
+        off((Log, "begin_flush", _without_data)),
+        ("power",),
+    ),
+    Mutation(
+        "vote-durable-before-sent",
+        "Term and vote are durable before a vote, or a request for one, leaves (replication.md section 2)",
+        off((Replicas, "after_flush", _at_once)),
+        (),
+        new_leaders_lose_their_voters,
+    ),
+    Mutation(
+        "segment-name-durable",
+        "A new segment's name is durable before anything is written into it (replication.md section 1)",
+        without_call(MemoryDisk, "flush_directory", Log, "_add_segment"),
+        ("power",),
+    ),
+    Mutation(
+        "flush-before-roll",
+        "A segment is flushed before its descriptor is given up (replication.md section 2)",
+        off((Log, "_seal", _index_files_only)),
         ("power",),
     ),
 )

@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 from tests.simulator.cluster import SimulatedCluster
 
 
+def anything_goes(cluster: SimulatedCluster, rng: random.Random) -> AbstractContextManager[None]:
+    """No conditions beyond the planned faults."""
+    return nullcontext()
+
+
 @dataclass(frozen=True)
 class Mutation:
-    """One rule of replication.md, and how to break it."""
+    """One rule, how to break it, and the conditions under which it matters."""
 
     name: str
     #: What the rule says, and where.
     rule: str
-    #: Entered before the nodes start, left when the run is over; the product is itself again then.
+    #: Entered before the nodes start, left when the run is over; the product is itself again then. It breaks this
+    #: rule and no other.
     switched_off: Callable[[SimulatedCluster], AbstractContextManager[None]]
     #: The kinds of fault that the rule is there for; the others would only cost time.
     mix: tuple[str, ...]
+    #: What makes the moment likely in which the rule matters: slow flushes, a nemesis that picks its moments. It holds
+    #: with the rule on as well, and then nothing may be found.
+    conditions: Callable[[SimulatedCluster, random.Random], AbstractContextManager[None]] = anything_goes
+    #: Within so many seeds, wherever one begins, a violation is found.
+    bound: int = 20
+    #: What the table says besides.
+    note: str = ""

@@ -1,0 +1,69 @@
+"""Faults with eyes: they see what a node is about to do, and pick their moment. All of it is drawn from the seed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from broker.replication.replica import Replica
+from tests.simulator.cluster import ObservedNode, SimulatedCluster
+from tests.simulator.mutations.switch import replaced
+
+#: How long a machine stays dark, on average.
+DARK_S = 0.5
+
+
+def later(cluster: SimulatedCluster, delay_s: float, action: Callable[..., object], *args: object) -> None:
+    """As the world: the nodes' own deaths do not take it along."""
+    cluster.loop.call_later(delay_s, action, *args, context=cluster.loop.world.new_context())
+
+
+def lose_power(cluster: SimulatedCluster, rng: random.Random, *node_ids: int) -> None:
+    """These machines go dark together, and come back one by one. Only from the world (`later`)."""
+    for node_id in node_ids:
+        if cluster.is_alive(node_id):
+            cluster.cut_power(node_id)
+            later(cluster, rng.expovariate(1 / DARK_S), _restart, cluster, node_id)
+
+
+def _restart(cluster: SimulatedCluster, node_id: int) -> None:
+    if not cluster.is_alive(node_id):
+        cluster.start(node_id)
+
+
+@contextmanager
+def after(owner: type, name: str, look: Callable[..., None]) -> Iterator[None]:
+    """`look(self, *args)` after every call of a method that came back."""
+
+    def watch(original: Any) -> Any:
+        def watched(self: Any, *args: Any, **kwargs: Any) -> Any:
+            answer = original(self, *args, **kwargs)
+            look(self, *args, **kwargs)
+            return answer
+
+        return watched
+
+    with replaced(owner, name, watch):
+        yield
+
+
+@contextmanager
+def new_leaders_lose_their_voters(cluster: SimulatedCluster, rng: random.Random) -> Iterator[None]:
+    """Flushes take 50 ms. Now and then a node that has just won is cut off, and all who may have voted for it lose
+    power: what they told it, they must not forget."""
+    for disk in cluster.disks.values():
+        disk.faults.flush_mean_extra_s = 0.05
+
+    def strike(winner: int) -> None:
+        cluster.isolate(winner)
+        later(cluster, rng.uniform(0.5, 2.0), cluster.network.heal_all)
+        lose_power(cluster, rng, *(node_id for node_id in cluster.node_ids if node_id != winner))
+
+    def look(node: ObservedNode, replica: Replica) -> None:
+        if replica.is_leader and not replica.is_serving and rng.random() < 0.3:
+            later(cluster, 0.0, strike, node.config.node_id)
+
+    with after(ObservedNode, "role_changed", look):
+        yield

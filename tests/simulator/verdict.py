@@ -1,0 +1,62 @@
+"""Who noticed that a run went wrong: an invariant, a client, the demand for progress, or only the product itself."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import Path
+from typing import NamedTuple
+
+_ROOT = Path(__file__).parents[2]
+_SIMULATOR = Path("tests/simulator")
+
+
+class Witness(Enum):
+    INVARIANT = "invariant"
+    CLIENT = "client"
+    #: After everything healed, something did not happen in time, or the replicas differ.
+    HEALED = "after healing"
+    #: An assertion or another exception of the product: good, but no proof that the simulator would have seen it.
+    PRODUCT = "the product notices itself"
+
+
+class Verdict(NamedTuple):
+    witness: Witness
+    #: The invariant's or client's module, or file and function.
+    where: str
+    message: str
+
+    @property
+    def counts(self) -> bool:
+        """Whether it proves a mutation."""
+        return self.witness is not Witness.PRODUCT
+
+    def __str__(self) -> str:
+        return f"{self.witness.value}: {self.where}"
+
+
+def verdict_of(failure: BaseException) -> Verdict:
+    """The innermost cause decides: the loop wraps what was raised in a node's callback."""
+    *_, error = _chain(failure)
+    frames = [
+        (Path(frame.filename).relative_to(_ROOT), frame.name)
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename).is_relative_to(_ROOT)
+    ]
+    message = (str(error) or repr(error)).partition("\n")[0]
+    path, function = frames[-1] if frames else (Path("unknown"), "")
+    if path.is_relative_to(_SIMULATOR / "invariants"):
+        return Verdict(Witness.INVARIANT, path.stem, message)
+    if path.is_relative_to(_SIMULATOR / "workload") or path == _SIMULATOR / "oracle.py":
+        return Verdict(Witness.CLIENT, path.stem, message)
+    if path.is_relative_to(_SIMULATOR) and any(name in ("_settle", "settle") for _, name in frames):
+        return Verdict(Witness.HEALED, function.strip("_"), message)
+    return Verdict(Witness.PRODUCT, f"{path}: {function}", message)
+
+
+def _chain(failure: BaseException) -> Iterator[BaseException]:
+    error: BaseException | None = failure
+    while error is not None:
+        yield error
+        error = error.__cause__
