@@ -1,4 +1,5 @@
-"""`python -m tests.simulator --seed N | --seeds A..B [--jobs 2]` (scripts/simulate). Exit code 1 on a violation."""
+"""`python -m tests.simulator --seed N | --seeds A..B [--jobs 2] | --mutations [NAME...]`
+(scripts/simulate). Exit code 1 on a violation."""
 
 from __future__ import annotations
 
@@ -7,6 +8,8 @@ import sys
 import traceback
 from multiprocessing import Pool
 
+from tests.simulator.mutation_table import run_table
+from tests.simulator.mutations import MUTATIONS
 from tests.simulator.run import Result, simulate
 
 
@@ -17,8 +20,11 @@ def main() -> int:
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--seed", type=int)
     which.add_argument("--seeds", metavar="A..B", help="from A to B, both included")
+    which.add_argument("--mutations", nargs="*", metavar="NAME", help="each rule off: the table MUTATIONS.md")
     parser.add_argument("--jobs", type=int, default=1)
     arguments = parser.parse_args()
+    if arguments.mutations is not None:
+        return _mutations(arguments.mutations)
     if arguments.seed is not None:
         first = last = arguments.seed
     else:
@@ -30,6 +36,17 @@ def main() -> int:
             failures += is_failure
     print(f"{last - first + 1} seeds, {failures} failed")
     return 1 if failures else 0
+
+
+def _mutations(names: list[str]) -> int:
+    if unknown := [name for name in names if name not in MUTATIONS]:
+        print(f"no mutation {', '.join(unknown)}; there are: {', '.join(MUTATIONS)}")
+        return 2
+    all_found = True
+    for line, is_found in run_table(names):
+        print(line, flush=True)
+        all_found = all_found and is_found
+    return 0 if all_found else 1
 
 
 def _run(seed: int) -> tuple[str, bool]:

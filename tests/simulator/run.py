@@ -102,10 +102,10 @@ def simulate(
     mix: tuple[str, ...] | None = None,
     kept: Collection[int] | None = None,
     mutation: Mutation | None = None,
-    is_rule_off: bool = True,
+    is_off: bool = True,
 ) -> Result:
     """`mix`: these kinds of fault. `kept`: only these faults of the plan, by position. `mutation`: under its
-    conditions, and with its rule off unless `is_rule_off` is False."""
+    conditions, and with its rule off unless `is_off` is False."""
     started_s = time.perf_counter()
     plan = plan_of(seed, mix=mix if mix is not None or mutation is None else mutation.mix)
     simulation = Simulation(plan)
@@ -115,7 +115,7 @@ def simulate(
         lines = stack.enter_context(captured_logs(cluster.loop))
         if mutation is not None:
             stack.enter_context(mutation.conditions(cluster, random.Random(seed)))
-            if is_rule_off:
+            if is_off:
                 stack.enter_context(mutation.switched_off(cluster))
         try:
             simulation.run(kept)

@@ -15,6 +15,8 @@ _SIMULATOR = Path("tests/simulator")
 class Witness(Enum):
     INVARIANT = "invariant"
     CLIENT = "client"
+    #: What a mutation's own story demands.
+    PROPERTY = "stated property"
     #: After everything healed, something did not happen in time, or the replicas differ.
     HEALED = "after healing"
     #: An assertion or another exception of the product: good, but no proof that the simulator would have seen it.
@@ -50,6 +52,8 @@ def verdict_of(failure: BaseException) -> Verdict:
         return Verdict(Witness.INVARIANT, path.stem, message)
     if path.is_relative_to(_SIMULATOR / "workload") or path == _SIMULATOR / "oracle.py":
         return Verdict(Witness.CLIENT, path.stem, message)
+    if path.is_relative_to(_SIMULATOR / "mutations") and any(name == "tell" for _, name in frames):
+        return Verdict(Witness.PROPERTY, function, message)
     if path.is_relative_to(_SIMULATOR) and any(name in ("_settle", "settle") for _, name in frames):
         return Verdict(Witness.HEALED, function.strip("_"), message)
     return Verdict(Witness.PRODUCT, f"{path}: {function}", message)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 from broker.replication.replicas import Replicas
@@ -12,20 +10,10 @@ from storage.group_commit import FlushRounds
 from storage.log import Log
 from storage.log_types import FlushTicket
 from storage.segment import Segment
-from tests.simulator.cluster import SimulatedCluster
 from tests.simulator.disk import MemoryDisk
 from tests.simulator.mutations.kind import Mutation
-from tests.simulator.mutations.nemesis import new_leaders_lose_their_voters
+from tests.simulator.mutations.nemesis import blackouts, new_leaders_lose_their_voters
 from tests.simulator.mutations.switch import off, without_call
-
-
-@contextmanager
-def slow_flushes(cluster: SimulatedCluster, rng: random.Random) -> Iterator[None]:
-    """A flush takes 50 ms: most of the time something is written and not durable."""
-    del rng
-    for disk in cluster.disks.values():
-        disk.faults.flush_mean_extra_s = 0.05
-    yield
 
 
 def _durable_when_asked_for(begin: Callable[[FlushRounds], None]) -> Any:
@@ -53,18 +41,16 @@ def _without_data(begin_flush: Callable[[Log], FlushTicket]) -> Any:
     return begin_data_forgotten
 
 
-def _at_once(after_flush: Callable[..., None]) -> Any:
+def _at_once(_: Callable[..., None]) -> Any:
     def at_once(self: Replicas, action: Callable[[], None]) -> None:
-        del after_flush
         self._loop.call_soon(action)
         self._turn.schedule()
 
     return at_once
 
 
-def _index_files_only(seal: Callable[..., None]) -> Any:
+def _index_files_only(_: Callable[..., None]) -> Any:
     def _seal(self: Log, segment: Segment) -> None:
-        del seal
         segment.write_index_files(is_sealed=True)
 
     return _seal
@@ -75,20 +61,22 @@ MUTATIONS = (
         "flush-before-acknowledgement",
         "An entry counts when the flush that covers it is over (replication.md section 6)",
         off((FlushRounds, "_begin", _durable_when_asked_for)),
-        ("power",),
-        slow_flushes,
+        ("kill",),
+        blackouts,
     ),
     Mutation(
         "flush-of-the-lineage",
         "A flush covers every dirty file of a partition, the lineage too (replication.md section 1)",
         off((Log, "begin_flush", _without_rows)),
-        ("power",),
+        ("kill",),
+        blackouts,
     ),
     Mutation(
         "flush-of-the-data",
         "A flush covers every dirty file of a partition, the data too (replication.md section 1)",
         off((Log, "begin_flush", _without_data)),
-        ("power",),
+        ("kill",),
+        blackouts,
     ),
     Mutation(
         "vote-durable-before-sent",
@@ -101,12 +89,14 @@ MUTATIONS = (
         "segment-name-durable",
         "A new segment's name is durable before anything is written into it (replication.md section 1)",
         without_call(MemoryDisk, "flush_directory", Log, "_add_segment"),
-        ("power",),
+        ("kill",),
+        blackouts,
     ),
     Mutation(
         "flush-before-roll",
         "A segment is flushed before its descriptor is given up (replication.md section 2)",
         off((Log, "_seal", _index_files_only)),
-        ("power",),
+        ("kill",),
+        blackouts,
     ),
 )

@@ -10,6 +10,7 @@ from typing import Any
 from broker.replication.replica import Replica
 from tests.simulator.cluster import ObservedNode, SimulatedCluster
 from tests.simulator.mutations.switch import replaced
+from tests.simulator.plan import FAULTS_S
 
 #: How long a machine stays dark, on average.
 DARK_S = 0.5
@@ -33,6 +34,23 @@ def _restart(cluster: SimulatedCluster, node_id: int) -> None:
         cluster.start(node_id)
 
 
+def slow_flushes(cluster: SimulatedCluster) -> None:
+    """A flush takes 50 ms: most of the time something is written and not durable."""
+    for disk in cluster.disks.values():
+        disk.faults.flush_mean_extra_s = 0.05
+
+
+@contextmanager
+def blackouts(cluster: SimulatedCluster, rng: random.Random) -> Iterator[None]:
+    """Flushes take 50 ms, and now and then all machines lose power at the same moment."""
+    slow_flushes(cluster)
+    at_s = 1.0 + rng.expovariate(1.0)
+    while at_s < FAULTS_S:
+        later(cluster, at_s, lose_power, cluster, rng, *cluster.node_ids)
+        at_s += DARK_S + rng.expovariate(1.0)
+    yield
+
+
 @contextmanager
 def after(owner: type, name: str, look: Callable[..., None]) -> Iterator[None]:
     """`look(self, *args)` after every call of a method that came back."""
@@ -53,8 +71,7 @@ def after(owner: type, name: str, look: Callable[..., None]) -> Iterator[None]:
 def new_leaders_lose_their_voters(cluster: SimulatedCluster, rng: random.Random) -> Iterator[None]:
     """Flushes take 50 ms. Now and then a node that has just won is cut off, and all who may have voted for it lose
     power: what they told it, they must not forget."""
-    for disk in cluster.disks.values():
-        disk.faults.flush_mean_extra_s = 0.05
+    slow_flushes(cluster)
 
     def strike(winner: int) -> None:
         cluster.isolate(winner)

@@ -1,0 +1,115 @@
+"""The proof that the simulator sees what the rules prevent: each rule off, and how many seeds it takes until somebody
+notices (`scripts/simulate --mutations [NAME...]`; the table is tests/simulation/MUTATIONS.md)."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.simulator.mutations import MUTATIONS
+from tests.simulator.mutations.kind import Mutation
+from tests.simulator.run import simulate
+from tests.simulator.verdict import Verdict, verdict_of
+
+TABLE = Path(__file__).parents[1] / "simulation" / "MUTATIONS.md"
+#: Where the searches begin, so that a lucky seed does not make a mutation look easy.
+STARTS = (1, 1001, 2001, 3001, 4001)
+
+_HEAD = """\
+# Every rule off once
+
+Each row: a rule of `replication.md`, switched off in the product for the time of a run
+(`tests/simulator/mutations/`), and how many seeds it takes until an invariant, a client or the demand for progress
+notices: median and maximum over the searches from the seeds {starts}. "Seen by the product" counts the seeds of
+these searches that ended in an assertion of the product's own: good, but no proof, so the search went on. With the
+rule on, the same seeds find nothing (`tests/simulation/test_mutations.py`, a few of them). A rule with a story
+meets its moment by a schedule written for it, in which the seed decides the details; a rule by a nemesis in random
+moments of a certain kind; the others by the faults of the plan alone.
+
+Written by `scripts/simulate --mutations`; named ones replace their own rows only.
+
+| rule | what it says | how it is met | seeds, median | maximum | who notices | seen by the product | CPU per seed |
+|---|---|---|---|---|---|---|---|
+"""
+_ROW = re.compile(r"^\| ([\w-]+) \|.*\|$", re.MULTILINE)
+
+
+@dataclass
+class Search:
+    """From one seed on, until something counts."""
+
+    #: Seeds that were run; the last one found it, if any did.
+    seeds: int = 0
+    verdict: Verdict | None = None
+    #: Seeds that ended because the product noticed.
+    by_product: int = 0
+    elapsed_s: float = 0.0
+    messages: list[str] = field(default_factory=list)
+
+
+def search(mutation: Mutation, start: int, bound: int) -> Search:
+    """At most `bound` seeds with the rule off."""
+    found = Search()
+    for seed in range(start, start + bound):
+        result = simulate(seed, mutation=mutation)
+        found.seeds += 1
+        found.elapsed_s += result.elapsed_s
+        if result.failure is None:
+            continue
+        verdict = verdict_of(result.failure)
+        found.messages.append(f"seed {seed}: {verdict}: {verdict.message}")
+        if verdict.counts:
+            found.verdict = verdict
+            break
+        found.by_product += 1
+    return found
+
+
+def row_of(mutation: Mutation, searches: Sequence[Search]) -> str:
+    missed = sum(one.verdict is None for one in searches)
+    counts = [one.seeds for one in searches]
+    witnesses = sorted({f"{one.verdict}" for one in searches if one.verdict is not None})
+    cells = (
+        mutation.name,
+        f"{mutation.rule}. {mutation.note}" if mutation.note else mutation.rule,
+        how_met(mutation),
+        f"{statistics.median(counts):g}" if not missed else f"{missed} of {len(searches)} found nothing",
+        str(max(counts)),
+        ", ".join(witnesses) or "nobody",
+        str(sum(one.by_product for one in searches)),
+        f"{sum(one.elapsed_s for one in searches) / sum(counts):.2f} s",
+    )
+    return "| " + " | ".join(cells) + " |"
+
+
+def how_met(mutation: Mutation) -> str:
+    conditions = getattr(mutation.conditions, "__name__", "").replace("_", " ")
+    kinds = ", ".join(mutation.mix)
+    means = [kinds] if kinds else []
+    if conditions != "anything goes":
+        means.append(f"nemesis: {conditions}")
+    return "; ".join(means) or "no fault"
+
+
+def run_table(names: Sequence[str]) -> Iterator[tuple[str, bool]]:
+    """(line, whether every search found something) of each mutation; the table is written at the end."""
+    rows: dict[str, str] = {}
+    for name in names or MUTATIONS:
+        mutation = MUTATIONS[name]
+        searches = [search(mutation, start, mutation.bound) for start in STARTS]
+        rows[name] = row_of(mutation, searches)
+        yield rows[name], all(one.verdict is not None for one in searches)
+    write_table(rows)
+
+
+def write_table(rows: dict[str, str]) -> None:
+    """Keep the rows of other mutations that there still are."""
+    known = {}
+    if TABLE.exists():
+        known = {match[1]: match[0] for match in _ROW.finditer(TABLE.read_text())}
+    merged = {name: row for name in MUTATIONS if (row := rows.get(name, known.get(name))) is not None}
+    starts = f"{', '.join(map(str, STARTS[:-1]))} and {STARTS[-1]}"
+    TABLE.write_text(_HEAD.format(starts=starts) + "\n".join(merged.values()) + "\n")
