@@ -91,6 +91,8 @@ def how_met(mutation: Mutation) -> str:
     means = [kinds] if kinds else []
     if conditions != "anything goes":
         means.append(f"nemesis: {conditions}")
+    if mutation.story is not None:
+        means.append(f"story: {getattr(mutation.story, '__name__', '').replace('_', ' ')}")
     return "; ".join(means) or "no fault"
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from tests.simulator.cluster import SimulatedCluster, captured_logs
 from tests.simulator.faults import FAULTS
 from tests.simulator.mutations.kind import Mutation
+from tests.simulator.mutations.stage import tell
 from tests.simulator.plan import FAULTS_S, Plan, plan_of
 from tests.simulator.workload.clients import Clients
 
@@ -118,7 +119,10 @@ def simulate(
             if is_off:
                 stack.enter_context(mutation.switched_off(cluster))
         try:
-            simulation.run(kept)
+            if mutation is not None and mutation.story is not None:
+                tell(cluster, random.Random(seed), mutation.story)
+            else:
+                simulation.run(kept)
         except Exception as failure:
             result.failure = failure
         result.log_lines = list(lines)

@@ -3,7 +3,9 @@ tests/simulation/README.md). Used by tests and `scripts/simulate --mutate NAME` 
 
 from __future__ import annotations
 
-from tests.simulator.mutations import flushing
+from tests.simulator.mutations import flushing, liveness
 from tests.simulator.mutations.kind import Mutation
 
-MUTATIONS: dict[str, Mutation] = {mutation.name: mutation for mutation in (*flushing.MUTATIONS,)}
+MUTATIONS: dict[str, Mutation] = {
+    mutation.name: mutation for mutation in (*flushing.MUTATIONS, *liveness.MUTATIONS)
+}

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 from tests.simulator.cluster import SimulatedCluster
+from tests.simulator.mutations.stage import Stage
 
 
 def anything_goes(cluster: SimulatedCluster, rng: random.Random) -> AbstractContextManager[None]:
@@ -36,3 +37,7 @@ class Mutation:
     is_slow: bool = False
     #: What the table says besides.
     note: str = ""
+    #: Where faults at random moments do not meet the rule: a schedule that does, in place of the plan's faults and
+    #: clients. Its lengths, victims and numbers are the seed's; it raises AssertionError where a property breaks that
+    #: no invariant knows.
+    story: Callable[[Stage], None] | None = None

@@ -1,0 +1,351 @@
+"""A cluster without random faults, for stories: whoever tells one decides what happens, and everything that the oracle
+knows is checked meanwhile, and after everything healed."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from broker.replication.replica import Replica
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from protocol.records.batch import iter_batches
+from protocol.records.builder import NewRecord, build_batch
+from tests.simulator.client import Client
+from tests.simulator.cluster import CLIENT_PORT, METADATA_KEY, SimulatedCluster, host_of
+from tests.simulator.invariants.acknowledged_never_lost import Acknowledged
+
+_T = TypeVar("_T")
+
+TOPIC = "s"
+#: Virtual seconds within which anything that works must have happened.
+LIMIT_S = 30.0
+#: How often the logs are compared as a whole.
+SCAN_S = 0.1
+ELECTION_TIMEOUT_S = 1.0
+PRODUCER_ID = 1_000_000
+LATEST, EARLIEST = -1, -2
+
+
+class Part(NamedTuple):
+    """What a broker says of a partition."""
+
+    error: ErrorCode
+    high_watermark: int
+    log_start: int
+
+
+class Stage:
+    def __init__(self, cluster: SimulatedCluster, rng: random.Random) -> None:
+        self.cluster = cluster
+        self.loop = cluster.loop
+        self.rng = rng
+        self.topic = TOPIC
+        #: Nodes that this story cut off from the others.
+        self._cut_off: dict[int, None] = {}
+        self._sequence = 0
+        self._client_process = self.loop.start_process("storyteller")
+        self._client = Client(cluster.network.of("storyteller"), [])
+
+    # -- time ----------------------------------------------------------------------------------------------
+
+    def wait(self, condition: Callable[[], bool], limit_s: float = LIMIT_S) -> None:
+        """Until it holds; every instant is looked at, and all logs every now and then. Raises AssertionError."""
+        end_s = self.loop.time() + limit_s
+        while not condition():
+            assert self.loop.time() < end_s, f"not within {limit_s} s: {self.cluster.describe()}"
+            self.loop.run_until(_either(condition, self.loop.time, SCAN_S), SCAN_S * 2)
+            self.cluster.scan()
+
+    def run_for(self, seconds: float) -> None:
+        end_s = self.loop.time() + seconds
+        while (left_s := end_s - self.loop.time()) > 0:
+            self.loop.run_for(min(SCAN_S, left_s))
+            self.cluster.scan()
+
+    # -- the cluster ---------------------------------------------------------------------------------------
+
+    def ready(self, *node_ids: int) -> None:
+        """Wait until these nodes (all, by default) serve clients."""
+        wanted = node_ids or self.cluster.node_ids
+        self.wait(lambda: all(n in self.cluster.nodes and self._is_ready(n) for n in wanted))
+
+    def _is_ready(self, node_id: int) -> bool:
+        return self.cluster.nodes[node_id].ready.is_set()
+
+    def start(self, *node_ids: int) -> None:
+        """... and wait until they serve clients."""
+        self.cluster.start(*node_ids)
+        self.ready(*node_ids)
+
+    def call(self, node_id: int, function: Callable[..., _T], *args: Any) -> _T:
+        """As this node."""
+        process = self.loop.process(host_of(node_id))
+        assert process is not None
+        return process.call(function, *args)
+
+    def ask_controller(self, via: int, operation: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        answers: list[dict[str, Any]] = []
+        self.call(via, self.cluster.nodes[via].controller.call, operation, arguments, answers.append)
+        self.wait(lambda: bool(answers))
+        return answers[0]
+
+    def create_topic(
+        self, *, replicas: tuple[int, ...] = (), settings: Mapping[str, str] | None = None
+    ) -> None:
+        """One partition, on these nodes (the first three, by default); wait until every running node has heard."""
+        self._sequence = 0
+        topic = {
+            "name": self.topic,
+            "num_partitions": -1,
+            "replication_factor": -1,
+            "assignments": [(0, replicas or tuple(self.cluster.node_ids[:3]))],
+            "configs": dict(settings or {}),
+        }
+        arguments = {"topics": [topic], "validate_only": False}
+        while (answer := self.ask_controller(self._any_node(), "create_topics", arguments))["error_code"]:
+            self.run_for(0.1)  # the controller is changing
+        assert answer["topics"][0]["error_code"] == ErrorCode.NONE, answer
+        self.wait(lambda: all(self._knows_topic(node_id) for node_id in self._reachable()))
+        self.leader()
+
+    def delete_topic(self) -> None:
+        """... and wait until every node that is not cut off has heard."""
+        answer = self.ask_controller(self._any_node(), "delete_topics", {"topics": [(self.topic, None)]})
+        assert answer["topics"][0]["error_code"] == ErrorCode.NONE, answer
+        self.wait(lambda: not any(self._knows_topic(node_id) for node_id in self._reachable()))
+
+    def _any_node(self) -> int:
+        return self._reachable()[0]
+
+    def _reachable(self) -> list[int]:
+        """Nodes that run and reach a controller."""
+        return [
+            node_id
+            for node_id, node in self.cluster.nodes.items()
+            if node_id not in self._cut_off and node.ready.is_set()
+        ]
+
+    def _knows_topic(self, node_id: int) -> bool:
+        return self.cluster.nodes[node_id].metadata.image.topic_named(self.topic) is not None
+
+    def replica(self, node_id: int) -> Replica:
+        found = self.cluster.replica(node_id, self.topic)
+        assert found is not None, f"node {node_id} has no replica"
+        return found
+
+    def leader(self, limit_s: float = LIMIT_S) -> int:
+        """Wait for one that takes writes; its node."""
+        self.wait(lambda: self._leader() is not None, limit_s)
+        found = self._leader()
+        assert found is not None
+        return found
+
+    def _leader(self) -> int | None:
+        serving = [
+            (replica.group.term, node_id)
+            for node_id in self.cluster.alive()
+            if (replica := self.cluster.replica(node_id, self.topic)) is not None
+            and replica.is_serving
+            and replica.group.can_propose
+        ]
+        return max(serving)[1] if serving else None
+
+    def followers(self) -> list[int]:
+        """The other replicas' nodes, in an order of the seed's."""
+        leader = self.leader()
+        others = [v.node_id for v in self.replica(leader).group.configuration.voters if v.node_id != leader]
+        self.rng.shuffle(others)
+        return others
+
+    def lead(self, node_id: int) -> None:
+        """Have this node lead, by handing over again and again."""
+
+        def hand_over() -> bool:
+            leader = self._leader()
+            if leader is None or leader == node_id:
+                return leader == node_id
+            replica, heir = self.replica(leader), self.cluster.replica(node_id, self.topic)
+            group = replica.group
+            if heir is not None and heir.group.self_id in group.in_sync(self.loop.time(), 1.0):
+                out = self.call(leader, group.transfer_leadership, heir.group.self_id, self.loop.time())
+                self.call(leader, replica.apply, out)
+            return False
+
+        self.wait(hand_over)
+
+    def everybody_has_all(self) -> None:
+        """Wait until the replicas of the running nodes agree, commit index included."""
+
+        def agree() -> bool:
+            found = [self.cluster.replica(node_id, self.topic) for node_id in self._reachable()]
+            replicas = [replica for replica in found if replica is not None]
+            return len({(r.log.end_index, r.group.commit_end) for r in replicas}) == 1 and all(
+                r.group.commit_end == r.log.end_index for r in replicas
+            )
+
+        self.leader()
+        self.wait(agree)
+
+    # -- faults --------------------------------------------------------------------------------------------
+
+    def isolate(self, node_id: int) -> None:
+        """From its peers; clients still reach it."""
+        self._cut_off[node_id] = None
+        self.cluster.isolate(node_id)
+
+    def cut(self, source: int, target: int) -> None:
+        """One way."""
+        self.cluster.network.cut(host_of(source), host_of(target))
+
+    def heal(self) -> None:
+        """All links."""
+        self._cut_off.clear()
+        self.cluster.network.heal_all()
+
+    # -- clients -------------------------------------------------------------------------------------------
+
+    def append(self, node_id: int, *, sequence: int | None = None, size_bytes: int = 10) -> Written:
+        """One record of an idempotent producer, as a leader takes it. Raises KafkaError.
+
+        `sequence`: an earlier one, sent again."""
+        if sequence is None:
+            sequence, self._sequence = self._sequence, self._sequence + 1
+        value = b"%0*d" % (size_bytes, sequence)
+        batch = build_batch(
+            [NewRecord(None, value, 1)], producer_id=PRODUCER_ID, producer_epoch=0, base_sequence=sequence
+        )
+        header = next(iter_batches(memoryview(batch)))[1]
+        replica = self.replica(node_id)
+        base_offset, end_offset = self.call(node_id, replica.append, header, batch)
+        written = Written(self.cluster, replica, sequence, base_offset)
+        self.call(node_id, replica.wait_committed, end_offset, written, 0)
+        return written
+
+    def write(self, *, sequence: int | None = None, size_bytes: int = 10) -> int:
+        """... and as its client sees it: sent again until it is acknowledged. Returns its offset."""
+        while True:
+            leader = self.leader()
+            try:
+                written = self.append(leader, sequence=sequence, size_bytes=size_bytes)
+            except KafkaError as error:
+                if error.code is not ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                    raise
+                if sequence is None:
+                    sequence = self._sequence - 1
+                self.run_for(0.02)
+                continue
+            self.wait(lambda written=written: written.error is not None)  # type: ignore[misc]
+            if written.error is ErrorCode.NONE:
+                return written.base_offset
+            sequence = written.sequence
+
+    def fetch(self, node_id: int, offset: int = 0) -> Part:
+        """Over a client's connection. Raises OSError, TimeoutError."""
+        return self.run(self.fetching(node_id, offset))
+
+    async def fetching(self, node_id: int, offset: int = 0) -> Part:
+        """`fetch`, to be begun now and looked at later."""
+        topic = self.cluster.nodes[node_id].metadata.image.topic_named(self.topic)
+        assert topic is not None
+        wanted = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1024)
+        body = FetchRequest(
+            max_wait_ms=0, min_bytes=0, topics=[FetchTopic(topic_id=topic.topic_id, partitions=[wanted])]
+        )
+        connection = await self._client.connection((host_of(node_id), CLIENT_PORT))
+        answer = await connection.request(ApiKey.FETCH, 13, body, FetchResponse)
+        part = answer.responses[0].partitions[0]
+        return Part(ErrorCode(part.error_code), part.high_watermark, part.log_start_offset)
+
+    def offset_of(self, node_id: int, timestamp: int) -> tuple[ErrorCode, int]:
+        """ListOffsets: LATEST or EARLIEST. Raises OSError, TimeoutError."""
+        wanted = ListOffsetsPartition(partition_index=0, current_leader_epoch=-1, timestamp=timestamp)
+        body = ListOffsetsRequest(
+            replica_id=-1, isolation_level=0, topics=[ListOffsetsTopic(name=self.topic, partitions=[wanted])]
+        )
+
+        async def ask() -> tuple[ErrorCode, int]:
+            connection = await self._client.connection((host_of(node_id), CLIENT_PORT))
+            answer = await connection.request(ApiKey.LIST_OFFSETS, 5, body, ListOffsetsResponse)
+            part = answer.topics[0].partitions[0]
+            return ErrorCode(part.error_code), part.offset
+
+        return self.run(ask())
+
+    def new_producer_id(self, node_id: int) -> tuple[ErrorCode, int]:
+        """Raises OSError, TimeoutError."""
+        body = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
+
+        async def ask() -> tuple[ErrorCode, int]:
+            connection = await self._client.connection((host_of(node_id), CLIENT_PORT))
+            answer = await connection.request(ApiKey.INIT_PRODUCER_ID, 4, body, InitProducerIdResponse)
+            return ErrorCode(answer.error_code), answer.producer_id
+
+        return self.run(ask())
+
+    def begin(self, question: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
+        """Ask as a client, without waiting for the answer."""
+        return self._client_process.create_task(question)
+
+    def run(self, question: Coroutine[Any, Any, _T]) -> _T:
+        task = self.begin(question)
+        self.wait(task.done)
+        return task.result()
+
+
+class Written:
+    """One record on its way. Implements `broker.replication.waits.Acknowledged`."""
+
+    def __init__(self, cluster: SimulatedCluster, replica: Replica, sequence: int, base_offset: int) -> None:
+        self.sequence = sequence
+        self.base_offset = base_offset
+        #: The answer; None: none yet.
+        self.error: ErrorCode | None = None
+        self._cluster = cluster
+        self._key = replica.key
+
+    def partition_done(self, slot: int, error_code: ErrorCode) -> None:
+        # The client hears it when the turn is over, unless the node dies before.
+        self._cluster.loop.call_soon(self._told, ErrorCode(error_code))
+
+    def _told(self, error: ErrorCode) -> None:
+        self.error = error
+        if self.error is ErrorCode.NONE:
+            promise = Acknowledged(PRODUCER_ID, self.sequence, self.base_offset)
+            self._cluster.oracle.acknowledged.acknowledged(self._key, self.base_offset, promise)
+
+
+def tell(cluster: SimulatedCluster, rng: random.Random, story: Callable[[Stage], None]) -> None:
+    """Begin with a cluster that is ready, tell the story, heal, and demand that everything is there and equal."""
+    cluster.start()
+    stage = Stage(cluster, rng)
+    stage.ready()
+    story(stage)
+    settle(stage)
+
+
+def settle(stage: Stage) -> None:
+    """Every fault ends; then everything is there, and equal, within some time."""
+    cluster = stage.cluster
+    cluster.heal()
+    stage.wait(cluster.are_equal, 2 * LIMIT_S)
+    cluster.assert_same_bytes()
+    for key in cluster.hosted():
+        if key != METADATA_KEY:
+            for replica in cluster.holders(key).values():
+                cluster.oracle.acknowledged.check_replica(replica)
+
+
+def _either(condition: Callable[[], bool], now: Callable[[], float], seconds: float) -> Callable[[], bool]:
+    end_s = now() + seconds
+    return lambda: condition() or now() >= end_s
