@@ -74,8 +74,9 @@ class SimulatedCluster:
         self._rng = rng
         self._config = config
         self._dark: set[int] = set()
-        #: SIGTERM of each life, and how many faults want it paused.
-        self._stopping: dict[NodeProcess, asyncio.Event] = {}
+        #: Of each life: its SIGTERM, whether that was sent, and how many faults want it paused.
+        self._sigterm: dict[NodeProcess, asyncio.Event] = {}
+        self._stopping: dict[NodeProcess, None] = {}
         self._pauses: dict[NodeProcess, int] = {}
         #: What `after` has set, until it happens.
         self._later: dict[object, asyncio.TimerHandle] = {}
@@ -123,7 +124,7 @@ class SimulatedCluster:
             self.nodes[node_id] = node
             await _serve(node, stopping)
 
-        stopping = self._stopping[process] = asyncio.Event()
+        stopping = self._sigterm[process] = asyncio.Event()
         task = process.create_task(run())
         task.add_done_callback(_raise_failure, context=process.new_context())
         # It came to its own end: the kernel closes its sockets.
@@ -150,16 +151,18 @@ class SimulatedCluster:
         self.nodes.pop(node_id, None)
         self.oracle.node_gone(node_id)
         self._pauses.pop(process, None)
-        del self._stopping[process]
+        self._stopping.pop(process, None)
+        del self._sigterm[process]
 
     def stop(self, node_id: int) -> None:
         """SIGTERM: it hands its leaderships over and ends by itself, some time later; a paused one does so when it is
         resumed."""
         process = self.process(node_id)
-        self.loop.call_soon(self._stopping[process].set, context=process.new_context())
+        self._stopping[process] = None
+        self.loop.call_soon(self._sigterm[process].set, context=process.new_context())
 
     def is_stopping(self, node_id: int) -> bool:
-        return self.is_alive(node_id) and self._stopping[self.process(node_id)].is_set()
+        return self.is_alive(node_id) and self.process(node_id) in self._stopping
 
     def _exited(self, process: NodeProcess) -> None:
         if process.alive:
