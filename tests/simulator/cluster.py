@@ -15,6 +15,7 @@ from broker.config.node_config import Address, Listener, NodeConfig
 from broker.metadata.ids import METADATA_TOPIC_ID
 from broker.node import Node
 from broker.replication.replica import Replica
+from protocol.peer import PeerMessage
 from storage.log_types import GroupKey
 from tests.simulator.clock import SimulatedClock
 from tests.simulator.disk import MemoryDisk
@@ -54,6 +55,23 @@ class ObservedNode(Node):
         self.oracle.committed(self.config.node_id, replica)
         super().commit_moved(replica)
 
+    def send_to(self, directory: tuple[int, bytes], message: PeerMessage) -> None:
+        """Every message between replicas passes here."""
+        key = GroupKey(message.topic_id, message.partition)  # type: ignore[attr-defined]
+        own = (self.config.node_id, self.directory_id.bytes)
+        self.oracle.nodes.sent(own, directory, message, self.replicas.by_key.get(key))
+        super().send_to(directory, message)
+
+    def _assemble_replication(self) -> None:
+        super()._assemble_replication()
+        truncate = self.replicas.truncate
+
+        def observed(replica: Replica, to_index: int, known_commit: int) -> None:
+            self.oracle.nodes.truncating(replica, to_index)
+            truncate(replica, to_index, known_commit)
+
+        self.replicas.truncate = observed  # type: ignore[method-assign]
+
 
 class SimulatedCluster:
     """Nodes 1 to `size`, each on a machine with a disk and a clock that survive it."""
@@ -61,13 +79,13 @@ class SimulatedCluster:
     def __init__(self, rng: random.Random, *, size: int = 3, config: NodeConfig = TINY) -> None:
         self.loop: SimulatedLoop = new_loop()
         self.network = MemoryNetwork(self.loop, random.Random(rng.getrandbits(64)))
-        self.oracle = Oracle()
         self.node_ids = list(range(1, size + 1))
         self.nodes: dict[int, ObservedNode] = {}
         self.disks = {
             node_id: MemoryDisk(f"/{host_of(node_id)}", self.loop, random.Random(rng.getrandbits(64)))
             for node_id in self.node_ids
         }
+        self.oracle = Oracle(self.disks)
         self.clocks = {
             node_id: SimulatedClock(self.loop, skew_ms=rng.randrange(-500, 500)) for node_id in self.node_ids
         }
@@ -181,6 +199,7 @@ class SimulatedCluster:
         faults = self.disks[node_id].faults
         rng = random.Random(self._rng.getrandbits(64))
         self.disks[node_id] = MemoryDisk(f"/{host_of(node_id)}", self.loop, rng, faults)
+        self.oracle.nodes.disk_lost(node_id)
 
     def pause(self, node_id: int) -> Mend:
         """SIGSTOP. Returns what ends this pause: the process goes on when no other one is left."""
@@ -307,6 +326,7 @@ class SimulatedCluster:
             if node is not None and hasattr(node, "replicas"):
                 for replica in list(node.replicas.by_key.values()):
                     self.oracle.scan(replica)
+                    self.oracle.nodes.scan(replica, node.journal)
 
     def client_hosts(self) -> list[str]:
         """Machines that are not nodes, once they have sent something."""

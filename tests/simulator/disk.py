@@ -335,12 +335,21 @@ class MemoryDisk:
 
     def durable_contents(self, path: str) -> bytes | None:
         """What surely survives of a file: None where a crash may lose its name."""
+        node = self._durable_node(path)
+        return bytes(node.durable) if isinstance(node, FileNode) else None
+
+    def durable_names(self, path: str) -> Sequence[str]:
+        """What surely survives in a folder; nothing where a crash may lose the folder's own name."""
+        node = self._durable_node(path)
+        return sorted(node.durable) if isinstance(node, FolderNode) else ()
+
+    def _durable_node(self, path: str) -> Node | None:
         node: Node = self._tree
         for name in self._names(path):
             if not isinstance(node, FolderNode) or name not in node.durable:
                 return None
             node = node.durable[name]
-        return bytes(node.durable) if isinstance(node, FileNode) else None
+        return node
 
     # -- inside ----------------------------------------------------------------------------------------------
 

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from broker.replication.replica import Replica
 from protocol.records.batch import BatchHeader
 from storage.log_types import GroupKey
+from tests.simulator.disk import MemoryDisk
 from tests.simulator.invariants.acknowledged_never_lost import AcknowledgedNeverLost
 from tests.simulator.invariants.log_matching import LogMatching
 from tests.simulator.invariants.no_duplicate import NoDuplicate
 from tests.simulator.invariants.one_leader_per_term import OneLeaderPerTerm
 from tests.simulator.invariants.one_value_per_offset import OneValuePerOffset, value_of
+from tests.simulator.node_oracle import NodeOracle
 
 
 class Oracle:
     """Outlives all nodes. Everything it learns it keeps for ever: that is what makes the promises testable."""
 
-    def __init__(self) -> None:
+    def __init__(self, disks: Mapping[int, MemoryDisk]) -> None:
+        self.nodes = NodeOracle(disks)
         self.values = OneValuePerOffset()
         self.leaders = OneLeaderPerTerm()
         self.duplicates = NoDuplicate()
@@ -30,6 +35,7 @@ class Oracle:
             del self._compared[at]
 
     def role_changed(self, replica: Replica) -> None:
+        self.nodes.role_changed(replica)
         if replica.is_leader:
             self.leaders.leads(replica.key, replica.group.term, replica.group.self_id)
             if replica.is_serving:
@@ -37,6 +43,7 @@ class Oracle:
 
     def committed(self, node_id: int, replica: Replica) -> None:
         """A replica's high watermark rose: compare what lies below it now."""
+        self.nodes.commit_moved(replica)
         at = (node_id, replica.key)
         start = max(self._compared.get(at, 0), replica.log.start_offset)
         for stored in replica.log.batches(start, replica.high_watermark):
@@ -44,6 +51,7 @@ class Oracle:
             if header.base_offset < start:
                 continue
             self.values.seen(replica.key, header.base_offset, value_of(header, stored.view()))
+            self.nodes.completeness.batch_committed(replica, header.base_offset)
             if header.producer_id >= 0:
                 self.duplicates.seen(replica.key, header)
         self._compared[at] = max(start, replica.high_watermark)

@@ -1,0 +1,436 @@
+"""Each invariant of what nodes do bites: on a small simulated cluster somebody breaks the promise, on the real objects,
+and exactly that invariant says so."""
+
+from __future__ import annotations
+
+import random
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.replication import wire
+from broker.replication.replica import Replica
+from protocol import peer
+from protocol.records.batch import iter_batches
+from protocol.records.builder import NewRecord, build_batch
+from raft.types import Configuration, ReplicaId, Role, Row, RowKind
+from storage.journal import Journal
+from storage.journal_records import Flushed
+from storage.log_types import FlushedEnd
+from tests.simulator.cluster import METADATA_KEY, SimulatedCluster, host_of
+from tests.simulator.loop import SimulationError
+
+LIMIT_S = 20.0
+
+
+class Small:
+    """A cluster of three with one partition, a few committed batches and a second term."""
+
+    def __init__(self) -> None:
+        self.cluster = SimulatedCluster(random.Random(7))
+        self.oracle = self.cluster.oracle
+        self.cluster.start()
+        nodes = self.cluster.nodes
+        self.wait(lambda: len(nodes) == 3 and all(node.ready.is_set() for node in nodes.values()))
+        topic = {"name": "t", "num_partitions": 1, "replication_factor": 3, "assignments": [], "configs": {}}
+        self.call(
+            1, nodes[1].controller.call, "create_topics", {"topics": [topic], "validate_only": False}, dict
+        )
+        self.wait(lambda: self.cluster.leader("t") is not None and len(self.replicas()) == 3)
+        self.produce(5)
+        first = self.leader
+        self.cluster.kill(first.group.self_id.node_id)
+        self.wait(lambda: self.cluster.leader("t") is not None)
+        self.cluster.start(first.group.self_id.node_id)
+        self.wait(lambda: len(self.replicas()) == 3)
+        self.produce(5)
+        assert self.leader.group.term > first.group.term
+        self.cluster.scan()
+
+    def wait(self, condition: Callable[[], bool]) -> None:
+        self.cluster.run_until(condition, LIMIT_S)
+
+    def call(self, node_id: int, function: Callable[..., object], *arguments: object) -> None:
+        process = self.cluster.loop.process(host_of(node_id))
+        assert process is not None
+        process.call(function, *arguments)
+
+    def replicas(self) -> list[Replica]:
+        found = [self.cluster.replica(node_id, "t") for node_id in self.cluster.node_ids]
+        return [replica for replica in found if replica is not None]
+
+    def produce(self, batches: int) -> None:
+        """... and wait until everybody knows that they are committed."""
+        for number in range(batches):
+            leader = self.leader
+            self.wait(lambda leader=leader: leader.group.can_propose)  # type: ignore[misc]
+            batch = build_batch([NewRecord(None, b"%d" % number, 1)])
+            header = next(iter_batches(memoryview(batch)))[1]
+            self.call(leader.group.self_id.node_id, leader.append, header, batch)
+            end_offset = leader.next_offset
+            self.wait(lambda end=end_offset: all(r.high_watermark >= end for r in self.replicas()))  # type: ignore[misc]
+
+    @property
+    def leader(self) -> Replica:
+        node_id = self.cluster.leader("t")
+        assert node_id is not None
+        replica = self.cluster.replica(node_id, "t")
+        assert replica is not None
+        return replica
+
+    @property
+    def follower(self) -> Replica:
+        return next(replica for replica in self.replicas() if replica is not self.leader)
+
+    def send(self, sender: Replica, to: ReplicaId, message: peer.PeerMessage) -> None:
+        node_id = sender.group.self_id.node_id
+        self.call(node_id, self.cluster.nodes[node_id].send_to, (to.node_id, to.directory_id), message)
+
+
+@pytest.fixture
+def small() -> Iterator[Small]:
+    world = Small()
+    try:
+        yield world
+    finally:
+        world.cluster.close()
+
+
+class Bites:
+    """`with bites("name")`: the block breaks the invariant in that file of `invariants/`, and no other."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
+        assert error is not None, f"{self._name} has noticed nothing"
+        if isinstance(error, SimulationError) and error.__cause__ is not None:
+            error = error.__cause__  # it was noticed in a callback of the loop
+        if not isinstance(error, AssertionError):
+            return False
+        modules = [Path(frame.filename) for frame in traceback.extract_tb(error.__traceback__)]
+        found = [path.stem for path in modules if path.parent.name == "invariants"]
+        assert found and found[-1] == self._name, f"{found} instead of {self._name}: {error}"
+        return True
+
+
+bites = Bites
+
+
+def test_an_untouched_cluster_breaks_nothing(small: Small) -> None:
+    small.produce(3)
+    small.cluster.scan()
+    for replica in small.replicas():
+        small.oracle.role_changed(replica)
+        small.oracle.committed(replica.group.self_id.node_id, replica)
+
+
+def vote(replica: Replica, term: int) -> peer.VoteReply:
+    return peer.VoteReply(
+        topic_id=replica.key.topic_id,
+        partition=replica.partition,
+        incarnation=replica.group.self_id.incarnation,
+        term=term,
+        granted=True,
+        pre_vote=False,
+        log_start=0,
+        mtro=0,
+        mxro=0,
+    )
+
+
+# -- elections -----------------------------------------------------------------------------------------------
+
+
+def test_two_leaders_in_one_term(small: Small) -> None:
+    replica, rival = small.follower, small.follower.group
+    rival.role, rival.leader = Role.LEADER, rival.self_id
+    with bites("one_leader_per_term"):
+        small.oracle.role_changed(replica)
+
+
+def test_two_votes_in_one_term(small: Small) -> None:
+    voter = small.follower
+    one, other = (replica.group.self_id for replica in small.replicas() if replica is not voter)
+    small.send(voter, one, vote(voter, 99))
+    small.send(voter, one, vote(voter, 99))
+    with bites("one_vote_per_term"):
+        small.send(voter, other, vote(voter, 99))
+
+
+def test_two_votes_with_a_restart_in_between(small: Small) -> None:
+    voter = small.follower
+    node_id = voter.group.self_id.node_id
+    one, other = (replica.group.self_id for replica in small.replicas() if replica is not voter)
+    small.send(voter, one, vote(voter, 99))
+    small.cluster.cut_power(node_id)
+    small.cluster.start(node_id)
+    small.wait(lambda: small.cluster.replica(node_id, "t") is not None)
+    again = small.cluster.replica(node_id, "t")
+    assert again is not None and again is not voter
+    with bites("one_vote_per_term"):
+        small.send(again, other, vote(again, 99))
+
+
+def test_a_vote_of_somebody_who_is_no_member(small: Small) -> None:
+    voter = small.follower
+    voter.group.self_id = voter.group.self_id._replace(incarnation=1)
+    with bites("one_vote_per_term"):
+        small.send(voter, small.leader.group.self_id, vote(voter, 99))
+
+
+def test_a_leader_that_nobody_voted_for(small: Small) -> None:
+    usurper = small.follower
+    usurper.group.term += 1
+    usurper.group.role, usurper.group.leader = Role.LEADER, usurper.group.self_id
+    with bites("one_vote_per_term"):
+        small.oracle.role_changed(usurper)
+
+
+def test_a_vote_of_a_lost_identity_does_not_count(small: Small) -> None:
+    """The node voted, and as somebody else than the configuration names."""
+    replica, winner = small.follower, small.follower.group
+    stranger = small.leader.group.self_id._replace(incarnation=1)
+    small.oracle.nodes.votes.voted(replica.key, stranger, winner.term + 1, winner.self_id[:2])
+    winner.term += 1
+    winner.role, winner.leader = Role.LEADER, winner.self_id
+    with bites("one_vote_per_term"):
+        small.oracle.role_changed(replica)
+
+
+@pytest.mark.parametrize("what", ["row", "batch"])
+def test_a_leader_without_a_committed_entry(small: Small, what: str) -> None:
+    """Both are committed and unknown to any client: a row of a term, and a batch whose producer had no answer."""
+    leader = small.leader
+    entries = small.oracle.nodes.completeness._committed[leader.key]
+    rows = {row.index for row in leader.log.lineage.rows}
+    index = max(index for index in entries if (index in rows) == (what == "row"))
+    entries[index] += 1
+    with bites("leader_completeness"):
+        small.oracle.role_changed(leader)
+
+
+def test_a_leader_whose_log_is_shorter_than_what_is_committed(small: Small) -> None:
+    leader = small.leader
+    small.oracle.nodes.completeness._committed[leader.key][leader.log.end_index] = leader.group.term
+    with bites("leader_completeness"):
+        small.oracle.role_changed(leader)
+
+
+# -- logs ----------------------------------------------------------------------------------------------------
+
+
+def test_an_entry_that_differs_between_two_logs(small: Small) -> None:
+    follower = small.follower
+    *_, last = follower.log.batches(0)
+    small.oracle.matching._compared.clear()
+    file = small.cluster.disks[follower.group.self_id.node_id].open(last.file.path)
+    file.write_at(last.position + 17, b"\0\0\0\0")  # the CRC, by which batches are compared
+    with bites("log_matching"):
+        small.cluster.scan()
+
+
+def test_a_batch_of_another_epoch_than_its_row(small: Small) -> None:
+    """The equality rule: the last row is gone from disk and memory, the batches behind it are not."""
+    log = small.follower.log
+    log.lineage.cut(len(log.lineage.rows) - 1)
+    small.oracle.nodes.lineages._walked.clear()
+    small.follower.group._rows.truncate(log.lineage.rows[-1].index + 1)
+    with bites("lineage_agrees"):
+        small.oracle.nodes.lineages.scan(small.follower)
+
+
+def test_a_row_that_is_not_chained(small: Small) -> None:
+    log = small.follower.log
+    disk = small.cluster.disks[small.follower.group.self_id.node_id]
+    file = disk.open(f"{log.directory}/lineage")
+    file.write_at(file.size - 1, b"\xff")
+    small.oracle.nodes.lineages._walked.clear()
+    with bites("lineage_agrees"):
+        small.cluster.scan()
+
+
+def test_a_hole_between_two_batches(small: Small) -> None:
+    log = small.leader.log
+    log.skip_to(log.end_offset + 3)
+    with bites("lineage_agrees"):
+        small.oracle.nodes.lineages.scan(small.leader)
+
+
+def test_a_batch_that_fails_its_crc(small: Small) -> None:
+    follower = small.follower
+    *_, last = follower.log.batches(0)
+    file = small.cluster.disks[follower.group.self_id.node_id].open(last.file.path)
+    file.write_at(last.position + last.header.size_bytes - 1, b"\xff")
+    small.oracle.nodes.lineages._walked.clear()
+    with bites("lineage_agrees"):
+        small.oracle.nodes.lineages.scan(follower)
+
+
+def test_two_servers_change_at_once(small: Small) -> None:
+    leader = small.leader
+    voters = leader.group.configuration.voters
+    row = Row(leader.log.end_index, leader.group.term, RowKind.CONFIGURATION, Configuration(voters[:1], ()))
+    leader.log.append_row(row.term, row.kind, wire.row_payload(row))
+    with bites("lineage_agrees"):
+        small.oracle.nodes.lineages.scan(leader)
+
+
+# -- what never goes back ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("field", ["term", "commit_end"])
+def test_a_term_or_a_commit_index_that_falls(small: Small, field: str) -> None:
+    follower, node = small.follower, small.cluster.nodes[small.follower.group.self_id.node_id]
+    setattr(follower.group, field, getattr(follower.group, field) - 1)
+    with bites("never_back"):
+        small.oracle.nodes.scan(follower, node.journal)
+
+
+def test_a_high_watermark_that_falls(small: Small) -> None:
+    small.follower.high_watermark -= 1
+    with bites("never_back"):
+        small.cluster.scan()
+
+
+def test_a_committed_entry_that_is_cut(small: Small) -> None:
+    """By the log itself: who asks for it says that nothing is committed."""
+    log = small.follower.log
+    log.truncate(log.end_index - 1, 0)
+    with bites("never_back"):
+        small.oracle.nodes.scan(small.follower, small.cluster.nodes[1].journal)
+
+
+def test_a_truncation_below_the_commit_index(small: Small) -> None:
+    follower = small.follower
+    node_id = follower.group.self_id.node_id
+    with bites("never_back"):
+        small.call(node_id, small.cluster.nodes[node_id].replicas.truncate, follower, 3, 0)
+
+
+def test_a_log_start_that_falls_and_one_above_the_high_watermark(small: Small) -> None:
+    follower = small.follower
+    follower.log.start_offset = follower.high_watermark + 1
+    with bites("log_start_monotone"):
+        small.oracle.nodes.log_starts.check(follower)
+    follower.log.start_offset = 5
+    small.oracle.nodes.log_starts.check(follower)
+    follower.log.start_offset = 4
+    with bites("log_start_monotone"):
+        small.oracle.nodes.log_starts.check(follower)
+
+
+def test_a_log_start_that_a_restart_forgets(small: Small) -> None:
+    """It is raised in memory and not recorded."""
+    follower = small.follower
+    node_id = follower.group.self_id.node_id
+    follower.log.set_start_offset(5)
+    small.cluster.scan()
+    small.cluster.kill(node_id)
+    with bites("log_start_monotone"):
+        small.cluster.start(node_id)
+        small.wait(lambda: small.cluster.replica(node_id, "t") is not None)
+
+
+# -- disks ---------------------------------------------------------------------------------------------------
+
+
+def test_an_acknowledgement_before_its_flush(small: Small) -> None:
+    """Of one follower only, and no power is lost."""
+    follower = small.follower
+    faults = small.cluster.disks[follower.group.self_id.node_id].faults
+    faults.done_before_durable = True
+    faults.slow_factor = 10_000.0
+    with bites("acknowledged_is_durable"):
+        small.produce(1)
+
+
+def test_a_restart_that_forgets_what_was_acknowledged(small: Small) -> None:
+    """The last batch is gone, and the journal agrees that it never was durable: a good log, and a short one."""
+    follower = small.follower
+    node_id = follower.group.self_id.node_id
+    disk, end = small.cluster.disks[node_id], follower.log.end
+    *_, last = follower.log.batches(0)
+    small.cluster.kill(node_id)
+    file = disk.open(last.file.path)
+    file.truncate(last.position)
+    file.flush()
+    journal = Journal.open(disk)
+    journal.append(Flushed(follower.key, FlushedEnd(end.end_index - 1, end.row_count)))
+    journal.close()
+    with bites("acknowledged_is_durable"):
+        small.cluster.start(node_id)
+        small.wait(lambda: small.cluster.replica(node_id, "t") is not None)
+
+
+def test_a_commit_that_is_durable_at_the_leader_only(small: Small) -> None:
+    """The leader believes its followers have what they do not."""
+    leader = small.leader
+    for replica in small.replicas():
+        if replica is not leader:
+            small.cluster.pause(replica.group.self_id.node_id)
+    batch = build_batch([NewRecord(None, b"x", 1)])
+    header = next(iter_batches(memoryview(batch)))[1]
+    node_id = leader.group.self_id.node_id
+    small.call(node_id, leader.append, header, batch)
+    end_index = leader.group.end_index + 1
+    small.wait(lambda: leader.group.persisted_end == end_index)
+    follower = small.follower.group.self_id
+    reply = (follower, leader.group.term, end_index, False, 0, 0, 0, leader.host.now())
+    with bites("committed_is_durable"):
+        small.call(node_id, lambda: leader.apply(leader.group.append_replied(*reply)))
+
+
+def test_a_commit_by_counting_entries_of_an_older_term(small: Small) -> None:
+    """Figure 8: what an earlier leader appended is committed only together with an entry of the own term."""
+    leader = small.leader
+    small.oracle.nodes.committed_durable._counted.clear()
+    leader.group.commit_end = leader.log.lineage.rows[-1].index
+    leader.high_watermark = leader.log.lineage.offset_of_index(leader.group.commit_end)
+    with bites("committed_is_durable"):
+        small.oracle.nodes.committed_durable.committed(leader)
+
+
+def test_a_follower_that_commits_by_itself(small: Small) -> None:
+    follower = small.follower
+    small.oracle.nodes.committed_durable._counted[follower.key] -= 1
+    with bites("committed_is_durable"):
+        small.oracle.nodes.commit_moved(follower)
+
+
+@pytest.mark.parametrize("topic", ["t", "__cluster_metadata"])
+def test_a_recorded_end_above_what_is_durable(small: Small, topic: str) -> None:
+    node_id = small.follower.group.self_id.node_id
+    node = small.cluster.nodes[node_id]
+    replica = small.follower if topic == "t" else node.replicas.by_key[METADATA_KEY]
+    end = replica.log.flushed_end
+    node.journal.append(Flushed(replica.key, FlushedEnd(end.end_index + 1, end.row_count)))
+    with bites("recorded_is_durable"):
+        small.cluster.scan()
+
+
+def test_an_identity_that_is_given_up_without_need(small: Small) -> None:
+    """A restart that takes a good log for a bad one."""
+    follower = small.follower
+    node_id = follower.group.self_id.node_id
+    replicas = small.cluster.nodes[node_id].replicas
+    small.call(node_id, replicas._raise_incarnation, follower.key)
+    small.cluster.kill(node_id)
+    with bites("identity_kept"):
+        small.cluster.start(node_id)
+        small.wait(lambda: small.cluster.replica(node_id, "t") is not None)
+
+
+def test_a_wiped_node_is_somebody_else(small: Small) -> None:
+    """That is no violation: its promises went with the disk."""
+    node_id = small.follower.group.self_id.node_id
+    small.cluster.cut_power(node_id)
+    small.cluster.wipe(node_id)
+    small.cluster.start(node_id)
+    small.wait(lambda: small.cluster.replica(node_id, "t") is not None)
+    small.produce(3)
+    small.cluster.scan()

@@ -1,0 +1,46 @@
+"""A replica loses its identity only with its disk or by rot of it (replication.md sections 2 and 3): not by any crash,
+which would cost the group a copy that it has."""
+
+from __future__ import annotations
+
+from broker.replication.replica import Replica
+from raft.types import ReplicaId
+from storage.log_types import GroupKey
+
+
+class IdentityKept:
+    def __init__(self) -> None:
+        #: Who was seen last, by node. Nobody where the disk is another one since.
+        self._current: dict[tuple[int, GroupKey], ReplicaId] = {}
+        #: Whose log has rotten bytes, known to it or not.
+        self._damaged: dict[tuple[GroupKey, ReplicaId], None] = {}
+
+    def disk_lost(self, node_id: int) -> None:
+        """All of its contents are gone."""
+        for at in [at for at in self._current if at[0] == node_id]:
+            del self._current[at]
+
+    def damaged(self, node_id: int, key: GroupKey) -> None:
+        """Bytes of that log have rotted: whoever owns it may give it up, now or when it is read."""
+        identity = self._current.get((node_id, key))
+        if identity is not None:
+            self._damaged[key, identity] = None
+
+    def given_up(self, node_id: int, key: GroupKey) -> None:
+        """The replica was taken off this node."""
+        self._current.pop((node_id, key), None)
+
+    def opened(self, replica: Replica) -> None:
+        identity = replica.group.self_id
+        at = (identity.node_id, replica.key)
+        known = self._current.get(at, identity)
+        is_excused = (replica.key, known) in self._damaged
+        assert known == identity or is_excused, (
+            f"{known} of {replica.topic}-{replica.partition} comes back as {identity}"
+        )
+        self._current[at] = identity
+
+    def is_intact(self, key: GroupKey, identity: ReplicaId) -> bool:
+        """The disk of that identity is there and good."""
+        is_current = self._current.get((identity.node_id, key)) == identity
+        return is_current and (key, identity) not in self._damaged
