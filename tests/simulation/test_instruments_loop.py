@@ -345,6 +345,20 @@ def test_a_paused_node_wakes_late_with_everything_in_order(loop: SimulatedLoop) 
     assert events == [("a", 5.0), ("b", 5.0), ("c", 7.0)]
 
 
+def test_a_paused_node_sees_its_sockets_before_its_timers_when_it_wakes(loop: SimulatedLoop) -> None:
+    """It sleeps in its poll: what the kernel has for it comes first, however long a timer has been due."""
+    events: list[str] = []
+    node = loop.start_process("n1")
+    node.call(loop.call_later, 1.0, events.append, "timer")
+    loop.pause(node)
+    loop.run_for(2.0)
+    loop.call_soon(events.append, "socket", context=node.new_context())
+    loop.run_for(2.0)
+    loop.resume(node)
+    loop.run_for(1.0)
+    assert events == ["socket", "timer"]
+
+
 def test_killing_a_paused_node_drops_what_waited(loop: SimulatedLoop) -> None:
     events: list[str] = []
     node = _busy_node(loop, events)
@@ -369,3 +383,17 @@ def test_wall_clocks_are_skewed_drift_and_jump_apart_from_the_loops_time(loop: S
     skewed.jump(-3_600_000)
     assert skewed.now_ms() == plain.now_ms() - 3_600_500
     assert loop.time() == 1000.0
+
+
+def test_a_drift_changes_the_speed_and_not_the_hour_until_the_clock_is_set_right(loop: SimulatedLoop) -> None:
+    plain, clock = SimulatedClock(loop), SimulatedClock(loop, skew_ms=20)
+    clock.drift(1_000_000)
+    loop.run_for(10.0)
+    assert clock.now_ms() == plain.now_ms() + 20 + 10_000
+    clock.drift(-500_000)
+    assert clock.now_ms() == plain.now_ms() + 20 + 10_000
+    loop.run_for(10.0)
+    assert clock.now_ms() == plain.now_ms() + 20 + 5_000
+    clock.jump(1)
+    clock.correct()
+    assert clock.now_ms() == plain.now_ms() + 20

@@ -325,6 +325,102 @@ def test_a_reset_reaches_both_ends(loop: SimulatedLoop) -> None:
     assert not pair.server.received
 
 
+def test_of_overlapping_stalls_and_delays_each_ends_alone(loop: SimulatedLoop) -> None:
+    pair = Pair(loop)
+    first, second = pair.network.stall("a", "b"), pair.network.stall("a", "b")
+    pair.client_writes(b"late")
+    first()
+    first()
+    loop.run_for(1)
+    assert not pair.server.received
+    second()
+    loop.run_for(1)
+    assert bytes(pair.server.received) == b"late"
+    fast = pair.network.slow("a", "b", LinkDelay(min_s=1.0, mean_extra_s=0.0, spike_rate=0.0))
+    slow = pair.network.slow("a", "b", LinkDelay(min_s=5.0, mean_extra_s=0.0, spike_rate=0.0))
+    fast()
+    pair.client_writes(b"r")
+    loop.run_for(4.9)
+    assert bytes(pair.server.received) == b"late"
+    loop.run_for(0.2)
+    assert bytes(pair.server.received) == b"later"
+    slow()
+    pair.client_writes(b"!")
+    loop.run_for(0.1)
+    assert bytes(pair.server.received) == b"later!"
+
+
+@pytest.mark.parametrize("death", ["reset", "kill"])
+def test_a_stopped_process_may_read_an_old_connections_tail_when_a_new_one_is_made(death: str) -> None:
+    """Its kernel took the bytes: after an RST some kernels throw them away, after a FIN none does."""
+    outcomes = set()
+    for seed in range(20):
+        loop = new_loop(start_s=0.0)
+        pair = Pair(loop, seed)
+        loop.pause(pair.b)
+        pair.client_writes(b"old tail")
+        loop.run_for(1)
+        old, pair.server = pair.server, Recorder()
+        if death == "kill":
+            loop.kill(pair.a)
+            pair.a = loop.start_process("a")
+        else:
+            pair.network.reset("a", "b")
+        fresh = Recorder()
+        loop.run_until(pair.connect(fresh), limit_s=1)
+        pair.a.call(fresh.transport.write, b"new head")
+        loop.run_for(1)
+        assert not old.received
+        loop.resume(pair.b)
+        loop.run_for(1)
+        assert bytes(pair.server.received) == b"new head"
+        assert old.events[-1] == "lost" and isinstance(old.error, ConnectionResetError) == (death == "reset")
+        outcomes.add(bytes(old.received))
+        loop.close()
+    assert outcomes == ({b"old tail"} if death == "kill" else {b"old tail", b""})
+
+
+def test_who_writes_to_a_reset_connection_reads_no_more_of_it(loop: SimulatedLoop) -> None:
+    for seed in range(20):
+        pair_loop = new_loop(start_s=0.0)
+        pair = Pair(pair_loop, seed)
+        pair.server.transport.pause_reading()
+        pair.client_writes(b"unread")
+        pair_loop.run_for(1)
+        pair.network.reset("a", "b")
+        pair_loop.run_for(1)
+        pair.server_writes(b"hello?")
+        pair_loop.run_for(1)
+        assert isinstance(pair.server.error, ConnectionResetError) and not pair.server.received
+        pair_loop.close()
+
+
+def test_who_still_believes_in_a_connection_learns_better_when_the_link_heals(loop: SimulatedLoop) -> None:
+    """The other end was reset, or died, while nothing came through from there."""
+    pair = Pair(loop)
+    pair.network.cut("b", "a")
+    pair.network.reset("a", "b")
+    loop.run_for(1)
+    assert pair.server.events == ["made", "lost"] and pair.client.events == ["made"]
+    pair.network.heal("b", "a")
+    loop.run_for(1)
+    assert isinstance(pair.client.error, ConnectionResetError)
+
+
+def test_data_for_a_connection_that_is_gone_is_answered_though_its_end_was_lost(loop: SimulatedLoop) -> None:
+    pair = Pair(loop)
+    end_cut = pair.network.cut("b", "a")
+    loop.kill(pair.b)
+    loop.run_for(1)
+    link = pair.network.link("b", "a")
+    del end_cut
+    link.end_cuts()  # not `heal`: the FIN is not repeated yet
+    assert pair.client.events == ["made"]
+    pair.client_writes(b"anybody?")
+    loop.run_for(1)
+    assert isinstance(pair.client.error, ConnectionResetError)
+
+
 # -- ends
 
 

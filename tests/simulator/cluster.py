@@ -92,10 +92,10 @@ class SimulatedCluster:
         self._rng = rng
         self._config = config
         self._dark: set[int] = set()
-        #: Of each life: its SIGTERM, whether that was sent, and how many faults want it paused.
+        #: Of each life: its SIGTERM, whether that was sent, and a key for every fault that wants it paused.
         self._sigterm: dict[NodeProcess, asyncio.Event] = {}
         self._stopping: dict[NodeProcess, None] = {}
-        self._pauses: dict[NodeProcess, int] = {}
+        self._pauses: dict[NodeProcess, dict[object, None]] = {}
         #: What `after` has set, until it happens.
         self._later: dict[object, asyncio.TimerHandle] = {}
 
@@ -206,17 +206,15 @@ class SimulatedCluster:
         process = self.process(node_id)
         if process not in self._pauses:
             self.loop.pause(process)
-        self._pauses[process] = self._pauses.get(process, 0) + 1
-        ended = False
+        key = object()
+        self._pauses.setdefault(process, {})[key] = None
 
         def mend() -> None:
-            nonlocal ended
-            if ended or process not in self._pauses:
-                return
-            ended = True
-            self._pauses[process] -= 1
-            if not self._pauses[process]:
-                self._resume(process)
+            keys = self._pauses.get(process, {})
+            if key in keys:
+                del keys[key]
+                if not keys:
+                    self._resume(process)
 
         return mend
 

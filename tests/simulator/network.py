@@ -187,7 +187,8 @@ class MemoryNetwork:
     def _works_again(self, link: Link) -> None:
         self._note(link.source, f"healed to {link.target}")
         for end in self._all_ends():
-            if end.outgoing.link is link and end.outgoing.is_broken:
+            # Also where the sender has closed: its kernel repeats the FIN until somebody answers.
+            if any(stream.link is link and stream.is_broken for stream in (end.outgoing, end.incoming)):
                 self._reset_both(end)
 
     def reset(self, one: str, other: str) -> None:
@@ -243,7 +244,8 @@ class MemoryNetwork:
     def reset_sender(self, end: MemoryTransport) -> None:
         """Data came for a closed socket: a machine that runs answers RST."""
         if end.outgoing.link.source not in self._dark:
-            end.outgoing.send_reset()
+            # Not in the order of the stream: it says only that there is none any more.
+            end.outgoing.link.carry(end.outgoing.receiver.reset, _nothing)
 
     # -- inside ----------------------------------------------------------------------------------------------
 
