@@ -32,6 +32,8 @@ class Trace:
 
     def __init__(self) -> None:
         self.events = 0
+        #: The facts, all of them: (time, node, text).
+        self.notes: list[tuple[float, str, str]] = []
         self._hash = hashlib.blake2b(digest_size=16)
         self._pending: list[str] = []
         self._recent: deque[tuple[float, str, str]] = deque(maxlen=RECENT_EVENTS)
@@ -46,7 +48,9 @@ class Trace:
 
     def note(self, now_s: float, node: str, text: str) -> None:
         """A fact of the world (a crash, a cut) or of a workload; it counts for the digest."""
-        self._recent.append((now_s, node, text))
+        fact = (now_s, node, text)
+        self.notes.append(fact)
+        self._recent.append(fact)
         self._pending.append(f"{now_s!r} {node} {text}\n")
 
     def digest(self) -> str:

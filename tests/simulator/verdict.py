@@ -28,11 +28,17 @@ class Verdict(NamedTuple):
     #: The invariant's or client's module, or file and function.
     where: str
     message: str
+    #: The check that failed: "file:line".
+    location: str
 
     @property
     def counts(self) -> bool:
         """Whether it proves a mutation."""
         return self.witness is not Witness.PRODUCT
+
+    def is_like(self, other: Verdict) -> bool:
+        """The same check failed, though offsets and terms may be others."""
+        return (self.witness, self.where, self.location) == (other.witness, other.where, other.location)
 
     def __str__(self) -> str:
         return f"{self.witness.value}: {self.where}"
@@ -42,25 +48,26 @@ def verdict_of(failure: BaseException) -> Verdict:
     """The innermost cause decides: the loop wraps what was raised in a node's callback."""
     *_, error = _chain(failure)
     frames = [
-        (Path(frame.filename).relative_to(_ROOT), frame.name)
+        (Path(frame.filename).relative_to(_ROOT), frame.name, frame.lineno)
         for frame in traceback.extract_tb(error.__traceback__)
         if Path(frame.filename).is_relative_to(_ROOT)
     ]
     message = (str(error) or repr(error)).partition("\n")[0]
-    path, function = frames[-1] if frames else (Path("unknown"), "")
+    path, function, line = frames[-1] if frames else (Path("unknown"), "", 0)
+    location = f"{path}:{line}"
     if path.is_relative_to(_SIMULATOR / "invariants"):
-        return Verdict(Witness.INVARIANT, path.stem, message)
+        return Verdict(Witness.INVARIANT, path.stem, message, location)
     if path.is_relative_to(_SIMULATOR / "workload") or path == _SIMULATOR / "oracle.py":
-        return Verdict(Witness.CLIENT, path.stem, message)
-    if path.is_relative_to(_SIMULATOR / "mutations") and any(name == "tell" for _, name in frames):
-        return Verdict(Witness.PROPERTY, function, message)
-    if path.is_relative_to(_SIMULATOR) and any(name in ("_settle", "settle") for _, name in frames):
-        return Verdict(Witness.HEALED, function.strip("_"), message)
-    return Verdict(Witness.PRODUCT, f"{path}: {function}", message)
+        return Verdict(Witness.CLIENT, path.stem, message, location)
+    if path.is_relative_to(_SIMULATOR / "mutations") and any(name == "tell" for _, name, _ in frames):
+        return Verdict(Witness.PROPERTY, function, message, location)
+    if path.is_relative_to(_SIMULATOR) and any(name in ("_settle", "settle") for _, name, _ in frames):
+        return Verdict(Witness.HEALED, function.strip("_"), message, location)
+    return Verdict(Witness.PRODUCT, f"{path}: {function}", message, location)
 
 
 def _chain(failure: BaseException) -> Iterator[BaseException]:
     error: BaseException | None = failure
     while error is not None:
         yield error
-        error = error.__cause__
+        error = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error.__cause__

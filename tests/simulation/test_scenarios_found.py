@@ -1,0 +1,111 @@
+"""What seeds found first, told as stories: a seed's number loses its meaning when plans change, a story does not."""
+
+from __future__ import annotations
+
+import asyncio
+
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
+from protocol.messages.metadata import MetadataResponseTopic
+from protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from protocol.records.builder import NewRecord, build_batch
+from tests.broker.world import World, running
+from tests.simulator.client import Client
+from tests.simulator.workload.producer import PRODUCE_VERSION
+
+PRODUCER_ID = 77
+#: The slow tick and a few round trips.
+SOON_S = 0.5
+
+
+def _client(world: World, node_id: int) -> Client:
+    """One that asks this node and no other."""
+    return Client(world.network.of("client"), [(f"n{node_id}", 9092)])
+
+
+def _produce(world: World, node_id: int, topic: str, sequence: int) -> asyncio.Task[PartitionProduceResponse]:
+    """An idempotent producer's batch of one record, sent to this node."""
+    data = build_batch(
+        [NewRecord(None, b"v", 1)], producer_id=PRODUCER_ID, producer_epoch=0, base_sequence=sequence
+    )
+    partition = PartitionProduceData(index=0, records=memoryview(bytes(data)))
+    body = ProduceRequest(
+        acks=-1,
+        timeout_ms=1000,
+        topic_data=[TopicProduceData(name=topic, partition_data=[partition])],
+    )
+
+    async def send() -> PartitionProduceResponse:
+        connection = await _client(world, node_id).any_broker()
+        answer = await connection.request(ApiKey.PRODUCE, PRODUCE_VERSION, body, ProduceResponse)
+        return answer.responses[0].partition_responses[0]
+
+    return world.loop.create_task(send())
+
+
+def _described(world: World, node_id: int, topic: str) -> MetadataResponseTopic:
+    return world.loop.run_until_complete(_client(world, node_id).metadata(topic))
+
+
+def test_a_deposed_leader_does_not_refuse_a_sequence_that_its_successor_would_take() -> None:
+    """Out of order ends an idempotent producer, and the one who says so did not see what came before. It does not know
+    yet that it is deposed: its links lose what it hears."""
+    with running() as world:
+        world.create_topic("foo")
+        leader = world.leader("foo")
+        world.loop.run_until_complete(_produce(world, leader, "foo", 0))
+        world.wait_equal("foo")
+        others = [node_id for node_id in world.ids if node_id != leader]
+        world.network.partition([f"n{leader}"], [f"n{other}" for other in others])
+        world.wait(lambda: any(world.replica(other, "foo").is_serving for other in others))
+        successor = next(other for other in others if world.replica(other, "foo").is_serving)
+        answer = world.loop.run_until_complete(_produce(world, successor, "foo", 1))
+        assert answer.error_code == ErrorCode.NONE
+        assert world.replica(leader, "foo").is_leader, "it does not know yet"
+        late = world.loop.run_until_complete(_produce(world, leader, "foo", 2))
+        assert late.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert (
+            world.loop.run_until_complete(_produce(world, successor, "foo", 2)).error_code == ErrorCode.NONE
+        )
+
+
+def test_a_restarted_node_knows_who_leads_though_nobody_changed() -> None:
+    """Leaders announce themselves when they change and to whom they connect: a restarted node hears of partitions that
+    its metadata does not name yet."""
+    with running() as world:
+        for name in ("foo", "bar", "baz"):
+            world.create_topic(name)
+        leaders = {name: world.leader(name) for name in ("foo", "bar", "baz")}
+        restarted = next(node_id for node_id in world.ids if node_id != leaders["foo"])
+        world.kill(restarted)
+        world.loop.run_for(0.05)
+        world.start(restarted)
+        world.wait_ready(restarted)
+        world.loop.run_for(SOON_S)
+        for name, leader in leaders.items():
+            if leader != restarted:
+                assert _described(world, restarted, name).partitions[0].leader_id == leader
+
+
+def test_an_idle_leader_tells_the_commit_index() -> None:
+    """The last batch is committed by an answer that nothing else follows; and who was away at that moment comes back
+    to a leader that has nothing to send."""
+    with running() as world:
+        world.create_topic("foo")
+        leader = world.leader("foo")
+        follower = next(node_id for node_id in world.ids if node_id != leader)
+        world.produce("foo", b"the last one")
+        world.loop.run_for(SOON_S)
+        assert {world.replica(node_id, "foo").high_watermark for node_id in world.ids} == {1}
+        world.kill(follower, power=True)
+        world.start(follower)
+        world.wait_ready(follower)
+        world.loop.run_for(SOON_S)
+        assert world.leader("foo") == leader
+        assert world.replica(follower, "foo").high_watermark == 1
