@@ -3,9 +3,17 @@ tests/simulation/README.md). Used by tests and `scripts/simulate --mutate NAME` 
 
 from __future__ import annotations
 
-from tests.simulator.mutations import flushing, liveness
+from tests.simulator.mutations import coordination, flushing, identity, liveness, membership, watermarks
 from tests.simulator.mutations.kind import Mutation
 
 MUTATIONS: dict[str, Mutation] = {
-    mutation.name: mutation for mutation in (*flushing.MUTATIONS, *liveness.MUTATIONS)
+    mutation.name: mutation
+    for mutation in (
+        *flushing.MUTATIONS,
+        *identity.MUTATIONS,
+        *membership.MUTATIONS,
+        *liveness.MUTATIONS,
+        *watermarks.MUTATIONS,
+        *coordination.MUTATIONS,
+    )
 }

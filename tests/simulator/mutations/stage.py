@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from broker.replication.replica import Replica
@@ -21,6 +22,7 @@ from protocol.messages.list_offsets import (
 )
 from protocol.records.batch import iter_batches
 from protocol.records.builder import NewRecord, build_batch
+from raft.types import Configuration
 from tests.simulator.client import Client
 from tests.simulator.cluster import CLIENT_PORT, METADATA_KEY, SimulatedCluster, host_of
 from tests.simulator.invariants.acknowledged_never_lost import Acknowledged
@@ -34,6 +36,8 @@ LIMIT_S = 30.0
 SCAN_S = 0.1
 ELECTION_TIMEOUT_S = 1.0
 PRODUCER_ID = 1_000_000
+#: Of what may get lost: what is not acknowledged and not sent again would be a gap in another's sequence.
+CARELESS = 2_000_000
 LATEST, EARLIEST = -1, -2
 
 
@@ -53,19 +57,28 @@ class Stage:
         self.topic = TOPIC
         #: Nodes that this story cut off from the others.
         self._cut_off: dict[int, None] = {}
-        self._sequence = 0
+        #: Of each producer: the sequence of its next record.
+        self._sequences: dict[int, int] = {}
         self._client_process = self.loop.start_process("storyteller")
         self._client = Client(cluster.network.of("storyteller"), [])
 
     # -- time ----------------------------------------------------------------------------------------------
 
     def wait(self, condition: Callable[[], bool], limit_s: float = LIMIT_S) -> None:
-        """Until it holds; every instant is looked at, and all logs every now and then. Raises AssertionError."""
+        """Until it holds; every turn is looked at, and all logs every now and then. Raises SimulationTimeoutError: a
+        story that gets stuck proves nothing."""
+        if not self.waited(condition, limit_s):
+            self.loop.run_until(condition, 0.0)
+
+    def waited(self, condition: Callable[[], bool], limit_s: float) -> bool:
+        """... or until the time is over: whether it holds."""
         end_s = self.loop.time() + limit_s
         while not condition():
-            assert self.loop.time() < end_s, f"not within {limit_s} s: {self.cluster.describe()}"
+            if self.loop.time() >= end_s:
+                return False
             self.loop.run_until(_either(condition, self.loop.time, SCAN_S), SCAN_S * 2)
             self.cluster.scan()
+        return True
 
     def run_for(self, seconds: float) -> None:
         end_s = self.loop.time() + seconds
@@ -100,24 +113,32 @@ class Stage:
         self.wait(lambda: bool(answers))
         return answers[0]
 
-    def create_topic(
-        self, *, replicas: tuple[int, ...] = (), settings: Mapping[str, str] | None = None
-    ) -> None:
+    def create_topic(self, *, replicas: tuple[int, ...] = ()) -> None:
         """One partition, on these nodes (the first three, by default); wait until every running node has heard."""
-        self._sequence = 0
+        self._sequences.clear()
+        answers = self.begin_topic(self._any_node(), replicas)
+        self.wait(partial(bool, answers))
+        while answers[0]["error_code"] != ErrorCode.NONE:
+            self.run_for(0.1)  # the controller is changing
+            answers = self.begin_topic(self._any_node(), replicas)
+            self.wait(partial(bool, answers))
+        assert answers[0]["topics"][0]["error_code"] == ErrorCode.NONE, answers
+        self.wait(lambda: all(self._knows_topic(node_id) for node_id in self._reachable()))
+        self.leader()
+
+    def begin_topic(self, via: int, replicas: tuple[int, ...] = ()) -> list[dict[str, Any]]:
+        """Ask for it through a node. The answer comes into the list."""
         topic = {
             "name": self.topic,
             "num_partitions": -1,
             "replication_factor": -1,
             "assignments": [(0, replicas or tuple(self.cluster.node_ids[:3]))],
-            "configs": dict(settings or {}),
+            "configs": {},
         }
+        answers: list[dict[str, Any]] = []
         arguments = {"topics": [topic], "validate_only": False}
-        while (answer := self.ask_controller(self._any_node(), "create_topics", arguments))["error_code"]:
-            self.run_for(0.1)  # the controller is changing
-        assert answer["topics"][0]["error_code"] == ErrorCode.NONE, answer
-        self.wait(lambda: all(self._knows_topic(node_id) for node_id in self._reachable()))
-        self.leader()
+        self.call(via, self.cluster.nodes[via].controller.call, "create_topics", arguments, answers.append)
+        return answers
 
     def delete_topic(self) -> None:
         """... and wait until every node that is not cut off has heard."""
@@ -144,14 +165,14 @@ class Stage:
         assert found is not None, f"node {node_id} has no replica"
         return found
 
-    def leader(self, limit_s: float = LIMIT_S) -> int:
+    def leader(self) -> int:
         """Wait for one that takes writes; its node."""
-        self.wait(lambda: self._leader() is not None, limit_s)
-        found = self._leader()
+        self.wait(lambda: self.leader_now() is not None)
+        found = self.leader_now()
         assert found is not None
         return found
 
-    def _leader(self) -> int | None:
+    def leader_now(self) -> int | None:
         serving = [
             (replica.group.term, node_id)
             for node_id in self.cluster.alive()
@@ -160,6 +181,25 @@ class Stage:
             and replica.group.can_propose
         ]
         return max(serving)[1] if serving else None
+
+    def delete_below(self, offset: int) -> None:
+        """As retention or DeleteRecords do, on the leader."""
+        leader = self.leader()
+        self.call(leader, self.replica(leader)._log_start.raise_to, offset)
+        assert self.replica(leader).log.start_offset == offset
+
+    def propose(self, configuration: Configuration, node_id: int | None = None) -> None:
+        """A change of members, by the leader. Raises ProposalRefusedError."""
+        leader = self.leader() if node_id is None else node_id
+        replica = self.replica(leader)
+        out = self.call(leader, replica.group.propose_configuration, configuration, self.loop.time())
+        self.call(leader, replica.apply, out)
+
+    def change(self, configuration: Configuration) -> None:
+        """... and wait until it is committed."""
+        self.propose(configuration)
+        group = self.replica(self.leader()).group
+        self.wait(lambda: group.commit_end > group.configuration_index and group.can_propose)
 
     def followers(self) -> list[int]:
         """The other replicas' nodes, in an order of the seed's."""
@@ -172,7 +212,7 @@ class Stage:
         """Have this node lead, by handing over again and again."""
 
         def hand_over() -> bool:
-            leader = self._leader()
+            leader = self.leader_now()
             if leader is None or leader == node_id:
                 return leader == node_id
             replica, heir = self.replica(leader), self.cluster.replica(node_id, self.topic)
@@ -183,6 +223,13 @@ class Stage:
             return False
 
         self.wait(hand_over)
+
+    def lead_elsewhere_than_the_controller(self) -> int:
+        """Have the topic led by a node that does not lead the metadata."""
+        controller = self.cluster.nodes[self.leader()].controller_id()
+        if self.leader() == controller:
+            self.lead(self.followers()[0])
+        return self.leader()
 
     def everybody_has_all(self) -> None:
         """Wait until the replicas of the running nodes agree, commit index included."""
@@ -208,6 +255,11 @@ class Stage:
         """One way."""
         self.cluster.network.cut(host_of(source), host_of(target))
 
+    def join(self, one: int, other: int) -> None:
+        """Two that were cut off hear each other again, and nobody else."""
+        self.cluster.network.heal(host_of(one), host_of(other))
+        self.cluster.network.heal(host_of(other), host_of(one))
+
     def heal(self) -> None:
         """All links."""
         self._cut_off.clear()
@@ -215,34 +267,48 @@ class Stage:
 
     # -- clients -------------------------------------------------------------------------------------------
 
-    def append(self, node_id: int, *, sequence: int | None = None, size_bytes: int = 10) -> Written:
+    def append(
+        self,
+        node_id: int,
+        *,
+        producer_id: int = PRODUCER_ID,
+        sequence: int | None = None,
+        size_bytes: int = 10,
+    ) -> Written:
         """One record of an idempotent producer, as a leader takes it. Raises KafkaError.
 
         `sequence`: an earlier one, sent again."""
         if sequence is None:
-            sequence, self._sequence = self._sequence, self._sequence + 1
-        value = b"%0*d" % (size_bytes, sequence)
+            sequence = self._sequences.get(producer_id, 0)
+            self._sequences[producer_id] = sequence + 1
         batch = build_batch(
-            [NewRecord(None, value, 1)], producer_id=PRODUCER_ID, producer_epoch=0, base_sequence=sequence
+            [NewRecord(None, b"%0*d" % (size_bytes, sequence), 1)],
+            producer_id=producer_id,
+            producer_epoch=0,
+            base_sequence=sequence,
         )
         header = next(iter_batches(memoryview(batch)))[1]
         replica = self.replica(node_id)
         base_offset, end_offset = self.call(node_id, replica.append, header, batch)
-        written = Written(self.cluster, replica, sequence, base_offset)
+        written = Written(self.cluster, replica, producer_id, sequence, base_offset)
         self.call(node_id, replica.wait_committed, end_offset, written, 0)
         return written
 
-    def write(self, *, sequence: int | None = None, size_bytes: int = 10) -> int:
+    def write(
+        self, *, producer_id: int = PRODUCER_ID, sequence: int | None = None, size_bytes: int = 10
+    ) -> int:
         """... and as its client sees it: sent again until it is acknowledged. Returns its offset."""
         while True:
             leader = self.leader()
             try:
-                written = self.append(leader, sequence=sequence, size_bytes=size_bytes)
+                written = self.append(
+                    leader, producer_id=producer_id, sequence=sequence, size_bytes=size_bytes
+                )
             except KafkaError as error:
                 if error.code is not ErrorCode.NOT_LEADER_OR_FOLLOWER:
                     raise
                 if sequence is None:
-                    sequence = self._sequence - 1
+                    sequence = self._sequences[producer_id] - 1
                 self.run_for(0.02)
                 continue
             self.wait(lambda written=written: written.error is not None)  # type: ignore[misc]
@@ -306,7 +372,10 @@ class Stage:
 class Written:
     """One record on its way. Implements `broker.replication.waits.Acknowledged`."""
 
-    def __init__(self, cluster: SimulatedCluster, replica: Replica, sequence: int, base_offset: int) -> None:
+    def __init__(
+        self, cluster: SimulatedCluster, replica: Replica, producer_id: int, sequence: int, base_offset: int
+    ) -> None:
+        self.producer_id = producer_id
         self.sequence = sequence
         self.base_offset = base_offset
         #: The answer; None: none yet.
@@ -321,7 +390,7 @@ class Written:
     def _told(self, error: ErrorCode) -> None:
         self.error = error
         if self.error is ErrorCode.NONE:
-            promise = Acknowledged(PRODUCER_ID, self.sequence, self.base_offset)
+            promise = Acknowledged(self.producer_id, self.sequence, self.base_offset)
             self._cluster.oracle.acknowledged.acknowledged(self._key, self.base_offset, promise)
 
 

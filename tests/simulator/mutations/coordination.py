@@ -1,0 +1,178 @@
+"""What holds for the whole cluster: how it is formed, what nodes may act upon, what is handed out once (replication.md
+sections 4, 8 and 10)."""
+
+from __future__ import annotations
+
+from broker.metadata.controller import Controller
+from broker.metadata.formation import ClusterFormation, Formation, FormationState, FoundingVoter, Order
+from broker.metadata.ids import random_cluster_id, random_uuid
+from broker.metadata.requests import Decision, ProducerIdBlock
+from broker.node import Node
+from protocol.errors import ErrorCode
+from tests.simulator.mutations.kind import Mutation
+from tests.simulator.mutations.stage import ELECTION_TIMEOUT_S, Stage
+from tests.simulator.mutations.switch import off
+
+# -- formation -----------------------------------------------------------------------------------------------
+
+
+def _a_majority_is_enough(_: object) -> object:
+    def consider_starting(self: ClusterFormation) -> list[Order]:
+        if self._state is not FormationState.EMPTY or self.node_id != self._starter:
+            return []
+        empty = {n: answer.directory_id for n, answer in self._answers.items() if answer.is_empty}
+        empty[self.node_id] = self.directory_id
+        if len(empty) <= len(self._voters) // 2:
+            return []
+        cluster_id = self._configured_cluster_id or random_cluster_id(self._rng)
+        # Who does not answer is named all the same; it will join as somebody else.
+        voters = tuple(FoundingVoter(n, empty.get(n) or random_uuid(self._rng)) for n in self._voters)
+        return [self._persist(Formation(cluster_id, voters), founding=True)]
+
+    return consider_starting
+
+
+def most_volumes_are_replaced(stage: Stage) -> None:
+    """A majority comes back with empty disks, and then the others with what they had. They must not make a cluster
+    of their own. In the end somebody finds the old disks."""
+    cluster = stage.cluster
+    stage.create_topic()
+    stage.write()
+    stage.everybody_has_all()
+    cluster_id = cluster.nodes[1].cluster_id
+    lost = cluster.node_ids[: len(cluster.node_ids) // 2 + 1]
+    disks = {node_id: cluster.disks[node_id] for node_id in lost}
+    for node_id in cluster.node_ids:
+        cluster.kill(node_id)
+    for node_id in lost:
+        cluster.wipe(node_id)
+    for node_ids in (lost, [node_id for node_id in cluster.node_ids if node_id not in lost]):
+        for node_id in stage.rng.sample(node_ids, len(node_ids)):
+            cluster.start(node_id)
+            stage.run_for(stage.rng.uniform(0, 0.2))
+        stage.run_for(stage.rng.uniform(2, 5) * ELECTION_TIMEOUT_S)
+        found = {node.cluster_id for node in cluster.nodes.values()} - {None}
+        assert found <= {cluster_id}, (
+            f"empty nodes formed a cluster beside the disks of {cluster_id}: {found}"
+        )
+    for node_id in lost:
+        cluster.kill(node_id)
+        cluster.disks[node_id] = disks[node_id]
+        cluster.start(node_id)
+    stage.ready()
+
+
+# -- producer ids --------------------------------------------------------------------------------------------
+
+
+def _not_recorded(_: object) -> object:
+    """The controller counts for itself."""
+
+    def allocate(self: Controller, count: int = 1000) -> Decision[ProducerIdBlock]:
+        first = self._image.next_producer_id
+        self._image._next_producer_id += count
+        return Decision((), ProducerIdBlock(first, count))
+
+    return allocate
+
+
+def producers_come_before_and_after_a_change_of_controllers(stage: Stage) -> None:
+    """Every broker is asked for a producer id, the controller dies, and all are asked again."""
+    given: dict[int, int] = {}
+
+    def ask_all() -> None:
+        for node_id in stage.cluster.alive():
+            error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            while error is not ErrorCode.NONE:
+                error, producer_id = stage.new_producer_id(node_id)
+            assert producer_id not in given, f"{given[producer_id]} and {node_id} hand out {producer_id}"
+            given[producer_id] = node_id
+
+    ask_all()
+    controller = stage.cluster.nodes[1].controller_id()
+    stage.cluster.kill(controller)
+    stage.run_for(stage.rng.uniform(0, 1))
+    stage.start(controller)
+    for node_id in stage.cluster.node_ids:
+        if node_id != controller:
+            stage.cluster.kill(node_id)
+            stage.start(node_id)
+    ask_all()
+
+
+def _metadata_end(stage: Stage, node_id: int) -> int:
+    replica = stage.cluster.nodes[node_id].metadata.replica
+    assert replica is not None
+    return replica.log.end_offset
+
+
+# -- the image -----------------------------------------------------------------------------------------------
+
+
+def _as_it_comes(_: object) -> object:
+    def image_read(self: Node) -> None:
+        if not self.publisher.has_begun:
+            self.publisher.begin()
+
+    return image_read
+
+
+def a_node_forgets_what_it_has_acted_upon(stage: Stage) -> None:
+    """Two nodes have a new topic's record durable; the third, whose disk is slow, is told that it is committed,
+    makes the topic's log, which is durable at once, and loses power. The controller dies before the second node
+    hears of the commit. These two begin with an older commit index. What the third made has to be what it uses."""
+    cluster = stage.cluster
+    if len(cluster.node_ids) > 3:
+        return
+    stage.create_topic()
+    stage.write()
+    stage.everybody_has_all()
+    stage.run_for(0.3)
+    first = cluster.nodes[1].controller_id()
+    second, third = stage.rng.sample([n for n in cluster.node_ids if n != first], 2)
+    old, young = stage.topic, "young"
+    stage.topic = young
+    cluster.disks[third].faults.slow_factor = 200.0
+    end_offset = _metadata_end(stage, second)
+    stage.begin_topic(first)
+    stage.wait(lambda: _metadata_end(stage, second) > end_offset)
+    stage.cut(first, second)
+    if not stage.waited(lambda: cluster.replica(third, stage.topic) is not None, ELECTION_TIMEOUT_S):
+        stage.heal()
+        return
+    cluster.cut_power(third)
+    cluster.kill(first)
+    cluster.disks[third].faults.slow_factor = 1.0
+    stage.heal()
+    stage.start(third)
+    stage.wait(lambda: cluster.replica(third, stage.topic) is not None)
+    cluster.start(first)
+    stage.write()
+    for topic in (old, young):
+        stage.topic = topic
+        incarnation = stage.replica(third).group.self_id.incarnation
+        assert incarnation == 0, f"{topic} lost its identity on an intact disk: incarnation {incarnation}"
+
+
+MUTATIONS = (
+    Mutation(
+        "formation-when-all-are-empty",
+        "An empty node forms a cluster only when all configured voters answer and say that they are empty (section 10)",
+        off((ClusterFormation, "_consider_starting", _a_majority_is_enough)),
+        story=most_volumes_are_replaced,
+        note="beyond the limit of faults, on purpose: a majority of the disks is lost",
+    ),
+    Mutation(
+        "producer-ids-recorded",
+        "Producer ids are recorded in the metadata before the first of a block is handed out (section 8)",
+        off((Controller, "allocate_producer_ids", _not_recorded)),
+        story=producers_come_before_and_after_a_change_of_controllers,
+    ),
+    Mutation(
+        "image-is-current",
+        "A broker acts on an image only after its replay has reached the commit index of after its start (section 4)",
+        off((Node, "image_read", _as_it_comes)),
+        story=a_node_forgets_what_it_has_acted_upon,
+        note="a property; the incarnation rule keeps it from losing anything",
+    ),
+)

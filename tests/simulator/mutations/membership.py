@@ -1,0 +1,233 @@
+"""How a group changes its members (replication.md section 3; Raft thesis, chapter 4)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
+
+from broker import publisher
+from broker.publisher import Publisher
+from protocol.errors import ErrorCode
+from raft import leading
+from raft.leading import Leading
+from raft.types import Configuration, Output, ProposalRefusedError, ReplicaId
+from tests.simulator.cluster import SimulatedCluster
+from tests.simulator.mutations.kind import Mutation
+from tests.simulator.mutations.stage import CARELESS, ELECTION_TIMEOUT_S, Stage
+from tests.simulator.mutations.switch import off, replaced
+
+
+def changes_are_the_storys_own(cluster: SimulatedCluster, rng: random.Random) -> AbstractContextManager[None]:
+    """Nobody moves the fact towards the wish meanwhile."""
+    del cluster, rng
+    return replaced(Publisher, "reconcile", lambda _: lambda self, now: None)
+
+
+def _ids(stage: Stage) -> dict[int, ReplicaId]:
+    return {
+        node_id: stage.replica(node_id).group.self_id
+        for node_id in stage.cluster.node_ids
+        if stage.cluster.replica(node_id, stage.topic) is not None
+    }
+
+
+# -- one server at a time ------------------------------------------------------------------------------------
+
+
+def two_followers_are_promoted_at_once(stage: Stage) -> None:
+    """From one voter to three in one step: the old majority is the first alone, the new one the other two. The
+    first has not flushed the change when it loses power, and goes on alone."""
+    stage.create_topic()
+    stage.write()
+    one = stage.lead_elsewhere_than_the_controller()
+    ids = _ids(stage)
+    two, three = (ids[node_id] for node_id in stage.followers())
+    for configuration in (
+        Configuration((ids[one], two), ()),
+        Configuration((ids[one],), ()),
+        Configuration((ids[one],), (two,)),
+        Configuration((ids[one],), (two, three)),
+    ):
+        stage.change(configuration)
+    stage.write()
+    stage.wait(lambda: len({stage.replica(x).group.end_index for x in ids}) == 1)
+    stage.cluster.disks[one].faults.slow_factor = 500.0
+    everybody = Configuration((ids[one], two, three), ())
+    try:
+        stage.propose(everybody)
+    except ProposalRefusedError:
+        stage.cluster.disks[one].faults.slow_factor = 1.0
+        stage.change(Configuration((ids[one], two), (three,)))
+        stage.change(everybody)
+        return
+    others = (two.node_id, three.node_id)
+    stage.wait(
+        lambda: (
+            all(stage.replica(x).group.configuration == everybody for x in others)
+            and all(stage.replica(x).group.persisted_end == stage.replica(x).group.end_index for x in others)
+        )
+    )
+    for other in others:
+        stage.cut(other, sum(others) - other)
+    stage.cluster.cut_power(one)
+    stage.cluster.disks[one].faults.slow_factor = 1.0
+    stage.cluster.start(one)
+    stage.waited(lambda: one in stage.cluster.nodes and _leads(stage, one), 3 * ELECTION_TIMEOUT_S)
+    stage.isolate(one)
+    stage.join(*others)
+    stage.run_for(stage.rng.uniform(2, 4) * ELECTION_TIMEOUT_S)
+    for node_id in ids:
+        replica = stage.cluster.replica(node_id, stage.topic)
+        if replica is not None and replica.is_serving:
+            stage.append(node_id, producer_id=CARELESS)
+    stage.run_for(0.5)
+    stage.heal()
+    stage.write()
+
+
+# -- only after an entry of the own term is committed --------------------------------------------------------
+
+
+def _at_once(propose: Callable[..., Output]) -> object:
+    def propose_configuration(self: Leading, configuration: Configuration, now: float) -> Output:
+        commit_end, uncommitted = self.commit_end, self._configuration_uncommitted
+        self.commit_end, self._configuration_uncommitted = self.end_index, False
+        try:
+            return propose(self, configuration, now)
+        finally:
+            self.commit_end = commit_end
+            self._configuration_uncommitted = uncommitted or self._configuration_uncommitted
+
+    return propose_configuration
+
+
+def two_leaders_each_remove_one(stage: Stage) -> None:
+    """Of four voters the first removes the fourth, and is cut off before anybody hears. The second leads, with the
+    votes of the third and the fourth, and removes the first before its own row has reached the third; with the
+    fourth it has a majority. The first and the third have one, too."""
+    if len(stage.cluster.node_ids) < 4:
+        return
+    stage.create_topic(replicas=(1, 2, 3, 4))
+    stage.write()
+    stage.everybody_has_all()
+    ids = _ids(stage)
+    first = stage.leader()
+    others = stage.followers()
+    stage.isolate(first)
+    stage.propose(Configuration(tuple(i for n, i in ids.items() if n != others[-1]), ()))
+    stage.wait(lambda: any(stage.replica(n).is_leader for n in others))
+    second = next(n for n in others if stage.replica(n).is_leader)
+    third = next(n for n in others[:-1] if n != second) if second != others[-1] else others[0]
+    fourth = next(n for n in others if n not in (second, third))
+    stage.cut(second, third)
+    stage.cut(third, second)
+    refused = True
+    end_s = stage.loop.time() + 0.5
+    while refused and stage.loop.time() < end_s and stage.replica(second).is_leader:
+        try:
+            stage.propose(Configuration(tuple(i for n, i in ids.items() if n != first), ()), second)
+            refused = False
+        except ProposalRefusedError:
+            stage.run_for(0.01)
+    stage.run_for(0.2)
+    if stage.replica(second).is_serving and stage.replica(second).group.can_propose:
+        stage.append(second, producer_id=CARELESS)
+    stage.run_for(0.2)
+    for node_id in (second, fourth):
+        stage.cluster.kill(node_id)
+    stage.heal()
+    stage.run_for(stage.rng.uniform(3, 5) * ELECTION_TIMEOUT_S)
+    stage.cluster.start(second, fourth)
+    wanted = Configuration(tuple(ids.values()), ())
+    _restore(stage, wanted)
+
+
+def _leads(stage: Stage, node_id: int) -> bool:
+    replica = stage.cluster.replica(node_id, stage.topic)
+    return replica is not None and replica.is_leader
+
+
+def _restore(stage: Stage, wanted: Configuration) -> None:
+    """Back to what metadata wishes for, step by step."""
+    while True:
+        leader = stage.leader()
+        configuration = stage.replica(leader).group.configuration
+        missing = [voter for voter in wanted.voters if voter not in configuration.voters]
+        if not missing:
+            return
+        learners = configuration.learners
+        if missing[0] in learners:
+            stage.wait(partial(_is_caught_up, stage, leader, missing[0]))
+            step = Configuration(
+                (*configuration.voters, missing[0]), tuple(x for x in learners if x != missing[0])
+            )
+        else:
+            step = Configuration(configuration.voters, (*learners, missing[0]))
+        stage.change(step)
+
+
+def _is_caught_up(stage: Stage, leader: int, replica: ReplicaId) -> bool:
+    return stage.replica(leader).group.is_caught_up(replica, stage.loop.time(), 1.0)
+
+
+# -- caught up before it is promoted -------------------------------------------------------------------------
+
+
+def _promoted_at_once(next_change: Callable[..., Configuration | None]) -> object:
+    def change(
+        configuration: Configuration, wish: list[ReplicaId], caught_up: object, *, leader: ReplicaId
+    ) -> Configuration | None:
+        return next_change(configuration, wish, lambda replica: True, leader=leader)
+
+    return change
+
+
+def a_fourth_voter_is_wished_for_and_away(stage: Stage) -> None:
+    """Three voters, a fourth is to be added and does not answer; of the three one dies. The other two are a
+    majority and take writes, because the fourth does not count before it has the log."""
+    if len(stage.cluster.node_ids) < 4:
+        return
+    stage.create_topic(replicas=(1, 2, 3, 4))
+    stage.write()
+    stage.everybody_has_all()
+    ids = _ids(stage)
+    leader = stage.leader()
+    fourth, dying, _ = stage.followers()
+    stage.cluster.kill(fourth)
+    stage.change(Configuration(tuple(i for n, i in ids.items() if n != fourth), ()))
+    stage.call(leader, stage.cluster.nodes[leader].publisher.unsettle, stage.replica(leader).key)
+    stage.run_for(stage.rng.uniform(0.5, 1.5))
+    stage.cluster.kill(dying)
+    written = stage.append(stage.leader(), producer_id=CARELESS)
+    stage.waited(lambda: written.error is not None, 5 * ELECTION_TIMEOUT_S)
+    assert written.error is ErrorCode.NONE, f"two of three voters take no writes: {written.error}"
+    stage.cluster.start(fourth, dying)
+    stage.write()
+
+
+MUTATIONS = (
+    Mutation(
+        "one-change-at-a-time",
+        "Members change one server at a time (section 3)",
+        off((leading, "_check_single_change", lambda _: lambda old, new: None)),
+        conditions=changes_are_the_storys_own,
+        story=two_followers_are_promoted_at_once,
+    ),
+    Mutation(
+        "change-after-own-commit",
+        "A leader commits an entry of its own term before it changes members (section 3; Ongaro's correction of 2015)",
+        off((Leading, "propose_configuration", _at_once)),
+        conditions=changes_are_the_storys_own,
+        story=two_leaders_each_remove_one,
+        note="needs four nodes; with fewer the story is empty",
+    ),
+    Mutation(
+        "learner-is-caught-up",
+        "A learner is promoted when it has caught up (section 3)",
+        off((publisher, "next_change", _promoted_at_once)),
+        story=a_fourth_voter_is_wished_for_and_away,
+        note="a property: availability, not safety (Raft thesis, section 4.2.1). Needs four nodes",
+    ),
+)

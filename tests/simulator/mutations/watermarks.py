@@ -1,0 +1,203 @@
+"""Where a log starts, for clients and for producers (replication.md sections 6 to 8)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.replication import log_start, replicas
+from broker.replication.producer_upkeep import ProducerUpkeep
+from protocol.errors import ErrorCode
+from raft.leading import Leading
+from raft.types import Watermarks
+from storage.log import Log
+from storage.producer_state import ProducerStates
+from tests.simulator.disk import MemoryDisk
+from tests.simulator.mutations.kind import Mutation
+from tests.simulator.mutations.stage import CARELESS, EARLIEST, ELECTION_TIMEOUT_S, Stage
+from tests.simulator.mutations.switch import off, without_call
+
+#: Producers that are not the stage's usual one.
+RETRYING, LATE = 3_000_000, 4_000_000
+
+
+def _some_records(stage: Stage) -> int:
+    """Enough for some segments. Returns the end offset."""
+    for _ in range(stage.rng.randint(20, 30)):
+        end_offset = stage.write(size_bytes=600) + 1
+    return end_offset
+
+
+def _earliest(stage: Stage) -> int:
+    error, offset = stage.offset_of(stage.leader(), EARLIEST)
+    assert error is ErrorCode.NONE, error
+    return offset
+
+
+# -- log start in vote grants --------------------------------------------------------------------------------
+
+
+def the_one_that_did_not_hear_of_a_deletion_leads(stage: Stage) -> None:
+    """A and B have deleted, C is cut off and has everything; A dies. What was deleted must not be back."""
+    stage.create_topic()
+    end_offset = _some_records(stage)
+    stage.everybody_has_all()
+    a = stage.leader()
+    c = stage.followers()[0]
+    stage.isolate(c)
+    start = stage.rng.randint(1, end_offset)
+    stage.delete_below(start)
+    stage.wait(lambda: stage.replica(a).log_start_offset == start)
+    assert _earliest(stage) == start
+    stage.cluster.kill(a)
+    stage.heal()
+    found = _earliest(stage)
+    assert found >= start, f"records below {start} were deleted; now the log starts at {found}"
+    stage.cluster.start(a)
+
+
+# -- exposed only when a majority has it ---------------------------------------------------------------------
+
+
+def a_deletion_is_shown_too_early(stage: Stage) -> None:
+    """Only the leader has deleted, and is cut off; a reader asks it, and then the next one."""
+    stage.create_topic()
+    end_offset = _some_records(stage)
+    stage.everybody_has_all()
+    old = stage.leader()
+    stage.isolate(old)
+    start = stage.rng.randint(1, end_offset)
+    stage.delete_below(start)
+    shown = stage.fetch(old, start).log_start
+    stage.wait(lambda: stage.leader_now() not in (None, old))
+    found = _earliest(stage)
+    assert found >= shown, f"a reader was shown the log start {shown}, and later {found}"
+    stage.delete_below(start)
+
+
+# -- producer snapshots --------------------------------------------------------------------------------------
+
+
+def _of_nobody(encode: Callable[[ProducerStates], bytes]) -> object:
+    return lambda states: encode(ProducerStates())
+
+
+def a_retry_comes_to_the_one_that_was_installed(stage: Stage) -> None:
+    """Retention removes a producer's only batch, a follower begins anew at the log start and leads; the batch is sent
+    again, because its answer was lost."""
+    stage.create_topic()
+    stage.write(producer_id=RETRYING)
+    away = stage.followers()[0]
+    stage.cluster.kill(away)
+    end_offset = _some_records(stage)
+    stage.delete_below(stage.rng.randint(end_offset - 4, end_offset - 1))
+    stage.everybody_has_all()
+    stage.start(away)
+    stage.everybody_has_all()
+    stage.lead(away)
+    stage.write(producer_id=RETRYING, sequence=0)
+    stage.write()
+
+
+def _kept_at_once(segment_begun: Callable[..., None]) -> object:
+    def keep(self: ProducerUpkeep, log: Log, states: ProducerStates) -> None:
+        segment_begun(self, log, states)
+        assert self.due is not None
+        self.keep(log, self.due, self.due.end_offset)
+
+    return keep
+
+
+def a_batch_was_truncated_and_comes_again(stage: Stage) -> None:
+    """A leader that is cut off takes a producer's batch and begins new segments; all of that is truncated, and it
+    starts again. Sent to it now, the batch is new."""
+    stage.create_topic()
+    stage.write()
+    stage.everybody_has_all()
+    old = stage.leader()
+    stage.isolate(old)
+    stage.append(old, producer_id=LATE)
+    for _ in range(12):
+        stage.append(old, producer_id=CARELESS, size_bytes=600)
+        stage.run_for(0.02)
+    stage.wait(lambda: stage.leader_now() not in (None, old))
+    for _ in range(20):
+        stage.write()  # small, so that they begin no segment
+    stage.heal()
+    stage.everybody_has_all()
+    stage.cluster.kill(old)
+    stage.start(old)
+    stage.everybody_has_all()
+    stage.lead(old)
+    stage.write(producer_id=LATE, sequence=0)
+    stage.write()
+
+
+# -- install -------------------------------------------------------------------------------------------------
+
+
+def an_installed_follower_loses_power(stage: Stage) -> None:
+    """C is installed and acknowledges a record with A, while B is cut off. C loses power, A dies: whoever leads
+    then, the record is there."""
+    stage.create_topic()
+    a = stage.leader()
+    b, c = stage.followers()
+    stage.cluster.kill(c)
+    end_offset = _some_records(stage)
+    stage.delete_below(stage.rng.randint(end_offset - 4, end_offset - 1))
+    stage.everybody_has_all()
+    stage.start(c)
+    stage.wait(lambda: stage.replica(c).log.start_offset > 0)
+    stage.isolate(b)
+    stage.write()
+    stage.run_for(stage.rng.uniform(0, 0.05))
+    stage.cluster.cut_power(c)
+    stage.cluster.kill(a)
+    stage.heal()
+    stage.cluster.start(c)
+    stage.run_for(4 * ELECTION_TIMEOUT_S)
+    stage.cluster.start(a)
+    stage.write()
+
+
+MUTATIONS = (
+    Mutation(
+        "log-start-in-votes",
+        "Vote grants carry the voter's log start; the winner takes the maximum before it serves (section 6)",
+        off((Watermarks, "maximum", lambda _: lambda self, other: self)),
+        story=the_one_that_did_not_hear_of_a_deletion_leads,
+    ),
+    Mutation(
+        "log-start-exposed-by-majority",
+        "The log start is exposed only once a majority has persisted it (section 6)",
+        off((Leading, "majority_log_start", lambda _: lambda self: self.watermarks.log_start)),
+        story=a_deletion_is_shown_too_early,
+    ),
+    Mutation(
+        "snapshot-at-log-start",
+        "A producer snapshot for the new log start is durable before the log start rises (section 8)",
+        off((log_start, "ensure_snapshot", lambda _: lambda *arguments: None)),
+        story=a_retry_comes_to_the_one_that_was_installed,
+    ),
+    Mutation(
+        "snapshot-travels-with-install",
+        "The producer snapshot travels with an install (section 8)",
+        off((replicas, "encode_snapshot", _of_nobody)),
+        story=a_retry_comes_to_the_one_that_was_installed,
+    ),
+    Mutation(
+        "snapshot-of-committed",
+        "Producer snapshots are of committed state only, and truncation removes those above the cut (section 8)",
+        off(
+            (ProducerUpkeep, "segment_begun", _kept_at_once),
+            (Log, "remove_snapshots_above", lambda _: lambda self, offset: None),
+        ),
+        story=a_batch_was_truncated_and_comes_again,
+        note="two rules, either is enough: what is committed is never cut, and what is removed is never read",
+    ),
+    Mutation(
+        "install-durable",
+        "An install is acknowledged only when the folder of the new log is durable by name (section 7)",
+        without_call(MemoryDisk, "flush_directory", replicas, "install_log"),
+        story=an_installed_follower_loses_power,
+    ),
+)
