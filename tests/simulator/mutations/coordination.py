@@ -58,6 +58,7 @@ def most_volumes_are_replaced(stage: Stage) -> None:
     for node_id in lost:
         cluster.kill(node_id)
         cluster.disks[node_id] = disks[node_id]
+        cluster.oracle.nodes.disk_lost(node_id)
         cluster.start(node_id)
     stage.ready()
 

@@ -82,6 +82,7 @@ def a_voter_forgets_whom_it_elected(stage: Stage) -> None:
     disk = stage.cluster.disks[b]
     disk.unlink(f"{disk.root}/{JOURNAL_NAME}")
     disk.flush_directory(disk.root)
+    stage.cluster.oracle.nodes.disk_lost(b)
     stage.heal()
     stage.isolate(a)
     stage.run_for(stage.rng.uniform(0, 2.5) * ELECTION_TIMEOUT_S)
