@@ -95,7 +95,12 @@ class Topic:
     """Records may vanish once a later one has their key. Implies gaps."""
 
 
-Operation = Send | Assign | Seek | Poll | Read | Topic
+@dataclass(frozen=True, slots=True)
+class Note:
+    """For people; no rule looks at it."""
+
+
+Operation = Send | Assign | Seek | Poll | Read | Topic | Note
 
 
 def parse(fields: dict[str, Any]) -> Operation:
@@ -225,4 +230,5 @@ _PARSERS: dict[str, Callable[[dict[str, Any]], Operation]] = {
     "poll": _poll,
     "read": _read,
     "topic": _topic,
+    "note": lambda _: Note(),
 }

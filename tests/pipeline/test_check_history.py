@@ -203,6 +203,7 @@ def test_a_planted_violation_is_found_with_its_proof(
     "history",
     [
         pytest.param([*ABC, ALL], id="plain"),
+        pytest.param([*ABC, {"op": "note", "what": "node 1 was killed"}, ALL], id="with a note"),
         pytest.param([ALL, *reversed(ABC)], id="files in any order"),
         pytest.param(
             [*ABC, send("d", outcome="unknown"), send("e", outcome="unknown", at=9), ALL, poll((3, "d"))],

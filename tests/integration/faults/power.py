@@ -13,12 +13,13 @@ import struct
 import subprocess
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
 SOURCE = Path(__file__).parent / "undo_log.c"
 _HEADER = struct.Struct("<IIQQQ")
-_WRITE, _SYNC, _CREATE, _RENAME, _UNLINK = 1, 2, 3, 4, 5
+_WRITE, _SYNC, _CREATE, _RENAME, _UNLINK, _BORN = 1, 2, 3, 4, 5, 6
 
 
 class Lost(NamedTuple):
@@ -41,11 +42,20 @@ class _Entry(NamedTuple):
         return os.fsdecode(self.data).split("\0")
 
 
-def build(folder: Path) -> Path | None:
-    """Compile the library into the folder; None where there is no C compiler, or this is not Linux."""
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None or not Path("/proc/self/fd").exists():
-        return None
+def is_possible() -> bool:
+    """Whether there is a C compiler, and this is Linux."""
+    return _compiler() is not None and Path("/proc/self/fd").exists()
+
+
+def _compiler() -> str | None:
+    return shutil.which("cc") or shutil.which("gcc")
+
+
+def build(folder: Path) -> Path:
+    """Compile the library into the folder. Needs `is_possible`."""
+    compiler = _compiler()
+    assert compiler is not None
+    folder = folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
     library = folder / "undo_log.so"
     command = [compiler, "-O2", "-shared", "-fPIC", "-o", str(library), str(SOURCE), "-ldl", "-pthread"]
@@ -56,11 +66,15 @@ def build(folder: Path) -> Path | None:
 class UndoLog:
     """For one data directory and the processes that use it, one after the other."""
 
-    def __init__(self, library: Path, root: Path, log: Path) -> None:
+    def __init__(self, library: Path, root: Path, log: Path, *, is_lying: bool = False) -> None:
         """`log` lies outside of `root`: a full disk must not stop it.
 
         Beside `root` a folder for unlinked files is made.
+        `is_lying`: no sync counts, so that a loss of power takes everything since the last one.
         """
+        self.sync_delay_us = 0
+        """Of the processes started from now on: how much longer each sync takes, so that there is something to lose."""
+        self._is_lying = is_lying
         self._library = library
         self._root = root.absolute()
         self._log = log.absolute()
@@ -74,6 +88,8 @@ class UndoLog:
             "LD_PRELOAD": str(self._library),
             "UNDO_ROOT": str(self._root),
             "UNDO_LOG": str(self._log),
+            "UNDO_SYNC_US": str(self.sync_delay_us),
+            "UNDO_LIE": str(int(self._is_lying)),
         }
 
     def lose_power(self, rng: random.Random | None = None) -> Lost:
@@ -86,15 +102,9 @@ class UndoLog:
         doomed = _not_durable(entries)
         if rng is not None:
             doomed = _newest_of_each(doomed, rng)
-        paths = {
-            os.lstat(path).st_ino: path
-            for folder, _, files in os.walk(self._root)
-            for name in files
-            for path in [os.path.join(folder, name)]
-        }
-        lost = 0
-        for entry in reversed(doomed):
-            lost += self._take_back(entry, paths)
+        with ExitStack() as stack:
+            files = self._open_files({entry.inode for entry in doomed if entry.kind == _WRITE}, stack)
+            lost = sum(_take_back(entry, files) for entry in reversed(doomed))
         # What is left is what the disk holds: from here on nothing older can be lost.
         self._log.unlink(missing_ok=True)
         shutil.rmtree(self._graves)
@@ -114,32 +124,44 @@ class UndoLog:
             yield _Entry(position, kind, inode, offset, old_size, data[start : start + length])
             position = start + length
 
-    def _take_back(self, entry: _Entry, paths: dict[int, str]) -> int:
-        """Undo one change; how many bytes of its file vanish."""
-        if entry.kind == _WRITE:
-            return _restore(entry, paths.get(entry.inode))
-        first, *rest = entry.names
-        if entry.kind == _CREATE:
-            _remove(first)
-        elif entry.kind == _RENAME:
-            if os.path.exists(rest[0]):
-                os.rename(rest[0], first)
-            if rest[1]:
-                os.rename(rest[1], rest[0])
-        elif rest[0] and not os.path.exists(first):
+    def _open_files(self, inodes: set[int], stack: ExitStack) -> dict[int, int]:
+        """A descriptor for each that is still there, under whatever name: names change while changes are taken back."""
+        files = {}
+        for root in (self._root, self._graves):
+            for folder, _, names in os.walk(root):
+                for name in names:
+                    path = os.path.join(folder, name)
+                    inode = os.lstat(path).st_ino
+                    if inode in inodes and inode not in files:
+                        files[inode] = os.open(path, os.O_RDWR)
+                        stack.callback(os.close, files[inode])
+        return files
+
+
+def _take_back(entry: _Entry, files: dict[int, int]) -> int:
+    """Undo one change; how many bytes of its file vanish."""
+    if entry.kind == _WRITE:
+        # A file that is gone for good has none.
+        return _restore(entry, files[entry.inode]) if entry.inode in files else 0
+    first, *rest = entry.names
+    if entry.kind == _CREATE:
+        _remove(first)
+    elif entry.kind == _RENAME:
+        if os.path.exists(rest[0]):
             os.rename(rest[0], first)
-        return 0
+        if rest[1]:
+            os.rename(rest[1], rest[0])
+    elif rest[0] and not os.path.exists(first):
+        os.rename(rest[0], first)
+    return 0
 
 
-def _restore(entry: _Entry, path: str | None) -> int:
-    if path is None:  # the file is gone for good
-        return 0
-    with open(path, "r+b", buffering=0) as file:
-        size = os.fstat(file.fileno()).st_size
-        if entry.data:
-            os.pwrite(file.fileno(), entry.data, entry.offset)
-        if size != entry.old_size:
-            file.truncate(entry.old_size)
+def _restore(entry: _Entry, fd: int) -> int:
+    size = os.fstat(fd).st_size
+    if entry.data:
+        os.pwrite(fd, entry.data, entry.offset)
+    if size != entry.old_size:
+        os.ftruncate(fd, entry.old_size)
     return max(0, size - entry.old_size)
 
 
@@ -155,7 +177,9 @@ def _not_durable(entries: list[_Entry]) -> list[_Entry]:
     files: dict[int, int] = {}
     folders: dict[str, int] = {}
     for entry in entries:
-        if entry.kind == _SYNC:
+        if entry.kind == _BORN:  # what was noted before is about a file that had the number before
+            files[entry.inode] = entry.position
+        elif entry.kind == _SYNC:
             files[entry.inode] = max(entry.offset, files.get(entry.inode, 0))
             path = entry.names[0]
             folders[path] = max(entry.offset, folders.get(path, 0))
@@ -165,7 +189,7 @@ def _not_durable(entries: list[_Entry]) -> list[_Entry]:
             return entry.position < files.get(entry.inode, 0)
         return entry.position < folders.get(os.path.dirname(_name_of(entry)), 0)
 
-    return [entry for entry in entries if entry.kind != _SYNC and not is_durable(entry)]
+    return [entry for entry in entries if entry.kind not in (_SYNC, _BORN) and not is_durable(entry)]
 
 
 def _name_of(entry: _Entry) -> str:

@@ -7,6 +7,9 @@
  * Noted: pwrite, pwritev, write, writev, ftruncate, truncate, creation by open, mkdir, rename, unlink. Not noted: mmap,
  * fallocate, unlinkat and rmdir (what they take stays taken), O_TRUNC.
  *
+ * UNDO_SYNC_US: each sync takes so many microseconds longer, so that there is something to lose. UNDO_LIE=1: syncs are not
+ * noted, as if the disk lied; it shows that somebody would notice.
+ *
  * A sync covers what was noted before it was called. A change that is noted and then fails was taken back by nobody and
  * needs it least: taking it back writes what is there already.
  */
@@ -33,7 +36,7 @@ struct entry {
     uint64_t offset;   /* where the old bytes were; of a sync: how much of the log it covers */
     uint64_t old_size; /* of the file */
 };
-enum { WRITE = 1, SYNC, CREATE, RENAME, UNLINK };
+enum { WRITE = 1, SYNC, CREATE, RENAME, UNLINK, BORN };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int log_fd = -1;
@@ -41,6 +44,8 @@ static uint64_t log_size;
 static char root[PATH_MAX / 2];
 static size_t root_length;
 static unsigned graves;
+static useconds_t sync_us;
+static int is_lying;
 
 #define REAL(name) ((__typeof__(&name))real(#name, &real_##name))
 static void *real(const char *name, void **known) {
@@ -68,6 +73,9 @@ __attribute__((constructor)) static void start(void) {
     struct stat64 status;
     if (fstat64(log_fd, &status) != 0) give_up(path);
     log_size = (uint64_t)status.st_size;
+    const char *delay = getenv("UNDO_SYNC_US"), *lie = getenv("UNDO_LIE");
+    sync_us = delay == NULL ? 0 : (useconds_t)atol(delay);
+    is_lying = lie != NULL && lie[0] == '1';
     graves = (unsigned)getpid() * 1000000u;
 }
 
@@ -191,10 +199,20 @@ int truncate64(const char *path, off64_t size) {
 }
 int truncate(const char *path, off_t size) { return truncate64(path, size); }
 
-static void note_creation(const char *path) {
+static int note_creation(const char *path) {
     struct stat64 status;
-    if (is_below_root(path) && lstat64(path, &status) != 0)
-        note((struct entry){CREATE, (uint32_t)strlen(path) + 1, 0, 0, 0}, path);
+    if (!is_below_root(path) || lstat64(path, &status) == 0) return 0;
+    note((struct entry){CREATE, (uint32_t)strlen(path) + 1, 0, 0, 0}, path);
+    return 1;
+}
+
+/* File systems use the numbers of removed files again: what was noted of this one before is not about this file. */
+static int open_new(const char *path, int flags, mode_t mode, int is_new) {
+    int fd = REAL(open64)(path, flags, mode), saved = errno;
+    struct stat64 status;
+    if (fd >= 0 && is_new && fstat64(fd, &status) == 0) note((struct entry){BORN, 0, status.st_ino, 0, 0}, "");
+    errno = saved;
+    return fd;
 }
 
 static mode_t mode_of(int flags, va_list more) { return flags & (O_CREAT | O_TMPFILE) ? va_arg(more, mode_t) : 0; }
@@ -205,7 +223,8 @@ int open64(const char *path, int flags, ...) {
     mode_t mode = mode_of(flags, more);
     va_end(more);
     if (!(flags & O_CREAT)) return REAL(open64)(path, flags, mode);
-    CHANGE(note_creation(path), REAL(open64)(path, flags, mode));
+    int is_new;
+    CHANGE(is_new = note_creation(path), open_new(path, flags, mode, is_new));
 }
 int open(const char *path, int flags, ...) {
     va_list more;
@@ -254,9 +273,10 @@ static int sync_noted(int fd, int (*sync)(int)) {
     pthread_mutex_lock(&lock);
     uint64_t covered = log_size;
     pthread_mutex_unlock(&lock);
+    if (sync_us > 0) usleep(sync_us);
     int answer = sync(fd), saved = errno;
     struct stat64 status;
-    if (answer == 0 && fstat64(fd, &status) == 0) {
+    if (answer == 0 && !is_lying && fstat64(fd, &status) == 0) {
         pthread_mutex_lock(&lock);
         note((struct entry){SYNC, (uint32_t)strlen(path) + 1, status.st_ino, covered, 0}, path);
         pthread_mutex_unlock(&lock);
