@@ -17,8 +17,8 @@ import structlog
 from broker.controller_client import Done, Result, error
 from broker.metadata.controller import Controller, ControllerConfig
 from broker.metadata.image import Change, MetadataImage
-from broker.metadata.records import BrokerRecord, Endpoint, KeyValue
-from broker.metadata.requests import Decision, NewTopic, ReplicaRenewal, TopicResult
+from broker.metadata.records import BrokerRecord, Endpoint, KeyValue, ReplicaIdentity
+from broker.metadata.requests import Decision, NewTopic, Reassignment, ReplicaRenewal, TopicResult
 from broker.replication.reads import Reads
 from broker.replication.replica import Replica
 from protocol.errors import ErrorCode, KafkaError
@@ -206,6 +206,28 @@ class MetadataService:
         directory_id = UUID(arguments["directory_id"])
         return controller.renew_replicas(arguments["node_id"], directory_id, renewals), {"error_code": 0}
 
+    def _reassign_partitions(
+        self, controller: Controller, arguments: dict[str, Any]
+    ) -> tuple[Decision[Any], Result]:
+        """[topic, partition, node ids] each, in `partitions`; the same with error code and message in the answer."""
+        wanted = [
+            Reassignment(topic, partition, tuple(replicas))
+            for topic, partition, replicas in arguments["partitions"]
+        ]
+        decision = controller.reassign_partitions(wanted)
+        results = [(x.topic, x.partition, int(x.error), x.message) for x in decision.response]
+        return decision, {"error_code": 0, "partitions": results}
+
+    def _finish_reassignment(
+        self, controller: Controller, arguments: dict[str, Any]
+    ) -> tuple[Decision[Any], Result]:
+        voters = [
+            ReplicaIdentity(node_id, UUID(directory), life)
+            for node_id, directory, life in arguments["voters"]
+        ]
+        topic_id = UUID(arguments["topic_id"])
+        return controller.finish_reassignment(topic_id, arguments["partition"], voters), {"error_code": 0}
+
     def _create_topics(
         self, controller: Controller, arguments: dict[str, Any]
     ) -> tuple[Decision[Any], Result]:
@@ -258,6 +280,8 @@ _OPERATIONS: dict[
 ] = {
     "register_broker": MetadataService._register_broker,
     "renew_replicas": MetadataService._renew_replicas,
+    "reassign_partitions": MetadataService._reassign_partitions,
+    "finish_reassignment": MetadataService._finish_reassignment,
     "create_topics": MetadataService._create_topics,
     "auto_create": MetadataService._auto_create,
     "delete_topics": MetadataService._delete_topics,

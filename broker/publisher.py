@@ -59,6 +59,8 @@ class Publisher:
         self._is_renewing = False
         #: Groups whose fact may differ from the wish. Invariant: a group led here that is not in it agrees.
         self._unsettled: dict[GroupKey, None] = {}
+        #: Groups led here whose finished reassignment the controller is being told.
+        self._reporting: dict[GroupKey, None] = {}
 
     # -- the image ---------------------------------------------------------------------------------------
 
@@ -74,13 +76,18 @@ class Publisher:
                 self._disk.remove_tree(folder.path)
             elif folder.topic_id in self._deleted:
                 self._steps.append(partial(self._delete, folder.topic, folder.partition, folder.topic_id))
-            elif topic is None or not self._is_mine(topic, folder.partition):
+            elif topic is not None and not self._is_mine(topic, folder.partition):
+                self._steps.append(partial(self._give_up, GroupKey(folder.topic_id, folder.partition)))
+            elif topic is None:
                 path = set_aside_partition(self._disk, folder.topic, folder.partition, folder.topic_id)
                 logger.warning("log is not in the metadata, set aside", path=path)
         for key in list(self._node.journal.groups()):
             if key.topic_id in self._deleted:
                 # The folder was gone, and a crash came before this was durable.
                 self._steps.append(partial(self._node.replicas.forget, key))
+                self._node.heartbeat.group_closed(key)
+            elif (known := image.topics.get(key.topic_id)) and not self._is_mine(known, key.partition):
+                # Given up: its term is nobody's business any more.
                 self._node.heartbeat.group_closed(key)
         self._deleted.clear()
         for topic in image.topics.values():
@@ -127,8 +134,12 @@ class Publisher:
                 self._open(new)
             case TopicChanged(_, new):
                 self._open(new)
+                for replica in self._replicas_of(new):
+                    if not self._is_mine(new, replica.partition):
+                        self._give_up(replica.key)
                 self._reconfigure(new)
                 for replica in self._replicas_of(new):
+                    self._note_unwished(replica)
                     self.unsettle(replica.key)
             case TopicDeleted(old):
                 self._remove(old)
@@ -136,10 +147,12 @@ class Publisher:
                 logger.info("broker registered", node_id=new.node_id, directory_id=str(new.directory_id))
 
     def _is_mine(self, topic: TopicRecord, partition: int) -> bool:
-        return (
-            partition < len(topic.partitions)
-            and self._node.config.node_id in topic.partitions[partition].replicas
-        )
+        """A replica is wished for here, or the removal of the one that is here is not known to be committed."""
+        if partition >= len(topic.partitions):
+            return False
+        own = (self._node.config.node_id, self._node.directory_id)
+        assignment = topic.partitions[partition]
+        return own[0] in assignment.replicas or own in [replica[:2] for replica in assignment.removing]
 
     def _open(self, topic: TopicRecord) -> None:
         self._plan(topic)
@@ -163,16 +176,39 @@ class Publisher:
         assignment = topic.partitions[key.partition]
         founding = founding_configuration(assignment.founding)
         replica = self._node.replicas.open(
-            key, topic.name, config, founding, is_only_copy=len(assignment.replicas) == 1
+            key, topic.name, config, founding, is_only_copy=len(assignment.holders) == 1
         )
         if replica is not None:
-            if replica.group.self_id not in _identities(assignment):
-                self._unwished[key] = None
+            self._note_unwished(replica)
             if assignment.replicas[0] == self._node.config.node_id:
                 # The preferred leader need not wait for an election timeout.
                 replica.apply(replica.group.leader_suspected(self._node.now()))
         self._node.heartbeat.group_assigned(key)
         self._node.messages.opened(key)
+
+    def _note_unwished(self, replica: Replica) -> None:
+        """The node is wished for, and not with the identity that it has."""
+        if self._is_wished(replica.key) and replica.group.self_id not in self._wish(replica.key):
+            self._unwished[replica.key] = None
+
+    def _is_wished(self, key: GroupKey) -> bool:
+        return self._node.config.node_id in [replica.node_id for replica in self._wish(key)]
+
+    def _give_up(self, key: GroupKey) -> None:
+        """The removal of this node's replica is committed: its log goes. What the journal knows of it stays, so that
+        the node is somebody else if the partition ever comes back to it: it does not hold what it promised."""
+        topic = self._node.metadata.image.topics.get(key.topic_id)
+        if topic is None or self._is_mine(topic, key.partition):
+            return  # deleted, or wished for again, since
+        replica = self._node.replicas.by_key.get(key)
+        if replica is not None:
+            self._node.replicas.close(replica, is_clean=False)
+        logger.info("replica is given up", topic=topic.name, partition=key.partition)
+        path = f"{self._disk.root}/{folder_name(topic.name, key.partition)}"
+        if self._disk.exists(f"{path}/{METADATA_NAME}") and read_topic_id(self._disk, path) == key.topic_id:
+            delete_partition(self._disk, topic.name, key.partition, key.topic_id)
+        self._node.heartbeat.group_closed(key)
+        self._node.heartbeat.group_assigned(key)
 
     def reopen(self, key: GroupKey) -> None:
         """The replica was closed because its log is bad: begin it anew."""
@@ -216,7 +252,7 @@ class Publisher:
         replicas = []
         for key in list(self._unwished):
             replica = self._node.replicas.by_key.get(key)
-            if replica is None or replica.group.self_id in self._wish(key):
+            if replica is None or replica.group.self_id in self._wish(key) or not self._is_wished(key):
                 del self._unwished[key]
             else:
                 replicas.append((str(key.topic_id), key.partition, replica.group.self_id.incarnation))
@@ -254,7 +290,8 @@ class Publisher:
             group = replica.group
             is_settled = set(group.configuration.voters) == set(wish) and not group.configuration.learners
             if not wish or (is_settled and group.configuration_index < group.commit_end):
-                del self._unsettled[key]
+                if not self._report_finished(replica):
+                    del self._unsettled[key]
                 continue
             if is_settled:
                 continue
@@ -276,6 +313,26 @@ class Publisher:
                 "membership changes", topic=replica.topic, partition=replica.partition, to=str(change)
             )
             replica.apply(out)
+
+    def _report_finished(self, replica: Replica) -> bool:
+        """The fact is the wish: have the controller record it where something was to go. False: nothing was."""
+        topic = self._node.metadata.image.topics.get(replica.key.topic_id)
+        if topic is None or not topic.partitions[replica.partition].removing:
+            return False
+        if replica.key not in self._reporting:
+            self._reporting[replica.key] = None
+            voters = [
+                (node_id, str(UUID(bytes=directory)), incarnation)
+                for node_id, directory, incarnation in replica.group.configuration.voters
+            ]
+            arguments = {"topic_id": str(topic.topic_id), "partition": replica.partition, "voters": voters}
+            self._node.controller.call("finish_reassignment", arguments, partial(self._reported, replica.key))
+        return True
+
+    def _reported(self, key: GroupKey, result: dict[str, Any]) -> None:
+        del self._reporting[key]
+        if result["error_code"] != ErrorCode.NONE:
+            logger.warning("a reassignment is not recorded yet", reason=result.get("message"))
 
     def _wish(self, key: GroupKey) -> list[ReplicaId]:
         if key.topic_id == METADATA_TOPIC_ID:

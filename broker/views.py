@@ -100,13 +100,13 @@ class ClusterView:
         return connected is not None and connected.bytes == directory_id
 
     def assigned(self, key: GroupKey) -> Sequence[int]:
-        """The nodes that should hold a partition; for metadata, the configured voters."""
+        """The nodes that should hold a partition, or still do; for metadata, the configured voters."""
         if key.topic_id == METADATA_TOPIC_ID:
             return list(self._node.config.quorum_voters)
         topic = self._node.metadata.image.topics.get(key.topic_id)
         if topic is None or key.partition >= len(topic.partitions):
             return ()
-        return topic.partitions[key.partition].replicas
+        return topic.partitions[key.partition].holders
 
     # -- replicas, and why there is none -----------------------------------------------------------------
 

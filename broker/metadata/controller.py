@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from uuid import UUID
 
+from broker.metadata import reassignment
 from broker.metadata.ids import METADATA_TOPIC_ID, random_uuid
 from broker.metadata.image import MetadataImage, fold_name
 from broker.metadata.placement import place
@@ -22,6 +23,7 @@ from broker.metadata.records import (
     KeyValue,
     PartitionAssignment,
     ProducerIdsRecord,
+    ReplicaIdentity,
     TopicRecord,
     encode,
     topic_tombstone,
@@ -31,6 +33,8 @@ from broker.metadata.requests import (
     Decision,
     NewTopic,
     ProducerIdBlock,
+    Reassignment,
+    ReassignmentResult,
     ReplicaRenewal,
     TopicResult,
 )
@@ -217,13 +221,44 @@ class Controller:
                 continue
             wish[renewal.partition] = _with_identity(partition, position, directory_id, renewal.incarnation)
             changed[topic.topic_id] = wish
-        return Decision(
-            tuple(
-                encode(replace(self._image.topics[topic_id], partitions=tuple(wish)))
-                for topic_id, wish in changed.items()
-            ),
-            None,
-        )
+        return Decision(self._changed_topics(changed), None)
+
+    # -- reassignment ---------------------------------------------------------------------------------------
+
+    def reassign_partitions(
+        self, reassignments: Sequence[Reassignment]
+    ) -> Decision[tuple[ReassignmentResult, ...]]:
+        """Wish for other replicas of partitions (KIP-455). One result per entry, in order; a later wish for the same
+        partition replaces an earlier one."""
+        changed: dict[UUID, list[PartitionAssignment]] = {}
+        results: list[ReassignmentResult] = []
+        for wanted in reassignments:
+            error, message = ErrorCode.NONE, None
+            try:
+                topic, _ = reassignment.partition_of(self._image, wanted)
+                reassignment.check_nodes(wanted.replicas, self._image)
+                self._check_majority_alive(wanted.replicas)
+            except KafkaError as refused:
+                error, message = refused.code, refused.message
+            else:
+                wish = changed.setdefault(topic.topic_id, list(topic.partitions))
+                wish[wanted.partition] = reassignment.moved(
+                    wish[wanted.partition], wanted.replicas, self._image
+                )
+            results.append(ReassignmentResult(wanted.topic, wanted.partition, error, message))
+        return Decision(self._changed_topics(changed), tuple(results))
+
+    def finish_reassignment(
+        self, topic_id: UUID, partition: int, fact: Sequence[ReplicaIdentity]
+    ) -> Decision[None]:
+        """The partition's leader says that the configuration of exactly these voters is committed. Where that is the
+        wish no more, or the topic is gone, nothing changes."""
+        topic = self._image.topics.get(topic_id)
+        if topic is None or not 0 <= partition < len(topic.partitions):
+            return Decision((), None)
+        wish = list(topic.partitions)
+        wish[partition] = reassignment.finished(wish[partition], fact)
+        return Decision(self._changed_topics({topic_id: wish}), None)
 
     # -- producer ids ---------------------------------------------------------------------------------------
 
@@ -315,6 +350,22 @@ class Controller:
     def _founding(self, replicas: tuple[int, ...]) -> PartitionAssignment:
         directories = tuple(self._image.brokers[node_id].directory_id for node_id in replicas)
         return PartitionAssignment(replicas, directories, incarnations=(0,) * len(replicas))
+
+    def _changed_topics(self, wishes: Mapping[UUID, Sequence[PartitionAssignment]]) -> tuple[KeyValue, ...]:
+        """The records of those topics whose wish is another one."""
+        records = [
+            replace(self._image.topics[topic_id], partitions=tuple(wish)) for topic_id, wish in wishes.items()
+        ]
+        return tuple(encode(record) for record in records if record != self._image.topics[record.topic_id])
+
+    def _check_majority_alive(self, replicas: Sequence[int]) -> None:
+        """Otherwise the partition would be moved to where it cannot be used."""
+        alive = [node_id for node_id in replicas if self._is_alive(self._image.brokers[node_id])]
+        if 2 * len(alive) <= len(replicas):
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"of the brokers {list(replicas)} only {alive} are alive",
+            )
 
     def _new_topic_id(self) -> UUID:
         topic_id = random_uuid(self._rng)

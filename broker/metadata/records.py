@@ -55,6 +55,14 @@ class BrokerRecord:
     """Of its replica of `__cluster_metadata`: the wish for that group has no topic record to stand in."""
 
 
+class ReplicaIdentity(NamedTuple):
+    """One replica for ever: a wiped node or a discarded log is another one (replication.md section 3)."""
+
+    node_id: int
+    directory_id: UUID
+    incarnation: int
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionAssignment:
     """The wish for one partition's replicas (replication.md section 4). The lineage holds the fact.
@@ -67,16 +75,27 @@ class PartitionAssignment:
     incarnations: tuple[int, ...]
     changed_from: tuple[tuple[int, UUID], ...] | None = None
     """The founding replicas (node id, directory), once the wish is another one; None while it is still the first."""
+    removing: tuple[ReplicaIdentity, ...] = ()
+    """Replicas that are wished away, until the partition's leader has said that their removal is committed. Until
+    then they may be members, and are needed."""
 
     def __post_init__(self) -> None:
         assert len(self.replicas) == len(self.directories) == len(self.incarnations) > 0
         assert len(set(self.replicas)) == len(self.replicas), "a node holds one replica of a partition"
+        assert not {replica.node_id for replica in self.removing} & set(self.replicas), (
+            "a replica stays or goes"
+        )
 
     @property
     def founding(self) -> tuple[tuple[int, UUID], ...]:
         """The replicas that row 0 names. They never change: a replica that is opened for the first time after the
         wish was changed must begin with the same row 0 as the others did, or with none."""
         return self.changed_from or tuple(zip(self.replicas, self.directories, strict=True))
+
+    @property
+    def holders(self) -> tuple[int, ...]:
+        """The nodes that should hold a replica, and those that still do."""
+        return self.replicas + tuple(replica.node_id for replica in self.removing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,9 +221,18 @@ def _topic_fields(topic: TopicRecord) -> dict[str, Any]:
         for index, partition in enumerate(topic.partitions)
         if partition.changed_from is not None
     }
+    removing = {
+        str(index): [
+            [node_id, positions.setdefault(directory, len(positions)), incarnation]
+            for node_id, directory, incarnation in partition.removing
+        ]
+        for index, partition in enumerate(topic.partitions)
+        if partition.removing
+    }
     return {
         "name": topic.name,
         "founding": founding,
+        **({"removing": removing} if removing else {}),
         "directories": [str(directory) for directory in positions],
         "partitions": partitions,
         "configs": {name: topic.configs[name] for name in sorted(topic.configs)},
@@ -243,11 +271,12 @@ def _read_topic(identifier: str, fields: dict[str, Any]) -> TopicRecord:
         )
         for index, replicas in fields.pop("founding").items()
     }
+    removing = {int(index): rows for index, rows in fields.pop("removing", {}).items()}
     return TopicRecord(
         topic_id=UUID(identifier),
         name=_text(fields.pop("name")),
         partitions=tuple(
-            _partition(rows, directories, founding.get(index))
+            _partition(rows, directories, founding.get(index), removing.get(index, []))
             for index, rows in enumerate(fields.pop("partitions"))
         ),
         configs={_text(name): _text(configs[name]) for name in configs},
@@ -255,13 +284,27 @@ def _read_topic(identifier: str, fields: dict[str, Any]) -> TopicRecord:
 
 
 def _partition(
-    rows: list[list[int]], directories: Sequence[UUID], changed_from: tuple[tuple[int, UUID], ...] | None
+    rows: list[list[int]],
+    directories: Sequence[UUID],
+    changed_from: tuple[tuple[int, UUID], ...] | None,
+    removing: list[list[int]],
 ) -> PartitionAssignment:
+    wished = [_replica(row, directories) for row in rows]
     return PartitionAssignment(
-        replicas=tuple(_number(node_id, _MAX_INT32) for node_id, _, _ in rows),
-        directories=tuple(directories[_number(position, len(directories) - 1)] for _, position, _ in rows),
-        incarnations=tuple(_number(incarnation, _MAX_INT32) for _, _, incarnation in rows),
+        replicas=tuple(replica.node_id for replica in wished),
+        directories=tuple(replica.directory_id for replica in wished),
+        incarnations=tuple(replica.incarnation for replica in wished),
         changed_from=changed_from,
+        removing=tuple(_replica(row, directories) for row in removing),
+    )
+
+
+def _replica(row: list[int], directories: Sequence[UUID]) -> ReplicaIdentity:
+    node_id, position, incarnation = row
+    return ReplicaIdentity(
+        _number(node_id, _MAX_INT32),
+        directories[_number(position, len(directories) - 1)],
+        _number(incarnation, _MAX_INT32),
     )
 
 

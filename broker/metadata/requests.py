@@ -64,6 +64,24 @@ class ProducerIdBlock:
 
 
 @dataclass(frozen=True, slots=True)
+class Reassignment:
+    """The wish for one partition's replicas, as AlterPartitionReassignments (KIP-455) names it."""
+
+    topic: str
+    partition: int
+    replicas: tuple[int, ...]
+    """Node ids, the preferred leader first."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReassignmentResult:
+    topic: str
+    partition: int
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ReplicaRenewal:
     """A replica that discarded its log under a raised incarnation (replication.md sections 2 and 3)."""
 

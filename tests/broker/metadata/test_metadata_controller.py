@@ -14,8 +14,15 @@ from hypothesis import strategies as st
 
 from broker.metadata.controller import Controller, ControllerConfig
 from broker.metadata.image import MetadataImage
-from broker.metadata.records import BrokerRecord, Endpoint, ProducerIdsRecord, TopicRecord, encode
-from broker.metadata.requests import Decision, NewTopic, ReplicaRenewal, TopicResult
+from broker.metadata.records import (
+    BrokerRecord,
+    Endpoint,
+    ProducerIdsRecord,
+    ReplicaIdentity,
+    TopicRecord,
+    encode,
+)
+from broker.metadata.requests import Decision, NewTopic, Reassignment, ReplicaRenewal, TopicResult
 from protocol.errors import ErrorCode, KafkaError
 
 
@@ -367,3 +374,103 @@ def test_used_up_producer_ids_are_an_error_not_a_second_round() -> None:
     cluster.apply(Decision((encode(ProducerIdsRecord(2**63 - 1)),), None))
     with pytest.raises(KafkaError):
         cluster.controller.allocate_producer_ids()
+
+
+# -- reassignment ----------------------------------------------------------------------------------------------
+
+
+def reassign(cluster: Cluster, *replicas: int, topic: str = "a", partition: int = 0) -> ErrorCode:
+    (result,) = cluster.apply(
+        cluster.controller.reassign_partitions([Reassignment(topic, partition, replicas)])
+    )
+    assert (result.topic, result.partition) == (topic, partition)
+    assert (result.error is ErrorCode.NONE) == (result.message is None)
+    return result.error
+
+
+def moving(brokers: Sequence[int] = (1, 2, 3, 4, 5)) -> Cluster:
+    """A topic with two partitions on nodes 1 to 3."""
+    cluster = Cluster(brokers)
+    cluster.create(NewTopic("a", assignments=((0, (1, 2, 3)), (1, (1, 2, 3)))))
+    return cluster
+
+
+def test_a_moved_partition_wishes_for_new_replicas_and_remembers_who_goes() -> None:
+    cluster = moving()
+    founding = cluster.topic("a").partitions[0].founding
+    assert reassign(cluster, 4, 3, 5) is ErrorCode.NONE
+    moved, other = cluster.topic("a").partitions
+    assert moved.replicas == (4, 3, 5)
+    assert moved.directories == (directory(4), directory(3), directory(5))
+    assert moved.incarnations == (0, 0, 0)
+    assert moved.removing == ((1, directory(1), 0), (2, directory(2), 0))
+    assert moved.founding == founding, "row 0 stays what it is"
+    assert other == cluster.topic("a").partitions[1] and other.removing == ()
+
+
+def test_who_stays_or_comes_back_while_it_goes_keeps_its_identity() -> None:
+    """A wish that is changed again before it is fulfilled: the log is still there, and so is its vote."""
+    cluster = moving()
+    renewal = ReplicaRenewal(cluster.topic("a").topic_id, 0, 2)
+    cluster.apply(cluster.controller.renew_replicas(1, directory(1), [renewal]))
+    reassign(cluster, 4, 5, 3)
+    assert cluster.topic("a").partitions[0].removing[0] == (1, directory(1), 2)
+    reassign(cluster, 1, 4)
+    partition = cluster.topic("a").partitions[0]
+    assert (partition.replicas, partition.incarnations) == ((1, 4), (2, 0))
+    assert sorted(replica.node_id for replica in partition.removing) == [2, 3, 5]
+
+
+def test_who_lost_its_disk_while_it_went_comes_back_as_another() -> None:
+    cluster = moving()
+    reassign(cluster, 2, 3, 4)
+    cluster.alive.remove(directory(1))
+    cluster.alive.add(directory(1, 1))
+    cluster.apply(cluster.controller.register_broker(registration(1, 1)))
+    reassign(cluster, 1, 2, 3)
+    assert cluster.topic("a").partitions[0].directories[0] == directory(1, 1)
+
+
+def test_a_reassignment_is_finished_when_the_fact_is_the_wish_of_now() -> None:
+    cluster = moving()
+    topic_id = cluster.topic("a").topic_id
+    reassign(cluster, 1, 4)
+    early = [ReplicaIdentity(node_id, directory(node_id), 0) for node_id in (1, 2, 4)]
+    assert not cluster.controller.finish_reassignment(topic_id, 0, early).records
+    fact = [early[2], early[0]]
+    assert not cluster.controller.finish_reassignment(topic_id, 1, fact).records, "it is another partition"
+    assert not cluster.controller.finish_reassignment(topic_id, 2, fact).records
+    assert not cluster.controller.finish_reassignment(UUID(int=9), 0, fact).records
+    cluster.apply(cluster.controller.finish_reassignment(topic_id, 0, fact))
+    assert cluster.topic("a").partitions[0].removing == ()
+    assert not cluster.controller.finish_reassignment(topic_id, 0, fact).records, "it is said once"
+
+
+@pytest.mark.parametrize("replicas", [(), (1, 1), (1, 2, 9)])
+def test_a_wish_that_nobody_can_fulfil_is_refused(replicas: tuple[int, ...]) -> None:
+    cluster = moving()
+    before = cluster.topic("a")
+    assert reassign(cluster, *replicas) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert cluster.topic("a") == before
+
+
+def test_a_partition_does_not_move_to_where_no_majority_is_alive() -> None:
+    cluster = moving()
+    cluster.alive -= {directory(4), directory(5)}
+    assert reassign(cluster, 1, 4, 5) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert reassign(cluster, 1, 2, 5) is ErrorCode.NONE
+
+
+@pytest.mark.parametrize(("topic", "partition"), [("b", 0), ("a", 2), ("a", -1)])
+def test_a_partition_that_is_not_there_cannot_move(topic: str, partition: int) -> None:
+    assert reassign(moving(), 1, topic=topic, partition=partition) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_one_refused_partition_does_not_hold_up_the_others() -> None:
+    cluster = moving()
+    wanted = [Reassignment("a", 0, (9,)), Reassignment("a", 1, (5,)), Reassignment("a", 1, (4, 5))]
+    results = cluster.apply(cluster.controller.reassign_partitions(wanted))
+    assert [result.error for result in results] == [ErrorCode.INVALID_REPLICA_ASSIGNMENT, 0, 0]
+    first, second = cluster.topic("a").partitions
+    assert first.replicas == (1, 2, 3) and second.replicas == (4, 5)
+    assert [replica.node_id for replica in second.removing] == [1, 2, 3]

@@ -1,0 +1,76 @@
+"""Moving a partition: which wish comes of the nodes that an administrator names, and when it is fulfilled.
+
+Metadata holds the wish, the lineage the fact (replication.md section 4). A replica that is wished away stays in the
+record as `removing` until the leader reports that its removal is committed; only then may its log go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from broker.metadata.image import MetadataImage
+from broker.metadata.records import PartitionAssignment, ReplicaIdentity, TopicRecord
+from broker.metadata.requests import Reassignment
+from protocol.errors import ErrorCode, KafkaError
+
+
+def partition_of(image: MetadataImage, reassignment: Reassignment) -> tuple[TopicRecord, PartitionAssignment]:
+    """Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION)."""
+    topic = image.topic_named(reassignment.topic)
+    if topic is None or not 0 <= reassignment.partition < len(topic.partitions):
+        raise KafkaError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"there is no partition {reassignment.partition} of {reassignment.topic}",
+        )
+    return topic, topic.partitions[reassignment.partition]
+
+
+def check_nodes(replicas: Sequence[int], image: MetadataImage) -> None:
+    """Raises KafkaError(INVALID_REPLICA_ASSIGNMENT) for a wish that nobody could fulfil."""
+    problem: str | None = None
+    unknown = [node_id for node_id in replicas if node_id not in image.brokers]
+    if not replicas:
+        problem = "a partition needs a replica"
+    elif len(set(replicas)) != len(replicas):
+        problem = "a broker is named twice"
+    elif unknown:
+        problem = f"broker {unknown[0]} is not registered"
+    if problem is not None:
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+
+
+def moved(
+    partition: PartitionAssignment, replicas: Sequence[int], image: MetadataImage
+) -> PartitionAssignment:
+    """The wish for a replica on each of these nodes, and nowhere else.
+
+    A node that has one keeps it, also where it was to go. A new one is wished for with incarnation 0; a node that
+    held the partition before has another by now and asks for it itself (`Controller.renew_replicas`).
+    """
+    present = {replica.node_id: replica for replica in (*identities(partition), *partition.removing)}
+    wished: list[ReplicaIdentity] = []
+    for node_id in replicas:
+        directory_id, known = image.brokers[node_id].directory_id, present.get(node_id)
+        is_there = known is not None and known.directory_id == directory_id
+        wished.append(known if known and is_there else ReplicaIdentity(node_id, directory_id, 0))
+    return PartitionAssignment(
+        replicas=tuple(replica.node_id for replica in wished),
+        directories=tuple(replica.directory_id for replica in wished),
+        incarnations=tuple(replica.incarnation for replica in wished),
+        changed_from=partition.founding,
+        removing=tuple(replica for replica in present.values() if replica.node_id not in replicas),
+    )
+
+
+def finished(partition: PartitionAssignment, fact: Sequence[ReplicaIdentity]) -> PartitionAssignment:
+    """`fact`: the voters of a committed configuration without learners. If they are the wish, nothing is left to go."""
+    if set(fact) != set(identities(partition)):
+        return partition
+    return replace(partition, removing=())
+
+
+def identities(partition: PartitionAssignment) -> list[ReplicaIdentity]:
+    """The wish, replica by replica."""
+    names = zip(partition.replicas, partition.directories, partition.incarnations, strict=True)
+    return [ReplicaIdentity(*name) for name in names]
