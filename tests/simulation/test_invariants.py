@@ -209,14 +209,18 @@ def test_a_leader_without_a_committed_entry(small: Small, what: str) -> None:
     entries = small.oracle.nodes.completeness._committed[leader.key]
     rows = {row.index for row in leader.log.lineage.rows}
     index = max(index for index in entries if (index in rows) == (what == "row"))
-    entries[index] += 1
+    term, committed_in = entries[index]
+    entries[index] = (term + 1, committed_in)
     with bites("leader_completeness"):
         small.oracle.role_changed(leader)
 
 
 def test_a_leader_whose_log_is_shorter_than_what_is_committed(small: Small) -> None:
     leader = small.leader
-    small.oracle.nodes.completeness._committed[leader.key][leader.log.end_index] = leader.group.term
+    entries, term = small.oracle.nodes.completeness._committed[leader.key], leader.group.term
+    entries[leader.log.end_index] = (term + 1, term + 1)
+    small.oracle.role_changed(leader)  # a later leader's entry: this one is deposed and does not know it
+    entries[leader.log.end_index] = (term, term)
     with bites("leader_completeness"):
         small.oracle.role_changed(leader)
 

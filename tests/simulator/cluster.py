@@ -13,10 +13,12 @@ import structlog
 
 from broker.config.node_config import Address, Listener, NodeConfig
 from broker.metadata.ids import METADATA_TOPIC_ID
+from broker.metadata.image import Change, TopicChanged
 from broker.node import Node
 from broker.replication.replica import Replica
 from protocol.peer import PeerMessage
 from storage.log_types import GroupKey
+from storage.partition_folder import folder_name
 from tests.simulator.clock import SimulatedClock
 from tests.simulator.disk import MemoryDisk
 from tests.simulator.loop import SimulatedLoop, SimulationError, new_loop
@@ -61,6 +63,18 @@ class ObservedNode(Node):
         own = (self.config.node_id, self.directory_id.bytes)
         self.oracle.nodes.sent(own, directory, message, self.replicas.by_key.get(key))
         super().send_to(directory, message)
+
+    def image_changed(self, change: Change) -> None:
+        """A node that is neither wished for nor needed any more gives its replica up, after this."""
+        if isinstance(change, TopicChanged):
+            for number, (old, new) in enumerate(
+                zip(change.old.partitions, change.new.partitions, strict=True)
+            ):
+                for node_id in set(old.holders) - set(new.holders):
+                    self.oracle.given_up(
+                        node_id, GroupKey(change.new.topic_id, number), self.metadata.image.end_offset
+                    )
+        super().image_changed(change)
 
     def _assemble_replication(self) -> None:
         super()._assemble_replication()
@@ -304,12 +318,29 @@ class SimulatedCluster:
             return False
         for key, wished in self.hosted().items():
             replicas = self.holders(key)
-            if replicas.keys() != set(wished):
+            if replicas.keys() != set(wished) or not self._is_settled(key, wished):
                 return False
             if len({(r.log.end_index, r.log.start_offset) for r in replicas.values()}) != 1:
                 return False
             if any(r.high_watermark != r.log.end_offset for r in replicas.values()):
                 return False
+        return True
+
+    def _is_settled(self, key: GroupKey, wished: tuple[int, ...]) -> bool:
+        """The fact is the wish, and known to be: the wished ones vote, nobody learns, and nobody else has a folder."""
+        replicas = self.holders(key)
+        for node_id, node in self.nodes.items():
+            topic = node.metadata.image.topics.get(key.topic_id)
+            if topic is not None and topic.partitions[key.partition].removing:
+                return False
+            if node_id in replicas:
+                voters, learners = replicas[node_id].group.configuration
+                if learners or {voter.node_id for voter in voters} != set(wished):
+                    return False
+            elif topic is not None:
+                disk = self.disks[node_id]
+                if disk.exists(f"{disk.root}/{folder_name(topic.name, key.partition)}"):
+                    return False
         return True
 
     def assert_same_bytes(self) -> None:

@@ -51,6 +51,10 @@ class NodeOracle:
         """Bytes of that node's log have rotted: until it is built anew, its disk proves nothing for or against it."""
         self.identities.damaged(node_id, key)
 
+    def given_up(self, node_id: int, key: GroupKey) -> None:
+        """The replica there is no member any more, and its log goes."""
+        self.identities.given_up(node_id, key)
+
     def role_changed(self, replica: Replica) -> None:
         """... or it was just opened."""
         self._observe(replica)

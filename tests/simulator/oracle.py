@@ -28,11 +28,20 @@ class Oracle:
         self.acknowledged = AcknowledgedNeverLost(self.values)
         #: (node, group) -> high watermark up to which this life of the node was compared.
         self._compared: dict[tuple[int, GroupKey], int] = {}
+        self._given_up: dict[tuple[int, GroupKey, int], None] = {}
 
     def node_gone(self, node_id: int) -> None:
         """The next life is compared from its log's beginning."""
         for at in [at for at in self._compared if at[0] == node_id]:
             del self._compared[at]
+
+    def given_up(self, node_id: int, key: GroupKey, end_offset: int) -> None:
+        """The removal of that node's replica is committed, says the metadata record before `end_offset`; nodes that
+        restart read it again."""
+        if (node_id, key, end_offset) not in self._given_up:
+            self._given_up[node_id, key, end_offset] = None
+            self._compared.pop((node_id, key), None)
+            self.nodes.given_up(node_id, key)
 
     def role_changed(self, replica: Replica) -> None:
         self.nodes.role_changed(replica)

@@ -17,6 +17,7 @@ from broker.metadata.records import (
     PartitionAssignment,
     ProducerIdsRecord,
     Record,
+    ReplicaIdentity,
     Tombstone,
     TopicRecord,
     decode,
@@ -26,6 +27,9 @@ from broker.metadata.records import (
 
 node_ids = st.integers(0, 2**31 - 1)
 endpoints = st.builds(Endpoint, st.text(max_size=20), st.integers(0, 65535))
+
+
+identities = st.builds(ReplicaIdentity, node_ids, st.uuids(), node_ids)
 
 
 @st.composite
@@ -38,6 +42,9 @@ def partitions(draw: st.DrawFn) -> PartitionAssignment:
         tuple(draw(st.lists(st.sampled_from(pool), min_size=size, max_size=size))),
         tuple(draw(st.lists(node_ids, min_size=size, max_size=size))),
         draw(st.none() | st.lists(st.tuples(node_ids, st.uuids()), min_size=1, max_size=3).map(tuple)),
+        tuple(
+            replica for replica in draw(st.lists(identities, max_size=3)) if replica.node_id not in replicas
+        ),
     )
 
 
@@ -148,3 +155,13 @@ def test_a_malformed_partition_is_refused(partition: object) -> None:
 def test_malformed_founding_replicas_are_refused(founding: object) -> None:
     with pytest.raises(MetadataRecordError):
         decode(TOPIC_KEY, topic_value([[1, 0, 0]], founding))
+
+
+@pytest.mark.parametrize(
+    "removing", [{"0": [[2, 0]]}, {"0": [[2, 1, 0]]}, {"x": [[2, 0, 0]]}, {"0": [[1, 0, 0]]}, [1]]
+)
+def test_malformed_leaving_replicas_are_refused(removing: object) -> None:
+    """A short row, an unknown directory, no partition, one that stays, no mapping."""
+    fields = json.loads(topic_value([[1, 0, 0]]))
+    with pytest.raises(MetadataRecordError):
+        decode(TOPIC_KEY, json.dumps({**fields, "removing": removing}).encode())
