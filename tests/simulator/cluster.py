@@ -318,7 +318,7 @@ class SimulatedCluster:
             return False
         for key, wished in self.hosted().items():
             replicas = self.holders(key)
-            if replicas.keys() != set(wished) or not self._is_settled(key, wished):
+            if replicas.keys() != set(wished) or not self._is_as_wished(key, wished):
                 return False
             if len({(r.log.end_index, r.log.start_offset) for r in replicas.values()}) != 1:
                 return False
@@ -326,7 +326,7 @@ class SimulatedCluster:
                 return False
         return True
 
-    def _is_settled(self, key: GroupKey, wished: tuple[int, ...]) -> bool:
+    def _is_as_wished(self, key: GroupKey, wished: tuple[int, ...]) -> bool:
         """The fact is the wish, and known to be: the wished ones vote, nobody learns, and nobody else has a folder."""
         replicas = self.holders(key)
         for node_id, node in self.nodes.items():

@@ -3,7 +3,15 @@ tests/simulation/README.md). Used by tests and `scripts/simulate --mutate NAME` 
 
 from __future__ import annotations
 
-from tests.simulator.mutations import coordination, flushing, identity, liveness, membership, watermarks
+from tests.simulator.mutations import (
+    coordination,
+    flushing,
+    identity,
+    liveness,
+    membership,
+    reassignment,
+    watermarks,
+)
 from tests.simulator.mutations.kind import Mutation
 
 MUTATIONS: dict[str, Mutation] = {
@@ -12,6 +20,7 @@ MUTATIONS: dict[str, Mutation] = {
         *flushing.MUTATIONS,
         *identity.MUTATIONS,
         *membership.MUTATIONS,
+        *reassignment.MUTATIONS,
         *liveness.MUTATIONS,
         *watermarks.MUTATIONS,
         *coordination.MUTATIONS,
