@@ -3,12 +3,18 @@ sections 4, 8 and 10)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from broker.controller_client import Done
 from broker.metadata.controller import Controller
 from broker.metadata.formation import ClusterFormation, Formation, FormationState, FoundingVoter, Order
 from broker.metadata.ids import random_cluster_id, random_uuid
 from broker.metadata.requests import Decision, ProducerIdBlock
+from broker.metadata_service import MetadataService
 from broker.node import Node
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KafkaError
 from tests.simulator.mutations.kind import Mutation
 from tests.simulator.mutations.stage import ELECTION_TIMEOUT_S, Stage
 from tests.simulator.mutations.switch import off
@@ -75,6 +81,38 @@ def _not_recorded(_: object) -> object:
         return Decision((), ProducerIdBlock(first, count))
 
     return allocate
+
+
+def _before_it_is_committed(execute: Callable[..., None]) -> object:
+    def answering(self: MetadataService, operation: str, arguments: dict[str, Any], done: Done) -> None:
+        if operation != "allocate_producer_ids" or self._controller is None:
+            execute(self, operation, arguments, done)
+            return
+        decision = self._controller.allocate_producer_ids()
+        try:
+            self._append(decision)
+        except KafkaError as error:
+            done({"error_code": int(error.code)})
+            return
+        block = decision.response
+        done({"error_code": 0, "first": block.first, "end": block.first + block.count})
+
+    return answering
+
+
+def a_controller_that_is_cut_off_is_asked(stage: Stage) -> None:
+    """The next controller knows nothing of what it gave away."""
+    controller = stage.cluster.nodes[1].controller_id()
+    stage.isolate(controller)
+    error, given = ErrorCode.REQUEST_TIMED_OUT, -1
+    with suppress(TimeoutError, OSError):
+        error, given = stage.new_producer_id(controller)
+    others = [node_id for node_id in stage.cluster.node_ids if node_id != controller]
+    stage.wait(lambda: all(stage.cluster.nodes[n].controller_id() not in (-1, controller) for n in others))
+    again, later = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1
+    while again is not ErrorCode.NONE:
+        again, later = stage.new_producer_id(stage.rng.choice(others))
+    assert error is not ErrorCode.NONE or given != later, f"two controllers gave {given} away"
 
 
 def producers_come_before_and_after_a_change_of_controllers(stage: Stage) -> None:
@@ -168,6 +206,12 @@ MUTATIONS = (
         "Producer ids are recorded in the metadata before the first of a block is handed out (section 8)",
         off((Controller, "allocate_producer_ids", _not_recorded)),
         story=producers_come_before_and_after_a_change_of_controllers,
+    ),
+    Mutation(
+        "producer-ids-committed",
+        "... and that record is committed before the first of them is handed out (sections 8 and 9)",
+        off((MetadataService, "execute", _before_it_is_committed)),
+        story=a_controller_that_is_cut_off_is_asked,
     ),
     Mutation(
         "image-is-current",

@@ -51,6 +51,47 @@ def an_empty_voter_is_asked_by_the_one_that_lags(stage: Stage) -> None:
     stage.write()
 
 
+# -- a log that was discarded is another voter's --------------------------------------------------------------
+
+
+def a_rotten_voter_is_asked_while_it_is_rebuilt(stage: Stage) -> None:
+    """e is acknowledged on A and B while C lags; B's log rots and is discarded. A leads again with the vote of C, and
+    stalls when it has sent B no more than who the members are. B must not help C to lead."""
+    stage.create_topic()
+    stage.write()
+    a = stage.leader()
+    b, c = stage.followers()
+    stage.cluster.kill(c)
+    for _ in range(stage.rng.randint(3, 6)):
+        stage.write()
+    stage.run_for(0.5)  # until the flushed ends are recorded: below them a bad batch is rot
+    end_index = stage.replica(b).group.end_index
+    path = stage.replica(b).log.segments[0].path
+    stage.cluster.oracle.nodes.damaged(b, stage.replica(b).key)
+    stage.cluster.kill(b)
+    stage.cluster.kill(a)
+    stage.cluster.disks[b].open(path).write_at(stage.rng.randrange(61, 70), b"\xff\x00\xff")
+    stage.cluster.start(a, b, c)
+    stage.waited(lambda: _leads(stage, a), 10 * ELECTION_TIMEOUT_S)
+    stage.cut(a, c)
+    stage.waited(lambda: 0 < _end_index(stage, b) < end_index, 2 * ELECTION_TIMEOUT_S)
+    wake_up = stage.cluster.pause(a)
+    stage.heal()
+    stage.run_for(stage.rng.uniform(3, 5) * ELECTION_TIMEOUT_S)
+    wake_up()
+    stage.write()
+
+
+def _leads(stage: Stage, node_id: int) -> bool:
+    replica = stage.cluster.replica(node_id, stage.topic)
+    return replica is not None and replica.is_leader
+
+
+def _end_index(stage: Stage, node_id: int) -> int:
+    replica = stage.cluster.replica(node_id, stage.topic)
+    return -1 if replica is None else replica.group.end_index
+
+
 # -- lost votes are a lost identity --------------------------------------------------------------------------
 
 
@@ -196,6 +237,12 @@ MUTATIONS = (
         "A voter is node, directory and incarnation: with an empty disk it is somebody else (section 3)",
         off((node, "open_identity", _named_after_the_node)),
         story=an_empty_voter_is_asked_by_the_one_that_lags,
+    ),
+    Mutation(
+        "raised-incarnation",
+        "The incarnation is raised durably before a log is discarded: its successor is another voter (section 3)",
+        off((Replicas, "_raise_incarnation", lambda _: lambda self, key: None)),
+        story=a_rotten_voter_is_asked_while_it_is_rebuilt,
     ),
     Mutation(
         "lost-votes",

@@ -59,6 +59,8 @@ class Stage:
         self._cut_off: dict[int, None] = {}
         #: Of each producer: the sequence of its next record.
         self._sequences: dict[int, int] = {}
+        #: Records of a topic of the same name are others.
+        self._topics_made = 0
         self._client_process = self.loop.start_process("storyteller")
         self._client = Client(cluster.network.of("storyteller"), [])
 
@@ -116,6 +118,7 @@ class Stage:
     def create_topic(self, *, replicas: tuple[int, ...] = ()) -> None:
         """One partition, on these nodes (the first three, by default); wait until every running node has heard."""
         self._sequences.clear()
+        self._topics_made += 1
         answers = self.begin_topic(self._any_node(), replicas)
         self.wait(partial(bool, answers))
         while answers[0]["error_code"] != ErrorCode.NONE:
@@ -282,7 +285,7 @@ class Stage:
             sequence = self._sequences.get(producer_id, 0)
             self._sequences[producer_id] = sequence + 1
         batch = build_batch(
-            [NewRecord(None, b"%0*d" % (size_bytes, sequence), 1)],
+            [NewRecord(b"%d" % self._topics_made, b"%0*d" % (size_bytes, sequence), 1)],
             producer_id=producer_id,
             producer_epoch=0,
             base_sequence=sequence,
