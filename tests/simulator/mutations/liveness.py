@@ -13,6 +13,7 @@ from raft.liveness import NodeLiveness
 from raft.liveness_types import BootId, LivenessOutput, Ping
 from raft.types import Output
 from storage.log_types import GroupKey
+from tests.simulator.cluster import host_of
 from tests.simulator.mutations.kind import Mutation
 from tests.simulator.mutations.stage import ELECTION_TIMEOUT_S, LATEST, Stage
 from tests.simulator.mutations.switch import off
@@ -97,6 +98,30 @@ def a_leader_that_is_not_heard_is_asked(stage: Stage) -> None:
     stage.cut(other, one)
     stage.run_for(2 * ELECTION_TIMEOUT_S + stage.rng.uniform(0, 1))
     _refuses(stage, leader)
+
+
+def old_pings_arrive_while_a_read_waits(stage: Stage) -> None:
+    """A hears nobody, and nobody hears it; what one of the others said before they elected another leader comes late,
+    while a client waits for the latest offset at A."""
+    stage.create_topic()
+    stage.write()
+    stage.everybody_has_all()
+    old = stage.leader()
+    late, other = stage.followers()
+    bring = stage.cluster.network.stall(host_of(late), host_of(old))
+    for source, target in ((old, late), (old, other), (other, old)):
+        stage.cut(source, target)
+    if not stage.waited(lambda: stage.leader_now() not in (None, old), 1.4 * ELECTION_TIMEOUT_S):
+        return
+    acknowledged = stage.write()
+    question = stage.begin(stage.asking_for(old, LATEST))
+    stage.run_for(0.02)
+    bring()
+    stage.wait(question.done)
+    error, latest = question.result()
+    assert error is not ErrorCode.NONE or latest > acknowledged, (
+        f"latest is {latest}, and {acknowledged} was acknowledged before it was asked for"
+    )
 
 
 # -- a new life, or a closed connection, ends leaderships -----------------------------------------------------
@@ -215,6 +240,12 @@ MUTATIONS = (
         off((NodeLiveness, "ping_received", _any_ping_counts)),
         story=a_leader_that_is_not_heard_is_asked,
         note="a property; a new leader would depose the old one by its challenge",
+    ),
+    Mutation(
+        "numbered-reads",
+        "A read waits for echoes of pings that were sent after it came (sections 5 and 6; Raft thesis, 6.4)",
+        off((NodeLiveness, "ping_received", _any_ping_counts)),
+        story=old_pings_arrive_while_a_read_waits,
     ),
     Mutation(
         "boot-id",

@@ -338,18 +338,18 @@ class Stage:
 
     def offset_of(self, node_id: int, timestamp: int) -> tuple[ErrorCode, int]:
         """ListOffsets: LATEST or EARLIEST. Raises OSError, TimeoutError."""
+        return self.run(self.asking_for(node_id, timestamp))
+
+    async def asking_for(self, node_id: int, timestamp: int) -> tuple[ErrorCode, int]:
+        """`offset_of`, to be begun now and looked at later."""
         wanted = ListOffsetsPartition(partition_index=0, current_leader_epoch=-1, timestamp=timestamp)
         body = ListOffsetsRequest(
             replica_id=-1, isolation_level=0, topics=[ListOffsetsTopic(name=self.topic, partitions=[wanted])]
         )
-
-        async def ask() -> tuple[ErrorCode, int]:
-            connection = await self._client.connection((host_of(node_id), CLIENT_PORT))
-            answer = await connection.request(ApiKey.LIST_OFFSETS, 5, body, ListOffsetsResponse)
-            part = answer.topics[0].partitions[0]
-            return ErrorCode(part.error_code), part.offset
-
-        return self.run(ask())
+        connection = await self._client.connection((host_of(node_id), CLIENT_PORT))
+        answer = await connection.request(ApiKey.LIST_OFFSETS, 5, body, ListOffsetsResponse)
+        part = answer.topics[0].partitions[0]
+        return ErrorCode(part.error_code), part.offset
 
     def new_producer_id(self, node_id: int) -> tuple[ErrorCode, int]:
         """Raises OSError, TimeoutError."""
