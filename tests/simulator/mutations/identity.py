@@ -99,6 +99,9 @@ def _term_0(_: object) -> object:
     """Every log without a vote is of one that never voted."""
 
     def keep_identity(disk: Disk, meta: MetaProperties, rng: random.Random, reason: str) -> Identity:
+        path = f"{disk.root}/{JOURNAL_NAME}"
+        if disk.exists(path):
+            disk.unlink(path)
         journal = Journal.open(disk)
         for folder in list_partitions(disk):
             if folder.topic_id is not None:
