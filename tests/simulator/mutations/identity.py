@@ -72,7 +72,7 @@ def a_rotten_voter_is_asked_while_it_is_rebuilt(stage: Stage) -> None:
     stage.cluster.kill(a)
     stage.cluster.disks[b].open(path).write_at(stage.rng.randrange(61, 70), b"\xff\x00\xff")
     stage.cluster.start(a, b, c)
-    stage.waited(lambda: _leads(stage, a), 10 * ELECTION_TIMEOUT_S)
+    stage.waited(lambda: stage.leads(a), 10 * ELECTION_TIMEOUT_S)
     stage.cut(a, c)
     stage.waited(lambda: 0 < _end_index(stage, b) < end_index, 2 * ELECTION_TIMEOUT_S)
     wake_up = stage.cluster.pause(a)
@@ -80,11 +80,6 @@ def a_rotten_voter_is_asked_while_it_is_rebuilt(stage: Stage) -> None:
     stage.run_for(stage.rng.uniform(3, 5) * ELECTION_TIMEOUT_S)
     wake_up()
     stage.write()
-
-
-def _leads(stage: Stage, node_id: int) -> bool:
-    replica = stage.cluster.replica(node_id, stage.topic)
-    return replica is not None and replica.is_leader
 
 
 def _end_index(stage: Stage, node_id: int) -> int:

@@ -74,7 +74,7 @@ def two_followers_are_promoted_at_once(stage: Stage) -> None:
     stage.cluster.cut_power(one)
     stage.cluster.disks[one].faults.slow_factor = 1.0
     stage.cluster.start(one)
-    stage.waited(lambda: one in stage.cluster.nodes and _leads(stage, one), 3 * ELECTION_TIMEOUT_S)
+    stage.waited(lambda: stage.leads(one), 3 * ELECTION_TIMEOUT_S)
     stage.isolate(one)
     stage.join(*others)
     stage.run_for(stage.rng.uniform(2, 4) * ELECTION_TIMEOUT_S)
@@ -142,11 +142,6 @@ def two_leaders_each_remove_one(stage: Stage) -> None:
     stage.cluster.start(second, fourth)
     wanted = Configuration(tuple(ids.values()), ())
     _restore(stage, wanted)
-
-
-def _leads(stage: Stage, node_id: int) -> bool:
-    replica = stage.cluster.replica(node_id, stage.topic)
-    return replica is not None and replica.is_leader
 
 
 def _restore(stage: Stage, wanted: Configuration) -> None:

@@ -185,6 +185,11 @@ class Stage:
         ]
         return max(serving)[1] if serving else None
 
+    def leads(self, node_id: int) -> bool:
+        """Whether it thinks so."""
+        replica = self.cluster.replica(node_id, self.topic)
+        return replica is not None and replica.is_leader
+
     def delete_below(self, offset: int) -> None:
         """As retention or DeleteRecords do, on the leader."""
         leader = self.leader()
