@@ -308,6 +308,9 @@ class Leading(GroupState):
             self._order_install(out, progress, now)
             return
         out.sends.append(self._range(progress))
+        self._await_answer(now)
+
+    def _await_answer(self, now: float) -> None:
         if self.deadline is None:
             self.deadline = now + self.timing.resend_timeout_s
 
@@ -329,8 +332,7 @@ class Leading(GroupState):
         progress.installing_since = now
         log_start = self._watermarks.log_start
         out.installs.append(Install(progress.replica, log_start, self._rows.rows_below_offset(log_start)))
-        if self.deadline is None:
-            self.deadline = now + self.timing.resend_timeout_s
+        self._await_answer(now)
 
     def _resume_index(self, progress: Progress) -> int:
         """Where to look for the common point again: known matches stay known (they are durable there)."""
@@ -367,7 +369,14 @@ class Leading(GroupState):
             return  # a late answer to an earlier probe
         common_end = self._rows.common_end(min(hint_index, start - 1), hint_term)
         progress.reset(max(common_end, progress.match_end))
-        if progress.is_open:
+        if not progress.is_open:
+            return
+        is_known_to_differ = common_end == hint_index and self._rows.term_before(common_end) != hint_term
+        if is_known_to_differ and self._start_index <= progress.next_index == common_end:
+            # A question only: the follower's log may have a boundary here where this one is inside a batch.
+            out.sends.append(self._empty_range(progress, common_end))
+            self._await_answer(now)
+        else:
             self._send_range(out, progress, now)
 
     def _lacks_news(self, progress: Progress) -> bool:
@@ -426,7 +435,7 @@ class Leading(GroupState):
         if self.self_id in self.configuration.voters:
             for progress in self._followers:  # a last range, so that a removed replica learns it
                 if not self.configuration.names(progress.replica) and progress.reachable:
-                    out.sends.append(self._empty_range(progress))
+                    out.sends.append(self._empty_range(progress, progress.match_end))
             self._members_changed(now)
             return
         # Removed itself: it led until now; the best follower need not wait for the others to notice.
@@ -434,8 +443,7 @@ class Leading(GroupState):
         out.messages.append((heir.replica, TimeoutNow(self.term)))
         self._become_follower(out, self.term, None, now)
 
-    def _empty_range(self, progress: Progress) -> Send:
-        end = progress.match_end
+    def _empty_range(self, progress: Progress, end: int) -> Send:
         return Send(progress.replica, end, end, self._rows.term_before(end))
 
     def _members_changed(self, now: float) -> None:

@@ -21,6 +21,7 @@ from raft.types import (
     Role,
     Row,
     RowKind,
+    Send,
     Timing,
     VoteReply,
     VoteRequest,
@@ -338,3 +339,15 @@ class TestInstall:
         group.install_failed()
         out = group.append_received(TWO, 1, 3, 1, 3, (), 0, 1.0)
         assert out.messages == [(TWO, AppendReply(1, 3, False, 0, 0, 0))]
+
+
+class TestProbe:
+    def test_asks_without_data_where_the_logs_are_known_to_differ(self) -> None:
+        """That index may lie in the middle of a batch, which only its host knows."""
+        group = make_leader(leader_row(1, 1), leader_row(6, 4))
+        start = group.end_index - 1
+        out = group.append_replied(THREE, group.term, start, True, 3, 2, 0, 1.0)
+        assert out.sends == [Send(THREE, 3, 3, 1)]
+        do_sends(group, out)
+        out = group.append_replied(THREE, group.term, 3, True, 2, 1, 0, 1.0)
+        assert out.sends == [Send(THREE, 2, 7, 1)], "there they may agree"

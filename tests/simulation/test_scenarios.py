@@ -25,15 +25,20 @@ section 10  formation, step by step: `tests/broker/metadata/test_metadata_format
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from uuid import UUID
 
 import pytest
 
 from broker.replication.replica import Replica
-from protocol.records.batch import iter_batches
+from protocol.records.batch import iter_batches, stamp
 from protocol.records.builder import NewRecord, build_batch
-from storage.log_recovery import create_log
+from raft.types import RowKind
+from storage.log import Log
+from storage.log_recovery import create_log, open_log
 from storage.log_types import GroupKey, LogConfig
+from storage.partition_folder import read_topic_id
 from tests.broker.world import World, running
 
 ELECTION_TIMEOUT_S = 1.0
@@ -103,6 +108,24 @@ def raise_log_start(world: World, name: str, *node_ids: int) -> int:
     return log_start
 
 
+@contextmanager
+def stopped_log(world: World, node_id: int, name: str) -> Iterator[Log]:
+    """The log of a node that is down, to be changed as its own process would have."""
+    disk, directory = world.disks[node_id], f"/n{node_id}/{name}-0"
+    log = open_log(
+        disk,
+        directory,
+        GroupKey(read_topic_id(disk, directory), 0),
+        LogConfig(),
+        recorded=None,
+        log_start=0,
+        is_clean=False,
+    )
+    yield log
+    log.flush()
+    log.close(is_clean=False)
+
+
 # -- section 2 -----------------------------------------------------------------------------------------------
 
 
@@ -143,6 +166,30 @@ def test_a_follower_without_space_stays_and_goes_on_when_there_is_some() -> None
         faults.capacity_bytes += taken
         world.wait_equal("foo")
         assert world.replica(full, "foo") is replica, "and it is the same as before"
+
+
+def test_a_leader_asks_a_follower_of_another_history_and_keeps_its_own() -> None:
+    """Section 1: where a follower has a row, the leader has the middle of a batch. What it asks there is no damage."""
+    with running() as world:
+        world.create_topic("foo")
+        world.produce("foo", b"a")
+        world.wait_equal("foo")
+        for node_id in world.ids:
+            world.kill(node_id)
+        with stopped_log(world, 1, "foo") as log:
+            term, offset = log.lineage.last_term, log.end_offset
+            batch = build_batch([NewRecord(None, b"%d" % number, 1) for number in range(3)])
+            stamp(batch, 0, offset, term)
+            log.append_batches([batch], [next(iter_batches(memoryview(batch)))[1]])
+            log.append_row(term + 2, RowKind.LEADER, b"")
+        with stopped_log(world, 3, "foo") as log:
+            log.append_row(term + 1, RowKind.LEADER, b"")
+        start(world, 1, 2)
+        assert world.leader("foo") == 1
+        start(world, 3)
+        world.wait_equal("foo")
+        assert {voter[2] for voter in world.voters("foo")} == {0}, "nobody had to begin anew"
+        assert world.replica(3, "foo").log.end_offset == offset + 3
 
 
 def test_a_leaders_rotten_base_offset_harms_nobody_else() -> None:
