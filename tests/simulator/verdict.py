@@ -46,7 +46,7 @@ class Verdict(NamedTuple):
 
 def verdict_of(failure: BaseException) -> Verdict:
     """The innermost cause decides: the loop wraps what was raised in a node's callback."""
-    *_, error = _chain(failure)
+    *_, error = causes(failure)
     frames = [
         (Path(frame.filename).relative_to(_ROOT), frame.name, frame.lineno)
         for frame in traceback.extract_tb(error.__traceback__)
@@ -66,7 +66,8 @@ def verdict_of(failure: BaseException) -> Verdict:
     return Verdict(Witness.PRODUCT, f"{path}: {function}", message, location)
 
 
-def _chain(failure: BaseException) -> Iterator[BaseException]:
+def causes(failure: BaseException) -> Iterator[BaseException]:
+    """The failure, what caused it, and so on."""
     error: BaseException | None = failure
     while error is not None:
         yield error

@@ -1,5 +1,5 @@
 """Rules that can be switched off, by name: with one off, the simulator has to find a violation (the table in
-tests/simulation/README.md). Used by tests and `scripts/simulate --mutate NAME` only."""
+tests/simulation/MUTATIONS.md). Used by tests and `scripts/simulate` only."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from tests.simulator.mutations import (
     flushing,
     identity,
     liveness,
+    logs,
     membership,
     reassignment,
     watermarks,
@@ -18,6 +19,7 @@ MUTATIONS: dict[str, Mutation] = {
     mutation.name: mutation
     for mutation in (
         *flushing.MUTATIONS,
+        *logs.MUTATIONS,
         *identity.MUTATIONS,
         *membership.MUTATIONS,
         *reassignment.MUTATIONS,

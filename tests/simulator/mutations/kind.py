@@ -35,6 +35,9 @@ class Mutation:
     bound: int = 60
     #: Too slow for every run of the tests: the search takes more than about 5 s of CPU.
     is_slow: bool = False
+    #: A seed is the life of one replica's log on its disk (tests/storage/test_log_through_power_cuts.py), not of a
+    #: cluster: there every disk operation may be the last one, and truncations and rows of the same term are frequent.
+    of_one_log: bool = False
     #: What the table says besides.
     note: str = ""
     #: Where faults at random moments do not meet the rule: a schedule that does, in place of the plan's faults and

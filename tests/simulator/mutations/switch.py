@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -18,8 +18,14 @@ def replaced(owner: Owner, name: str, make: Callable[[Any], Any]) -> Iterator[No
     """`owner.name` is `make(original)`. AssertionError where the product has no such function of its own any more: a
     mutation of something that is gone would break nothing and look as if the rule were needless."""
     original = vars(owner).get(name)
-    assert callable(original), f"{owner.__name__}.{name} is gone: this mutation means nothing any more"
-    setattr(owner, name, make(original))
+    assert callable(original) or isinstance(original, property), (
+        f"{owner.__name__}.{name} is gone: this mutation means nothing any more"
+    )
+    replacement = make(original)
+    if not isinstance(replacement, property):
+        # Several may stand on each other: `left_out` looks for the product's own.
+        replacement.replaces = original
+    setattr(owner, name, replacement)
     try:
         yield
     finally:
@@ -29,13 +35,13 @@ def replaced(owner: Owner, name: str, make: Callable[[Any], Any]) -> Iterator[No
 @contextmanager
 def left_out(owner: Owner, name: str, inside: Owner, function: str) -> Iterator[None]:
     """Calls of `owner.name` do nothing while `inside.function` is at work. AssertionError where one is gone, or where
-    `function` was called and never called the other."""
-    depth = calls = omitted = 0
+    `function` names the other no more."""
+    depth = 0
 
     def count(original: Any) -> Any:
         def counting(*args: Any, **kwargs: Any) -> Any:
-            nonlocal depth, calls
-            depth, calls = depth + 1, calls + 1
+            nonlocal depth
+            depth += 1
             try:
                 return original(*args, **kwargs)
             finally:
@@ -45,17 +51,16 @@ def left_out(owner: Owner, name: str, inside: Owner, function: str) -> Iterator[
 
     def omit(original: Any) -> Any:
         def omitting(*args: Any, **kwargs: Any) -> Any:
-            nonlocal omitted
-            if not depth:
-                return original(*args, **kwargs)
-            omitted += 1
-            return None
+            return None if depth else original(*args, **kwargs)
 
         return omitting
 
+    body = vars(inside).get(function)
+    while hasattr(body, "replaces"):
+        body = body.replaces
+    assert body is None or name in body.__code__.co_names, f"{function} does not call {name} any more"
     with replaced(inside, function, count), replaced(owner, name, omit):
         yield
-    assert omitted or not calls, f"{function} does not call {name} any more"
 
 
 def off(*switches: tuple[Owner, str, Callable[[Any], Any]]) -> Callable[[SimulatedCluster], Any]:
@@ -77,6 +82,19 @@ def without_call(owner: Owner, name: str, inside: Owner, function: str) -> Calla
     def switched_off(cluster: SimulatedCluster) -> Iterator[None]:
         del cluster
         with left_out(owner, name, inside, function):
+            yield
+
+    return switched_off
+
+
+def all_of(*switches: Callable[[SimulatedCluster], Any]) -> Callable[[SimulatedCluster], Any]:
+    """`Mutation.switched_off`: a rule that stands in several places."""
+
+    @contextmanager
+    def switched_off(cluster: SimulatedCluster) -> Iterator[None]:
+        with ExitStack() as stack:
+            for switch in switches:
+                stack.enter_context(switch(cluster))
             yield
 
     return switched_off

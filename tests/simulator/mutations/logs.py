@@ -1,0 +1,157 @@
+"""What may be counted, and what recovery may believe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import broker.identity
+import broker.replication.replicas
+from raft.following import Following
+from raft.leading import Leading
+from raft.state import GroupState
+from raft.types import AppendReply, Output, ReplicaId, Role
+from storage.errors import CorruptLogError
+from storage.group_commit import FlushRounds
+from storage.journal import Journal
+from storage.lineage import Lineage
+from storage.log import Log
+from storage.log_recovery import _Damage, _Recovery
+from tests.simulator.disk import MemoryDisk, MemoryFile
+from tests.simulator.mutations.kind import Mutation
+from tests.simulator.mutations.nemesis import blackouts, stranded_leaders, young_logs_after_a_clean_stop
+from tests.simulator.mutations.switch import all_of, off, without_call
+
+
+def _any_term(_: Callable[..., bool]) -> Any:
+    def any_term(self: Leading, commit_end: int) -> bool:
+        return True
+
+    return any_term
+
+
+def _all_that_is_durable(_: Callable[..., None]) -> Any:
+    def acknowledge(self: Following, out: Output, leader: ReplicaId, durable: int) -> None:
+        self._acknowledged_end = durable
+        reply = AppendReply(self.term, self.persisted_end, False, 0, 0, self._watermarks.log_start)
+        self._reply(out, leader, reply)
+
+    return acknowledge
+
+
+def _no_checksum(_: Callable[..., str | None]) -> Any:
+    def no_fault(self: _Recovery, *_args: object) -> None:
+        return None
+
+    return no_fault
+
+
+def _torn_is_rotten(_: Callable[..., None]) -> Any:
+    def refuse(self: _Recovery, damage: _Damage) -> CorruptLogError:
+        raise self._corruption(damage, damage.segment.size_bytes)
+
+    return refuse
+
+
+def _rows_first(truncate: Callable[..., None]) -> Any:
+    def rows_first(self: Log, to_index: int, known_commit: int) -> None:
+        if (
+            known_commit <= to_index < self.end_index
+            and self.lineage.offset_of_index(to_index) < self.end_offset
+        ):
+            self.lineage.cut(self.lineage.rows_below_index(to_index))
+        truncate(self, to_index, known_commit)
+
+    return rows_first
+
+
+def _proposes_behind_rows(_: property) -> Any:
+    return property(lambda self: self.role is Role.LEADER and self._transferee is None)
+
+
+def _appends_behind_rows(appended: Callable[..., Output]) -> Any:
+    def behind_rows(self: Leading, *args: Any) -> Output:
+        persisted_end = self.persisted_end
+        self.persisted_end = max(persisted_end, self._rows.last_index + 1)
+        try:
+            return appended(self, *args)
+        finally:
+            self.persisted_end = persisted_end
+
+    return behind_rows
+
+
+MUTATIONS = (
+    Mutation(
+        "own-term-commit",
+        "Only entries of the leader's own term are committed by counting (replication.md section 6; Raft, figure 8)",
+        off((Leading, "_may_commit", _any_term)),
+        conditions=stranded_leaders,
+    ),
+    Mutation(
+        "acknowledge-what-is-verified",
+        "A follower acknowledges what is durable and verified against this leader (replication.md section 6)",
+        off((Following, "_acknowledge", _all_that_is_durable)),
+        conditions=stranded_leaders,
+    ),
+    Mutation(
+        "checksum-at-recovery",
+        "Recovery cuts at the first batch whose checksum is wrong (replication.md section 1)",
+        off((_Recovery, "_checksum_fault", _no_checksum)),
+        conditions=blackouts,
+    ),
+    Mutation(
+        "partition-name-durable",
+        "A new partition's folder, and the names in it, are durable before it is used (replication.md section 1)",
+        without_call(MemoryDisk, "flush_directory", broker.replication.replicas, "create_log"),
+        conditions=blackouts,
+    ),
+    Mutation(
+        "torn-is-not-rot",
+        "Above the recorded end a bad batch is a torn write and cut (replication.md section 2)",
+        off((_Recovery, "_cut", _torn_is_rotten)),
+        conditions=blackouts,
+    ),
+    Mutation(
+        "clean-marker-removed",
+        "The clean-shutdown marker is gone, durably, before the first write after start (replication.md section 2)",
+        without_call(MemoryDisk, "unlink", broker.identity, "take_clean_marker"),
+        conditions=young_logs_after_a_clean_stop,
+        bound=150,
+        is_slow=True,
+    ),
+    Mutation(
+        "truncation-lowers-recorded-end",
+        "Before a cut the journal says durably a lower recorded end (storage/README.md)",
+        without_call(Journal, "append", FlushRounds, "truncate"),
+        bound=250,
+        of_one_log=True,
+    ),
+    Mutation(
+        "truncation-cuts-data-first",
+        "A truncation cuts the data first, then the lineage (storage/README.md)",
+        off((Log, "truncate", _rows_first)),
+        bound=250,
+        of_one_log=True,
+    ),
+    Mutation(
+        "truncation-is-durable",
+        "A truncation is durable before anything is appended after it (replication.md section 1)",
+        without_call(MemoryFile, "flush", Log, "truncate"),
+        bound=250,
+        of_one_log=True,
+    ),
+    Mutation(
+        "row-before-what-is-behind-it",
+        "A row is durable before anything behind it is written (replication.md section 1; in raft and in storage)",
+        all_of(
+            off(
+                (GroupState, "can_propose", _proposes_behind_rows),
+                (Leading, "appended", _appends_behind_rows),
+            ),
+            without_call(Lineage, "flush", Log, "append_batches"),
+        ),
+        bound=100,
+        of_one_log=True,
+    ),
+)
