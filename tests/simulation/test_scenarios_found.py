@@ -17,7 +17,7 @@ from protocol.messages.produce import (
 from protocol.records.builder import NewRecord, build_batch
 from tests.broker.world import World, running
 from tests.simulator.client import Client
-from tests.simulator.workload.producer import PRODUCE_VERSION
+from tests.simulator.workload.batches import PRODUCE_VERSION
 
 PRODUCER_ID = 77
 #: The slow tick and a few round trips.

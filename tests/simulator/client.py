@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from protocol.api_keys import ApiKey
 from protocol.codec import decode, encode
@@ -17,6 +17,7 @@ from protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from protocol.schema import Message
+from storage.log_types import GroupKey
 from tests.simulator.network import NodeNetwork
 
 M = TypeVar("M", bound=Message)
@@ -25,6 +26,14 @@ METADATA_VERSION = 12
 #: A client gives up on an answer, and on the connection with it, after this long.
 REQUEST_TIMEOUT_S = 2.0
 MAX_FRAME_BYTES = 1 << 24
+
+
+class Leader(NamedTuple):
+    """Where a partition is served, as far as its client knows."""
+
+    node_id: int
+    epoch: int
+    key: GroupKey
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -62,14 +71,20 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
 
-    async def request(self, key: ApiKey, version: int, body: Message, response: type[M]) -> M:
-        """Raises ConnectionError, TimeoutError. The request is on its way before the first suspension."""
+    def tell(self, key: ApiKey, version: int, body: Message) -> None:
+        """Send a request that is not answered (Produce with acks=0)."""
         assert self._transport is not None
         self._next_id += 1
-        number = self._next_id
-        answer = self._open[number] = asyncio.get_running_loop().create_future()
-        frame = encode_request_header(RequestHeader(key, version, number, "sim")) + encode(body, version)
+        frame = encode_request_header(RequestHeader(key, version, self._next_id, "sim")) + encode(
+            body, version
+        )
         self._transport.write(struct.pack(">i", len(frame)) + frame)
+
+    async def request(self, key: ApiKey, version: int, body: Message, response: type[M]) -> M:
+        """Raises ConnectionError, TimeoutError. The request is on its way before the first suspension."""
+        number = self._next_id + 1
+        answer = self._open[number] = asyncio.get_running_loop().create_future()
+        self.tell(key, version, body)
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 received = await answer
@@ -91,6 +106,9 @@ class Client:
         self._connections: dict[tuple[str, int], Connection] = {}
         self._turn = 0
         self._addresses: dict[int, tuple[str, int]] = {}
+        self._leaders: dict[tuple[str, int], Leader] = {}
+        #: The newest leader epoch that was seen of each partition: older answers are old (Java's Metadata).
+        self._epochs: dict[GroupKey, int] = {}
 
     async def connection(self, address: tuple[str, int]) -> Connection:
         """Raises OSError, TimeoutError."""
@@ -121,3 +139,22 @@ class Client:
         answer = await connection.request(ApiKey.METADATA, METADATA_VERSION, body, MetadataResponse)
         self._addresses.update({broker.node_id: (broker.host, broker.port) for broker in answer.brokers})
         return answer.topics[0]
+
+    async def leader(self, topic: str, partition: int) -> Leader | None:
+        """The leader that is remembered, or that the next node names; None: it knows of none. Raises OSError,
+        TimeoutError."""
+        known = self._leaders.get((topic, partition))
+        if known is not None:
+            return known
+        described = await self.metadata(topic)
+        for found in described.partitions:
+            key = GroupKey(described.topic_id, found.partition_index)
+            if found.leader_id >= 0 and found.leader_epoch >= self._epochs.get(key, 0):
+                self._epochs[key] = found.leader_epoch
+                leader = Leader(found.leader_id, found.leader_epoch, key)
+                self._leaders[topic, found.partition_index] = leader
+        return self._leaders.get((topic, partition))
+
+    def forget(self, topic: str, partition: int) -> None:
+        """Ask anew who leads it: after any error, as real clients do."""
+        self._leaders.pop((topic, partition), None)

@@ -9,10 +9,14 @@ from protocol.records.batch import BatchHeader
 from storage.log_types import GroupKey
 from tests.simulator.disk import MemoryDisk
 from tests.simulator.invariants.acknowledged_never_lost import AcknowledgedNeverLost
+from tests.simulator.invariants.acknowledged_once import AcknowledgedOnce
+from tests.simulator.invariants.failed_never_appears import FailedNeverAppears
+from tests.simulator.invariants.latest_covers_promises import LatestCoversPromises
 from tests.simulator.invariants.log_matching import LogMatching
 from tests.simulator.invariants.no_duplicate import NoDuplicate
 from tests.simulator.invariants.one_leader_per_term import OneLeaderPerTerm
 from tests.simulator.invariants.one_value_per_offset import OneValuePerOffset, value_of
+from tests.simulator.invariants.watermarks_monotone import WatermarksMonotone
 from tests.simulator.node_oracle import NodeOracle
 
 
@@ -26,6 +30,10 @@ class Oracle:
         self.duplicates = NoDuplicate()
         self.matching = LogMatching()
         self.acknowledged = AcknowledgedNeverLost(self.values)
+        self.failed = FailedNeverAppears(self.values.places)
+        self.once = AcknowledgedOnce(self.values.places)
+        self.watermarks = WatermarksMonotone()
+        self.latest = LatestCoversPromises(self.acknowledged)
         #: (node, group) -> high watermark up to which this life of the node was compared.
         self._compared: dict[tuple[int, GroupKey], int] = {}
         self._given_up: dict[tuple[int, GroupKey, int], None] = {}
@@ -59,11 +67,15 @@ class Oracle:
             header = stored.header
             if header.base_offset < start:
                 continue
-            self.values.seen(replica.key, header.base_offset, value_of(header, stored.view()))
             self.nodes.completeness.batch_committed(replica, header.base_offset)
+            value = value_of(header, stored.view())
+            if self.values.seen(replica.key, header.base_offset, value):
+                self.failed.check(value.digest)
+                self.once.check(value.digest)
             if header.producer_id >= 0:
                 self.duplicates.seen(replica.key, header)
         self._compared[at] = max(start, replica.high_watermark)
+        self.latest.committed(replica.key, replica.high_watermark)
 
     def read(self, key: GroupKey, header: BatchHeader, batch: memoryview) -> None:
         """A client read a batch."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tests.simulator.faults import FAULTS
+from tests.simulator.workload.plan import Workload, workload_of
 
 #: Virtual seconds of faults.
 FAULTS_S = 6.0
@@ -30,12 +31,14 @@ class Plan:
     mix: tuple[str, ...]
     #: In order of time.
     faults: tuple[PlannedFault, ...]
+    workload: Workload
 
 
 def plan_of(seed: int, *, mix: tuple[str, ...] | None = None) -> Plan:
     """`mix`: these kinds of fault instead of those that the seed would choose."""
     rng = random.Random(seed)
     node_count = rng.choice((3, 3, 3, 4, 5))
+    workload = workload_of(random.Random(rng.getrandbits(64)), node_count)
     chosen = tuple(name for name in FAULTS if rng.random() < 0.4)
     kinds = chosen if mix is None else mix
     faults: list[PlannedFault] = []
@@ -43,4 +46,4 @@ def plan_of(seed: int, *, mix: tuple[str, ...] | None = None) -> Plan:
     while kinds and at_s < FAULTS_S:
         faults.append(PlannedFault(at_s, rng.choice(kinds), rng.getrandbits(64)))
         at_s += rng.expovariate(1 / MEAN_GAP_S)
-    return Plan(seed, node_count, kinds, tuple(faults))
+    return Plan(seed, node_count, kinds, tuple(faults), workload)

@@ -108,7 +108,6 @@ class Simulation:
         self.plan = plan
         rng = random.Random(plan.seed)
         self.cluster = SimulatedCluster(random.Random(rng.getrandbits(64)), size=plan.node_count)
-        self.clients_rng = random.Random(rng.getrandbits(64))
         self.clients: Clients | None = None
         self.story: dict[int, str] = {}
 
@@ -116,7 +115,7 @@ class Simulation:
         """`kept`: only these of the plan's faults happen, by position; all, if it is None."""
         cluster = self.cluster
         cluster.start()
-        self.clients = Clients(cluster, self.clients_rng)
+        self.clients = Clients(cluster, self.plan.workload)
         start_s = cluster.loop.time()
         for position, fault in enumerate(self.plan.faults):
             self._run_until(start_s + fault.at_s)
@@ -138,12 +137,13 @@ class Simulation:
         cluster = self.cluster
         cluster.heal()
         end_s = cluster.loop.time() + HEALED_LIMIT_S
-        while not (clients.is_done and cluster.are_equal()):
+        while not (clients.is_done and cluster.are_equal() and clients.has_read_all()):
             assert cluster.loop.time() < end_s, (
                 f"no progress after healing; {clients.describe()}, {cluster.describe()}"
             )
             self._run_until(cluster.loop.time() + SCAN_S)
         clients.check()
+        clients.check_all_seen()
         cluster.assert_same_bytes()
         for key in cluster.hosted():
             for replica in cluster.holders(key).values():

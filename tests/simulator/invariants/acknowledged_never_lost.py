@@ -21,6 +21,8 @@ class AcknowledgedNeverLost:
         self._values = values
         #: By group, base offset -> what a client was told.
         self.batches: dict[GroupKey, dict[int, Acknowledged]] = {}
+        #: By group, one past the last offset that any client was told of.
+        self.ends: dict[GroupKey, int] = {}
 
     @property
     def count(self) -> int:
@@ -34,6 +36,17 @@ class AcknowledgedNeverLost:
         assert value is not None, f"{batch} at {base_offset} of {key} is acknowledged and not committed"
         written = Acknowledged(value.producer_id, value.base_sequence, value.last_offset)
         assert written == batch, f"offset {base_offset} of {key} holds {written}, acknowledged was {batch}"
+        self.ends[key] = max(self.ends.get(key, 0), batch.last_offset + 1)
+
+    def told(self, partition: int, base_offset: int, digest: bytes) -> None:
+        """A client that sent a batch of this content to a topic's name got the answer: which of the topics that had
+        this name in turn took it, only the batch tells."""
+        places = self._values.places.get(digest, [])
+        keys = [key for key, offset in places if offset == base_offset and key.partition == partition]
+        assert keys, f"acknowledged at {base_offset} of partition {partition}, committed at {places}"
+        value = self._values.values[keys[-1], base_offset]
+        batch = Acknowledged(value.producer_id, value.base_sequence, value.last_offset)
+        self.acknowledged(keys[-1], base_offset, batch)
 
     def check_leader(self, replica: Replica) -> None:
         """It serves from now on: it must have every batch that any client was told of."""
@@ -53,8 +66,7 @@ class AcknowledgedNeverLost:
             if offset < start:
                 continue
             value = held.get(offset)
-            found = None if value is None else (value.producer_id, value.base_sequence, value.last_offset)
-            assert found == tuple(batch), (
+            assert value == self._values.values[replica.key, offset], (
                 f"{batch} was acknowledged at {offset} of {replica.topic}-{replica.partition}; "
-                f"{replica.group.self_id} of term {replica.group.term} has {found}"
+                f"{replica.group.self_id} of term {replica.group.term} has {value}"
             )

@@ -5,59 +5,115 @@ from __future__ import annotations
 import asyncio
 import random
 
+from broker.replication.replica import Replica
 from tests.simulator.client import Client
 from tests.simulator.cluster import CLIENT_PORT, SimulatedCluster, host_of
+from tests.simulator.workload.offsets import Lister
+from tests.simulator.workload.plain_producer import PlainProducer
+from tests.simulator.workload.plan import ProducerPlan, TopicPlan, Workload
 from tests.simulator.workload.producer import Producer
-from tests.simulator.workload.reader import Reader
-from tests.simulator.workload.topics import create_topic
-
-TOPIC = "t"
+from tests.simulator.workload.reader import Follower, Rereader
+from tests.simulator.workload.topics import create_topic, recreate_topic
 
 
 class Clients:
     """They live in a process of their own, on a machine without faults."""
 
-    def __init__(self, cluster: SimulatedCluster, rng: random.Random) -> None:
+    def __init__(self, cluster: SimulatedCluster, plan: Workload) -> None:
         self._cluster = cluster
-        self._rng = rng
+        self._plan = plan
+        self._rng = random.Random(plan.seed)
         self._network = cluster.network.of("client")
-        self._producers: list[Producer] = []
-        self._readers: list[Reader] = []
-        #: They read for ever; one that is done has found something.
-        self._reading: list[asyncio.Task[None]] = []
+        self._producers: list[Producer | PlainProducer] = []
+        self._followers: list[Follower] = []
+        self._rereaders: list[Rereader] = []
+        #: They go on for ever; one that is done has found something.
+        self._endless: list[asyncio.Task[None]] = []
         self._work = cluster.loop.start_process("client").create_task(self._run())
 
     @property
     def is_done(self) -> bool:
-        """Everything that was to be written is acknowledged."""
+        """Everything that was to be written is acknowledged, refused or given up."""
         return self._work.done()
 
     @property
     def batches_read(self) -> int:
-        return sum(reader.batches_read for reader in self._readers)
+        return sum(reader.batches_read for reader in (*self._followers, *self._rereaders))
 
     def check(self) -> None:
         """Raise what a client found."""
-        for task in (self._work, *self._reading):
+        for task in (self._work, *self._endless):
             if task.done():
                 task.result()
 
+    def has_read_all(self) -> bool:
+        """Once all is done: every follower reached the end of its partition."""
+        leaders = self._leaders()
+        return all(
+            (leader := leaders.get(follower.partition)) is not None
+            and follower.has_read_to(leader.key, leader.high_watermark)
+            for follower in self._followers
+        )
+
+    def check_all_seen(self) -> None:
+        """... and has seen what was promised."""
+        leaders = self._leaders()
+        for follower in self._followers:
+            leader = leaders[follower.partition]
+            follower.check_all_seen(leader.key, leader.log.start_offset)
+
+    def _leaders(self) -> dict[tuple[str, int], Replica]:
+        replicas = (
+            replica for key in self._cluster.hosted() for replica in self._cluster.holders(key).values()
+        )
+        return {(replica.topic, replica.partition): replica for replica in replicas if replica.is_serving}
+
     def describe(self) -> list[str]:
         """What each producer met last, for reports."""
-        return [f"producer {producer.producer_id}: {producer.last_error}" for producer in self._producers]
+        return [producer.describe() for producer in self._producers]
 
     def _client(self) -> Client:
-        return Client(self._network, [(host_of(node_id), CLIENT_PORT) for node_id in self._cluster.node_ids])
+        """Each begins with another node."""
+        node_ids = self._cluster.node_ids
+        first = self._rng.randrange(len(node_ids))
+        return Client(
+            self._network,
+            [(host_of(node_id), CLIENT_PORT) for node_id in (*node_ids[first:], *node_ids[:first])],
+        )
 
     async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
-        oracle, rng = self._cluster.oracle, self._rng
-        partitions = rng.randint(1, 3)
-        await create_topic(self._client(), TOPIC, partitions)
-        for partition in range(partitions):
-            reader = Reader(self._client(), oracle, TOPIC, partition)
-            self._readers.append(reader)
-            self._reading.append(loop.create_task(reader.run()))
-            batches = rng.randint(20, 120)
-            self._producers.append(Producer(self._client(), oracle, rng, TOPIC, partition, batches))
-        await asyncio.gather(*(producer.run() for producer in self._producers))
+        await asyncio.gather(*(self._use(topic) for topic in self._plan.topics), self._list())
+
+    async def _list(self) -> None:
+        seed = self._rng.getrandbits(64)
+        lister = Lister(self._client(), self._cluster.oracle, self._plan.topics, seed)
+        self._endless.append(asyncio.get_running_loop().create_task(lister.run()))
+
+    async def _use(self, topic: TopicPlan) -> None:
+        """All that is done with one topic."""
+        loop, oracle = asyncio.get_running_loop(), self._cluster.oracle
+        rng = random.Random(self._rng.getrandbits(64))
+        admin = self._client()
+        await create_topic(admin, topic)
+        for partition in range(topic.partitions):
+            follower = Follower(self._client(), oracle, topic, partition, sends_last_epoch=rng.random() < 0.5)
+            self._followers.append(follower)
+            self._endless.append(loop.create_task(follower.run()))
+        if rng.random() < 0.5:
+            rereader = Rereader(self._client(), oracle, topic, rng.randrange(topic.partitions))
+            self._rereaders.append(rereader)
+            self._endless.append(loop.create_task(rereader.run()))
+        made = [
+            self._producer(number, plan)
+            for number, plan in enumerate(self._plan.producers)
+            if plan.topic == topic
+        ]
+        self._producers += made
+        await asyncio.gather(
+            *(producer.run() for producer in made), recreate_topic(admin, topic, rng.getrandbits(64))
+        )
+
+    def _producer(self, number: int, plan: ProducerPlan) -> Producer | PlainProducer:
+        name = f"{plan.topic.name}-{plan.partition}/{number}"
+        kind = Producer if plan.is_idempotent else PlainProducer
+        return kind(self._client(), self._cluster.oracle, name, plan)

@@ -1,74 +1,73 @@
-"""Idempotent producers that never give up."""
+"""Idempotent producers: sequences, retries in order, and a new epoch when one has to be given up (KIP-98, KIP-360)."""
 
 from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Sequence
 
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from protocol.messages.produce import (
-    PartitionProduceData,
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
+from protocol.messages.produce import PartitionProduceResponse
 from protocol.records.builder import NewRecord, build_batch
-from storage.log_types import GroupKey
 from tests.simulator.client import Client
-from tests.simulator.invariants.acknowledged_never_lost import Acknowledged
 from tests.simulator.oracle import Oracle
+from tests.simulator.workload.batches import Batch, make_records, produce
+from tests.simulator.workload.plan import ProducerPlan
 from tests.simulator.workload.retry import RETRIABLE, RETRY_S
 
-PRODUCE_VERSION = 11
 INIT_PRODUCER_ID_VERSION = 4
-
-
-class _Batch:
-    def __init__(self, base_sequence: int, count: int, data: bytes) -> None:
-        self.base_sequence = base_sequence
-        self.count = count
-        self.data = data
+MAX_IN_FLIGHT = 5
 
 
 class Producer:
     """Idempotent, acks=all, several batches in flight on one partition; retries keep their sequences.
 
-    Batches are acknowledged in order. A retry begins with the oldest batch that is not acknowledged.
+    Batches are acknowledged in order. A retry begins with the oldest batch that is not acknowledged. A batch that gets
+    too old is given up: nobody knows what became of it, and what comes after it begins anew under another epoch or id.
+    Until the partition has answered for a producer id, one batch is in flight: a broker takes an unknown id's first
+    batch whatever its sequence is (client-behaviour.md B.3), so a second one could overtake it for good.
     """
 
-    def __init__(
-        self, client: Client, oracle: Oracle, rng: random.Random, topic: str, partition: int, batches: int
-    ) -> None:
+    def __init__(self, client: Client, oracle: Oracle, name: str, plan: ProducerPlan) -> None:
         self._client = client
         self._oracle = oracle
-        self._rng = rng
-        self._topic = topic
-        self._partition = partition
-        self._left = batches
+        self._name = name
+        self._plan = plan
+        self._rng = random.Random(plan.seed)
+        self._made = 0
         self._next_sequence = 0
-        self._pending: list[_Batch] = []
-        self._key: GroupKey | None = None
-        self.producer_id = -1
+        self._pending: list[Batch] = []
+        self._producer_id = -1
+        self._epoch = 0
+        self._is_known = False
         self.last_error = "none yet"
 
+    def describe(self) -> str:
+        return f"{self._name}, id {self._producer_id}, {len(self._pending)} pending: {self.last_error}"
+
     async def run(self) -> None:
-        await self._init()
-        while self._left or self._pending:
-            while self._left and len(self._pending) < self._rng.randint(1, 5):
-                self._make()
+        loop = asyncio.get_running_loop()
+        while self._made < self._plan.batches or self._pending:
+            if self._pending and loop.time() - self._pending[0].made_s > self._plan.delivery_timeout_s:
+                self._give_up(loop.time())
+            if self._producer_id < 0:
+                await self._init()
+            wanted = self._rng.randint(1, MAX_IN_FLIGHT) if self._is_known else 1
+            while self._made < self._plan.batches and len(self._pending) < wanted:
+                self._add(make_records(self._rng, self._name, self._made))
+                self._made += 1
             try:
                 await self._send()
             except (OSError, TimeoutError) as error:
-                self.last_error = repr(error)
+                self._failed(repr(error))
                 await asyncio.sleep(RETRY_S)
-            await asyncio.sleep(self._rng.expovariate(1 / 0.02))
+            await asyncio.sleep(self._rng.expovariate(1 / self._plan.mean_pause_s))
 
     async def _init(self) -> None:
         body = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
-        while self.producer_id < 0:
+        while self._producer_id < 0:
             try:
                 connection = await self._client.any_broker()
                 answer = await connection.request(
@@ -76,84 +75,97 @@ class Producer:
                 )
                 self.last_error = f"init {answer.error_code}"
                 if answer.error_code == ErrorCode.NONE:
-                    self.producer_id = answer.producer_id
+                    self._begin(answer.producer_id, answer.producer_epoch)
                     return
                 assert answer.error_code in RETRIABLE, ErrorCode(answer.error_code)
             except (OSError, TimeoutError) as error:
                 self.last_error = repr(error)
             await asyncio.sleep(RETRY_S)
 
-    def _make(self) -> None:
-        count = self._rng.randint(1, 4)
-        records = [
-            NewRecord(
-                b"%d" % (self._next_sequence + number), self._rng.randbytes(self._rng.randrange(300)), 1
-            )
-            for number in range(count)
-        ]
-        data = build_batch(
-            records, producer_id=self.producer_id, producer_epoch=0, base_sequence=self._next_sequence
-        )
-        self._pending.append(_Batch(self._next_sequence, count, bytes(data)))
-        self._next_sequence += count
-        self._left -= 1
+    def _begin(self, producer_id: int, epoch: int) -> None:
+        """What is pending is numbered anew: as batches of another epoch they are other batches."""
+        self._producer_id, self._epoch = producer_id, epoch
+        self._next_sequence = 0
+        pending, self._pending = self._pending, []
+        for batch in pending:
+            self._add(batch.records, batch.made_s)
 
-    async def _leader(self) -> int | None:
-        topic = await self._client.metadata(self._topic)
-        for partition in topic.partitions:
-            if partition.partition_index == self._partition and partition.leader_id >= 0:
-                key = GroupKey(topic.topic_id, self._partition)
-                assert self._key in (None, key), "the topic was created once"
-                self._key = key
-                return partition.leader_id
-        self.last_error = f"metadata: {topic.error_code}, no leader"
-        return None
+    def _add(self, records: Sequence[NewRecord], made_s: float | None = None) -> None:
+        data = build_batch(
+            records,
+            producer_id=self._producer_id,
+            producer_epoch=self._epoch,
+            base_sequence=self._next_sequence,
+        )
+        batch = Batch(records, bytes(data), self._next_sequence)
+        batch.made_s = batch.made_s if made_s is None else made_s
+        self._pending.append(batch)
+        self._next_sequence += batch.count
+
+    def _give_up(self, now_s: float) -> None:
+        """The outcome stays unknown; what is younger goes on (Java raises the epoch itself, librdkafka asks again)."""
+        self._pending = [
+            batch for batch in self._pending if now_s - batch.made_s <= self._plan.delivery_timeout_s
+        ]
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        if self._rng.random() < 0.5:
+            self._begin(self._producer_id, self._epoch + 1)
+        else:
+            self._producer_id = -1
+            self._is_known = False
+
+    def _failed(self, error: str) -> None:
+        self.last_error = error
+        self._client.forget(self._plan.topic.name, self._plan.partition)
 
     async def _send(self) -> None:
-        leader = await self._leader()
+        if not self._pending:
+            return
+        topic, partition = self._plan.topic.name, self._plan.partition
+        leader = await self._client.leader(topic, partition)
         if leader is None:
+            self._failed("metadata: no leader")
             await asyncio.sleep(RETRY_S)
             return
-        connection = await self._client.broker(leader)
-        requests = [
-            asyncio.ensure_future(
-                connection.request(ApiKey.PRODUCE, PRODUCE_VERSION, self._request(batch), ProduceResponse)
-            )
-            for batch in self._pending
-        ]
-        answers = await asyncio.gather(*requests, return_exceptions=True)
-        in_order = True
-        for batch, answer in zip(list(self._pending), answers, strict=True):
+        connection = await self._client.broker(leader.node_id)
+        sent = self._pending if self._is_known else self._pending[:1]
+        answers = await asyncio.gather(
+            *(produce(connection, self._oracle, topic, partition, -1, batch) for batch in sent),
+            return_exceptions=True,
+        )
+        in_order, is_lost = True, False
+        for batch, answer in zip(list(sent), answers, strict=True):
             if isinstance(answer, (OSError, TimeoutError)):
-                self.last_error = repr(answer)
+                self._failed(repr(answer))
                 in_order = False
                 continue
-            assert isinstance(answer, ProduceResponse), answer
-            in_order = self._answered(batch, answer.responses[0].partition_responses[0], in_order)
+            if isinstance(answer, BaseException):
+                raise answer
+            is_first_out_of_order = in_order and answer.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            is_lost = is_lost or is_first_out_of_order
+            in_order = self._answered(batch, answer, in_order) and in_order
+        if is_lost:
+            self._begin_anew()
 
-    def _request(self, batch: _Batch) -> ProduceRequest:
-        partition = PartitionProduceData(index=self._partition, records=memoryview(batch.data))
-        return ProduceRequest(
-            acks=-1,
-            timeout_ms=1000,
-            topic_data=[TopicProduceData(name=self._topic, partition_data=[partition])],
-        )
-
-    def _answered(self, batch: _Batch, answer: PartitionProduceResponse, in_order: bool) -> bool:
-        """Whether this batch and all before it are acknowledged."""
+    def _answered(self, batch: Batch, answer: PartitionProduceResponse, in_order: bool) -> bool:
+        """Whether this batch is acknowledged; `in_order`: all before it are."""
         code = ErrorCode(answer.error_code)
         if code is ErrorCode.NONE:
-            assert self._key is not None
             self._pending.remove(batch)
-            self._oracle.acknowledged.acknowledged(
-                self._key,
-                answer.base_offset,
-                Acknowledged(self.producer_id, batch.base_sequence, answer.base_offset + batch.count - 1),
-            )
-            return in_order
-        self.last_error = code.name
+            self._is_known = True
+            self._oracle.acknowledged.told(self._plan.partition, answer.base_offset, batch.digest)
+            if not self._plan.topic.is_recreated or batch.requests == 1:
+                self._oracle.once.told(batch.digest, answer.base_offset)
+            return True
+        self._failed(code.name)
         if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-            assert not in_order, f"{self.producer_id}/{batch.base_sequence}: all before it is acknowledged"
+            # A topic that came new under the name knows nobody, and may have taken a later batch first; Java raises the
+            # epoch after this error.
+            assert not in_order or self._plan.topic.is_recreated, (
+                f"{self._producer_id}/{batch.base_sequence}: all before it is acknowledged"
+            )
         else:
             assert code in RETRIABLE, code
         return False

@@ -1,34 +1,70 @@
-"""Readers that check every byte."""
+"""Readers that check every byte: consumers that follow a partition, and ones that begin it again and again."""
 
 from __future__ import annotations
 
 import asyncio
-from uuid import UUID
+from dataclasses import dataclass, field
 
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from protocol.records.batch import iter_batches
 from storage.log_types import GroupKey
-from tests.simulator.client import Client
+from tests.simulator.client import Client, Leader
+from tests.simulator.invariants.everything_is_read import check_all_seen
+from tests.simulator.invariants.no_deleted_record_back import check_served
+from tests.simulator.invariants.positions_stay_valid import check_position
+from tests.simulator.invariants.watermarks_monotone import Watermarks
 from tests.simulator.oracle import Oracle
-from tests.simulator.workload.retry import RETRIABLE, RETRY_S
+from tests.simulator.workload.offsets import EARLIEST, epoch_end, list_offsets
+from tests.simulator.workload.plan import TopicPlan
+from tests.simulator.workload.retry import READ_RETRIABLE, RETRY_S
 
 FETCH_VERSION = 13
-_FETCH_RETRIABLE = frozenset(
-    {
-        ErrorCode.OFFSET_NOT_AVAILABLE,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-        ErrorCode.FENCED_LEADER_EPOCH,
-    }
-)
+MAX_WAIT_MS = 200
+#: Virtual seconds that a rereader rests at the end.
+REREAD_PAUSE_S = 0.5
 
 
-class Reader:
-    """Reads a partition from its start, again and again, and compares with what was ever committed there."""
+async def fetch(
+    client: Client, leader: Leader, offset: int, *, epoch: int = -1, last_epoch: int = -1, max_bytes: int
+) -> PartitionData:
+    """`epoch`: the current one as far as the reader knows; `last_epoch`: of the batch before `offset`; -1 names none.
+    Raises OSError, TimeoutError."""
+    connection = await client.broker(leader.node_id)
+    wanted = FetchPartition(
+        partition=leader.key.partition,
+        current_leader_epoch=epoch,
+        fetch_offset=offset,
+        last_fetched_epoch=last_epoch,
+        partition_max_bytes=max_bytes,
+    )
+    body = FetchRequest(
+        max_wait_ms=MAX_WAIT_MS,
+        min_bytes=1,
+        topics=[FetchTopic(topic_id=leader.key.topic_id, partitions=[wanted])],
+    )
+    answer = await connection.request(ApiKey.FETCH, FETCH_VERSION, body, FetchResponse)
+    return answer.responses[0].partitions[0]
 
-    def __init__(self, client: Client, oracle: Oracle, topic: str, partition: int) -> None:
+
+@dataclass
+class Position:
+    """Where a reader is in a partition."""
+
+    offset: int = 0
+    #: Of the last batch that was read; -1: none yet.
+    epoch: int = -1
+    #: The leader epoch under which the position was last found valid.
+    valid_under: int = -1
+    #: Base offsets of all batches that were read.
+    seen: set[int] = field(default_factory=set)
+
+
+class _Reader:
+    """What both kinds have in common."""
+
+    def __init__(self, client: Client, oracle: Oracle, topic: TopicPlan, partition: int) -> None:
         self._client = client
         self._oracle = oracle
         self._topic = topic
@@ -36,47 +72,152 @@ class Reader:
         self.batches_read = 0
 
     async def run(self) -> None:
-        offset = 0
         while True:
             try:
-                reached = await self._fetch(offset)
-                offset = 0 if reached is None else reached
+                await self._step()
             except (OSError, TimeoutError):
-                pass
+                self._client.forget(self._topic.name, self._partition)
             await asyncio.sleep(RETRY_S)
 
-    async def _fetch(self, offset: int) -> int | None:
-        """The offset to read on at; None: at the end, begin again."""
-        topic = await self._client.metadata(self._topic)
-        leaders = [x for x in topic.partitions if x.partition_index == self._partition and x.leader_id >= 0]
-        if not leaders:
-            return offset
-        connection = await self._client.broker(leaders[0].leader_id)
-        wanted = FetchPartition(partition=self._partition, fetch_offset=offset, partition_max_bytes=8192)
-        body = FetchRequest(
-            max_wait_ms=100,
-            min_bytes=1,
-            topics=[FetchTopic(topic_id=topic.topic_id, partitions=[wanted])],
-        )
-        answer = await connection.request(ApiKey.FETCH, FETCH_VERSION, body, FetchResponse)
-        if not answer.responses:
-            return offset
-        part = answer.responses[0].partitions[0]
-        if part.error_code != ErrorCode.NONE:
-            code = ErrorCode(part.error_code)
-            assert code in RETRIABLE or code in _FETCH_RETRIABLE, code
-            return offset
-        if not part.records:
-            return None
-        return self._check(topic.topic_id, part.records, offset, part.high_watermark)
+    async def _step(self) -> None:
+        raise NotImplementedError
 
-    def _check(self, topic_id: UUID, records: object, offset: int, high_watermark: int) -> int:
-        assert isinstance(records, memoryview)
-        key = GroupKey(topic_id, self._partition)
-        for position, header in iter_batches(records):
-            assert header.last_offset < high_watermark, "clients see what is committed"
-            assert header.base_offset <= offset, f"a hole: asked for {offset}, got {header.base_offset}"
-            self._oracle.read(key, header, records[position : position + header.size_bytes])
-            offset = header.next_offset
+    async def _leader(self) -> Leader | None:
+        return await self._client.leader(self._topic.name, self._partition)
+
+    def _refused(self, code: int) -> None:
+        assert code in READ_RETRIABLE, ErrorCode(code)
+        self._client.forget(self._topic.name, self._partition)
+
+    def _check(self, key: GroupKey, data: PartitionData, position: Position, floor: Watermarks) -> None:
+        """Whole batches from the position on, without holes, all committed. Moves the position."""
+        assert isinstance(data.records, memoryview)
+        for at, header in iter_batches(data.records):
+            assert header.last_offset < data.high_watermark, "clients see what is committed"
+            assert header.base_offset <= position.offset <= header.last_offset, (
+                f"a hole: asked for {position.offset}, got {header.base_offset} to {header.last_offset}"
+            )
+            check_served(key, floor, header)
+            self._oracle.read(key, header, data.records[at : at + header.size_bytes])
+            position.offset = header.next_offset
+            position.epoch = header.leader_epoch
+            position.seen.add(header.base_offset)
             self.batches_read += 1
-        return offset
+
+
+class Follower(_Reader):
+    """Reads on and on, with its leader epoch, and finds its position valid after each change of leaders: as the Java
+    consumer does. One that is below the log start begins at the earliest offset again."""
+
+    def __init__(
+        self, client: Client, oracle: Oracle, topic: TopicPlan, partition: int, *, sends_last_epoch: bool
+    ) -> None:
+        super().__init__(client, oracle, topic, partition)
+        self._sends_last_epoch = sends_last_epoch
+        #: By group: a topic that is created again is another one, and an old answer may still name the one before.
+        self.positions: dict[GroupKey, Position] = {}
+
+    def has_read_to(self, key: GroupKey, end_offset: int) -> bool:
+        """Of a partition that this reader follows."""
+        return key in self.positions and self.positions[key].offset >= end_offset
+
+    def check_all_seen(self, key: GroupKey, log_start: int) -> None:
+        """Once everything healed and was read to its end."""
+        check_all_seen(self._oracle.acknowledged, key, self.positions[key].seen, log_start)
+
+    @property
+    def partition(self) -> tuple[str, int]:
+        return self._topic.name, self._partition
+
+    async def _step(self) -> None:
+        leader = await self._leader()
+        if leader is None:
+            return
+        position = self.positions.setdefault(leader.key, Position())
+        if position.valid_under != leader.epoch and not await self._validate(leader, position):
+            return
+        floor = self._oracle.watermarks.floor(leader.key, leader.epoch)
+        data = await fetch(
+            self._client,
+            leader,
+            position.offset,
+            epoch=leader.epoch,
+            last_epoch=position.epoch if self._sends_last_epoch else -1,
+            max_bytes=4096,
+        )
+        if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            await self._restart(leader, position)
+            return
+        if data.error_code != ErrorCode.NONE:
+            self._refused(data.error_code)
+            return
+        assert data.diverging_epoch is None, f"{leader.key} at {position}: {data.diverging_epoch}"
+        self._oracle.latest.check_committed(leader.key, data.high_watermark)
+        self._oracle.watermarks.shown(
+            leader.key,
+            leader.epoch,
+            floor,
+            log_start=data.log_start_offset,
+            high_watermark=data.high_watermark,
+        )
+        if data.records:
+            self._check(leader.key, data, position, floor)
+
+    async def _validate(self, leader: Leader, position: Position) -> bool:
+        """OffsetForLeaderEpoch. It names a topic: of one that is re-created, the answer may be about another."""
+        if position.epoch >= 0 and not self._topic.is_recreated:
+            answer = await epoch_end(self._client, self._topic.name, leader, position.epoch)
+            if answer.error_code != ErrorCode.NONE:
+                self._refused(answer.error_code)
+                return False
+            check_position(
+                leader.key, position.epoch, position.offset, answer.leader_epoch, answer.end_offset
+            )
+        position.valid_under = leader.epoch
+        return True
+
+    async def _restart(self, leader: Leader, position: Position) -> None:
+        """What was read is committed, so a position can be out of range only by being deleted."""
+        assert not self._topic.is_recreated, (
+            f"{leader.key}: {position.offset} is out of range, nothing is deleted"
+        )
+        answer = await list_offsets(self._client, self._topic.name, leader, EARLIEST)
+        if answer.error_code != ErrorCode.NONE:
+            self._refused(answer.error_code)
+            return
+        assert answer.offset > position.offset, (
+            f"{leader.key}: {position.offset} is out of range, the log begins at {answer.offset}"
+        )
+        position.offset = answer.offset
+        position.epoch = -1
+
+
+class Rereader(_Reader):
+    """Reads a partition from its start to its end, again and again, with whoever serves it: without epochs, as old
+    clients do. A leader of yesterday may show it less than somebody else was shown, and nothing that is wrong."""
+
+    def __init__(self, client: Client, oracle: Oracle, topic: TopicPlan, partition: int) -> None:
+        super().__init__(client, oracle, topic, partition)
+        self._position = Position()
+        self._key: GroupKey | None = None
+
+    async def _step(self) -> None:
+        leader = await self._leader()
+        if leader is None:
+            return
+        if leader.key != self._key:
+            self._key, self._position = leader.key, Position()
+        data = await fetch(self._client, leader, self._position.offset, max_bytes=8192)
+        if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            answer = await list_offsets(self._client, self._topic.name, leader, EARLIEST)
+            if answer.error_code != ErrorCode.NONE:
+                self._refused(answer.error_code)
+                return
+            self._position = Position(offset=answer.offset)
+        elif data.error_code != ErrorCode.NONE:
+            self._refused(data.error_code)
+        elif data.records:
+            self._check(leader.key, data, self._position, Watermarks(data.log_start_offset, 0))
+        else:
+            self._position = Position(offset=data.log_start_offset)
+            await asyncio.sleep(REREAD_PAUSE_S)

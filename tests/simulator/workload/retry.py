@@ -20,3 +20,23 @@ RETRIABLE = frozenset(
         ErrorCode.INVALID_REPLICATION_FACTOR,
     }
 )
+#: Errors that say: nothing of this request was appended, nor will be. All others leave open what happened; "not
+#: leader", for one, is also the answer when leadership ends after the append.
+REFUSALS = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.INVALID_REQUIRED_ACKS,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)
+#: Errors after which a reader asks for the leader again.
+READ_RETRIABLE = RETRIABLE | {
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.OFFSET_NOT_AVAILABLE,
+    ErrorCode.UNKNOWN_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+}

@@ -1,0 +1,94 @@
+"""Batches as producers make them, and one request with one of them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
+from protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from protocol.records.builder import NewRecord, build_batch
+from tests.simulator.client import Connection
+from tests.simulator.clock import EPOCH_MS
+from tests.simulator.invariants.one_value_per_offset import content_digest
+from tests.simulator.oracle import Oracle
+from tests.simulator.workload.retry import REFUSALS
+
+PRODUCE_VERSION = 11
+#: Keys repeat, as in an application with that many things to speak of.
+KEYS = 7
+
+
+class Batch:
+    """What a producer holds until it is acknowledged or given up."""
+
+    def __init__(self, records: Sequence[NewRecord], data: bytes, base_sequence: int = -1) -> None:
+        self.records = records
+        self.data = data
+        self.digest = content_digest(data)
+        self.base_sequence = base_sequence
+        self.made_s = asyncio.get_running_loop().time()
+        #: Requests that carried it.
+        self.requests = 0
+
+    @property
+    def count(self) -> int:
+        return len(self.records)
+
+
+def make_records(rng: random.Random, name: str, number: int) -> list[NewRecord]:
+    """Of a producer's batch of this number. No two batches of a run have the same content: values name them."""
+    now_ms = EPOCH_MS + int(asyncio.get_running_loop().time() * 1000)
+    return [
+        NewRecord(
+            b"key %d" % rng.randrange(KEYS),
+            b"%s/%d/%d " % (name.encode(), number, position) + rng.randbytes(rng.randrange(300)),
+            now_ms,
+        )
+        for position in range(rng.randint(1, 4))
+    ]
+
+
+def plain_batch(records: Sequence[NewRecord]) -> Batch:
+    return Batch(records, bytes(build_batch(records)))
+
+
+def _request(topic: str, partition: int, acks: int, batch: Batch) -> ProduceRequest:
+    data = PartitionProduceData(index=partition, records=memoryview(batch.data))
+    return ProduceRequest(
+        acks=acks,
+        timeout_ms=1000,
+        topic_data=[TopicProduceData(name=topic, partition_data=[data])],
+    )
+
+
+async def produce(
+    connection: Connection, oracle: Oracle, topic: str, partition: int, acks: int, batch: Batch
+) -> PartitionProduceResponse:
+    """Raises OSError, TimeoutError."""
+    batch.requests += 1
+    oracle.failed.sent(batch.digest)
+    answer = await connection.request(
+        ApiKey.PRODUCE, PRODUCE_VERSION, _request(topic, partition, acks, batch), ProduceResponse
+    )
+    response = answer.responses[0].partition_responses[0]
+    if ErrorCode(response.error_code) in REFUSALS:
+        oracle.failed.refused(batch.digest)
+    return response
+
+
+def produce_unanswered(
+    connection: Connection, oracle: Oracle, topic: str, partition: int, batch: Batch
+) -> None:
+    """With acks=0."""
+    batch.requests += 1
+    oracle.failed.sent(batch.digest)
+    connection.tell(ApiKey.PRODUCE, PRODUCE_VERSION, _request(topic, partition, 0, batch))

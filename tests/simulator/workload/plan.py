@@ -1,0 +1,108 @@
+"""What a seed has clients do: topics and their settings, and who writes and reads them."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import NamedTuple
+
+#: More than any client sends but on purpose.
+MAX_MESSAGE_BYTES = 2048
+
+
+class TopicPlan(NamedTuple):
+    name: str
+    partitions: int
+    replication_factor: int
+    configs: tuple[tuple[str, str], ...]
+    #: Deleted and created again under its name while clients are at work.
+    times_recreated: int
+
+    @property
+    def is_recreated(self) -> bool:
+        return self.times_recreated > 0
+
+
+class ProducerPlan(NamedTuple):
+    topic: TopicPlan
+    partition: int
+    #: With acks=all and sequences; otherwise plain, with these acks.
+    is_idempotent: bool
+    acks: int
+    batches: int
+    #: Virtual seconds between one send and the next, on average.
+    mean_pause_s: float
+    #: Age at which a batch is given up, whatever became of it (delivery.timeout.ms).
+    delivery_timeout_s: float
+    #: Of its own `Random`, so that leaving one client out does not change what the others do.
+    seed: int
+
+
+class Workload(NamedTuple):
+    topics: tuple[TopicPlan, ...]
+    producers: tuple[ProducerPlan, ...]
+    #: Of what readers, listers and administrators draw.
+    seed: int
+
+
+def workload_of(rng: random.Random, node_count: int) -> Workload:
+    """One or two topics of the usual kind, and often one with something special; four to six producers or so."""
+    topics = [_topic(rng, "t0", rng.randint(1, 2), 3, is_special=False)]
+    if rng.random() < 0.6:
+        topics.append(
+            _topic(
+                rng,
+                "t1",
+                rng.randint(1, 2),
+                rng.choice((1, 3, 5 if node_count == 5 else 3)),
+                is_special=False,
+            )
+        )
+    if rng.random() < 0.5:
+        topics.append(_topic(rng, "t2", 1, rng.choice((1, 3, 3)), is_special=True))
+    producers: list[ProducerPlan] = []
+    for topic in topics:
+        for partition in range(topic.partitions):
+            # The first partition of all always has a producer that never gives up: what is promised to it is the most.
+            producers.append(_producer(rng, topic, partition, is_steady=not producers))
+            if rng.random() < 0.5:
+                producers.append(_producer(rng, topic, partition, is_steady=False))
+    return Workload(tuple(topics), tuple(producers), rng.getrandbits(64))
+
+
+def _topic(
+    rng: random.Random, name: str, partitions: int, replication_factor: int, *, is_special: bool
+) -> TopicPlan:
+    """A special one is re-created, or loses what is old or too much."""
+    configs = [
+        ("max.message.bytes", str(MAX_MESSAGE_BYTES)),
+        # Clocks of nodes jump; that a batch from the future is refused is not what is looked at here.
+        ("message.timestamp.after.max.ms", str((1 << 63) - 1)),
+        ("segment.bytes", rng.choice(("1024", "4096", "16384"))),
+    ]
+    if replication_factor > 1:
+        configs.append(("min.insync.replicas", rng.choice(("1", "1", "2"))))
+    times_recreated = 0
+    if is_special:
+        special = rng.choice(("re-created", "retention.bytes", "retention.ms"))
+        if special == "re-created":
+            times_recreated = rng.randint(1, 3)
+        elif special == "retention.bytes":
+            configs.append((special, rng.choice(("1500", "6000"))))
+        else:
+            configs.append((special, rng.choice(("500", "2000"))))
+    return TopicPlan(name, partitions, replication_factor, tuple(configs), times_recreated)
+
+
+def _producer(rng: random.Random, topic: TopicPlan, partition: int, *, is_steady: bool) -> ProducerPlan:
+    is_idempotent = is_steady or rng.random() < 0.5
+    return ProducerPlan(
+        topic,
+        partition,
+        is_idempotent,
+        -1 if is_idempotent else rng.choice((-1, -1, 1, 1, 0)),
+        rng.randint(15, 50),
+        rng.choice((0.02, 0.1, 0.3)),
+        math.inf if is_steady else rng.choice((math.inf, 0.5, 2.0)),
+        rng.getrandbits(64),
+    )
