@@ -25,7 +25,7 @@ logger = structlog.get_logger()
 class LogStart:
     """Of one replica, whose log may be replaced in the meantime."""
 
-    __slots__ = ("_exposed", "_exposes_own", "_granted", "_replica")
+    __slots__ = ("_exposed", "_exposes_own", "_granted", "_is_settled", "_replica")
 
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
@@ -35,6 +35,23 @@ class LogStart:
         self._exposes_own = True
         #: A replica that has just started does not know the high watermark that allows it.
         self._granted = 0
+        self._is_settled = True
+
+    def settle(self) -> bool:
+        """Whether no reader was ever shown more than `exposed`: asked before any is answered.
+
+        A leader that has just won was told of the highest start of its voters, and not whether that had been exposed:
+        what is below may be deleted for some readers, and what is above need not stay deleted. It answers nobody until
+        a majority, itself included, has it: at once when its first row is committed, unless who acknowledged that
+        lacked it, too. Schedule: of five, A, B and C have deleted, and A shows it; A dies; D, which has not, wins with
+        B and E and knows of a majority only when E has followed, too.
+        """
+        if not self._is_settled:
+            self.take_granted()  # what was in the way, an unfinished flush or a full disk, may be gone
+            replica = self._replica
+            persisted = min(replica.log.start_offset, replica.group.majority_log_start())
+            self._is_settled = persisted >= self._granted
+        return self._is_settled
 
     @property
     def exposed(self) -> int:
@@ -51,9 +68,11 @@ class LogStart:
     def granted(self, offset: int) -> None:
         """This replica won, and the voters had a log start up to here."""
         self._granted = offset
+        self._is_settled = False
         self.raise_to(min(offset, self._replica.high_watermark))
 
-    def high_watermark_rose(self) -> None:
+    def take_granted(self) -> None:
+        """Again whenever the high watermark rose."""
         if self._granted > self._replica.log.start_offset:
             self.raise_to(min(self._granted, self._replica.high_watermark))
 

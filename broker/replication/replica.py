@@ -172,8 +172,8 @@ class Replica:
         return self._log_start.exposed
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
-        """Fencing by KIP-320: -1 is no check."""
-        if not self.is_serving:
+        """Of who reads. Fencing by KIP-320: -1 is no check."""
+        if not (self.is_serving and self._log_start.settle()):
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if current_leader_epoch >= 0 and current_leader_epoch != self.group.term:
             older = current_leader_epoch < self.group.term
@@ -472,7 +472,7 @@ class Replica:
         self._sender.release()
         if self._upkeep.due is not None:
             self._upkeep.committed(self.log, offset)
-        self._log_start.high_watermark_rose()
+        self._log_start.take_granted()
         if self._commit_waits:
             self._commit_waits.release(self._acknowledged_offset())
         self._wake_fetches()
