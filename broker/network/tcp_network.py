@@ -138,6 +138,10 @@ class TcpNetwork:
         loop = asyncio.get_running_loop()
         transport, _ = await loop.create_connection(factory, host, port)
         sock = transport.get_extra_info("socket")
+        if sock is None or transport.is_closing():
+            # It ended in the turn between connection_made and here; no connection_lost is going to come.
+            transport.abort()
+            raise ConnectionResetError(errno.ECONNRESET, f"{host}:{port} closed the connection at once")
         if _is_to_itself(transport):
             transport.abort()
             raise ConnectionRefusedError(errno.ECONNREFUSED, f"{host}:{port} is this very connection")

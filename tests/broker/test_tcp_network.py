@@ -6,12 +6,14 @@ import asyncio
 import errno
 import functools
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from typing import Any
 
 import pytest
 
 from broker.cli.local_cluster import LocalClusterError, _check_free
+from broker.main import new_loop
 from broker.network import tcp_network
 from broker.network.tcp_network import TcpNetwork
 
@@ -115,3 +117,45 @@ async def test_a_connection_to_itself_is_none(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(loop, "create_connection", from_that_port)
     with pytest.raises(ConnectionRefusedError):
         await TcpNetwork().connect("127.0.0.1", port, asyncio.Protocol)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ["uvloop", "asyncio"])
+def test_a_connection_that_is_lost_at_once_is_none(kind: str) -> None:
+    """Between its first callback and the return of the dialling there is a turn, in which it can end.
+
+    Then uvloop has no socket any more, and whoever waits for connection_lost afterwards waits for ever.
+    """
+
+    async def dial() -> None:
+        loop = asyncio.get_running_loop()
+        create_connection = loop.create_connection
+
+        async def slowly(factory: Callable[[], Dialled], host: str, port: int) -> Any:
+            transport, protocol = await create_connection(factory, host, port)
+            async with asyncio.timeout(5):
+                await protocol.lost.wait()
+            return transport, protocol
+
+        loop.create_connection = slowly  # type: ignore[assignment, method-assign]
+        server = await loop.create_server(Refusing, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        try:
+            with pytest.raises(ConnectionResetError):
+                await TcpNetwork().connect("127.0.0.1", port, Dialled)  # type: ignore[arg-type]
+        finally:
+            server.close()
+            await server.wait_closed()
+
+    class Refusing(asyncio.Protocol):
+        def connection_made(self, transport: Any) -> None:
+            transport.abort()
+
+    class Dialled(asyncio.Protocol):
+        def __init__(self) -> None:
+            self.lost = asyncio.Event()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self.lost.set()
+
+    with asyncio.Runner(loop_factory=lambda: new_loop(kind)) as runner:
+        runner.run(dial())

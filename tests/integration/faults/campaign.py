@@ -7,7 +7,6 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -72,7 +71,7 @@ def run_campaign(
     power is then noticed.
     """
     folder.mkdir(parents=True)
-    outcome, stopped = Outcome(), threading.Event()
+    outcome = Outcome()
     with ExitStack() as stack:
         nodes: list[Node] = []
         network = None
@@ -90,15 +89,16 @@ def run_campaign(
         _create_topic(bootstrap, topic)
         say(f"three brokers answer at {bootstrap}" if nodes else f"topic {topic} made at {bootstrap}")
         with _clients(folder, bootstrap, topic, seed, recovery_s):
-            if faults:
-                nemesis.run(duration_s, stopped)
-                nemesis.heal()
-            else:
-                time.sleep(duration_s)
+            nemesis.run(duration_s)
+            nemesis.heal()
             say("healed")
             _await_recovery(bootstrap, topic, recovery_s, outcome)
             time.sleep(2)  # with everybody in good health, once
-        say("clients ended; reading everything")
+        say("clients ended")
+        # What was acknowledged last must be as durable as all before.
+        if nemesis.end_all():
+            _await_recovery(bootstrap, topic, recovery_s, outcome)
+        say("reading everything")
         try:
             read_all(bootstrap, topic, PARTITIONS, folder / "read.jsonl", recovery_s)
         except (TimeoutError, KafkaException) as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -39,10 +38,10 @@ class Nemesis:
             "full-disk": self._full_disk,
         }
 
-    def run(self, duration_s: float, stopped: threading.Event) -> None:
+    def run(self, duration_s: float) -> None:
         """Returns with everything healed, but perhaps not yet recovered."""
         until = time.monotonic() + duration_s
-        while time.monotonic() < until and not stopped.is_set():
+        while time.monotonic() < until:
             count = self._rng.choice([0, 1, 1, 1, 1, 2, 2, 3])
             chosen = self._rng.sample(self._faults, min(count, len(self._faults)))
             with ExitStack() as ends:
@@ -51,8 +50,8 @@ class Nemesis:
                 if not chosen:
                     self._note("none", "nothing")
                 # Short ones end before anybody noticed, long ones after clients gave up.
-                stopped.wait(self._rng.choice([0.5, 2, 4, 6, 12]))
-            stopped.wait(self._rng.choice([0.2, 1, 3, 6]))
+                time.sleep(self._rng.choice([0.5, 2, 4, 6, 12]))
+            time.sleep(self._rng.choice([0.2, 1, 3, 6]))
             for node in self._nodes:
                 if not node.is_running:
                     node.start(self._nodes)
@@ -65,6 +64,17 @@ class Nemesis:
                 node.empty_disk()
             node.resume()
             node.start(self._nodes)
+
+    def end_all(self) -> bool:
+        """End all nodes at once in the worst way there is, and start them again. False where none may be ended."""
+        if "power" in self._faults:
+            self._lose_power(self._nodes, None)
+        elif "kill" in self._faults:
+            self._kill_all(self._nodes)
+        else:
+            return False
+        self._start(self._nodes)
+        return True
 
     def _note(self, kind: str, what: str, victims: list[Node] | None = None) -> None:
         if victims == []:
@@ -80,22 +90,27 @@ class Nemesis:
 
     def _kill(self) -> Callable[[], None]:
         victims = self._some((6, 2, 2))
+        self._kill_all(victims)
+        return lambda: self._start(victims)
+
+    def _kill_all(self, victims: list[Node]) -> None:
         for node in victims:
             node.kill()
         kind = "kill all" if len(victims) == len(self._nodes) else "kill"
         self._note(kind, f"kill -9 of {_names(victims)}", victims)
-        return lambda: self._start(victims)
 
     def _power(self) -> Callable[[], None]:
         victims = self._some((4, 2, 4))
-        rng = self._rng if self._rng.random() < 0.5 else None
+        self._lose_power(victims, self._rng if self._rng.random() < 0.5 else None)
+        return lambda: self._start(victims)
+
+    def _lose_power(self, victims: list[Node], rng: random.Random | None) -> None:
         for node in victims:
             node.kill()  # all before anything is taken back: they die together
         lost = [node.lose_power(rng) for node in victims]
         figures = f"{sum(x.bytes for x in lost):,} bytes, {sum(x.changes for x in lost)} changes lost"
         kind = "power loss of all" if len(victims) == len(self._nodes) else "power loss"
         self._note(kind, f"power loss of {_names(victims)}: {figures}", victims)
-        return lambda: self._start(victims)
 
     def _start(self, nodes: list[Node]) -> None:
         for node in nodes:
