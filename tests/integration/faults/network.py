@@ -55,9 +55,10 @@ class Network:
 
     def __init__(self, node_ids: Iterable[int]) -> None:
         self._node_ids = tuple(node_ids)
-        Path("/run/netns").mkdir(exist_ok=True)
-        # A file system of our own: the names of the namespaces stay unknown outside, and vanish with us.
-        _run("mount", "-t", "tmpfs", "tmpfs", "/run/netns")
+        # A file system of our own: the names of the namespaces stay unknown outside, and vanish with us. All of /run,
+        # because iptables keeps its lock there, and without root we may not write to the machine's.
+        _run("mount", "-t", "tmpfs", "tmpfs", "/run")
+        Path("/run/netns").mkdir()
         _run("ip", "link", "set", "lo", "up")
         _run("ip", "link", "add", "bridge", "type", "bridge")
         _run("ip", "addr", "add", f"{self.address(CLIENTS)}/24", "dev", "bridge")
