@@ -71,11 +71,24 @@ def restart_storm(cluster: SimulatedCluster, rng: random.Random) -> None:
 
 
 def stop(cluster: SimulatedCluster, rng: random.Random) -> None:
-    """SIGTERM: the node hands over and ends by itself; a supervisor starts it again when it has ended, and kills it if
-    it does not end in time (broker.node.HANDOVER_S, and then some for the disk)."""
-    if not (candidates := [node_id for node_id in cluster.alive() if not cluster.is_stopping(node_id)]):
+    """SIGTERM, to one node: it hands over and ends by itself."""
+    if candidates := [node_id for node_id in cluster.alive() if not cluster.is_stopping(node_id)]:
+        _stop(cluster, rng, rng.choice(candidates))
+
+
+def stop_all(cluster: SimulatedCluster, rng: random.Random) -> None:
+    """SIGTERM to every node within a moment, so that some hand over to those that are about to go."""
+    for node_id in cluster.alive():
+        cluster.after(
+            rng.choice((0.0, rng.expovariate(1 / 0.01))), lambda node_id=node_id: _stop(cluster, rng, node_id)
+        )
+
+
+def _stop(cluster: SimulatedCluster, rng: random.Random, victim: int) -> None:
+    """A supervisor starts it again when it has ended, and kills it if it does not end in time (broker.node.HANDOVER_S,
+    and then some for the disk)."""
+    if not cluster.is_alive(victim) or cluster.is_stopping(victim):
         return
-    victim = rng.choice(candidates)
     process = cluster.process(victim)
     cluster.stop(victim)
     left = 100
@@ -157,6 +170,7 @@ FAULTS: dict[str, Fault] = {
     "power all": power_all,
     "restart storm": restart_storm,
     "stop": stop,
+    "stop all": stop_all,
     "pause": pause,
     "pause several": pause_several,
     "long pause": long_pause,
