@@ -15,11 +15,13 @@ from tests.simulator.faults import FAULTS
 from tests.simulator.mutations.kind import Mutation
 from tests.simulator.mutations.stage import tell
 from tests.simulator.plan import FAULTS_S, Plan, PlannedFault, plan_of
+from tests.simulator.settling import Settling
 from tests.simulator.verdict import Verdict, verdict_of
 from tests.simulator.workload.clients import Clients
 
-#: The virtual time by which a healed cluster must have done all its work.
-HEALED_LIMIT_S = 60.0
+#: The virtual time by which a healed cluster must have done all its work, what its clients wait for included; when it
+#: must lead and take writes again, `settling` says.
+HEALED_LIMIT_S = 30.0
 #: How often the logs are compared as a whole; roles and commits are looked at when they happen.
 SCAN_S = 0.1
 #: How much of the nodes' own logs a report shows.
@@ -136,6 +138,7 @@ class Simulation:
     def _settle(self, clients: Clients) -> None:
         cluster = self.cluster
         cluster.heal()
+        Settling(cluster).run(self._run_until)
         end_s = cluster.loop.time() + HEALED_LIMIT_S
         while not (clients.is_done and cluster.are_equal() and clients.has_read_all()):
             assert cluster.loop.time() < end_s, (
