@@ -110,6 +110,8 @@ class SimulatedCluster:
         self._sigterm: dict[NodeProcess, asyncio.Event] = {}
         self._stopping: dict[NodeProcess, None] = {}
         self._pauses: dict[NodeProcess, dict[object, None]] = {}
+        #: From now on nothing more goes wrong: demands of liveness hold.
+        self.is_healed = False
         #: What `after` has set, until it happens.
         self._later: dict[object, asyncio.TimerHandle] = {}
 
@@ -256,6 +258,7 @@ class SimulatedCluster:
     def heal(self) -> None:
         """All faults end, also those that had more to come: every node runs, every link works, every disk is quick,
         every clock is right."""
+        self.is_healed = True
         for handle in self._later.values():
             handle.cancel()
         self._later.clear()

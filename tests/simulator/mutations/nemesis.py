@@ -18,8 +18,9 @@ DARK_S = 0.5
 
 
 def later(cluster: SimulatedCluster, delay_s: float, action: Callable[..., object], *args: object) -> None:
-    """As the world: the nodes' own deaths do not take it along."""
-    cluster.loop.call_later(delay_s, action, *args, context=cluster.loop.world.new_context())
+    """As the world: the nodes' own deaths do not take it along, but healing does."""
+    if not cluster.is_healed:
+        cluster.after(delay_s, lambda: action(*args))
 
 
 def lose_power(cluster: SimulatedCluster, rng: random.Random, *node_ids: int, dark_s: float = DARK_S) -> None:
