@@ -24,7 +24,15 @@ from tests.simulator.inode import (
     tree_after_crash,
 )
 from tests.simulator.loop import SimulatedLoop
-from tests.simulator.process import NodeProcess, current_node, require_alive
+from tests.simulator.process import NodeKilledError, NodeProcess, current_node, require_alive
+
+
+UNLIMITED_BYTES = 1 << 40
+
+
+class InjectedError(DiskFailedError):
+    """An error that `DiskFaults` asked for: it explains the end of the process that meets it. Any other DiskFailedError
+    is a mistake of whoever called."""
 
 
 @dataclass
@@ -39,14 +47,25 @@ class DiskFaults:
     at_once_rate: float = 0.3
     #: Probability that the flush of one file or folder fails. The kernel then forgets that pages were dirty.
     flush_error_rate: float = 0.0
+    #: Probability that a read fails, and that a write does (after a part of it).
     read_error_rate: float = 0.0
-    capacity_bytes: int = 1 << 40
+    write_error_rate: float = 0.0
+    #: Loop time until which the disk answers no flush.
+    hangs_until_s: float = 0.0
+    capacity_bytes: int = UNLIMITED_BYTES
     #: How long a file given to `remove_later` keeps its bytes, at most.
     remove_delay_s: float = 2.0
     #: Flushes return and make nothing durable ("fsync off"): the invariants have to notice.
     lying_flush: bool = False
     #: `Disk.flush` says done at once, and the data become durable when a flush would have ended.
     done_before_durable: bool = False
+
+    def mend(self) -> None:
+        """End what goes wrong now and then. What a test or a mutation says about every flush stays."""
+        self.slow_factor = 1.0
+        self.flush_error_rate = self.read_error_rate = self.write_error_rate = 0.0
+        self.hangs_until_s = 0.0
+        self.capacity_bytes = UNLIMITED_BYTES
 
 
 class MemoryFile:
@@ -71,6 +90,7 @@ class MemoryFile:
     def append(self, buffers: Sequence[Buffer]) -> None:
         self._require_usable()
         data = b"".join(buffers)
+        self._disk.before_write(self.node, self.size, data, self._path)
         room = self._disk.free_bytes()
         if len(data) > room:
             # What fits is written, then cut off again: a crash may show either.
@@ -84,23 +104,29 @@ class MemoryFile:
     def write_at(self, position: int, data: Buffer) -> None:
         self._require_usable()
         assert position + len(data) <= self.size, "write_at overwrites, append extends"
+        self._disk.before_write(self.node, position, bytes(data), self._path)
         self.node.write(position, bytes(data))
 
     def read(self, position: int, size: int) -> memoryview:
         self._require_usable()
+        end = position + max(size, 0)
+        if self._disk.is_read_by_harness():
+            return memoryview(bytes(self.node.seen[position:end]))
         self._disk.fail_sometimes(self._disk.faults.read_error_rate, f"{self._path}: read")
-        return memoryview(bytes(self.node.seen[position : position + max(size, 0)]))
+        return memoryview(self.node.read(position, end))
 
     def fileno(self) -> int:
         return -1
 
     def truncate(self, size: int) -> None:
         self._require_usable()
+        self._disk.before_operation()
         self._disk.count_bytes(self.node, size - self.size)
         self.node.truncate(size)
 
     def flush(self) -> None:
         self._require_usable()
+        self._disk.before_operation()
         self._disk.flush_node(self.node, self.node.operation_count, self._path)
 
     def close(self) -> None:
@@ -154,6 +180,9 @@ class MemoryDisk:
         self._flush_timer: asyncio.TimerHandle | None = None
         self._removals: list[asyncio.TimerHandle] = []
         self._locked_by: NodeProcess | None = None
+        #: Operations that the process may still do, and what happens instead of the next one (`die_after`).
+        self._operations_left = 0
+        self._death: Callable[[], None] | None = None
 
     # -- files and flushes -----------------------------------------------------------------------------------
 
@@ -180,7 +209,7 @@ class MemoryDisk:
         if self.faults.done_before_durable:
             round_.is_answered = True
             self._loop.call_soon(done, None)
-        elif not self._rounds and self._rng.random() < self.faults.at_once_rate:
+        elif not (self._rounds or self._hangs_s()) and self._rng.random() < self.faults.at_once_rate:
             done(self._flush_at_once(round_))
             return
         self._rounds.append(round_)
@@ -209,6 +238,7 @@ class MemoryDisk:
         folder = self._find(path)
         if not isinstance(folder, FolderNode):
             raise DiskFailedError(f"{path}: flush of the folder: no such directory")
+        self.before_operation()
         self.fail_sometimes(self.faults.flush_error_rate, f"{path}: flush of the folder")
         if not self.faults.lying_flush:
             self._pending = flush_folder(self._pending, folder)
@@ -333,6 +363,45 @@ class MemoryDisk:
                 if at < len(image):
                     image[at] ^= bit
 
+    def rot(self, path: str, position: int, masks: bytes) -> None:
+        """Rot that the harness can see through: the node reads the bytes from `position` on with these bits inverted,
+        until they are written anew."""
+        node = self._find(path)
+        assert isinstance(node, FileNode) and position + len(masks) <= len(node.seen)
+        for at, mask in enumerate(masks, position):
+            node.invert(at, mask)
+        self._loop.trace.note(self._loop.time(), path, f"rots at {position}")
+
+    def rotten_files(self) -> list[str]:
+        """Files that are read otherwise than they were written, sorted."""
+        found: list[str] = []
+        folders: list[tuple[str, FolderNode]] = [(self._root, self._tree)]
+        while folders:
+            path, folder = folders.pop()
+            for name, node in folder.seen.items():
+                if isinstance(node, FolderNode):
+                    folders.append((f"{path}/{name}", node))
+                elif node.rot:
+                    found.append(f"{path}/{name}")
+        return sorted(found)
+
+    def rotten_positions(self, path: str) -> list[int]:
+        node = self._find(path)
+        return sorted(node.rot) if isinstance(node, FileNode) else []
+
+    def die_after(self, operations: int, death: Callable[[], None]) -> None:
+        """The process that uses this disk ends at that many operations (writes, cuts, flushes, changes of a folder) from
+        now: instead of the next one, or in the middle of it, `death` is called, which kills it."""
+        self._operations_left, self._death = operations, death
+
+    @property
+    def used_bytes(self) -> int:
+        return self._used_bytes
+
+    def spare(self) -> None:
+        """Take `die_after` back."""
+        self._death = None
+
     def durable_contents(self, path: str) -> bytes | None:
         """What surely survives of a file: None where a crash may lose its name."""
         node = self._durable_node(path)
@@ -355,7 +424,36 @@ class MemoryDisk:
 
     def fail_sometimes(self, rate: float, what: str) -> None:
         if rate and self._rng.random() < rate:
-            raise DiskFailedError(f"{what}: input/output error")
+            raise InjectedError(f"{what}: input/output error")
+
+    def is_read_by_harness(self) -> bool:
+        """The harness is shown what was written, rotten or not: otherwise it could not say what was."""
+        return current_node.get() in (None, self._loop.world)
+
+    def before_operation(self) -> None:
+        """Called before anything changes; raises NodeKilledError if the process was to die here."""
+        if self._death is None or self.is_read_by_harness():
+            return
+        self._operations_left -= 1
+        if self._operations_left < 0:
+            death, self._death = self._death, None
+            death()
+            raise NodeKilledError(f"died at {self._root}")
+
+    def before_write(self, node: FileNode, position: int, data: bytes, path: str) -> None:
+        """... and before a write: a process that dies in it, or is told EIO, has written a part."""
+        dies = self._death is not None and self._operations_left == 0 and not self.is_read_by_harness()
+        fails = self.faults.write_error_rate and self._rng.random() < self.faults.write_error_rate
+        if dies or fails:
+            part = data[: min(self._rng.randrange(len(data) + 1), self.free_bytes())]
+            self.count_bytes(node, max(0, position + len(part) - len(node.seen)))
+            node.write(position, part)
+        self.before_operation()
+        if fails:
+            raise InjectedError(f"{path}: write: input/output error")
+
+    def _hangs_s(self) -> float:
+        return max(0.0, self.faults.hangs_until_s - self._loop.time())
 
     def count_bytes(self, node: FileNode, added: int) -> None:
         if node.is_linked:
@@ -372,7 +470,7 @@ class MemoryDisk:
         delay_s = faults.flush_min_s + self._rng.expovariate(1.0) * faults.flush_mean_extra_s
         context = self._loop.world.new_context()
         self._flush_timer = self._loop.call_later(
-            delay_s * faults.slow_factor, self._flushed_one, context=context
+            delay_s * faults.slow_factor + self._hangs_s(), self._flushed_one, context=context
         )
 
     def _flushed_one(self) -> None:
@@ -406,6 +504,7 @@ class MemoryDisk:
             node.is_linked = False
 
     def _change(self, *changes: tuple[FolderNode, str, Node | None]) -> None:
+        self.before_operation()
         for folder, name, node in changes:
             if node is None:
                 folder.seen.pop(name, None)

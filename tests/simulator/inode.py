@@ -38,6 +38,8 @@ class FileNode:
         self.settled_count = 0
         #: Whether a folder names it: an unlinked file takes no space of the disk's.
         self.is_linked = False
+        #: Position -> bits that a read finds inverted.
+        self.rot: dict[int, int] = {}
 
     @property
     def operation_count(self) -> int:
@@ -47,26 +49,49 @@ class FileNode:
         end = position + len(data)
         assert position <= len(self.seen), "files have no holes"
         self.seen[position:end] = data
+        self._heal(position, end)
         self.pending.append(FileOperation(position, data, len(self.seen)))
 
     def truncate(self, size: int) -> None:
         if size < len(self.seen):
+            self._heal(size, len(self.seen))
             del self.seen[size:]
         else:
             self.seen.extend(bytes(size - len(self.seen)))
         self.pending.append(FileOperation(size, None, size))
 
+    def read(self, start: int, end: int) -> bytes:
+        """What a process is given: rot included."""
+        data = self.seen[start:end]
+        for position, mask in self.rot.items():
+            if start <= position < start + len(data):
+                data[position - start] ^= mask
+        return bytes(data)
+
+    def invert(self, position: int, mask: int) -> None:
+        self.rot[position] = self.rot.get(position, 0) ^ mask
+        if not self.rot[position]:
+            del self.rot[position]
+
+    def _heal(self, start: int, end: int) -> None:
+        """Written anew, or cut off."""
+        if self.rot:
+            self.rot = {at: mask for at, mask in self.rot.items() if not start <= at < end}
+
     def settle(self, up_to_count: int, *, durably: bool) -> None:
-        """The operations before `up_to_count` become durable, or (a failed flush) are forgotten by the kernel
-        though it still shows them."""
+        """The operations before `up_to_count` become durable, or (a failed flush) their data are forgotten by the
+        kernel though it still shows them. Sizes are the file system's own journal's: a cut is not forgotten."""
         count = up_to_count - self.settled_count
         if count <= 0:
             return
-        if durably:
-            for operation in self.pending[:count]:
+        kept: list[FileOperation] = []
+        for operation in self.pending[:count]:
+            if durably:
                 _apply(self.durable, operation)
-        del self.pending[:count]
-        self.settled_count += count
+            elif operation.data is None:
+                kept.append(operation)
+        self.pending[:count] = kept
+        self.settled_count += count - len(kept)
 
     def after_crash(self, rng: random.Random) -> bytes:
         """Contents that a loss of power may leave: the file size as after any pending operation, and each
@@ -205,6 +230,7 @@ def _rebuilt(folder: FolderNode, rng: random.Random) -> FolderNode:
         else:
             file = FileNode(node.after_crash(rng))
             file.is_linked = True
+            file.rot = {at: mask for at, mask in node.rot.items() if at < len(file.seen)}
             fresh.seen[name] = file
     fresh.durable = dict(fresh.seen)
     return fresh
