@@ -170,7 +170,7 @@ class ReadableLog:
                 return None
             if segment.max_timestamp[0] < timestamp_ms:
                 continue
-            start, _ = segment.locate(max(segment.time_index.offset_before(timestamp_ms), self.start_offset))
+            start, _ = segment.locate(max(segment.offset_before(timestamp_ms), self.start_offset))
             for position, header in iter_headers(segment.file, start, segment.size_bytes):
                 if header.max_timestamp < timestamp_ms:
                     continue

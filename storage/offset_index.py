@@ -49,16 +49,22 @@ class OffsetIndex:
         self._offsets.append(last_offset - self._base_offset)
         self._positions.append(position)
 
-    def position_at_or_before(self, offset: int) -> int:
-        """Position of a batch from which walking forward meets the batch that holds `offset`."""
+    def entry_at_or_before(self, offset: int) -> tuple[int, int] | None:
+        """(last offset, position) of a batch from which walking forward meets the batch that holds `offset`; None: of the
+        first batch."""
         # An entry names the last offset of its batch, so an entry above the target may be past its batch.
-        at = bisect_right(self._offsets, offset - self._base_offset) - 1
-        return self._positions[at] if at >= 0 else 0
+        return self._entry(bisect_right(self._offsets, offset - self._base_offset) - 1)
 
-    def floor_position(self, position: int) -> int:
-        """The last indexed batch start at or before a byte position."""
-        at = bisect_right(self._positions, position) - 1
-        return self._positions[at] if at >= 0 else 0
+    def entry_below(self, position: int) -> tuple[int, int] | None:
+        """(last offset, position) of the last indexed batch that starts at or before a byte position."""
+        return self._entry(bisect_right(self._positions, position) - 1)
+
+    def last(self) -> tuple[int, int]:
+        """(last offset, position) of the last entry. There is one."""
+        return self._base_offset + self._offsets[-1], self._positions[-1]
+
+    def _entry(self, at: int) -> tuple[int, int] | None:
+        return (self._base_offset + self._offsets[at], self._positions[at]) if at >= 0 else None
 
     def last_position(self) -> int:
         return self._positions[-1] if self._positions else 0
@@ -119,10 +125,10 @@ class TimeIndex:
             self._timestamps.append(timestamp_ms)
             self._offsets.append(offset - self._base_offset)
 
-    def offset_before(self, timestamp_ms: int) -> int:
-        """An offset at or below that of the first record with at least this timestamp."""
+    def entry_before(self, timestamp_ms: int) -> tuple[int, int] | None:
+        """(timestamp ms, offset) of the last entry that is older than this; None: none is."""
         at = bisect_right(self._timestamps, timestamp_ms - 1) - 1
-        return self._base_offset + (self._offsets[at] if at >= 0 else 0)
+        return (self._timestamps[at], self._base_offset + self._offsets[at]) if at >= 0 else None
 
     def last(self) -> tuple[int, int] | None:
         """(timestamp ms, offset) of the youngest record noted."""

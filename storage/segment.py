@@ -67,6 +67,7 @@ class Segment:
         "_index",
         "_index_interval_bytes",
         "_is_loaded",
+        "_is_proven",
         "_max_timestamp",
         "_time_index",
         "base_offset",
@@ -103,6 +104,9 @@ class Segment:
         self._first_timestamp_ms: int | None = None
         self._cursors = {}
         self._is_loaded = self.size_bytes == 0
+        # Whether this process made the indexes. Those of a file may have rotted, and Kafka's layout has no checksum:
+        # an entry of theirs is compared with the batch that it names before anybody starts there.
+        self._is_proven = True
 
     # -- the file
 
@@ -201,10 +205,50 @@ class Segment:
             return
         try:
             self._load_index_files()
+            self._check_last_entries()
         except (FileNotFoundError, IndexDamagedError):
             self._reset()
         self._note_tail()
         self._is_loaded = True
+
+    def _rebuild_indexes(self) -> None:
+        """From the segment itself. The files go, so that nobody meets them again."""
+        self._reset()
+        self.delete_index_files()
+        self._note_tail()
+        self._is_loaded = True
+
+    def _check_last_entries(self) -> None:
+        """The walk begins at the last entry, and retention believes the last time. Raises IndexDamagedError."""
+        youngest = self._time_index.last()
+        is_rotten = len(self._index) and not self._names_batch(*self._index.last())
+        if is_rotten or (youngest is not None and not self._names_youngest(*youngest)):
+            raise IndexDamagedError("the last entry names no batch of the segment")
+
+    def _names_batch(self, last_offset: int, position: int) -> bool:
+        """Whether a batch with this last offset starts at this position."""
+        header = self._header_at(position)
+        return header is not None and header.last_offset == last_offset
+
+    def _names_youngest(self, timestamp_ms: int, last_offset: int) -> bool:
+        """Whether the batch with this last offset has this timestamp."""
+        position = self._proven_start(self._index.entry_at_or_before(last_offset))
+        if position is None:
+            return False
+        for _, header in iter_headers(self.file, position, self.size_bytes):
+            if header.last_offset >= last_offset:
+                return header.last_offset == last_offset and header.max_timestamp == timestamp_ms
+        return False
+
+    def _proven_start(self, entry: tuple[int, int] | None) -> int | None:
+        """The position of an entry (0 where there is none), None if it has rotted."""
+        if entry is None:
+            return 0
+        return entry[1] if self._is_proven or self._names_batch(*entry) else None
+
+    def _header_at(self, position: int) -> BatchHeader | None:
+        data = self.file.read(position, HEADER_BYTES)
+        return parse_header(data, 0) if len(data) == HEADER_BYTES else None
 
     def _note_tail(self) -> None:
         """Walk from the last index entry to the end, for what the indexes do not say."""
@@ -223,6 +267,7 @@ class Segment:
         self._reset()
         if not self._disk.exists(self.path_of(INDEX_SUFFIX)):
             return
+        self._is_proven = False
         data = self._read_whole(self.path_of(INDEX_SUFFIX))
         self._index = OffsetIndex.decode(self.base_offset, data, self.size_bytes)
         self._time_index = TimeIndex.decode(
@@ -282,7 +327,7 @@ class Segment:
         cursor = self._cursors.get(offset)
         if cursor is not None:
             return cursor
-        start = position = self.index.position_at_or_before(offset)
+        start = position = self._start_at_or_before(offset)
         previous_end = self.base_offset
         for at, header in iter_headers(self.file, start, self.size_bytes):
             position = at
@@ -297,9 +342,37 @@ class Segment:
         self.remember(offset, position, previous_end)
         return position, previous_end
 
+    def _start_at_or_before(self, offset: int) -> int:
+        """Where to start walking for `offset`."""
+        start = self._proven_start(self.index.entry_at_or_before(offset))
+        if start is None:
+            self._rebuild_indexes()
+            start = self._proven_start(self.index.entry_at_or_before(offset))
+            assert start is not None
+        return start
+
+    def _start_below(self, position: int) -> int:
+        """The last indexed batch start at or before a byte position."""
+        start = self._proven_start(self.index.entry_below(position))
+        if start is None:
+            self._rebuild_indexes()
+            start = self._proven_start(self.index.entry_below(position))
+            assert start is not None
+        return start
+
+    def offset_before(self, timestamp_ms: int) -> int:
+        """An offset at or below that of the first record with at least this timestamp."""
+        entry = self.time_index.entry_before(timestamp_ms)
+        if entry is None:
+            return self.base_offset
+        if not self._is_proven and not self._names_youngest(*entry):
+            self._rebuild_indexes()
+            return self.offset_before(timestamp_ms)
+        return entry[1]
+
     def boundary(self, limit: int) -> tuple[int, int]:
         """(position, end offset) of the last batch boundary at or below byte position `limit`."""
-        start = self.index.floor_position(limit)
+        start = self._start_below(limit)
         while True:
             found = start
             end_offset = self.base_offset
@@ -312,4 +385,4 @@ class Segment:
                 return found, end_offset
             # The batch at the index entry does not fit: its start is the boundary, the batch before it tells
             # the end offset.
-            limit, start = start, self.index.floor_position(start - 1)
+            limit, start = start, self._start_below(start - 1)

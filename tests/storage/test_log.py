@@ -310,6 +310,42 @@ def test_indexes_read_from_files_answer_like_those_in_memory(disk: InlineDisk) -
     assert [(s.end_offset, s.max_timestamp, s.index.encode()) for s in log.segments] == before
 
 
+def test_a_rotten_index_changes_no_answer(disk: InlineDisk) -> None:
+    """Index files have no checksum: an entry is believed when the batch that it names is where it says."""
+    config = LogConfig(segment_bytes=20_000, index_interval_bytes=300)
+    log = new_log(disk, config)
+    fill(log, random.Random(10), 150)
+    largest_ms = max(segment.max_timestamp[0] for segment in log.segments)
+
+    def answers() -> list[object]:
+        offsets = range(0, log.end_offset, 7)
+        reads = [log.read(offset, 700, below_offset=log.end_offset) for offset in offsets]
+        times = range(0, largest_ms + 2, max(1, largest_ms // 40))
+        return [
+            [None if read is None else bytes(read.view()) for read in reads],
+            [log.offset_for_timestamp(time_ms, log.end_offset) for time_ms in times],
+            [(segment.end_offset, segment.max_timestamp) for segment in log.segments],
+        ]
+
+    expected = answers()
+    log.close(is_clean=True)
+    names = [name for name in disk.list(log.directory) if name.endswith((".index", ".timeindex"))]
+    assert any(name.endswith(".timeindex") for name in names)
+    rng = random.Random(11)
+    for _ in range(100):
+        file = disk.open(f"{log.directory}/{rng.choice(names)}")
+        position, mask = rng.randrange(file.size), 1 << rng.randrange(8)
+        whole = bytes(file.read(position, 1))
+        file.write_at(position, bytes([whole[0] ^ mask]))
+        log = reopen(disk, config, is_clean=True)
+        assert answers() == expected
+        log.close(is_clean=True)
+        if disk.exists(file.path):
+            disk.open(file.path).write_at(position, whole)
+        else:
+            reopen(disk, config, is_clean=False).close(is_clean=True)
+
+
 def test_the_age_of_a_segment_is_that_of_its_first_batch_after_a_restart_and_after_a_cut(
     disk: InlineDisk,
 ) -> None:
