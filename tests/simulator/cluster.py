@@ -19,15 +19,19 @@ from broker.replication.replica import Replica
 from protocol.peer import PeerMessage
 from storage.log_types import GroupKey
 from storage.partition_folder import folder_name
+from storage.segment import SNAPSHOT_SUFFIX
 from tests.simulator.clock import SimulatedClock
+from tests.simulator.damage import Damage
 from tests.simulator.disk import MemoryDisk
 from tests.simulator.loop import SimulatedLoop, SimulationError, new_loop
 from tests.simulator.network import MemoryNetwork, Mend
 from tests.simulator.oracle import Oracle
-from tests.simulator.process import NodeProcess
+from tests.simulator.process import NodeProcess, looking_on
 
 CLIENT_PORT = 9092
 PEER_PORT = 9093
+#: How long a supervisor waits, on average, before it starts again what has ended.
+RESTART_S = 0.3
 METADATA_KEY = GroupKey(METADATA_TOPIC_ID, 0)
 
 #: Tiny, so that segments roll every virtual second (style.md section 3.2, rule 5).
@@ -48,13 +52,17 @@ class ObservedNode(Node):
     """The node, and somebody who looks on at the moments at which a promise could break."""
 
     oracle: Oracle
+    damage: Damage
 
     def role_changed(self, replica: Replica) -> None:
         super().role_changed(replica)
-        self.oracle.role_changed(replica)
+        with looking_on():
+            self.oracle.role_changed(replica)
 
     def commit_moved(self, replica: Replica) -> None:
-        self.oracle.committed(self.config.node_id, replica)
+        with looking_on():
+            self.damage.committed(replica)
+            self.oracle.committed(self.config.node_id, replica)
         super().commit_moved(replica)
 
     def send_to(self, directory: tuple[int, bytes], message: PeerMessage) -> None:
@@ -114,6 +122,9 @@ class SimulatedCluster:
         self.is_healed = False
         #: What `after` has set, until it happens.
         self._later: dict[object, asyncio.TimerHandle] = {}
+        self.damage = Damage(self)
+        self.oracle.may_be_rotten = self.damage.may_have_served_rot
+        self.loop.ends_process = self._ends_process
 
     def config_of(self, node_id: int) -> NodeConfig:
         host = host_of(node_id)
@@ -141,8 +152,8 @@ class SimulatedCluster:
         rng = random.Random(self._rng.getrandbits(64))
 
         def fail(error: BaseException) -> None:
-            if self.disks[node_id].faults.flush_error_rate == 0:
-                raise SimulationError(f"node {node_id} fails on a disk without faults: {error!r}") from error
+            if not self._ends_process(process, error):
+                raise SimulationError(f"node {node_id} fails, and no fault explains it: {error!r}") from error
             process.die()
 
         async def run() -> None:
@@ -155,6 +166,7 @@ class SimulatedCluster:
                 fail,
             )
             node.oracle = self.oracle
+            node.damage = self.damage
             self.nodes[node_id] = node
             await _serve(node, stopping)
 
@@ -169,6 +181,25 @@ class SimulatedCluster:
         process = self.loop.process(host_of(node_id))
         assert process is not None, f"node {node_id} is dead"
         return process
+
+    def _ends_process(self, process: NodeProcess, error: BaseException) -> bool:
+        """A node ends by itself, if a fault explains it; a supervisor starts it again."""
+        node_id = next((x for x in self.node_ids if host_of(x) == process.name), None)
+        if node_id is None or not self.damage.explains(node_id, error):
+            return False
+        self.loop.trace.note(self.loop.time(), process.label, f"fails: {error}")
+        self.kill(node_id)
+        self.start_later(node_id, self._rng.expovariate(1 / RESTART_S))
+        return True
+
+    def start_later(self, node_id: int, delay_s: float) -> None:
+        """Unless somebody else has until then."""
+
+        def start() -> None:
+            if not self.is_alive(node_id):
+                self._start(node_id)
+
+        self.loop.call_later(delay_s, start, context=self.loop.world.new_context())
 
     def is_alive(self, node_id: int) -> bool:
         return self.loop.process(host_of(node_id)) is not None
@@ -266,8 +297,8 @@ class SimulatedCluster:
         for process in list(self._pauses):
             self._resume(process)
         for node_id in self.node_ids:
-            self.disks[node_id].faults.slow_factor = 1.0
-            self.disks[node_id].faults.flush_error_rate = 0.0
+            self.disks[node_id].faults.mend()
+            self.disks[node_id].spare()
             self.clocks[node_id].correct()
             if self.is_stopping(node_id):
                 self.kill(node_id)  # as a supervisor does that has waited for long enough
@@ -327,6 +358,8 @@ class SimulatedCluster:
                 return False
             if any(r.high_watermark != r.log.end_offset for r in replicas.values()):
                 return False
+            if not self._is_settled(key, replicas):
+                return False
         return True
 
     def _is_as_wished(self, key: GroupKey, wished: tuple[int, ...]) -> bool:
@@ -345,6 +378,18 @@ class SimulatedCluster:
                 if disk.exists(f"{disk.root}/{folder_name(topic.name, key.partition)}"):
                     return False
         return True
+
+    def _is_settled(self, key: GroupKey, replicas: dict[int, Replica]) -> bool:
+        """Its members are those that hold it, under the identities that they have now, on sound files."""
+        members = {replica.group.self_id for replica in replicas.values()}
+        return all(
+            replica.group.configuration == replica.group.committed_configuration
+            and set(replica.group.configuration.members) == set(replica.group.configuration.voters) == members
+            and not any(
+                not path.endswith(SNAPSHOT_SUFFIX) for path in self.damage.rotten_parts(node_id, key)
+            )
+            for node_id, replica in replicas.items()
+        )
 
     def assert_same_bytes(self) -> None:
         for key in self.hosted():

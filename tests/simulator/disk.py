@@ -65,6 +65,9 @@ class DiskFaults:
         self.slow_factor = 1.0
         self.flush_error_rate = self.read_error_rate = self.write_error_rate = 0.0
         self.hangs_until_s = 0.0
+        self.make_room()
+
+    def make_room(self) -> None:
         self.capacity_bytes = UNLIMITED_BYTES
 
 

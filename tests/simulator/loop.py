@@ -84,6 +84,9 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self.trace = Trace()
         #: Called after every callback; raise from it where an invariant is broken.
         self.after_callback: list[Callable[[], None]] = []
+        #: Called with what a callback or a task of a process raised and nobody handled, as the exception handler of
+        #: `broker.main` is. True: the process ends; False: the run does.
+        self.ends_process: Callable[[NodeProcess, BaseException], bool] = lambda process, error: False
         #: The harness's own callbacks and tasks, and those of networks and disks.
         self.world = NodeProcess(self, "world", 0)
         self._now_s = start_s
@@ -173,6 +176,9 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """An exception that nobody handled ends the run, unless it belongs to a dead node."""
         error = context.get("exception")
+        node = current_node.get()
+        if error is not None and node is not None and node.alive and self._ends_process(node, error):
+            return
         if not self._closed and not isinstance(error, NodeKilledError):
             self._unhandled.append((context.get("message", "unhandled"), error))
 
@@ -328,7 +334,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
             raise
         except BaseException as error:
             # What a node did in the callback in which it died, nobody saw.
-            if node.alive:
+            if node.alive and not self._ends_process(node, error):
                 raise SimulationError(self._report(f"unhandled in {callback!r} of {node.label}")) from error
         if self._unhandled:
             message, cause = self._unhandled.pop(0)
@@ -339,6 +345,14 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
             except Exception as broken:
                 broken.add_note(self._report(f"found by {_name(check)}"))
                 raise
+
+    def _ends_process(self, node: NodeProcess, error: BaseException) -> bool:
+        if node is self.world or self._closed or not self.ends_process(node, error):
+            return False
+        self.trace.note(self._now_s, node.label, f"ends: {error}")
+        if node.alive:
+            self.kill(node)
+        return True
 
     def _give_up(self, message: str) -> NoReturn:
         raise SimulationTimeoutError(self._report(message))

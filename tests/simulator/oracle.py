@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from broker.replication.replica import Replica
 from protocol.records.batch import BatchHeader
@@ -37,6 +37,8 @@ class Oracle:
         #: (node, group) -> high watermark up to which this life of the node was compared.
         self._compared: dict[tuple[int, GroupKey], int] = {}
         self._given_up: dict[tuple[int, GroupKey, int], None] = {}
+        #: Whether what a node gave of a group in the last seconds may come from rotten bytes.
+        self.may_be_rotten: Callable[[int, GroupKey], bool] = lambda node_id, key: False
 
     def node_gone(self, node_id: int) -> None:
         """The next life is compared from its log's beginning."""

@@ -24,6 +24,8 @@ from tests.simulator.workload.clients import Clients
 HEALED_LIMIT_S = 30.0
 #: How often the logs are compared as a whole; roles and commits are looked at when they happen.
 SCAN_S = 0.1
+#: How often a healed cluster is made to meet the rot that is left.
+EXPOSE_S = 5.0
 #: How much of the nodes' own logs a report shows.
 LAST_LOG_LINES = 60
 
@@ -140,11 +142,16 @@ class Simulation:
         cluster.heal()
         Settling(cluster).run(self._run_until)
         end_s = cluster.loop.time() + HEALED_LIMIT_S
+        cluster.damage.expose()
+        exposed_s = cluster.loop.time()
         while not (clients.is_done and cluster.are_equal() and clients.has_read_all()):
             assert cluster.loop.time() < end_s, (
                 f"no progress after healing; {clients.describe()}, {cluster.describe()}"
             )
             self._run_until(cluster.loop.time() + SCAN_S)
+            if cluster.loop.time() > exposed_s + EXPOSE_S:
+                cluster.damage.expose()
+                exposed_s = cluster.loop.time()
         clients.check()
         clients.check_all_seen()
         cluster.assert_same_bytes()

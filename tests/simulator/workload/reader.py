@@ -160,7 +160,7 @@ class Follower(_Reader):
             log_start=data.log_start_offset,
             high_watermark=data.high_watermark,
         )
-        if data.records:
+        if data.records and not self._oracle.may_be_rotten(leader.node_id, leader.key):
             self._check(leader.key, data, position, floor)
 
     async def _validate(self, leader: Leader, position: Position) -> bool:
@@ -216,6 +216,8 @@ class Rereader(_Reader):
             self._position = Position(offset=answer.offset)
         elif data.error_code != ErrorCode.NONE:
             self._refused(data.error_code)
+        elif self._oracle.may_be_rotten(leader.node_id, leader.key):
+            return
         elif data.records:
             self._check(leader.key, data, self._position, Watermarks(data.log_start_offset, 0))
         else:

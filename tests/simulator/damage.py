@@ -1,0 +1,270 @@
+"""The limit within which disks lose what was durable (replication.md section 3, last line).
+
+**The rule.** A group's copy on node N may be damaged (wiped, rotten, its journal lost) only if, without N, in *every
+configuration that may be in force* for the group, a majority of the voters are intact. Damage to a whole node has to
+keep that in every group that names the node. A voter is intact if its node's disk holds exactly that identity
+(directory id and incarnation) and nothing that was damaged there is still unrepaired. Damage is repaired when the
+node's replica is a voter of the committed configuration again, nothing under its log is rotten, and it has everything
+that was ever committed in the group.
+
+**Why.** What is committed is durable on a majority of the voters; the intact ones are a majority, too, so one of them
+has it, and they alone can elect it: nobody else has a vote that counts. One damaged copy more and the only intact ones
+may be those that lag, which is a loss that no rule prevents. (TigerBeetle's simulator keeps such an account and calls
+it a fault atlas.)
+
+**In force** may be the last configuration known to be committed and every later one that lies in any log, on the disk of
+a dead node as well: it may have been committed by nodes that have died since. A group without any configuration yet
+has promised nothing.
+
+Power may fail everywhere at once: what was not flushed was not promised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from broker.identity import StartError
+from broker.metadata.ids import METADATA_TOPIC_ID
+from broker.replication.replica import Replica
+from broker.replication.wire import row_from_log
+from raft.types import Configuration, ReplicaId, RowKind
+from storage.directory import is_formatted, read_meta
+from storage.disk import DiskFullError
+from storage.journal import JOURNAL_NAME, _parse_frame
+from storage.journal_records import Forget, GroupState, decode_record
+from storage.lineage import LINEAGE_NAME, Lineage
+from storage.log_types import GroupKey
+from storage.partition_folder import METADATA_NAME, parse_folder_name, read_topic_id
+from storage.segment import INDEX_SUFFIX, SNAPSHOT_SUFFIX, TIME_INDEX_SUFFIX
+from tests.simulator.disk import UNLIMITED_BYTES, InjectedError, MemoryDisk
+from tests.simulator.process import looking_on
+
+if TYPE_CHECKING:
+    from tests.simulator.cluster import SimulatedCluster
+
+METADATA_KEY = GroupKey(METADATA_TOPIC_ID, 0)
+#: A client may still hold an answer that was read from a rotten file for this long.
+ANSWERS_LAST_S = 5.0
+
+
+@dataclass
+class Wound:
+    """Damage to one replica."""
+
+    #: Who it was, where nothing of that identity may come back: a wipe, a lost journal.
+    lost: ReplicaId | None
+    #: The loop time at which it was seen to be repaired.
+    repaired_s: float | None = None
+
+
+@dataclass
+class Folder:
+    """A partition on a disk, as it was written."""
+
+    path: str
+    lineage: Lineage
+
+
+def durable_journal(disk: MemoryDisk) -> dict[GroupKey, GroupState]:
+    """What the journal says after a loss of power, whatever is lost in it; rot aside."""
+    contents = memoryview(disk.durable_contents(f"{disk.root}/{JOURNAL_NAME}") or b"")
+    states: dict[GroupKey, GroupState] = {}
+    position, sequence = 0, None
+    while (frame := _parse_frame(contents, position)) is not None:
+        if sequence is not None and frame.sequence != sequence + 1:
+            break
+        sequence, position = frame.sequence, frame.end
+        if frame.kind:
+            record = decode_record(frame.kind, frame.payload)
+            if isinstance(record, Forget):
+                states.pop(record.group, None)
+            else:
+                record.apply(states.setdefault(record.group, GroupState()))
+    return states
+
+
+def folders(disk: MemoryDisk) -> dict[GroupKey, Folder]:
+    """Every whole partition folder."""
+    found: dict[GroupKey, Folder] = {}
+    for name in disk.list(disk.root) if disk.exists(disk.root) else ():
+        parsed, path = parse_folder_name(name), f"{disk.root}/{name}"
+        if parsed is None or not disk.exists(f"{path}/{METADATA_NAME}"):
+            continue
+        key = GroupKey(read_topic_id(disk, path), parsed[1])
+        found[key] = Folder(path, Lineage.open(disk, path, 0))
+    return found
+
+
+class Damage:
+    """Keeps the account. Asked by faults, between callbacks of the nodes."""
+
+    def __init__(self, cluster: SimulatedCluster) -> None:
+        self._cluster = cluster
+        #: The highest commit index that any replica of a group ever had.
+        self._committed: dict[GroupKey, int] = {}
+        self._wounds: dict[tuple[int, GroupKey], Wound] = {}
+
+    def committed(self, replica: Replica) -> None:
+        key = replica.key
+        self._committed[key] = max(self._committed.get(key, 0), replica.group.commit_end)
+
+    # -- may it be? ------------------------------------------------------------------------------------------
+
+    def may_damage(self, node_id: int, key: GroupKey | None = None) -> bool:
+        """Whether this node's copy of a group may be damaged now; without a group: the whole node."""
+        if not self._committed.get(METADATA_KEY):
+            return False  # while the cluster forms, nobody knows yet who belongs to it
+        held = {other: folders(disk) for other, disk in self._cluster.disks.items()}
+        keys = {found for by_key in held.values() for found in by_key} if key is None else {key}
+        identities = {other: self._identities(other) for other in self._cluster.node_ids}
+        for asked in keys:
+            for configuration in self._in_force(asked, held.values()):
+                voters = configuration.voters
+                if all(voter.node_id != node_id for voter in voters):
+                    continue
+                intact = [
+                    voter
+                    for voter in voters
+                    if voter.node_id != node_id
+                    and identities[voter.node_id].get(asked) == voter
+                    and not self.is_damaged(voter.node_id, asked)
+                ]
+                if len(intact) <= len(voters) // 2:
+                    return False
+        return True
+
+    def _in_force(self, key: GroupKey, held: Iterable[dict[GroupKey, Folder]]) -> list[Configuration]:
+        found: list[Configuration] = []
+        committed = self._committed.get(key, 0)
+        for by_key in held:
+            if key not in by_key:
+                continue
+            rows = [row_from_log(row) for row in by_key[key].lineage.rows if row.kind == RowKind.CONFIGURATION]
+            below = [row for row in rows if row.index < committed]
+            for row in (*below[-1:], *rows[len(below) :]):
+                assert row.configuration is not None
+                found.append(row.configuration)
+        return found
+
+    def _identities(self, node_id: int) -> dict[GroupKey, ReplicaId]:
+        """Who this node is in each group that its journal knows."""
+        disk = self._cluster.disks[node_id]
+        if not disk.exists(disk.root) or not is_formatted(disk):
+            return {}
+        directory = read_meta(disk).directory_id.bytes
+        return {
+            key: ReplicaId(node_id, directory, state.incarnation)
+            for key, state in durable_journal(disk).items()
+            if state.has_vote
+        }
+
+    # -- it was ----------------------------------------------------------------------------------------------
+
+    def note(self, node_id: int, key: GroupKey | None = None, *, is_lost: bool = False) -> None:
+        """A copy was damaged, or all of a node. `is_lost`: that identity cannot be used any more."""
+        identities = self._identities(node_id)
+        for asked in [*identities] if key is None else [key]:
+            known = self._wounds.get((node_id, asked))
+            lost = identities.get(asked) if is_lost else None
+            if known is None or known.repaired_s is not None or known.lost is None:
+                self._wounds[node_id, asked] = Wound(lost)
+
+    def is_damaged(self, node_id: int, key: GroupKey) -> bool:
+        wound = self._wounds.get((node_id, key))
+        if wound is None or wound.repaired_s is not None:
+            return False
+        if not self._is_repaired(node_id, key, wound):
+            return True
+        wound.repaired_s = self._cluster.loop.time()
+        return False
+
+    def may_have_served_rot(self, node_id: int, key: GroupKey) -> bool:
+        """What this node's copy gave to clients in the last seconds may be anything: a fetch is answered with the bytes
+        of the file as they lie, and to check the CRC is the reader's part."""
+        wound = self._wounds.get((node_id, key))
+        if wound is None:
+            return False
+        with looking_on():  # clients ask
+            if self.is_damaged(node_id, key):
+                return True
+        assert wound.repaired_s is not None
+        return self._cluster.loop.time() < wound.repaired_s + ANSWERS_LAST_S
+
+    def _is_repaired(self, node_id: int, key: GroupKey, wound: Wound) -> bool:
+        node = self._cluster.nodes.get(node_id)
+        replica = None if node is None or not hasattr(node, "replicas") else node.replicas.by_key.get(key)
+        if replica is None or replica.group.self_id == wound.lost:
+            return False
+        newest = max(self._replicas(key), key=lambda other: other.group.commit_end)
+        return (
+            replica.group.self_id in newest.group.committed_configuration.voters
+            and min(replica.group.commit_end, replica.group.persisted_end) >= self._committed.get(key, 0)
+            and not self.rotten_parts(node_id, key)
+        )
+
+    def _replicas(self, key: GroupKey) -> Sequence[Replica]:
+        return list(self._cluster.holders(key).values())
+
+    def rotten_parts(self, node_id: int, key: GroupKey) -> list[str]:
+        """Files that a replica of this group rests on and that are rotten. Indexes are not among them: they can be
+        rebuilt, and whoever uses one has to notice."""
+        disk = self._cluster.disks[node_id]
+        by_key = folders(disk)
+        folder = by_key[key].path if key in by_key else None
+        return [
+            path
+            for path in disk.rotten_files()
+            if path == f"{disk.root}/{JOURNAL_NAME}"
+            or (
+                path.rpartition("/")[0] == folder and not path.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX))
+            )
+        ]
+
+    # -- what it explains ------------------------------------------------------------------------------------
+
+    def explains(self, node_id: int, error: BaseException) -> bool:
+        """Whether a node may end because of this: replication.md section 2 says which errors end one."""
+        cause: BaseException | None = error
+        while cause is not None:
+            if isinstance(cause, InjectedError):
+                return True
+            if isinstance(cause, DiskFullError):
+                return self._cluster.disks[node_id].faults.capacity_bytes < UNLIMITED_BYTES
+            cause = cause.__cause__
+        return isinstance(error, StartError) and (node_id, METADATA_KEY) in self._wounds
+
+    # -- after everything healed -----------------------------------------------------------------------------
+
+    def expose(self) -> None:
+        """Have the product meet the rot that nothing has made it read yet; there is no scrubber. Rot of a log is met as
+        a follower's refusal, of a lineage or a journal by the next start. A snapshot's is met when it is needed."""
+        for node_id in self._cluster.alive():
+            disk = self._cluster.disks[node_id]
+            rotten = [path for path in disk.rotten_files() if not path.endswith(SNAPSHOT_SUFFIX)]
+            by_path = {folder.path: key for key, folder in folders(disk).items()}
+            names = [path for path in rotten if path == f"{disk.root}/{JOURNAL_NAME}" or path.endswith("/" + LINEAGE_NAME)]
+            if any(path.rpartition("/")[0] in {*by_path, disk.root} for path in names):
+                self._cluster.kill(node_id)
+                self._cluster.start(node_id)
+                continue
+            for path in rotten:
+                key = by_path.get(path.rpartition("/")[0])
+                if key is not None:
+                    self._refuse(node_id, key, path)
+
+    def _refuse(self, node_id: int, key: GroupKey, path: str) -> None:
+        replica = self._cluster.holders(key).get(node_id)
+        if replica is None:
+            return
+        positions = self._cluster.disks[node_id].rotten_positions(path)
+        for batch in replica.log.batches(replica.log.start_offset):
+            end = batch.position + batch.header.size_bytes
+            if batch.file.path == path and any(batch.position <= at < end for at in positions):
+                index = replica.log.lineage.index_of(batch.header.base_offset)
+                node = self._cluster.nodes[node_id]
+                process = self._cluster.loop.process(f"n{node_id}")
+                assert process is not None
+                process.call(node.replicas.range_refused, replica, replica.group.self_id, index)
+                return
