@@ -47,7 +47,7 @@ class File(Protocol):
         """
 
     def write_at(self, position: int, data: Buffer) -> None:
-        """Overwrite in place (journals with a preallocated area only)."""
+        """Overwrite in place: a journal's preallocated area, or in recovery the same bytes once more."""
 
     def read(self, position: int, size: int) -> memoryview:
         """Up to `size` bytes from `position`; shorter only at the end of the file."""

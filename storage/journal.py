@@ -237,10 +237,16 @@ class Journal:
             at = rest.find(_MAGIC_BYTES, at + 1)
 
     def _cut_torn_end(self, data: memoryview, position: int) -> None:
-        """Zero what a crash left behind the last whole record, before anything is written there."""
+        """Zero what a crash left behind the last whole record, before anything is written there.
+
+        The records are written again: where a flush failed and the process ended, the page cache calls clean what never
+        reached the disk, and to flush it would do nothing.
+        """
         self._end = position
         if any(data[position:]):
             self._file.truncate(position)
+        if position:
+            self._file.write_at(0, data[:position])
         self._file.flush()
         self._flushed_sequence = self._sequence
 

@@ -96,6 +96,10 @@ class Lineage:
             whole_bytes = self._ends[-1] if self._ends else 0
             if whole_bytes < self._file.size:
                 self._file.truncate(whole_bytes)
+            # Written again: a flush that failed in the life before leaves pages that only look durable.
+            start = self._ends[self.flushed_count - 1] if self.flushed_count else 0
+            if start < whole_bytes:
+                self._file.write_at(start, self._file.read(start, whole_bytes - start))
             self.flush()
 
     def _parse(self, data: memoryview) -> int:

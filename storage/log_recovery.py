@@ -392,6 +392,9 @@ class _Recovery:
             flushed_end=self._recorded,
         )
         if log.dirty():
+            # A flush may have failed, and the process have ended: then the page cache shows, and calls clean, what
+            # never reached the disk, and to flush it would do nothing. So it is written again.
+            self._segments[-1].write_again(self._recorded.end_offset)
             log.flush()
         log.flushed_end = log.end
         log.remove_snapshots_above(log.end_offset)

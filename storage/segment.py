@@ -23,6 +23,9 @@ TEMPORARY_SUFFIX = ".tmp"
 #: wasted on batches larger than it.
 WALK_BLOCK_BYTES = 16 * 1024
 
+#: What `Segment.write_again` moves at once.
+REWRITE_BLOCK_BYTES = 1 << 20
+
 #: Offsets in an index are relative to the segment's base and 31 bits wide.
 MAX_RELATIVE_OFFSET = (1 << 31) - 1
 
@@ -154,6 +157,14 @@ class Segment:
     def mark_scanned(self) -> None:
         """The whole file was noted batch by batch: nothing is left to load."""
         self._is_loaded = True
+
+    def write_again(self, offset: int) -> None:
+        """Have the next flush write what lies at or above `offset`, whatever the page cache thinks of it."""
+        position = self.locate(offset)[0]
+        while position < self.size_bytes:
+            data = self.file.read(position, REWRITE_BLOCK_BYTES)
+            self.file.write_at(position, data)
+            position += len(data)
 
     def cut(self, position: int, end_offset: int) -> None:
         """Keep what lies before `position`, the end of a batch, durably. Index files go; the caller flushes
