@@ -25,11 +25,11 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import iter_batches
 from protocol.records.builder import NewRecord, build_batch
 from protocol.records.record import iter_records
+from storage.errors import CorruptLogError
 from storage.log_types import GroupKey
 
 logger = structlog.get_logger()
 
-READ_BYTES = 1 << 20
 #: A range to a follower holds a batch of this size, and a fetch by default.
 MAX_BATCH_BYTES = 1 << 20
 
@@ -85,7 +85,12 @@ class MetadataService:
         """Replay what is newly committed."""
         replica = self.replica
         assert replica is not None
-        if _replay(replica, self.image, replica.high_watermark, self._host.image_changed):
+        try:
+            has_moved = _replay(replica, self.image, replica.high_watermark, self._host.image_changed)
+        except CorruptLogError as error:
+            replica.host.log_corrupt(replica, error)
+            return
+        if has_moved:
             self._host.image_read()
 
     # -- the controller ----------------------------------------------------------------------------------
@@ -95,7 +100,11 @@ class MetadataService:
         assert replica is not None
         if replica.is_serving and self._controller is None:
             self._ahead = MetadataImage()
-            _replay(replica, self._ahead, replica.log.end_offset, lambda change: None)
+            try:
+                _replay(replica, self._ahead, replica.log.end_offset, lambda change: None)
+            except CorruptLogError as error:
+                replica.host.log_corrupt(replica, error)
+                return
             self._controller = Controller(
                 self._ahead,
                 self._config,
@@ -308,21 +317,16 @@ def _in_batches(records: Sequence[KeyValue]) -> Iterator[list[KeyValue]]:
 def _replay(
     replica: Replica, image: MetadataImage, end_offset: int, changed: Callable[[Change], None]
 ) -> bool:
-    """Replay [image end, end_offset) of the log into an image. Returns whether there was anything."""
-    offset = start_offset = image.end_offset
-    while offset < end_offset:
-        part = replica.log.read(offset, READ_BYTES, below_offset=end_offset)
-        if part is None:
-            break
-        offset = part.next_offset
-        view = part.view()
-        for position, header in iter_batches(view):
-            for record in iter_records(view[position : position + header.size_bytes]):
-                if record.offset < image.end_offset:
-                    continue
-                assert record.key is not None, "metadata records have keys"
-                value = None if record.value is None else bytes(record.value)
-                change = image.replay(bytes(record.key), value, record.offset, header.leader_epoch)
-                if change is not None:
-                    changed(change)
-    return offset > start_offset
+    """Replay [image end, end_offset) of the log into an image. Returns whether there was anything. Raises
+    CorruptLogError before anything is believed of a batch that has rotted."""
+    start_offset = image.end_offset
+    for header, batch in replica.log.checked_batches(start_offset, end_offset):
+        for record in iter_records(batch):
+            if record.offset < image.end_offset:
+                continue
+            assert record.key is not None, "metadata records have keys"
+            value = None if record.value is None else bytes(record.value)
+            change = image.replay(bytes(record.key), value, record.offset, header.leader_epoch)
+            if change is not None:
+                changed(change)
+    return image.end_offset > start_offset

@@ -6,10 +6,11 @@ appended is in the page cache; `begin_flush` and `finish_flush` bracket the flus
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from protocol.records.batch import BatchHeader
+from protocol.records.batch import BatchHeader, check_crc
 from storage.disk import Buffer, Disk
+from storage.errors import CorruptLogError
 from storage.lineage import Lineage, Row
 from storage.log_reader import ReadableLog
 from storage.log_types import FlushedEnd, FlushTicket, GroupKey, LogConfig
@@ -46,6 +47,34 @@ class Log(ReadableLog):
         self.config = config
         self.flushed_end = flushed_end
         self._truncation_count = 0
+
+    # -- reading what is acted upon
+
+    def checked_batches(
+        self, from_offset: int, below_offset: int | None = None
+    ) -> Iterator[tuple[BatchHeader, memoryview]]:
+        """Like `batches`, each read and proven (checksum, continuity, epoch = lineage): for whoever draws conclusions
+        from them. Recovery has no need to look at what was recorded as durable, and anything may rot since.
+
+        Raises CorruptLogError.
+        """
+        end_offset, may_have_holes = from_offset, self.config.may_have_holes
+        for stored in self.batches(from_offset, below_offset):
+            header, data = stored.header, stored.view()
+            is_first = end_offset == from_offset
+            if (
+                (header.base_offset > end_offset and not may_have_holes)
+                or (header.base_offset < end_offset and not is_first)
+                or self.lineage.term_at_offset(header.base_offset) != header.leader_epoch
+                or not check_crc(data, 0, header)
+            ):
+                raise CorruptLogError(
+                    stored.file.path,
+                    stored.position,
+                    f"the batch at {header.base_offset} is not what was written",
+                )
+            end_offset = header.last_offset + 1
+            yield header, data
 
     # -- appending
 

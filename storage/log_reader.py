@@ -6,9 +6,10 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from protocol.records.batch import BatchHeader
+from protocol.records.batch import BatchHeader, check_crc
 from protocol.records.record import iter_records
 from storage.disk import File
+from storage.errors import CorruptLogError
 from storage.lineage import Lineage
 from storage.log_types import FlushedEnd, LogRange, LogSlice
 from storage.segment import Segment, iter_headers
@@ -208,7 +209,10 @@ class ReadableLog:
 
     def _first_record(self, batch: StoredBatch, timestamp_ms: int) -> TimestampedOffset | None:
         """The first record of a batch with at least this timestamp, at or above the log start."""
-        for record in iter_records(batch.view()):
+        data = batch.view()
+        if not check_crc(data, 0, batch.header):
+            raise CorruptLogError(batch.file.path, batch.position, "checksum")
+        for record in iter_records(data):
             if record.timestamp_ms >= timestamp_ms and record.offset >= self.start_offset:
                 return TimestampedOffset(record.offset, record.timestamp_ms, batch.header.leader_epoch)
         return None

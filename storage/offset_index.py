@@ -50,8 +50,8 @@ class OffsetIndex:
         self._positions.append(position)
 
     def entry_at_or_before(self, offset: int) -> tuple[int, int] | None:
-        """(last offset, position) of a batch from which walking forward meets the batch that holds `offset`; None: of the
-        first batch."""
+        """(last offset, position) of a batch from which walking forward meets the batch that holds `offset`; None: of
+        the first batch."""
         # An entry names the last offset of its batch, so an entry above the target may be past its batch.
         return self._entry(bisect_right(self._offsets, offset - self._base_offset) - 1)
 

@@ -110,13 +110,12 @@ def _decode_older(body: bytes, position: int, states: ProducerStates) -> None:
 
 def load_producers(log: Log, end_offset: int | None = None) -> ProducerStates:
     """The state at `end_offset` (the log end by default): the newest whole snapshot at or below it, and a
-    replay of the batches above that."""
+    replay of the batches above that. Raises CorruptLogError: rot must not pass for what a producer wrote."""
     end = log.end_offset if end_offset is None else end_offset
     states = _newest_snapshot(log, end)
-    for batch in log.batches(max(states.end_offset, log.start_offset), end):
-        if batch.header.base_offset < states.end_offset:
-            continue
-        states.record_stored(batch.view() if batch.header.is_control else memoryview(b""), batch.header)
+    for header, batch in log.checked_batches(max(states.end_offset, log.start_offset), end):
+        if header.base_offset >= states.end_offset:
+            states.record_stored(batch, header)
     states.end_offset = end
     return states
 

@@ -114,3 +114,40 @@ def test_a_log_whose_creation_a_crash_cut_short_is_begun_again_and_not_lost() ->
         world.start(1)
         world.wait_ready()
         assert world.produce("foo", b"a") == 0
+
+
+def test_rot_in_the_metadata_log_is_never_taken_for_what_was_decided() -> None:
+    """A node that lagged reads its log when it learns of the commit; what rotted by then must not change its image, nor
+    end it in some parser: it quarantines the log, ends as without metadata it cannot live, and is rebuilt."""
+    with running() as world:
+        world.loop.run_for(1)
+        follower = next(
+            node_id for node_id in world.ids if not world.nodes[node_id].metadata.replica.is_leader
+        )
+        node, process = world.nodes[follower], world.processes[follower]
+        replica = node.metadata.replica
+        assert replica is not None
+        seen = node.metadata.commit_moved
+        node.metadata.commit_moved = lambda: None  # type: ignore[method-assign]  # it is slow to look
+        before = replica.log.end_offset
+        others = [other for other in world.ids if other != follower]
+        world.ask(others[0], "create_topics", _topic("foo"))
+        world.wait(lambda: replica.high_watermark > before)
+        for batch in list(replica.log.batches(before)):
+            body = batch.position + 70
+            rotten = bytes(byte ^ 1 for byte in bytes(batch.file.read(body, 30)))
+            batch.file.write_at(body, rotten)
+        process.call(seen)
+        assert node.metadata.image.topic_named("foo") is None
+        world.wait(lambda: not process.alive)
+        del world.nodes[follower], world.processes[follower]
+        world.start(follower)
+        world.wait_ready()
+        assert world.nodes[follower].metadata.image.topic_named("foo") is not None
+        world.produce("foo", b"a")
+        world.wait_equal("foo")
+
+
+def _topic(name: str) -> dict[str, object]:
+    topic = {"name": name, "num_partitions": 1, "replication_factor": 3, "assignments": [], "configs": {}}
+    return {"topics": [topic], "validate_only": False}
