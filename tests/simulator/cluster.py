@@ -385,9 +385,7 @@ class SimulatedCluster:
         return all(
             replica.group.configuration == replica.group.committed_configuration
             and set(replica.group.configuration.members) == set(replica.group.configuration.voters) == members
-            and not any(
-                not path.endswith(SNAPSHOT_SUFFIX) for path in self.damage.rotten_parts(node_id, key)
-            )
+            and not any(not path.endswith(SNAPSHOT_SUFFIX) for path in self.damage.rotten_parts(node_id, key))
             for node_id, replica in replicas.items()
         )
 

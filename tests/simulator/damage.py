@@ -12,9 +12,9 @@ has it, and they alone can elect it: nobody else has a vote that counts. One dam
 may be those that lag, which is a loss that no rule prevents. (TigerBeetle's simulator keeps such an account and calls
 it a fault atlas.)
 
-**In force** may be the last configuration known to be committed and every later one that lies in any log, on the disk of
-a dead node as well: it may have been committed by nodes that have died since. A group without any configuration yet
-has promised nothing.
+**In force** may be the last configuration known to be committed and every later one that lies in any log, on the disk
+of a dead node as well: it may have been committed by nodes that have died since. A group without any configuration
+yet has promised nothing.
 
 Power may fail everywhere at once: what was not flushed was not promised.
 """
@@ -141,7 +141,9 @@ class Damage:
         for by_key in held:
             if key not in by_key:
                 continue
-            rows = [row_from_log(row) for row in by_key[key].lineage.rows if row.kind == RowKind.CONFIGURATION]
+            rows = [
+                row_from_log(row) for row in by_key[key].lineage.rows if row.kind == RowKind.CONFIGURATION
+            ]
             below = [row for row in rows if row.index < committed]
             for row in (*below[-1:], *rows[len(below) :]):
                 assert row.configuration is not None
@@ -172,6 +174,9 @@ class Damage:
                 self._wounds[node_id, asked] = Wound(lost)
 
     def is_damaged(self, node_id: int, key: GroupKey) -> bool:
+        disk = self._cluster.disks[node_id]
+        if disk.rotten_positions(f"{disk.root}/{JOURNAL_NAME}"):
+            return True  # also of groups that came later: all votes go with it
         wound = self._wounds.get((node_id, key))
         if wound is None or wound.repaired_s is not None:
             return False
@@ -187,9 +192,8 @@ class Damage:
         if wound is None:
             return False
         with looking_on():  # clients ask
-            if self.is_damaged(node_id, key):
+            if self.is_damaged(node_id, key) or wound.repaired_s is None:
                 return True
-        assert wound.repaired_s is not None
         return self._cluster.loop.time() < wound.repaired_s + ANSWERS_LAST_S
 
     def _is_repaired(self, node_id: int, key: GroupKey, wound: Wound) -> bool:
@@ -217,9 +221,7 @@ class Damage:
             path
             for path in disk.rotten_files()
             if path == f"{disk.root}/{JOURNAL_NAME}"
-            or (
-                path.rpartition("/")[0] == folder and not path.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX))
-            )
+            or (path.rpartition("/")[0] == folder and not path.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX)))
         ]
 
     # -- what it explains ------------------------------------------------------------------------------------
@@ -244,7 +246,11 @@ class Damage:
             disk = self._cluster.disks[node_id]
             rotten = [path for path in disk.rotten_files() if not path.endswith(SNAPSHOT_SUFFIX)]
             by_path = {folder.path: key for key, folder in folders(disk).items()}
-            names = [path for path in rotten if path == f"{disk.root}/{JOURNAL_NAME}" or path.endswith("/" + LINEAGE_NAME)]
+            names = [
+                path
+                for path in rotten
+                if path == f"{disk.root}/{JOURNAL_NAME}" or path.endswith("/" + LINEAGE_NAME)
+            ]
             if any(path.rpartition("/")[0] in {*by_path, disk.root} for path in names):
                 self._cluster.kill(node_id)
                 self._cluster.start(node_id)

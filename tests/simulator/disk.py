@@ -26,7 +26,6 @@ from tests.simulator.inode import (
 from tests.simulator.loop import SimulatedLoop
 from tests.simulator.process import NodeKilledError, NodeProcess, current_node, require_alive
 
-
 UNLIMITED_BYTES = 1 << 40
 
 
@@ -393,8 +392,8 @@ class MemoryDisk:
         return sorted(node.rot) if isinstance(node, FileNode) else []
 
     def die_after(self, operations: int, death: Callable[[], None]) -> None:
-        """The process that uses this disk ends at that many operations (writes, cuts, flushes, changes of a folder) from
-        now: instead of the next one, or in the middle of it, `death` is called, which kills it."""
+        """The process that uses this disk ends after so many operations (writes, cuts, flushes, changes of a folder):
+        instead of the next one, or in the middle of it, `death` is called, which kills it."""
         self._operations_left, self._death = operations, death
 
     @property

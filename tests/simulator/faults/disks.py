@@ -69,7 +69,9 @@ def _errors(cluster: SimulatedCluster, rng: random.Random, kind: str, rate: floa
 def full_disk(cluster: SimulatedCluster, rng: random.Random) -> None:
     """Somebody else fills the file system, and tidies up later."""
     disk = cluster.disks[rng.choice(cluster.node_ids)]
-    disk.faults.capacity_bytes = disk.used_bytes + rng.choice((0, rng.randrange(3000), rng.randrange(LEFT_BYTES)))
+    disk.faults.capacity_bytes = disk.used_bytes + rng.choice(
+        (0, rng.randrange(3000), rng.randrange(LEFT_BYTES))
+    )
     cluster.after(rng.expovariate(1 / FULL_S), disk.faults.make_room)
 
 
