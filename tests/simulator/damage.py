@@ -166,7 +166,12 @@ class Damage:
 
     def note(self, node_id: int, key: GroupKey | None = None, *, is_lost: bool = False) -> None:
         """A copy was damaged, or all of a node. `is_lost`: that identity cannot be used any more."""
+        oracle = self._cluster.oracle.nodes
         identities = self._identities(node_id)
+        if key is not None:
+            oracle.damaged(node_id, key)
+        elif is_formatted(disk := self._cluster.disks[node_id]):
+            oracle.identities.journal_damaged(read_meta(disk).directory_id.bytes)
         for asked in [*identities] if key is None else [key]:
             known = self._wounds.get((node_id, asked))
             lost = identities.get(asked) if is_lost else None

@@ -34,8 +34,8 @@ class Oracle:
         self.once = AcknowledgedOnce(self.values.places)
         self.watermarks = WatermarksMonotone()
         self.latest = LatestCoversPromises(self.acknowledged)
-        #: (node, group) -> high watermark up to which this life of the node was compared.
-        self._compared: dict[tuple[int, GroupKey], int] = {}
+        #: (node, group, incarnation) -> high watermark up to which this life of the replica was compared.
+        self._compared: dict[tuple[int, GroupKey, int], int] = {}
         self._given_up: dict[tuple[int, GroupKey, int], None] = {}
         #: Whether what a node gave of a group in the last seconds may come from rotten bytes.
         self.may_be_rotten: Callable[[int, GroupKey], bool] = lambda node_id, key: False
@@ -63,7 +63,7 @@ class Oracle:
     def committed(self, node_id: int, replica: Replica) -> None:
         """A replica's high watermark rose: compare what lies below it now."""
         self.nodes.commit_moved(replica)
-        at = (node_id, replica.key)
+        at = (node_id, replica.key, replica.group.self_id.incarnation)
         start = max(self._compared.get(at, 0), replica.log.start_offset)
         for stored in replica.log.batches(start, replica.high_watermark):
             header = stored.header

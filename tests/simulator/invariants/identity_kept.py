@@ -14,6 +14,9 @@ class IdentityKept:
         self._current: dict[tuple[int, GroupKey], ReplicaId] = {}
         #: Whose log has rotten bytes, known to it or not.
         self._damaged: dict[tuple[GroupKey, ReplicaId], None] = {}
+        #: Directories whose journal has rotten bytes: all that votes under them may end with it, also groups that
+        #: came later.
+        self._forgetful: dict[bytes, None] = {}
 
     def disk_lost(self, node_id: int) -> None:
         """All of its contents are gone."""
@@ -26,6 +29,9 @@ class IdentityKept:
         if identity is not None:
             self._damaged[key, identity] = None
 
+    def journal_damaged(self, directory_id: bytes) -> None:
+        self._forgetful[directory_id] = None
+
     def given_up(self, node_id: int, key: GroupKey) -> None:
         """The replica was taken off this node."""
         self._current.pop((node_id, key), None)
@@ -34,7 +40,7 @@ class IdentityKept:
         identity = replica.group.self_id
         at = (identity.node_id, replica.key)
         known = self._current.get(at, identity)
-        is_excused = (replica.key, known) in self._damaged
+        is_excused = (replica.key, known) in self._damaged or known.directory_id in self._forgetful
         assert known == identity or is_excused, (
             f"{known} of {replica.topic}-{replica.partition} comes back as {identity}"
         )
@@ -43,4 +49,5 @@ class IdentityKept:
     def is_intact(self, key: GroupKey, identity: ReplicaId) -> bool:
         """The disk of that identity is there and good."""
         is_current = self._current.get((identity.node_id, key)) == identity
-        return is_current and (key, identity) not in self._damaged
+        is_sound = (key, identity) not in self._damaged and identity.directory_id not in self._forgetful
+        return is_current and is_sound
