@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.disk import DirectoryLockedError, Disk, DiskError, DiskFailedError, DiskFullError
-from tests.simulator.disk import DiskFaults, MemoryDisk
+from tests.simulator.disk import DiskFaults, InjectedError, MemoryDisk
 from tests.simulator.inode import SECTOR_BYTES
 from tests.simulator.loop import SimulatedLoop, new_loop
 from tests.simulator.process import NodeKilledError
@@ -473,5 +473,96 @@ def test_a_read_may_fail(loop: SimulatedLoop) -> None:
     disk = new_disk(loop)
     durable_file(disk, "/data/a", b"x")
     disk.faults.read_error_rate = 1.0
-    with pytest.raises(DiskFailedError):
-        contents(disk, "/data/a")
+    with pytest.raises(InjectedError):
+        loop.start_process("n1").call(contents, disk, "/data/a")
+    assert contents(disk, "/data/a") == b"x", "who looks on from outside is not disturbed"
+
+
+def test_rot_is_what_processes_read_until_it_is_written_over(loop: SimulatedLoop) -> None:
+    """... and the harness reads what was written: otherwise it could not say what was."""
+    disk = new_disk(loop)
+    process = loop.start_process("n1")
+    durable_file(disk, "/data/a", bytes(100))
+    disk.rot("/data/a", 40, b"\x01\x00\x80")
+    loop.kill(process)
+    disk.crash()  # it is on the medium
+    process = loop.start_process("n1")
+    assert process.call(contents, disk, "/data/a")[39:44] == b"\x00\x01\x00\x80\x00"
+    assert contents(disk, "/data/a") == bytes(100) == disk.durable_contents("/data/a")
+    assert disk.rotten_files() == ["/data/a"] and disk.rotten_positions("/data/a") == [40, 42]
+    disk.open("/data/a").write_at(40, b"new")
+    assert process.call(contents, disk, "/data/a")[40:43] == b"new"
+    assert not disk.rotten_files()
+
+
+def test_rot_that_is_cut_off_is_gone(loop: SimulatedLoop) -> None:
+    disk = new_disk(loop)
+    durable_file(disk, "/data/a", bytes(100))
+    disk.rot("/data/a", 40, b"\x01")
+    disk.open("/data/a").truncate(40)
+    assert not disk.rotten_files()
+
+
+def test_a_failed_flush_forgets_data_and_not_a_cut(loop: SimulatedLoop) -> None:
+    """Sizes are in the file system's own journal; the next flush of a cut file is no lie."""
+    disk = new_disk(loop)
+    durable_file(disk, "/data/a", b"a" * 100)
+    file = disk.open("/data/a")
+    file.truncate(50)
+    file.append([b"b" * 10])
+    disk.faults.flush_error_rate = 1.0
+    with pytest.raises(InjectedError):
+        file.flush()
+    disk.faults.flush_error_rate = 0.0
+    file.flush()
+    assert disk.durable_contents("/data/a") == b"a" * 50
+
+
+def test_a_write_that_fails_leaves_a_part_and_says_so(loop: SimulatedLoop) -> None:
+    lengths = set()
+    for seed in range(20):
+        disk = new_disk(loop, seed, write_error_rate=1.0)
+        file = disk.open("/data/a", create=True)
+        with pytest.raises(InjectedError):
+            file.append([b"x" * 100])
+        lengths.add(file.size)
+    assert len(lengths) > 5 and max(lengths) <= 100
+
+
+def test_a_process_dies_in_the_middle_of_its_operations(loop: SimulatedLoop) -> None:
+    """Each count is another moment: what came before is done, what comes after is not, and a write may be half done."""
+    found = set()
+    for operations in range(6):
+        disk = new_disk(loop)
+        process = loop.start_process("n1")
+        disk.die_after(operations, lambda process=process: loop.kill(process))  # type: ignore[misc]
+
+        def work(disk: MemoryDisk = disk) -> None:
+            file = disk.open("/data/a", create=True)
+            file.append([b"x" * 10])
+            file.flush()
+            disk.rename("/data/a", "/data/b")
+            disk.flush_directory("/data")
+
+        if operations < 5:
+            with pytest.raises(NodeKilledError):
+                process.call(work)
+            assert not process.alive
+        else:
+            process.call(work)
+            loop.kill(process)
+        found.add((tuple(disk.list("/data")), disk.durable_contents("/data/b") is not None))
+    assert found == {((), False), (("a",), False), (("b",), False), (("b",), True)}
+
+
+def test_a_hanging_disk_answers_no_flush_until_it_goes_on(loop: SimulatedLoop) -> None:
+    disk = new_disk(loop)
+    answers: list[DiskError | None] = []
+    file = disk.open("/data/a", create=True)
+    file.append([b"x"])
+    disk.faults.hangs_until_s = loop.time() + 3
+    disk.flush([file], answers.append)
+    loop.run_for(2.9)
+    assert not answers
+    loop.run_for(0.2)
+    assert answers == [None]
