@@ -64,14 +64,19 @@ def check_own_range(log: Log, start_index: int) -> None:
     if not 0 < start_index < log.end_index:
         return
     part = log.read_range(start_index, log.end_index, MAX_APPEND_BYTES)
-    if part.data is None:
-        return
     lineage = log.lineage
+    start_offset = end_offset = lineage.offset_of_index(start_index)
     term = lineage.rows[lineage.rows_below_index(start_index) - 1].term
-    try:
-        _check_batches(part.data.view(), lineage.offset_of_index(start_index), term)
-    except KafkaError as error:
-        raise CorruptLogError(log.directory, start_index, str(error)) from error
+    if part.data is not None:
+        try:
+            end_offset = _check_batches(part.data.view(), start_offset, term)[-1][0].last_offset + 1
+        except KafkaError as error:
+            raise CorruptLogError(log.directory, start_index, str(error)) from error
+    if part.end_index - start_index != end_offset - start_offset + (part.row is not None):
+        # A base offset that rose hides what is there: it reads like a hole.
+        raise CorruptLogError(
+            log.directory, start_index, f"a range up to {part.end_index} ends at {end_offset}"
+        )
 
 
 def _check_batches(records: memoryview, start_offset: int, term: int) -> list[tuple[BatchHeader, memoryview]]:

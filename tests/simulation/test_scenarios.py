@@ -213,6 +213,28 @@ def test_a_leaders_rotten_base_offset_harms_nobody_else() -> None:
         assert offsets == list(range(12))
 
 
+def test_a_base_offset_that_rose_by_rot_is_no_hole() -> None:
+    """Section 2: it lies outside the CRC, and it hides what stands there. The leader sends a range without batches, the
+    follower refuses it, and what the leader reads again must not look like nothing to complain of."""
+    with running() as world:
+        world.create_topic("foo")
+        before = world.leader("foo")
+        away, leader = followers_of(world, before)
+        world.kill(away)
+        world.produce("foo", b"a")
+        lead(world, leader, "foo")  # a row of another term stands behind the batch
+        world.nodes[before].replicas.may_campaign = True
+        world.produce("foo", b"b")
+        log = world.replica(leader, "foo").log
+        first = next(iter(log.batches(0)))
+        log.segments[0]._cursors.clear()  # as if it had been read long ago
+        first.file.write_at(first.position, (1 << 33).to_bytes(8, "big"))
+        start(world, away)
+        world.wait(lambda: (leader, 1) in [(node_id, life) for node_id, _, life in world.voters("foo")])
+        assert world.produce("foo", b"c") == 2
+        world.wait_equal("foo")
+
+
 # -- section 3 -----------------------------------------------------------------------------------------------
 
 
