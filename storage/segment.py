@@ -269,6 +269,9 @@ class Segment:
         # The last indexed batch is noted again: counting from zero keeps it from being indexed twice.
         self._bytes_since_index = 0
         for at, header in iter_headers(self.file, self._index.last_position(), self.size_bytes):
+            is_next = self._end_offset <= header.base_offset <= header.last_offset
+            if not is_next or header.last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
+                raise CorruptLogError(self.path, at, f"a batch at {header.base_offset}")
             self.note(header, at)
         if self._index.last_position():
             # The walk began in the middle: the first batch is read when somebody asks.

@@ -6,6 +6,7 @@ import pytest
 
 from protocol.records.batch import parse_header
 from storage.disk import DiskFullError
+from storage.errors import CorruptLogError
 from storage.log import Log
 from storage.log_types import FlushedEnd, LogConfig
 from storage.producer_snapshot import ensure_snapshot
@@ -344,6 +345,21 @@ def test_a_rotten_index_changes_no_answer(disk: InlineDisk) -> None:
             disk.open(file.path).write_at(position, whole)
         else:
             reopen(disk, config, is_clean=False).close(is_clean=True)
+
+
+@pytest.mark.parametrize("base_offset", [1 << 40, 1 << 31, 0])
+def test_a_rotten_base_offset_is_corruption_and_no_other_error(disk: InlineDisk, base_offset: int) -> None:
+    """Found where an index is built from a segment that recovery had no need to look at."""
+    log = new_log(disk, LogConfig(segment_bytes=2000, index_interval_bytes=1 << 20))
+    fill(log, random.Random(10), 30)
+    assert len(log.segments) > 2
+    segment = log.segments[1]
+    second = list(log.batches(segment.base_offset, segment.end_offset))[1]
+    second.file.write_at(second.position, base_offset.to_bytes(8, "big"))
+    log.close(is_clean=True)
+    log = reopen(disk, log.config, is_clean=True)
+    with pytest.raises(CorruptLogError):
+        list(log.batches(segment.base_offset))
 
 
 def test_the_age_of_a_segment_is_that_of_its_first_batch_after_a_restart_and_after_a_cut(
