@@ -1,0 +1,123 @@
+"""The limit of damage: who may lose durable bytes now, what explains the end of a node, and what repairs it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from broker.identity import StartError
+from storage.disk import DiskFailedError, DiskFullError
+from storage.journal import JOURNAL_NAME
+from tests.simulator.cluster import METADATA_KEY, SimulatedCluster
+from tests.simulator.damage import Damage
+from tests.simulator.disk import InjectedError
+from tests.simulator.faults.disks import FAULTS
+from tests.simulator.loop import SimulationError
+from tests.simulator.run import simulate
+
+LIMIT_S = 20.0
+
+
+@pytest.fixture(params=[3, 5])
+def cluster(request: pytest.FixtureRequest) -> Iterator[SimulatedCluster]:
+    cluster = SimulatedCluster(random.Random(5), size=request.param)
+    cluster.start()
+    wait_equal(cluster)
+    yield cluster
+    cluster.close()
+
+
+def wait_equal(cluster: SimulatedCluster) -> None:
+    cluster.run_until(cluster.are_equal, LIMIT_S)
+
+
+def wipe(cluster: SimulatedCluster, node_id: int) -> None:
+    cluster.kill(node_id)
+    cluster.damage.note(node_id, is_lost=True)
+    cluster.wipe(node_id)
+
+
+def test_nobody_is_damaged_while_the_cluster_forms() -> None:
+    cluster = SimulatedCluster(random.Random(5))
+    cluster.start()
+    assert not any(cluster.damage.may_damage(node_id) for node_id in cluster.node_ids)
+    cluster.close()
+
+
+def test_a_majority_stays_intact_until_who_was_wiped_is_a_voter_again(cluster: SimulatedCluster) -> None:
+    spare = (len(cluster.node_ids) - 1) // 2
+    for node_id in cluster.node_ids[:spare]:
+        assert cluster.damage.may_damage(node_id)
+        wipe(cluster, node_id)
+    others = cluster.node_ids[spare:]
+    assert not any(cluster.damage.may_damage(node_id) for node_id in others)
+    for node_id in cluster.node_ids[:spare]:
+        cluster.start(node_id)
+    cluster.loop.run_for(0.05)
+    assert not any(cluster.damage.may_damage(node_id) for node_id in others), "it runs, and is no voter yet"
+    wait_equal(cluster)
+    assert all(cluster.damage.may_damage(node_id) for node_id in others)
+
+
+def test_who_is_dead_and_intact_counts(cluster: SimulatedCluster) -> None:
+    for node_id in cluster.node_ids[1:]:
+        cluster.kill(node_id)
+    assert cluster.damage.may_damage(1)
+
+
+def test_rot_that_nobody_has_met_is_damage_still(cluster: SimulatedCluster) -> None:
+    spare = (len(cluster.node_ids) - 1) // 2
+    for node_id in cluster.node_ids[:spare]:
+        disk = cluster.disks[node_id]
+        cluster.damage.note(node_id, is_lost=True)
+        disk.rot(f"{disk.root}/{JOURNAL_NAME}", 40, b"\x01")
+    cluster.loop.run_for(2)
+    assert not cluster.damage.may_damage(cluster.node_ids[-1], METADATA_KEY)
+    assert not cluster.are_equal()
+    cluster.damage.expose()
+    wait_equal(cluster)
+    assert cluster.damage.may_damage(cluster.node_ids[-1], METADATA_KEY)
+
+
+def test_a_node_ends_by_what_a_fault_did_and_by_nothing_else() -> None:
+    cluster = SimulatedCluster(random.Random(5))
+    damage = cluster.damage
+    assert damage.explains(1, InjectedError("flush"))
+    assert not damage.explains(1, DiskFailedError("is a directory"))
+    assert not damage.explains(1, AssertionError("committed"))
+    assert not damage.explains(1, DiskFullError("journal"))
+    cluster.disks[1].faults.capacity_bytes = 0
+    assert damage.explains(1, DiskFullError("journal"))
+    assert not damage.explains(2, DiskFullError("journal"))
+    assert not damage.explains(1, StartError("the log is corrupt"))
+    cluster.close()
+
+
+def test_an_error_that_nothing_explains_ends_the_run() -> None:
+    cluster = SimulatedCluster(random.Random(5))
+    cluster.start()
+    wait_equal(cluster)
+
+    def broken() -> None:
+        raise AssertionError("committed")
+
+    cluster.loop.call_soon(broken, context=cluster.process(1).new_context())
+    with pytest.raises(SimulationError):
+        cluster.loop.run_for(1)
+    cluster.close()
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_each_disk_fault_is_survived(name: str) -> None:
+    result = simulate(3, mix=(name,))
+    if result.failure is not None:
+        pytest.fail(f"{result.report()}\n{result.failure!r}")
+    assert result.acknowledged
+
+
+def test_without_the_limit_a_promise_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is no formality: with wipes at any time somebody loses what was acknowledged, or nobody can lead any more."""
+    monkeypatch.setattr(Damage, "may_damage", lambda self, node_id, key=None: True)
+    assert any(simulate(seed, mix=("wipe",)).failure is not None for seed in range(1, 6))
