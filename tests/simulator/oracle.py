@@ -50,7 +50,8 @@ class Oracle:
         restart read it again."""
         if (node_id, key, end_offset) not in self._given_up:
             self._given_up[node_id, key, end_offset] = None
-            self._compared.pop((node_id, key), None)
+            for at in [at for at in self._compared if at[:2] == (node_id, key)]:
+                del self._compared[at]
             self.nodes.given_up(node_id, key)
 
     def role_changed(self, replica: Replica) -> None:
