@@ -105,6 +105,9 @@ class Damage:
         #: The highest commit index that any replica of a group ever had.
         self._committed: dict[GroupKey, int] = {}
         self._wounds: dict[tuple[int, GroupKey], Wound] = {}
+        #: Whether nodes as a whole may be lost. Not where topics of one copy are created meanwhile: one that is founded
+        #: on a directory that is lost before it has opened it has no other copy, and waits for an operator for ever.
+        self.spares_nodes = False
 
     def committed(self, replica: Replica) -> None:
         key = replica.key
@@ -114,7 +117,7 @@ class Damage:
 
     def may_damage(self, node_id: int, key: GroupKey | None = None) -> bool:
         """Whether this node's copy of a group may be damaged now; without a group: the whole node."""
-        if not self._committed.get(METADATA_KEY):
+        if not self._committed.get(METADATA_KEY) or (key is None and self.spares_nodes):
             return False  # while the cluster forms, nobody knows yet who belongs to it
         held = {other: folders(disk) for other, disk in self._cluster.disks.items()}
         keys = {found for by_key in held.values() for found in by_key} if key is None else {key}

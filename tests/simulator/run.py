@@ -120,6 +120,7 @@ class Simulation:
         cluster = self.cluster
         cluster.start()
         self.clients = Clients(cluster, self.plan.workload)
+        cluster.damage.spares_nodes = any(x.replication_factor == 1 for x in self.plan.workload.topics)
         start_s = cluster.loop.time()
         for position, fault in enumerate(self.plan.faults):
             self._run_until(start_s + fault.at_s)
