@@ -37,7 +37,7 @@ from storage.journal_records import Forget, GroupState, decode_record
 from storage.lineage import LINEAGE_NAME, Lineage
 from storage.log_types import GroupKey
 from storage.partition_folder import METADATA_NAME, parse_folder_name, read_topic_id
-from storage.segment import INDEX_SUFFIX, SNAPSHOT_SUFFIX, TIME_INDEX_SUFFIX
+from storage.segment import INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, TIME_INDEX_SUFFIX
 from tests.simulator.disk import UNLIMITED_BYTES, InjectedError, MemoryDisk
 from tests.simulator.process import looking_on
 
@@ -105,6 +105,8 @@ class Damage:
         #: The highest commit index that any replica of a group ever had.
         self._committed: dict[GroupKey, int] = {}
         self._wounds: dict[tuple[int, GroupKey], Wound] = {}
+        #: Of copies that were damaged: since when nothing of their segments is seen to be rotten.
+        self._sound_since_s: dict[tuple[int, GroupKey], float | None] = {}
         #: Whether nodes as a whole may be lost. Not where topics of one copy are created meanwhile: one that is founded
         #: on a directory that is lost before it has opened it has no other copy, and waits for an operator for ever.
         self.spares_nodes = False
@@ -173,6 +175,7 @@ class Damage:
         identities = self._identities(node_id)
         if key is not None:
             oracle.damaged(node_id, key)
+            self._sound_since_s[node_id, key] = None
         elif is_formatted(disk := self._cluster.disks[node_id]):
             oracle.identities.journal_damaged(read_meta(disk).directory_id.bytes)
         for asked in [*identities] if key is None else [key]:
@@ -196,13 +199,17 @@ class Damage:
     def may_have_served_rot(self, node_id: int, key: GroupKey) -> bool:
         """What this node's copy gave to clients in the last seconds may be anything: a fetch is answered with the bytes
         of the file as they lie, and to check the CRC is the reader's part."""
-        wound = self._wounds.get((node_id, key))
-        if wound is None:
+        at = (node_id, key)
+        if at not in self._sound_since_s:
             return False
         with looking_on():  # clients ask
-            if self.is_damaged(node_id, key) or wound.repaired_s is None:
-                return True
-        return self._cluster.loop.time() < wound.repaired_s + ANSWERS_LAST_S
+            is_rotten = any(path.endswith(LOG_SUFFIX) for path in self.rotten_parts(node_id, key))
+        now = self._cluster.loop.time()
+        since_s = self._sound_since_s[at]
+        if is_rotten or since_s is None:
+            self._sound_since_s[at] = None if is_rotten else now
+            return True
+        return now < since_s + ANSWERS_LAST_S
 
     def _is_repaired(self, node_id: int, key: GroupKey, wound: Wound) -> bool:
         node = self._cluster.nodes.get(node_id)
