@@ -20,6 +20,7 @@ from storage.journal import Journal
 from storage.journal_records import Flushed
 from storage.log_types import FlushedEnd
 from tests.simulator.cluster import METADATA_KEY, SimulatedCluster, host_of
+from tests.simulator.invariants.acknowledged_never_lost import Acknowledged
 from tests.simulator.loop import SimulationError
 
 LIMIT_S = 20.0
@@ -223,6 +224,19 @@ def test_a_leader_whose_log_is_shorter_than_what_is_committed(small: Small) -> N
     entries[leader.log.end_index] = (term, term)
     with bites("leader_completeness"):
         small.oracle.role_changed(leader)
+
+
+def test_a_leader_without_an_acknowledged_batch(small: Small) -> None:
+    """One that is deposed, and cut off from the news, owes nothing of what its successor took."""
+    leader = small.leader
+    offset, values = leader.log.end_offset, small.oracle.values.values
+    values[leader.key, offset] = values[leader.key, offset - 1]
+    promise = Acknowledged(*range(len(Acknowledged._fields)))
+    small.oracle.acknowledged.batches.setdefault(leader.key, {})[offset] = promise
+    with bites("acknowledged_never_lost"):
+        small.oracle.role_changed(leader)
+    small.oracle.leaders.leads(leader.key, leader.group.term + 1, small.follower.group.self_id)
+    small.oracle.role_changed(leader)
 
 
 # -- logs ----------------------------------------------------------------------------------------------------

@@ -315,13 +315,15 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self._instant_callbacks += count
         if self._instant_callbacks > MAX_CALLBACKS_PER_INSTANT:
             self._give_up("livelock: time does not advance")
+        next_handle = self._ready.popleft
         for _ in range(count):
-            handle = self._ready.popleft()
+            handle = next_handle()
             callback = handle.callback
-            if callback is None or not handle.node.alive:
+            node = handle.node
+            if callback is None or not node.alive:
                 continue
-            if handle.node.paused:
-                handle.node.waiting.append(handle)
+            if node.paused:
+                node.waiting.append(handle)
                 continue
             self._run_callback(handle, callback)
 

@@ -36,6 +36,7 @@ class NodeProcess:
     def __init__(self, loop: SimulatedLoop, name: str, incarnation: int) -> None:
         self.name = name
         self.incarnation = incarnation
+        self.label = f"{name}#{incarnation}"
         self.alive = True
         self.paused = False
         #: Callbacks that came due while paused, in order. Invariant: empty unless paused.
@@ -53,10 +54,6 @@ class NodeProcess:
 
     def __repr__(self) -> str:
         return f"<{self.label}{'' if self.alive else ' dead'}{' paused' if self.paused else ''}>"
-
-    @property
-    def label(self) -> str:
-        return f"{self.name}#{self.incarnation}"
 
     def new_context(self) -> contextvars.Context:
         return self._context.copy()
