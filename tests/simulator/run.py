@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from tests.simulator.cluster import SimulatedCluster, captured_logs
-from tests.simulator.faults import FAULTS
+from tests.simulator.faults import FAULTS, membership
 from tests.simulator.mutations.kind import Mutation
 from tests.simulator.mutations.stage import tell
 from tests.simulator.plan import FAULTS_S, Plan, PlannedFault, plan_of
@@ -119,7 +119,9 @@ class Simulation:
         """`kept`: only these of the plan's faults happen, by position; all, if it is None."""
         cluster = self.cluster
         cluster.start()
-        self.clients = Clients(cluster, self.plan.workload)
+        self.clients = Clients(
+            cluster, self.plan.workload, replicas_stay=membership.FAULTS.keys().isdisjoint(self.plan.mix)
+        )
         cluster.damage.spares_nodes = any(x.replication_factor == 1 for x in self.plan.workload.topics)
         start_s = cluster.loop.time()
         for position, fault in enumerate(self.plan.faults):

@@ -19,9 +19,11 @@ from tests.simulator.workload.topics import create_topic, recreate_topic
 class Clients:
     """They live in a process of their own, on a machine without faults."""
 
-    def __init__(self, cluster: SimulatedCluster, plan: Workload) -> None:
+    def __init__(self, cluster: SimulatedCluster, plan: Workload, *, replicas_stay: bool) -> None:
+        """`replicas_stay`: nobody moves a partition or gives it more replicas than it was created with."""
         self._cluster = cluster
         self._plan = plan
+        self._replicas_stay = replicas_stay
         self._rng = random.Random(plan.seed)
         self._network = cluster.network.of("client")
         self._producers: list[Producer | PlainProducer] = []
@@ -115,5 +117,8 @@ class Clients:
 
     def _producer(self, number: int, plan: ProducerPlan) -> Producer | PlainProducer:
         name = f"{plan.topic.name}-{plan.partition}/{number}"
-        kind = Producer if plan.is_idempotent else PlainProducer
-        return kind(self._client(), self._cluster.oracle, name, plan)
+        client, oracle = self._client(), self._cluster.oracle
+        if plan.is_idempotent:
+            return Producer(client, oracle, name, plan)
+        is_kept = plan.acks == -1 or (self._replicas_stay and plan.topic.replication_factor == 1)
+        return PlainProducer(client, oracle, name, plan, is_kept=is_kept)

@@ -22,13 +22,18 @@ _EXPECTED_REFUSALS = frozenset({ErrorCode.CORRUPT_MESSAGE, ErrorCode.MESSAGE_TOO
 
 class PlainProducer:
     """acks=-1: retried until acknowledged or given up. 1: the same, and what is acknowledged may be lost with the
-    leader. 0: sent once, never answered."""
+    leader (not where there is, at all times, one replica). 0: sent once, never answered."""
 
-    def __init__(self, client: Client, oracle: Oracle, name: str, plan: ProducerPlan) -> None:
+    def __init__(
+        self, client: Client, oracle: Oracle, name: str, plan: ProducerPlan, *, is_kept: bool
+    ) -> None:
+        """`is_kept`: what is acknowledged is never lost. With acks=1 that is so where the leader's flush is all that a
+        commit takes: one replica, and at no time another one beside it."""
         self._client = client
         self._oracle = oracle
         self._name = name
         self._plan = plan
+        self._is_kept = is_kept
         self._rng = random.Random(plan.seed)
         self.last_error = "none yet"
 
@@ -99,6 +104,5 @@ class PlainProducer:
     def _acknowledged(self, batch: Batch, base_offset: int) -> None:
         if batch.requests == 1:
             self._oracle.once.told(batch.digest, base_offset)
-        # acks=1 promises nothing here, not even where there is one replica: while the partition moves there are two.
-        if self._plan.acks == -1:
+        if self._is_kept:
             self._oracle.acknowledged.told(self._plan.partition, base_offset, batch.digest)
