@@ -49,24 +49,26 @@ class AcknowledgedNeverLost:
         self.acknowledged(keys[-1], base_offset, batch)
 
     def check_leader(self, replica: Replica) -> None:
-        """It serves from now on: it must have every batch that any client was told of."""
-        self._check(replica, replica.log.end_offset)
+        """It serves from now on: it must have every batch that any client was told of, those of later terms aside. One
+        that serves again, because a hand-over was given up, may have a successor that it has not heard of."""
+        self._check(replica, replica.log.end_offset, replica.group.term)
 
     def check_replica(self, replica: Replica) -> None:
         """After everything healed: each replica holds everything, committed."""
-        self._check(replica, replica.high_watermark)
+        self._check(replica, replica.high_watermark, replica.group.term)
 
-    def _check(self, replica: Replica, below: int) -> None:
+    def _check(self, replica: Replica, below: int, term: int) -> None:
         start = replica.log.start_offset
         held = {
             stored.header.base_offset: value_of(stored.header, stored.view())
             for stored in replica.log.batches(start, below)
         }
         for offset, batch in self.batches.get(replica.key, {}).items():
-            if offset < start:
+            promised = self._values.values[replica.key, offset]
+            if offset < start or promised.leader_epoch > term:
                 continue
             value = held.get(offset)
-            assert value == self._values.values[replica.key, offset], (
+            assert value == promised, (
                 f"{batch} was acknowledged at {offset} of {replica.topic}-{replica.partition}; "
                 f"{replica.group.self_id} of term {replica.group.term} has {value}"
             )
