@@ -64,11 +64,11 @@ class AcknowledgedNeverLost:
             for stored in replica.log.batches(start, below)
         }
         for offset, batch in self.batches.get(replica.key, {}).items():
-            promised = self._values.values[replica.key, offset]
-            if offset < start or promised.leader_epoch > term:
+            promised = self._values.values.get((replica.key, offset))
+            if offset < start or (promised is not None and promised.leader_epoch > term):
                 continue
             value = held.get(offset)
-            assert value == promised, (
+            assert value is not None and value == promised, (
                 f"{batch} was acknowledged at {offset} of {replica.topic}-{replica.partition}; "
                 f"{replica.group.self_id} of term {replica.group.term} has {value}"
             )
