@@ -58,10 +58,7 @@ class Oracle:
         self.nodes.role_changed(replica)
         if replica.is_leader:
             self.leaders.leads(replica.key, replica.group.term, replica.group.self_id)
-            # A leader that is deposed and cut off still changes (a hand-over that fails), and owes nothing of what
-            # its successor took.
-            is_newest = replica.group.term == self.leaders.newest[replica.key]
-            if replica.is_serving and is_newest:
+            if replica.is_serving:
                 self.acknowledged.check_leader(replica)
 
     def committed(self, node_id: int, replica: Replica) -> None:

@@ -9,10 +9,7 @@ from storage.log_types import GroupKey
 class OneLeaderPerTerm:
     def __init__(self) -> None:
         self.by_term: dict[tuple[GroupKey, int], ReplicaId] = {}
-        #: The newest term of a group that has had a leader.
-        self.newest: dict[GroupKey, int] = {}
 
     def leads(self, key: GroupKey, term: int, replica: ReplicaId) -> None:
         known = self.by_term.setdefault((key, term), replica)
         assert known == replica, f"term {term} of {key} has two leaders: {known} and {replica}"
-        self.newest[key] = max(term, self.newest.get(key, term))
