@@ -151,7 +151,8 @@ def _take_back(entry: _Entry, files: dict[int, int]) -> int:
             os.rename(rest[0], first)
         if rest[1]:
             os.rename(rest[1], rest[0])
-    elif rest[0] and not os.path.exists(first):
+    elif rest[0] and not os.path.exists(first) and os.path.isdir(os.path.dirname(first)):
+        # Where the folder is gone as well, which is not noted, its files stay gone.
         os.rename(rest[0], first)
     return 0
 
