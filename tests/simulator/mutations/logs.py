@@ -11,6 +11,7 @@ from raft.following import Following
 from raft.leading import Leading
 from raft.state import GroupState
 from raft.types import AppendReply, Output, ReplicaId, Role
+from storage.disk import DiskError
 from storage.errors import CorruptLogError
 from storage.group_commit import FlushRounds
 from storage.journal import Journal
@@ -79,6 +80,26 @@ def _appends_behind_rows(appended: Callable[..., Output]) -> Any:
             self.persisted_end = persisted_end
 
     return behind_rows
+
+
+def _nothing_recorded(open_log: Callable[..., Log]) -> Any:
+    def opened(*args: Any, **kwargs: Any) -> Log:
+        return open_log(*args, **{**kwargs, "recorded": None})
+
+    return opened
+
+
+def _tried_again(finish: Callable[..., None]) -> Any:
+    def _finish(self: FlushRounds, error: DiskError | None, *args: Any) -> None:
+        if error is None:
+            finish(self, error, *args)
+            return
+        self._dirty.update(dict.fromkeys(self._in_flight))
+        self._in_flight = {}
+        self._is_in_flight = False
+        self.start()
+
+    return _finish
 
 
 MUTATIONS = (
@@ -153,5 +174,17 @@ MUTATIONS = (
         ),
         bound=100,
         of_one_log=True,
+    ),
+    Mutation(
+        "rot-is-not-torn",
+        "At or below a recorded end a bad batch is corruption and never cut (replication.md section 2)",
+        off((broker.replication.replicas, "open_log", _nothing_recorded)),
+        ("rot", "kill", "power"),
+    ),
+    Mutation(
+        "flush-error-is-final",
+        "An error of fsync ends the process; a failed fsync is never tried again (replication.md section 2)",
+        off((FlushRounds, "_finish", _tried_again)),
+        ("flush errors", "power all"),
     ),
 )
