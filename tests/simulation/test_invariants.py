@@ -235,7 +235,7 @@ def test_a_leader_without_an_acknowledged_batch(small: Small) -> None:
     small.oracle.acknowledged.batches.setdefault(leader.key, {})[offset] = promise
     with bites("acknowledged_never_lost"):
         small.oracle.role_changed(leader)
-    small.oracle.leaders.leads(leader.key, leader.group.term + 1, small.follower.group.self_id)
+    values[leader.key, offset] = values[leader.key, offset]._replace(leader_epoch=leader.group.term + 1)
     small.oracle.role_changed(leader)
 
 
