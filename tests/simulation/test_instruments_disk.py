@@ -566,3 +566,18 @@ def test_a_hanging_disk_answers_no_flush_until_it_goes_on(loop: SimulatedLoop) -
     assert not answers
     loop.run_for(0.2)
     assert answers == [None]
+
+
+def test_a_mended_disk_answers_the_flush_that_hung(loop: SimulatedLoop) -> None:
+    disk = new_disk(loop)
+    answers: list[DiskError | None] = []
+    file = disk.open("/data/a", create=True)
+    file.append([b"x"])
+    disk.faults.hangs_until_s = loop.time() + 30
+    disk.flush([file], answers.append)
+    loop.run_for(1)
+    disk.mend()
+    loop.run_for(0.1)
+    assert answers == [None]
+    loop.run_for(60)
+    assert answers == [None]

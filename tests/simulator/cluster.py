@@ -297,8 +297,7 @@ class SimulatedCluster:
         for process in list(self._pauses):
             self._resume(process)
         for node_id in self.node_ids:
-            self.disks[node_id].faults.mend()
-            self.disks[node_id].spare()
+            self.disks[node_id].mend()
             self.clocks[node_id].correct()
             if self.is_stopping(node_id):
                 self.kill(node_id)  # as a supervisor does that has waited for long enough

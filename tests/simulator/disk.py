@@ -400,9 +400,13 @@ class MemoryDisk:
     def used_bytes(self) -> int:
         return self._used_bytes
 
-    def spare(self) -> None:
-        """Take `die_after` back."""
+    def mend(self) -> None:
+        """Everything that goes wrong ends, `die_after` and a flush that hangs already included."""
+        self.faults.mend()
         self._death = None
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+            self._flush_next()
 
     def durable_contents(self, path: str) -> bytes | None:
         """What surely survives of a file: None where a crash may lose its name."""
