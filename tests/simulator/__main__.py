@@ -49,7 +49,7 @@ def main() -> int:
                 totals.show_progress()
     except KeyboardInterrupt:
         is_cut_short = not options.forever
-        print("interrupted")
+        print("\ninterrupted")  # it may have come in the middle of a line
     except BrokenProcessPool:
         is_cut_short = True
         print(f"a process died or hung after seed {totals.last_seed}; stderr says where")

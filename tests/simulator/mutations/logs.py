@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import broker.identity
 import broker.replication.replicas
+from broker.replication import ranges
+from protocol.records.batch import _LEADER_EPOCH_AT, BatchHeader, iter_batches
 from raft.following import Following
 from raft.leading import Leading
 from raft.state import GroupState
@@ -21,7 +23,8 @@ from storage.log_recovery import _Damage, _Recovery
 from tests.simulator.disk import MemoryDisk, MemoryFile
 from tests.simulator.mutations.kind import Mutation
 from tests.simulator.mutations.nemesis import blackouts, stranded_leaders, young_logs_after_a_clean_stop
-from tests.simulator.mutations.switch import all_of, off, without_call
+from tests.simulator.mutations.stage import Stage
+from tests.simulator.mutations.switch import all_of, off, replaced, without_call
 
 
 def _any_term(_: Callable[..., bool]) -> Any:
@@ -38,6 +41,41 @@ def _all_that_is_durable(_: Callable[..., None]) -> Any:
         self._reply(out, leader, reply)
 
     return acknowledge
+
+
+def a_follower_needs_a_batch_whose_epoch_rots(stage: Stage) -> None:
+    """The epoch of a batch lies outside its checksum. It rots at the leader, and only then a follower that was away is
+    sent that batch; the third replica is sound and has everything."""
+    stage.create_topic()
+    stage.write()
+    leader = stage.leader()
+    away = stage.followers()[0]
+    stage.cluster.kill(away)
+    first = stage.write()
+    for _ in range(stage.rng.randint(2, 5)):
+        stage.write()
+    stage.run_for(0.5)  # until the flushed ends are recorded: below them a bad batch is rot
+    log = stage.replica(leader).log
+    stored = stage.rng.choice(list(log.batches(first)))
+    stage.cluster.oracle.nodes.damaged(leader, stage.replica(leader).key)
+    epoch_at = stored.position + _LEADER_EPOCH_AT + stage.rng.randrange(4)
+    stage.cluster.disks[leader].rot(stored.file.path, epoch_at, bytes([1 << stage.rng.randrange(7)]))
+    stage.cluster.start(away)
+    stage.ready(away)
+
+
+def _any_epoch(check: Callable[..., Any]) -> Any:
+    """As if each batch had the epoch that the lineage gives it."""
+
+    def check_batches(records: memoryview, start_offset: int, term: int) -> Any:
+        def believed(data: memoryview) -> Iterator[tuple[int, BatchHeader]]:
+            for position, header in iter_batches(data):
+                yield position, header._replace(leader_epoch=term)
+
+        with replaced(ranges, "iter_batches", lambda _: believed):
+            return check(records, start_offset, term)
+
+    return check_batches
 
 
 def _no_checksum(_: Callable[..., str | None]) -> Any:
@@ -126,6 +164,13 @@ MUTATIONS = (
         "A new partition's folder, and the names in it, are durable before it is used (replication.md section 1)",
         without_call(MemoryDisk, "flush_directory", broker.replication.replicas, "create_log"),
         conditions=blackouts,
+    ),
+    Mutation(
+        "epoch-equals-lineage",
+        "A batch is accepted only if its epoch equals the term of the last row before it (replication.md sections 1, 2)",
+        off((ranges, "_check_batches", _any_epoch)),
+        story=a_follower_needs_a_batch_whose_epoch_rots,
+        note="by the follower; in recovery it needs rot above the recorded end, which cannot be told from a torn write",
     ),
     Mutation(
         "torn-is-not-rot",
