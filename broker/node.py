@@ -100,7 +100,6 @@ class Node:
         )
         self.ready = asyncio.Event()
         self._cluster_id: str | None = None
-        self._is_low_on_space = False
         self._registering = False
         self._is_stopping = False
 
@@ -327,7 +326,7 @@ class Node:
         self.connections.close_unread(now)
         for pending in [pending for pending in self.pending_produces if pending.deadline <= now]:
             pending.time_out()
-        self._is_low_on_space = self._disk.free_bytes() < self.config.log_min_free_bytes
+        self.replicas.is_low_on_space = self._disk.free_bytes() < self.config.log_min_free_bytes
         self._register()
         self.publisher.reconcile(now)
         self.publisher.renew()
@@ -507,7 +506,7 @@ class Node:
 
     def check_space(self) -> None:
         """Clients' records leave a reserve for votes, rows and internal logs (replication.md section 2)."""
-        if self._is_low_on_space:
+        if self.replicas.is_low_on_space:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, "less than log.min.free.bytes is left on the disk"
             )

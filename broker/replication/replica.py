@@ -16,6 +16,7 @@ from typing import Protocol
 import structlog
 
 from broker.config.topic_config import TopicConfig
+from broker.metadata.ids import METADATA_TOPIC_ID
 from broker.replication import wire
 from broker.replication.log_start import LogStart
 from broker.replication.producer_upkeep import ProducerUpkeep
@@ -43,6 +44,8 @@ class ReplicaHost(Protocol):
     replica_lag_time_max_s: float
     producer_expiration_s: float
     may_campaign: bool
+    #: Less than log.min.free.bytes is left: clients' records leave that to votes, rows and internal logs.
+    is_low_on_space: bool
 
     def now(self) -> float: ...
     def now_ms(self) -> int: ...
@@ -328,6 +331,8 @@ class Replica:
             return True
         headers = [header for header, _ in fresh]
         try:
+            if self.host.is_low_on_space and self.key.topic_id != METADATA_TOPIC_ID:
+                raise DiskFullError("less than log.min.free.bytes is left")
             self.log.append_batches([view for _, view in fresh], headers, allow_holes=True)
         except DiskFullError as error:
             logger.error(

@@ -95,6 +95,8 @@ class Replicas:
         self.producer_expiration_s = producer_expiration_s
         #: False while the node stops.
         self.may_campaign = True
+        #: The node looks now and then (replication.md section 2).
+        self.is_low_on_space = False
         self._timers = TimerHeap(loop)
         self.by_key: dict[GroupKey, Replica] = {}
         #: The same replicas under (topic, partition): what client requests name. Not the metadata log: only the

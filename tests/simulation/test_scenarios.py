@@ -168,6 +168,30 @@ def test_a_follower_without_space_stays_and_goes_on_when_there_is_some() -> None
         assert world.replica(full, "foo") is replica, "and it is the same as before"
 
 
+def test_a_follower_leaves_the_reserve_for_what_is_not_clients_data() -> None:
+    """Section 2: below log.min.free.bytes only votes, rows and internal logs are written, on followers as well: a topic
+    is still created there and deleted."""
+    with running(settings={"log.min.free.bytes": "100000"}) as world:
+        world.create_topic("foo")
+        world.produce("foo", b"a")
+        world.wait_equal("foo")
+        low, _ = followers_of(world, world.leader("foo"))
+        replica, faults = world.replica(low, "foo"), world.disks[low].faults
+        end_offset, taken = replica.log.end_offset, world.disks[low].free_bytes() - 90_000
+        faults.capacity_bytes -= taken
+        world.loop.run_for(1)
+        for number in range(5):
+            world.produce("foo", b"%d" % number * 300)
+        world.create_topic("bar")
+        world.loop.run_for(5)
+        assert world.processes[low].alive
+        assert replica.log.end_offset == end_offset
+        assert world.replica(low, "bar")
+        faults.capacity_bytes += taken
+        world.wait_equal("foo")
+        assert world.replica(low, "foo") is replica
+
+
 def test_a_leader_asks_a_follower_of_another_history_and_keeps_its_own() -> None:
     """Section 1: where a follower has a row, the leader has the middle of a batch. What it asks there is no damage."""
     with running() as world:

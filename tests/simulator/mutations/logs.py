@@ -167,7 +167,7 @@ MUTATIONS = (
     ),
     Mutation(
         "epoch-equals-lineage",
-        "A batch is accepted only if its epoch equals the term of the last row before it (replication.md sections 1, 2)",
+        "A batch is accepted only if its epoch equals the term of the last row before it (replication.md section 1)",
         off((ranges, "_check_batches", _any_epoch)),
         story=a_follower_needs_a_batch_whose_epoch_rots,
         note="by the follower; in recovery it needs rot above the recorded end, which cannot be told from a torn write",
