@@ -13,7 +13,7 @@ import structlog
 
 from broker.config.node_config import Address, Listener, NodeConfig
 from broker.metadata.ids import METADATA_TOPIC_ID
-from broker.metadata.image import Change, TopicChanged
+from broker.metadata.image import Change, TopicChanged, TopicDeleted
 from broker.node import Node
 from broker.replication.replica import Replica
 from protocol.peer import PeerMessage
@@ -73,7 +73,11 @@ class ObservedNode(Node):
         super().send_to(directory, message)
 
     def image_changed(self, change: Change) -> None:
-        """A node that is neither wished for nor needed any more gives its replica up, after this."""
+        """A node that is neither wished for nor needed any more gives its replica up, after this; so does every node
+        that hears of a deletion, while a leader that has not heard may still count what it had acknowledged."""
+        if isinstance(change, TopicDeleted):
+            for number in range(len(change.old.partitions)):
+                self.oracle.nodes.given_up(self.config.node_id, GroupKey(change.old.topic_id, number))
         if isinstance(change, TopicChanged):
             for number, (old, new) in enumerate(
                 zip(change.old.partitions, change.new.partitions, strict=True)
