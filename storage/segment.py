@@ -5,7 +5,7 @@ The indexes of a sealed segment are loaded when they are first needed; those of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from protocol.records.batch import HEADER_BYTES, MIN_LENGTH, BatchHeader, parse_header
 from storage.disk import Disk, File
@@ -341,7 +341,7 @@ class Segment:
         cursor = self._cursors.get(offset)
         if cursor is not None:
             return cursor
-        start = position = self._start_at_or_before(offset)
+        start = position = self._start(OffsetIndex.entry_at_or_before, offset)
         previous_end = self.base_offset
         for at, header in iter_headers(self.file, start, self.size_bytes):
             position = at
@@ -356,22 +356,13 @@ class Segment:
         self.remember(offset, position, previous_end)
         return position, previous_end
 
-    def _start_at_or_before(self, offset: int) -> int:
-        """Where to start walking for `offset`."""
-        start = self._proven_start(self.index.entry_at_or_before(offset))
+    def _start(self, find: Callable[[OffsetIndex, int], tuple[int, int] | None], wanted: int) -> int:
+        """Where to start walking, by the index entry that `find` chooses for an offset or a position."""
+        start = self._proven_start(find(self.index, wanted))
         if start is None:
             self._rebuild_indexes()
-            start = self._proven_start(self.index.entry_at_or_before(offset))
-            assert start is not None
-        return start
-
-    def _start_below(self, position: int) -> int:
-        """The last indexed batch start at or before a byte position."""
-        start = self._proven_start(self.index.entry_below(position))
-        if start is None:
-            self._rebuild_indexes()
-            start = self._proven_start(self.index.entry_below(position))
-            assert start is not None
+            start = self._proven_start(find(self.index, wanted))
+            assert start is not None, "an index that was just made is proven"
         return start
 
     def offset_before(self, timestamp_ms: int) -> int:
@@ -386,7 +377,7 @@ class Segment:
 
     def boundary(self, limit: int) -> tuple[int, int]:
         """(position, end offset) of the last batch boundary at or below byte position `limit`."""
-        start = self._start_below(limit)
+        start = self._start(OffsetIndex.entry_below, limit)
         while True:
             found = start
             end_offset = self.base_offset
@@ -399,4 +390,4 @@ class Segment:
                 return found, end_offset
             # The batch at the index entry does not fit: its start is the boundary, the batch before it tells
             # the end offset.
-            limit, start = start, self._start_below(start - 1)
+            limit, start = start, self._start(OffsetIndex.entry_below, start - 1)
