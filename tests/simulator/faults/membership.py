@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 
 from broker.metadata.records import TopicRecord
+from storage.log_types import GroupKey
 from tests.simulator.cluster import SimulatedCluster
 from tests.simulator.faults.kind import Fault
 
@@ -22,7 +23,7 @@ def move_partition(cluster: SimulatedCluster, rng: random.Random) -> None:
     topic, number = rng.choice(partitions)
     size = len(topic.partitions[number].replicas) + rng.choice((-1, 0, 0, 0, 1))
     size = min(max(size, LEAST_REPLICAS), len(cluster.node_ids))
-    _ask(cluster, rng, [(topic.name, number, rng.sample(cluster.node_ids, size))])
+    _ask(cluster, rng, [(topic, number, rng.sample(cluster.node_ids, size))])
 
 
 def empty_node(cluster: SimulatedCluster, rng: random.Random) -> None:
@@ -35,7 +36,7 @@ def empty_node(cluster: SimulatedCluster, rng: random.Random) -> None:
         heirs = [rng.choice(others)] if others else []
         wish = [node_id for node_id in replicas if node_id != leaving] + heirs
         if leaving in replicas and len(wish) >= LEAST_REPLICAS:
-            wishes.append((topic.name, number, wish))
+            wishes.append((topic, number, wish))
     _ask(cluster, rng, wishes)
 
 
@@ -48,7 +49,7 @@ def fill_node(cluster: SimulatedCluster, rng: random.Random) -> None:
         if joining not in replicas:
             if rng.random() < 0.7:
                 replicas.remove(rng.choice(replicas))
-            wishes.append((topic.name, number, [*replicas, joining]))
+            wishes.append((topic, number, [*replicas, joining]))
     _ask(cluster, rng, wishes)
 
 
@@ -61,17 +62,29 @@ def _partitions(cluster: SimulatedCluster) -> list[tuple[TopicRecord, int]]:
     return [(topic, number) for topic in newest.topics_by_name() for number in range(len(topic.partitions))]
 
 
-def _ask(cluster: SimulatedCluster, rng: random.Random, wishes: list[tuple[str, int, list[int]]]) -> None:
+def _ask(
+    cluster: SimulatedCluster, rng: random.Random, wishes: list[tuple[TopicRecord, int, list[int]]]
+) -> None:
+    """Nobody moves to or from a damaged copy: the limit of damage was kept for those who were members then, and rot
+    that nobody has met yet would be among the members again."""
+    sound = [
+        (topic.name, number, wish)
+        for topic, number, wish in wishes
+        if not any(
+            cluster.damage.is_damaged(node_id, GroupKey(topic.topic_id, number))
+            for node_id in {*wish, *topic.partitions[number].replicas}
+        )
+    ]
     ready = [
         node_id
         for node_id in cluster.alive()
         if node_id in cluster.nodes and cluster.nodes[node_id].ready.is_set()
     ]
-    if wishes and ready:
+    if sound and ready:
         node_id = rng.choice(ready)
         client = cluster.nodes[node_id].controller
         cluster.process(node_id).call(
-            client.call, "reassign_partitions", {"partitions": wishes}, lambda answer: None
+            client.call, "reassign_partitions", {"partitions": sound}, lambda answer: None
         )
 
 
