@@ -75,7 +75,9 @@ class Publisher:
             if folder.topic_id is None:
                 self._disk.remove_tree(folder.path)
             elif folder.topic_id in self._deleted:
-                self._steps.append(partial(self._delete, folder.topic, folder.partition, folder.topic_id))
+                self._steps.append(
+                    partial(self._delete, folder.topic, GroupKey(folder.topic_id, folder.partition))
+                )
             elif topic is not None and not self._is_mine(topic, folder.partition):
                 self._steps.append(partial(self._give_up, GroupKey(folder.topic_id, folder.partition)))
             elif topic is None:
@@ -204,9 +206,7 @@ class Publisher:
         if replica is not None:
             self._node.replicas.close(replica, is_clean=False)
         logger.info("replica is given up", topic=topic.name, partition=key.partition)
-        path = f"{self._disk.root}/{folder_name(topic.name, key.partition)}"
-        if self._disk.exists(f"{path}/{METADATA_NAME}") and read_topic_id(self._disk, path) == key.topic_id:
-            delete_partition(self._disk, topic.name, key.partition, key.topic_id)
+        self._delete_log(topic.name, key)
         self._node.heartbeat.group_closed(key)
         self._node.heartbeat.group_assigned(key)
 
@@ -227,15 +227,18 @@ class Publisher:
             if replica is not None:
                 self._node.replicas.close(replica, is_clean=False)
             # A log that could not be opened goes, too.
-            self._steps.append(partial(self._delete, topic.name, index, topic.topic_id))
+            self._steps.append(partial(self._delete, topic.name, GroupKey(topic.topic_id, index)))
         self._node.leaders.forget_topic(topic.topic_id)
         self._run_steps()
 
-    def _delete(self, name: str, partition: int, topic_id: UUID) -> None:
-        path = f"{self._disk.root}/{folder_name(name, partition)}"
-        if self._disk.exists(f"{path}/{METADATA_NAME}") and read_topic_id(self._disk, path) == topic_id:
-            delete_partition(self._disk, name, partition, topic_id)
-        key = GroupKey(topic_id, partition)
+    def _delete_log(self, name: str, key: GroupKey) -> None:
+        """The folder of this very topic: another one may have the name by now."""
+        path = f"{self._disk.root}/{folder_name(name, key.partition)}"
+        if self._disk.exists(f"{path}/{METADATA_NAME}") and read_topic_id(self._disk, path) == key.topic_id:
+            delete_partition(self._disk, name, key.partition, key.topic_id)
+
+    def _delete(self, name: str, key: GroupKey) -> None:
+        self._delete_log(name, key)
         if self._node.journal.state(key) is not None:
             self._node.replicas.forget(key)
 
@@ -355,7 +358,5 @@ class Publisher:
 def _identities(assignment: PartitionAssignment) -> list[ReplicaId]:
     return [
         ReplicaId(node_id, directory.bytes, incarnation)
-        for node_id, directory, incarnation in zip(
-            assignment.replicas, assignment.directories, assignment.incarnations, strict=True
-        )
+        for node_id, directory, incarnation in assignment.identities
     ]

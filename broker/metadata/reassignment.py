@@ -48,29 +48,18 @@ def moved(
     A node that has one keeps it, also where it was to go. A new one is wished for with incarnation 0; a node that
     held the partition before has another by now and asks for it itself (`Controller.renew_replicas`).
     """
-    present = {replica.node_id: replica for replica in (*identities(partition), *partition.removing)}
+    present = {replica.node_id: replica for replica in (*partition.identities, *partition.removing)}
     wished: list[ReplicaIdentity] = []
     for node_id in replicas:
         directory_id, known = image.brokers[node_id].directory_id, present.get(node_id)
         is_there = known is not None and known.directory_id == directory_id
         wished.append(known if known and is_there else ReplicaIdentity(node_id, directory_id, 0))
-    return PartitionAssignment(
-        replicas=tuple(replica.node_id for replica in wished),
-        directories=tuple(replica.directory_id for replica in wished),
-        incarnations=tuple(replica.incarnation for replica in wished),
-        changed_from=partition.founding,
-        removing=tuple(replica for replica in present.values() if replica.node_id not in replicas),
-    )
+    removing = tuple(replica for replica in present.values() if replica.node_id not in replicas)
+    return PartitionAssignment.of(wished, partition.founding, removing)
 
 
 def finished(partition: PartitionAssignment, fact: Sequence[ReplicaIdentity]) -> PartitionAssignment:
     """`fact`: the voters of a committed configuration without learners. If they are the wish, nothing is left to go."""
-    if set(fact) != set(identities(partition)):
+    if set(fact) != set(partition.identities):
         return partition
     return replace(partition, removing=())
-
-
-def identities(partition: PartitionAssignment) -> list[ReplicaIdentity]:
-    """The wish, replica by replica."""
-    names = zip(partition.replicas, partition.directories, partition.incarnations, strict=True)
-    return [ReplicaIdentity(*name) for name in names]

@@ -92,6 +92,27 @@ class PartitionAssignment:
         wish was changed must begin with the same row 0 as the others did, or with none."""
         return self.changed_from or tuple(zip(self.replicas, self.directories, strict=True))
 
+    @classmethod
+    def of(
+        cls,
+        replicas: Sequence[ReplicaIdentity],
+        changed_from: tuple[tuple[int, UUID], ...] | None,
+        removing: tuple[ReplicaIdentity, ...],
+    ) -> PartitionAssignment:
+        return cls(
+            replicas=tuple(replica.node_id for replica in replicas),
+            directories=tuple(replica.directory_id for replica in replicas),
+            incarnations=tuple(replica.incarnation for replica in replicas),
+            changed_from=changed_from,
+            removing=removing,
+        )
+
+    @property
+    def identities(self) -> list[ReplicaIdentity]:
+        """The wish, replica by replica."""
+        names = zip(self.replicas, self.directories, self.incarnations, strict=True)
+        return [ReplicaIdentity(*name) for name in names]
+
     @property
     def holders(self) -> tuple[int, ...]:
         """The nodes that should hold a replica, and those that still do."""
@@ -207,9 +228,7 @@ def _topic_fields(topic: TopicRecord) -> dict[str, Any]:
     partitions = [
         [
             [replica, positions.setdefault(directory, len(positions)), incarnation]
-            for replica, directory, incarnation in zip(
-                partition.replicas, partition.directories, partition.incarnations, strict=True
-            )
+            for replica, directory, incarnation in partition.identities
         ]
         for partition in topic.partitions
     ]
@@ -289,13 +308,10 @@ def _partition(
     changed_from: tuple[tuple[int, UUID], ...] | None,
     removing: list[list[int]],
 ) -> PartitionAssignment:
-    wished = [_replica(row, directories) for row in rows]
-    return PartitionAssignment(
-        replicas=tuple(replica.node_id for replica in wished),
-        directories=tuple(replica.directory_id for replica in wished),
-        incarnations=tuple(replica.incarnation for replica in wished),
-        changed_from=changed_from,
-        removing=tuple(_replica(row, directories) for row in removing),
+    return PartitionAssignment.of(
+        [_replica(row, directories) for row in rows],
+        changed_from,
+        tuple(_replica(row, directories) for row in removing),
     )
 
 

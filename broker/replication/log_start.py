@@ -69,7 +69,7 @@ class LogStart:
         """This replica won, and the voters had a log start up to here."""
         self._granted = offset
         self._is_settled = False
-        self.raise_to(min(offset, self._replica.high_watermark))
+        self.take_granted()
 
     def take_granted(self) -> None:
         """Again whenever the high watermark rose."""

@@ -50,13 +50,12 @@ def check_range(message: peer.Append) -> list[tuple[BatchHeader, memoryview]]:
     Raises KafkaError(CORRUPT_MESSAGE).
     """
     records = message.records
-    batches = []
-    if isinstance(records, memoryview) and len(records):
-        batches = _check_batches(records, message.start_offset, message.prev_term)
-    end_offset = batches[-1][0].last_offset + 1 if batches else message.start_offset
-    if message.to_index - message.prev_index != end_offset - message.start_offset + len(message.rows):
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a range up to {message.to_index} ends at {end_offset}")
-    return batches
+    return _check_whole(
+        records if isinstance(records, memoryview) else None,
+        message.start_offset,
+        message.prev_term,
+        message.to_index - message.prev_index - len(message.rows),
+    )
 
 
 def check_own_range(log: Log, start_index: int) -> None:
@@ -65,18 +64,30 @@ def check_own_range(log: Log, start_index: int) -> None:
         return
     part = log.read_range(start_index, log.end_index, MAX_APPEND_BYTES)
     lineage = log.lineage
-    start_offset = end_offset = lineage.offset_of_index(start_index)
-    term = lineage.rows[lineage.rows_below_index(start_index) - 1].term
-    if part.data is not None:
-        try:
-            end_offset = _check_batches(part.data.view(), start_offset, term)[-1][0].last_offset + 1
-        except KafkaError as error:
-            raise CorruptLogError(log.directory, start_index, str(error)) from error
-    if part.end_index - start_index != end_offset - start_offset + (part.row is not None):
-        # A base offset that rose hides what is there: it reads like a hole.
-        raise CorruptLogError(
-            log.directory, start_index, f"a range up to {part.end_index} ends at {end_offset}"
+    try:
+        _check_whole(
+            None if part.data is None else part.data.view(),
+            lineage.offset_of_index(start_index),
+            lineage.rows[lineage.rows_below_index(start_index) - 1].term,
+            part.end_index - start_index - (part.row is not None),
         )
+    except KafkaError as error:
+        raise CorruptLogError(log.directory, start_index, str(error)) from error
+
+
+def _check_whole(
+    records: memoryview | None, start_offset: int, term: int, offset_count: int
+) -> list[tuple[BatchHeader, memoryview]]:
+    """All batches of a range, which hold so many offsets: a base offset that rose hides what is there, and reads like
+    a hole."""
+    batches = _check_batches(records, start_offset, term) if records else []
+    end_offset = batches[-1][0].last_offset + 1 if batches else start_offset
+    if end_offset - start_offset != offset_count:
+        raise KafkaError(
+            ErrorCode.CORRUPT_MESSAGE,
+            f"a range of {offset_count} offsets from {start_offset} on ends at {end_offset}",
+        )
+    return batches
 
 
 def _check_batches(records: memoryview, start_offset: int, term: int) -> list[tuple[BatchHeader, memoryview]]:

@@ -403,6 +403,13 @@ class SimulatedCluster:
             contents = {node_id: log_bytes(replica, start_offset) for node_id, replica in replicas.items()}
             assert len(set(contents.values())) == 1, (key, {k: len(v) for k, v in contents.items()})
 
+    def assert_whole(self) -> None:
+        """After everything healed, and `are_equal`: the same bytes everywhere, and all that was ever promised."""
+        self.assert_same_bytes()
+        for key in self.hosted():
+            for replica in self.holders(key).values():
+                self.oracle.acknowledged.check_replica(replica)
+
     def scan(self) -> None:
         """Every replica's own invariants, and log matching between all of them."""
         for node_id in self.alive():

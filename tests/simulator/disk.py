@@ -327,9 +327,7 @@ class MemoryDisk:
 
     def close(self) -> None:
         require_alive(current_node.get())
-        if self._flush_timer is not None:
-            self._flush_timer.cancel()
-            self._flush_timer = None
+        self._stop_flushing()
         while self._rounds:
             self._flush_step()
         for handle in self._removals:
@@ -343,9 +341,7 @@ class MemoryDisk:
         """Power is lost and comes back: what the next start finds. Kill the process first."""
         assert self._locked_by is None or not self._locked_by.alive, "a crash kills the process, too"
         self._loop.trace.note(self._loop.time(), self._root, "loses power")
-        if self._flush_timer is not None:
-            self._flush_timer.cancel()
-            self._flush_timer = None
+        self._stop_flushing()
         self._rounds.clear()
         self._removals.clear()
         self._locked_by = None
@@ -404,9 +400,8 @@ class MemoryDisk:
         """Everything that goes wrong ends, `die_after` and a flush that hangs already included."""
         self.faults.mend()
         self._death = None
-        if self._flush_timer is not None:
-            self._flush_timer.cancel()
-            self._flush_next()
+        self._stop_flushing()
+        self._flush_next()
 
     def durable_contents(self, path: str) -> bytes | None:
         """What surely survives of a file: None where a crash may lose its name."""
@@ -464,6 +459,11 @@ class MemoryDisk:
     def count_bytes(self, node: FileNode, added: int) -> None:
         if node.is_linked:
             self._used_bytes += added
+
+    def _stop_flushing(self) -> None:
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+            self._flush_timer = None
 
     def _flush_next(self) -> None:
         """Start on the next file. A dead process submits no more; what it had begun is finished."""

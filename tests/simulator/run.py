@@ -157,10 +157,7 @@ class Simulation:
                 exposed_s = cluster.loop.time()
         clients.check()
         clients.check_all_seen()
-        cluster.assert_same_bytes()
-        for key in cluster.hosted():
-            for replica in cluster.holders(key).values():
-                cluster.oracle.acknowledged.check_replica(replica)
+        cluster.assert_whole()
 
     def _run_until(self, end_s: float) -> None:
         """Run, and compare all logs every now and then."""

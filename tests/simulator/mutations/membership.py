@@ -33,6 +33,16 @@ def _ids(stage: Stage) -> dict[int, ReplicaId]:
     }
 
 
+def _four_voters(stage: Stage) -> dict[int, ReplicaId]:
+    """A topic on four nodes, all of which have it; nobody where there are fewer nodes."""
+    if len(stage.cluster.node_ids) < 4:
+        return {}
+    stage.create_topic(replicas=(1, 2, 3, 4))
+    stage.write()
+    stage.everybody_has_all()
+    return _ids(stage)
+
+
 # -- one server at a time ------------------------------------------------------------------------------------
 
 
@@ -107,12 +117,9 @@ def two_leaders_each_remove_one(stage: Stage) -> None:
     """Of four voters the first removes the fourth, and is cut off before anybody hears. The second leads, with the
     votes of the third and the fourth, and removes the first before its own row has reached the third; with the
     fourth it has a majority. The first and the third have one, too."""
-    if len(stage.cluster.node_ids) < 4:
+    ids = _four_voters(stage)
+    if not ids:
         return
-    stage.create_topic(replicas=(1, 2, 3, 4))
-    stage.write()
-    stage.everybody_has_all()
-    ids = _ids(stage)
     first = stage.leader()
     others = stage.followers()
     stage.isolate(first)
@@ -182,12 +189,9 @@ def _promoted_at_once(next_change: Callable[..., Configuration | None]) -> objec
 def a_fourth_voter_is_wished_for_and_away(stage: Stage) -> None:
     """Three voters, a fourth is to be added and does not answer; of the three one dies. The other two are a
     majority and take writes, because the fourth does not count before it has the log."""
-    if len(stage.cluster.node_ids) < 4:
+    ids = _four_voters(stage)
+    if not ids:
         return
-    stage.create_topic(replicas=(1, 2, 3, 4))
-    stage.write()
-    stage.everybody_has_all()
-    ids = _ids(stage)
     leader = stage.leader()
     fourth, dying, _ = stage.followers()
     stage.cluster.kill(fourth)
