@@ -130,7 +130,19 @@ class _DecoderWriter:
             return self._variable(kind, declared.name, nullable, title)
         if isinstance(kind, Array):
             return self._array(kind, declared.name, nullable, title)
-        return self._struct(kind)
+        return self._nullable_struct(kind, declared.name) if nullable else self._struct(kind)
+
+    def _nullable_struct(self, cls: type[Message], name: str) -> str:
+        marker, local = self._local("marker"), self._local(name)
+        self.run.append(("b", 1, marker))
+        self._flush()
+        self._emit(f"{local} = None")
+        self._emit(f"if {marker} >= 0:")
+        self.indent += 1
+        value = self._struct(cls)
+        self._emit(f"{local} = {value}")
+        self.indent -= 1
+        return local
 
     def _length(self, name: str, code: str, size_bytes: int) -> str:
         """Emits the reading of a length or count: -1 is null, in compact form too."""
@@ -255,4 +267,10 @@ def min_size_bytes(kind: Any, version: int, flexible: bool) -> int:
     if isinstance(kind, Variable):
         return 1 if flexible else kind.length_size_bytes
     fields = kind.__schema__.at(version)
-    return sum(min_size_bytes(each.type, version, flexible) for each in fields) + (1 if flexible else 0)
+    return sum(_min_field_bytes(each, version, flexible) for each in fields) + (1 if flexible else 0)
+
+
+def _min_field_bytes(declared: Field, version: int, flexible: bool) -> int:
+    if isinstance(declared.type, type) and declared.nullable.includes(version):
+        return 1
+    return min_size_bytes(declared.type, version, flexible)

@@ -92,8 +92,23 @@ class _EncoderWriter:
             self._variable(kind, value, declared.name, nullable)
         elif isinstance(kind, Array):
             self._array(kind, value, declared.name, nullable)
+        elif nullable:
+            self._nullable_struct(kind, value)
         else:
             self._struct(kind, value)
+
+    def _nullable_struct(self, cls: type[Message], value: str) -> None:
+        self._flush()
+        self._emit(f"if {value} is None:")
+        self.indent += 1
+        self._add(repr(b"\xff"))
+        self.indent -= 1
+        self._emit("else:")
+        self.indent += 1
+        self._add(repr(b"\x01"))
+        self._struct(cls, value)
+        self._flush()
+        self.indent -= 1
 
     def _length(self, code: str, length: str) -> None:
         """Puts a length or count, given as the name of a local variable, where -1 is null."""

@@ -117,6 +117,8 @@ class Field:
         self.tag = tag
         if tag is not None and isinstance(type_, type):
             assert default is None, "an absent tagged struct is None"
+        if isinstance(type_, type) and nullable.first <= nullable.last:
+            assert default is None, "a struct that may be None is None by default"
 
     @property
     def required(self) -> bool:

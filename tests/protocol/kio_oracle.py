@@ -53,7 +53,7 @@ def _value(value: Any, hint: Any, declared: dataclasses.Field[Any]) -> Any:
         element = next(arg for arg in _flat_arguments(hint) if arg is not Ellipsis)
         return tuple(to_kio(item, element) if isinstance(item, Message) else item for item in value)
     if isinstance(value, Message):
-        return to_kio(value, hint)
+        return to_kio(value, next(iter(_flat_arguments(hint)), hint))
     if isinstance(value, memoryview):
         return bytes(value)
     if value == NIL_UUID:
@@ -70,8 +70,8 @@ def _value(value: Any, hint: Any, declared: dataclasses.Field[Any]) -> Any:
 
 
 def _flat_arguments(hint: Any) -> list[Any]:
-    """The element type of `tuple[X, ...]` and of `tuple[X, ...] | None`."""
+    """X of `tuple[X, ...]`, of `tuple[X, ...] | None` and of `X | None`; nothing for a plain class."""
     arguments = list(typing.get_args(hint))
     if type(None) in arguments:
-        arguments = list(typing.get_args(arguments[0]))
+        arguments = list(typing.get_args(arguments[0])) or [arguments[0]]
     return arguments
