@@ -12,55 +12,31 @@ from typing import Any
 
 from protocol.codec import decode, encode
 from protocol.headers import RequestHeader, encode_request_header, parse_response_header
-from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from protocol.messages import REQUESTS, RESPONSES
 from protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreatableTopicResult,
     CreateTopicsRequest,
-    CreateTopicsResponse,
 )
-from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
-from protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
-from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
-    ListOffsetsResponse,
     ListOffsetsTopic,
-)
-from protocol.messages.metadata import MetadataRequest, MetadataResponse
-from protocol.messages.offset_for_leader_epoch import (
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
 )
 from protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
-    ProduceResponse,
     TopicProduceData,
 )
 from protocol.records.batch import iter_batches
 from protocol.records.record import Record, iter_records
 from protocol.schema import Message
 
-_RESPONSES: dict[type[Message], type[Message]] = {
-    ApiVersionsRequest: ApiVersionsResponse,
-    CreateTopicsRequest: CreateTopicsResponse,
-    DeleteTopicsRequest: DeleteTopicsResponse,
-    DescribeClusterRequest: DescribeClusterResponse,
-    FetchRequest: FetchResponse,
-    FindCoordinatorRequest: FindCoordinatorResponse,
-    InitProducerIdRequest: InitProducerIdResponse,
-    ListOffsetsRequest: ListOffsetsResponse,
-    MetadataRequest: MetadataResponse,
-    OffsetForLeaderEpochRequest: OffsetForLeaderEpochResponse,
-    ProduceRequest: ProduceResponse,
-}
+_RESPONSES = {request: RESPONSES[key] for key, request in REQUESTS.items()}
 
 
 class Wire:
