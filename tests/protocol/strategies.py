@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from protocol.errors import ErrorCode
 from protocol.schema import (
     BOOLEAN,
+    FLOAT64,
     INT8,
     INT16,
     INT32,
@@ -17,6 +18,7 @@ from protocol.schema import (
     NIL_UUID,
     RECORDS,
     STRING,
+    UINT16,
     UUID,
     Array,
     Field,
@@ -75,6 +77,10 @@ def _draw_value(draw: st.DrawFn, kind: Any, name: str, version: int) -> Any:
     if kind in _BITS:
         half = 1 << (_BITS[kind] - 1)
         return draw(st.integers(-half, half - 1) | st.sampled_from((-half, -1, 0, 1, half - 1)))
+    if kind == UINT16:
+        return draw(st.integers(0, 65535))
+    if kind == FLOAT64:
+        return draw(st.floats(allow_nan=False))
     if kind == BOOLEAN:
         return draw(st.booleans())
     if kind == UUID:
