@@ -218,14 +218,23 @@ class MetadataService:
     def _reassign_partitions(
         self, controller: Controller, arguments: dict[str, Any]
     ) -> tuple[Decision[Any], Result]:
-        """[topic, partition, node ids] each, in `partitions`; the same with error code and message in the answer."""
+        """[topic, partition, node ids or null] each, in `partitions`; in the answer error code and message instead of
+        the nodes."""
         wanted = [
-            Reassignment(topic, partition, tuple(replicas))
+            Reassignment(topic, partition, None if replicas is None else tuple(replicas))
             for topic, partition, replicas in arguments["partitions"]
         ]
-        decision = controller.reassign_partitions(wanted)
+        may_change_count = arguments["may_change_count"]
+        decision = controller.reassign_partitions(wanted, may_change_count=may_change_count)
         results = [(x.topic, x.partition, int(x.error), x.message) for x in decision.response]
         return decision, {"error_code": 0, "partitions": results}
+
+    def _list_reassignments(
+        self, controller: Controller, arguments: dict[str, Any]
+    ) -> tuple[Decision[Any], Result]:
+        decision = controller.ongoing_reassignments()
+        rows = [(x.topic, x.partition, x.replicas, x.adding, x.removing) for x in decision.response]
+        return decision, {"error_code": 0, "partitions": rows}
 
     def _finish_reassignment(
         self, controller: Controller, arguments: dict[str, Any]
@@ -290,6 +299,7 @@ _OPERATIONS: dict[
     "register_broker": MetadataService._register_broker,
     "renew_replicas": MetadataService._renew_replicas,
     "reassign_partitions": MetadataService._reassign_partitions,
+    "list_reassignments": MetadataService._list_reassignments,
     "finish_reassignment": MetadataService._finish_reassignment,
     "create_topics": MetadataService._create_topics,
     "auto_create": MetadataService._auto_create,

@@ -320,7 +320,7 @@ class Publisher:
     def _report_finished(self, replica: Replica) -> bool:
         """The fact is the wish: have the controller record it where something was to go. False: nothing was."""
         topic = self._node.metadata.image.topics.get(replica.key.topic_id)
-        if topic is None or not topic.partitions[replica.partition].removing:
+        if topic is None or topic.partitions[replica.partition].is_settled:
             return False
         if replica.key not in self._reporting:
             self._reporting[replica.key] = None

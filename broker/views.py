@@ -32,14 +32,19 @@ class ClusterView:
         while, is itself the one that is cut off, and shows all.
         """
         brokers = self._node.metadata.image.brokers
-        alive = [node_id for node_id in sorted(brokers) if self._is_alive(node_id)]
+        alive = [node_id for node_id in brokers if self._is_alive(node_id)]
         if 2 * len(alive) <= len(brokers):
-            alive = sorted(brokers)
-        elif (controller := self._node.controller_id()) in brokers and controller not in alive:
-            alive = sorted([*alive, controller])
+            return self.all_brokers(listener)
+        if (controller := self._node.controller_id()) in brokers and controller not in alive:
+            alive.append(controller)
+        return [broker for broker in self.all_brokers(listener) if broker[0] in alive]
+
+    def all_brokers(self, listener: str) -> list[tuple[int, str, int]]:
+        """As `live_brokers`, of every registered broker that has such a listener."""
+        brokers = self._node.metadata.image.brokers
         return [
             (node_id, *brokers[node_id].endpoints[listener])
-            for node_id in alive
+            for node_id in sorted(brokers)
             if listener in brokers[node_id].endpoints
         ]
 

@@ -9,14 +9,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.handlers import (
+    alter_partition_reassignments,
     api_versions,
+    create_acls,
     create_topics,
+    delete_acls,
     delete_topics,
+    describe_acls,
     describe_cluster,
     fetch,
     find_coordinator,
     init_producer_id,
     list_offsets,
+    list_partition_reassignments,
     metadata,
     offset_for_leader_epoch,
     produce,
@@ -41,6 +46,11 @@ APIS: tuple[Api, ...] = (
     delete_topics.API,
     init_producer_id.API,
     offset_for_leader_epoch.API,
+    describe_acls.API,
+    create_acls.API,
+    delete_acls.API,
+    alter_partition_reassignments.API,
+    list_partition_reassignments.API,
     describe_cluster.API,
 )
 

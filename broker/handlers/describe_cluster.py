@@ -1,8 +1,9 @@
 """DescribeCluster: the cluster id, the brokers that answer, and where to send administration (KIP-700).
 
 Behaviour: as Metadata's broker list. `controller_id` is the leader of the metadata group, -1 where it is not known;
-any broker forwards administration to it. Controllers are not an endpoint of their own here: endpoint type 2 is
-UNSUPPORTED_ENDPOINT_TYPE.
+any broker forwards administration to it. From version 2 on, brokers that are registered and not there can be asked
+for: they are the fenced ones. Controllers are not an endpoint of their own here: endpoint type 2 is
+MISMATCHED_ENDPOINT_TYPE, any other UNSUPPORTED_ENDPOINT_TYPE.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 from broker.handlers.api import Api
 from protocol.api_keys import ApiKey
 from protocol.codec import encode
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -23,22 +24,39 @@ if TYPE_CHECKING:
     from broker.network.connection import Request
     from broker.node import Node
 
-BROKERS = 1
+BROKERS, CONTROLLERS = 1, 2
 
 
 def handle(node: Node, request: Request, body: DescribeClusterRequest) -> None:
-    response = DescribeClusterResponse(
-        cluster_id=node.cluster_id or "", controller_id=node.controller_id(), brokers=[]
-    )
-    if body.endpoint_type != BROKERS:
-        response.error_code = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
-        response.error_message = "only broker endpoints can be described"
+    try:
+        _check_endpoint_type(body.endpoint_type)
+    except KafkaError as error:
+        response = DescribeClusterResponse(
+            cluster_id="", brokers=[], error_code=error.code, error_message=error.message
+        )
     else:
-        response.brokers = [
-            DescribeClusterBroker(broker_id=broker_id, host=host, port=port)
-            for broker_id, host, port in node.view.live_brokers(request.listener)
-        ]
+        alive = node.view.live_brokers(request.listener)
+        brokers = [(broker, False) for broker in alive]
+        if body.include_fenced_brokers:
+            brokers += [(b, True) for b in node.view.all_brokers(request.listener) if b not in alive]
+        response = DescribeClusterResponse(
+            cluster_id=node.cluster_id or "",
+            controller_id=node.controller_id(),
+            brokers=[
+                DescribeClusterBroker(broker_id=broker_id, host=host, port=port, is_fenced=is_fenced)
+                for (broker_id, host, port), is_fenced in sorted(brokers)
+            ],
+        )
     request.reply_bytes(encode(response, request.api_version))
 
 
-API = Api(ApiKey.DESCRIBE_CLUSTER, 0, 1, DescribeClusterRequest, handle)
+def _check_endpoint_type(endpoint_type: int) -> None:
+    if endpoint_type == CONTROLLERS:
+        raise KafkaError(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is an endpoint of brokers")
+    if endpoint_type != BROKERS:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"there are no endpoints of type {endpoint_type}"
+        )
+
+
+API = Api(ApiKey.DESCRIBE_CLUSTER, 0, 2, DescribeClusterRequest, handle)

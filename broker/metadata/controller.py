@@ -32,6 +32,7 @@ from broker.metadata.requests import (
     BROKER_DEFAULT,
     Decision,
     NewTopic,
+    OngoingReassignment,
     ProducerIdBlock,
     Reassignment,
     ReassignmentResult,
@@ -226,27 +227,42 @@ class Controller:
     # -- reassignment ---------------------------------------------------------------------------------------
 
     def reassign_partitions(
-        self, reassignments: Sequence[Reassignment]
+        self, reassignments: Sequence[Reassignment], *, may_change_count: bool = True
     ) -> Decision[tuple[ReassignmentResult, ...]]:
         """Wish for other replicas of partitions (KIP-455). One result per entry, in order; a later wish for the same
-        partition replaces an earlier one."""
+        partition replaces an earlier one. `may_change_count`: a wish for more or fewer replicas is no mistake."""
         changed: dict[UUID, list[PartitionAssignment]] = {}
         results: list[ReassignmentResult] = []
         for wanted in reassignments:
             error, message = ErrorCode.NONE, None
             try:
                 topic, _ = reassignment.partition_of(self._image, wanted)
-                reassignment.check_nodes(wanted.replicas, self._image)
-                self._check_majority_alive(wanted.replicas)
+                wish = changed.setdefault(topic.topic_id, list(topic.partitions))
+                wish[wanted.partition] = self._reassigned(
+                    wish[wanted.partition], wanted.replicas, may_change_count
+                )
             except KafkaError as refused:
                 error, message = refused.code, refused.message
-            else:
-                wish = changed.setdefault(topic.topic_id, list(topic.partitions))
-                wish[wanted.partition] = reassignment.moved(
-                    wish[wanted.partition], wanted.replicas, self._image
-                )
             results.append(ReassignmentResult(wanted.topic, wanted.partition, error, message))
         return Decision(self._changed_topics(changed), tuple(results))
+
+    def _reassigned(
+        self, partition: PartitionAssignment, replicas: tuple[int, ...] | None, may_change_count: bool
+    ) -> PartitionAssignment:
+        if replicas is None:
+            return reassignment.cancelled(partition, self._image)
+        reassignment.check_nodes(replicas, self._image)
+        count = len(partition.moving_from or partition.replicas)
+        if len(replicas) != count and not may_change_count:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"the partition has {count} replicas and would have {len(replicas)}",
+            )
+        self._check_majority_alive(replicas)
+        return reassignment.moved(partition, replicas, self._image)
+
+    def ongoing_reassignments(self) -> Decision[list[OngoingReassignment]]:
+        return Decision((), reassignment.ongoing(self._image))
 
     def finish_reassignment(
         self, topic_id: UUID, partition: int, fact: Sequence[ReplicaIdentity]

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from broker.metadata.image import MetadataImage
 from broker.metadata.records import PartitionAssignment, ReplicaIdentity, TopicRecord
-from broker.metadata.requests import Reassignment
+from broker.metadata.requests import OngoingReassignment, Reassignment
 from protocol.errors import ErrorCode, KafkaError
 
 
@@ -45,8 +45,9 @@ def moved(
 ) -> PartitionAssignment:
     """The wish for a replica on each of these nodes, and nowhere else.
 
-    A node that has one keeps it, also where it was to go. A new one is wished for with incarnation 0; a node that
-    held the partition before has another by now and asks for it itself (`Controller.renew_replicas`).
+    A node that has a replica keeps it, also where it was to go. A new one is wished for with incarnation 0; a node
+    that held the partition before has another by now and asks for it itself (`Controller.renew_replicas`). What was
+    there before the first of several wishes is remembered until one is fulfilled, or is that one again.
     """
     present = {replica.node_id: replica for replica in (*partition.identities, *partition.removing)}
     wished: list[ReplicaIdentity] = []
@@ -55,11 +56,40 @@ def moved(
         is_there = known is not None and known.directory_id == directory_id
         wished.append(known if known and is_there else ReplicaIdentity(node_id, directory_id, 0))
     removing = tuple(replica for replica in present.values() if replica.node_id not in replicas)
-    return PartitionAssignment.of(wished, partition.founding, removing)
+    before = partition.moving_from or partition.replicas
+    moving_from = before if set(before) != set(replicas) else None
+    return PartitionAssignment.of(wished, partition.founding, removing, moving_from)
+
+
+def cancelled(partition: PartitionAssignment, image: MetadataImage) -> PartitionAssignment:
+    """The wish of before. Who came in between goes again, unseen by clients. Raises
+    KafkaError(NO_REASSIGNMENT_IN_PROGRESS)."""
+    if partition.moving_from is None:
+        raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "no reassignment is in progress")
+    return moved(partition, partition.moving_from, image)
+
+
+def ongoing(image: MetadataImage) -> list[OngoingReassignment]:
+    """What is on its way, in the order of topics and partitions."""
+    return [
+        _as_told(topic.name, index, partition, partition.moving_from)
+        for topic in image.topics_by_name()
+        for index, partition in enumerate(topic.partitions)
+        if partition.moving_from is not None
+    ]
+
+
+def _as_told(
+    topic: str, index: int, partition: PartitionAssignment, before: tuple[int, ...]
+) -> OngoingReassignment:
+    wish = partition.replicas
+    adding = tuple(node_id for node_id in wish if node_id not in before)
+    removing = tuple(node_id for node_id in before if node_id not in wish)
+    return OngoingReassignment(topic, index, wish + removing, adding, removing)
 
 
 def finished(partition: PartitionAssignment, fact: Sequence[ReplicaIdentity]) -> PartitionAssignment:
     """`fact`: the voters of a committed configuration without learners. If they are the wish, nothing is left to go."""
     if set(fact) != set(partition.identities):
         return partition
-    return replace(partition, removing=())
+    return replace(partition, removing=(), moving_from=None)

@@ -78,6 +78,8 @@ class PartitionAssignment:
     removing: tuple[ReplicaIdentity, ...] = ()
     """Replicas that are wished away, until the partition's leader has said that their removal is committed. Until
     then they may be members, and are needed."""
+    moving_from: tuple[int, ...] | None = None
+    """The nodes before the reassignment that is under way, to go back to where it is cancelled; None: none is."""
 
     def __post_init__(self) -> None:
         assert len(self.replicas) == len(self.directories) == len(self.incarnations) > 0
@@ -98,6 +100,7 @@ class PartitionAssignment:
         replicas: Sequence[ReplicaIdentity],
         changed_from: tuple[tuple[int, UUID], ...] | None,
         removing: tuple[ReplicaIdentity, ...],
+        moving_from: tuple[int, ...] | None = None,
     ) -> PartitionAssignment:
         return cls(
             replicas=tuple(replica.node_id for replica in replicas),
@@ -105,7 +108,13 @@ class PartitionAssignment:
             incarnations=tuple(replica.incarnation for replica in replicas),
             changed_from=changed_from,
             removing=removing,
+            moving_from=moving_from,
         )
+
+    @property
+    def is_settled(self) -> bool:
+        """Nothing is left to be reported: the fact was the wish, and the wish has not changed since."""
+        return not self.removing and self.moving_from is None
 
     @property
     def identities(self) -> list[ReplicaIdentity]:
@@ -248,10 +257,16 @@ def _topic_fields(topic: TopicRecord) -> dict[str, Any]:
         for index, partition in enumerate(topic.partitions)
         if partition.removing
     }
+    moving_from = {
+        str(index): list(partition.moving_from)
+        for index, partition in enumerate(topic.partitions)
+        if partition.moving_from is not None
+    }
     return {
         "name": topic.name,
         "founding": founding,
         **({"removing": removing} if removing else {}),
+        **({"moving_from": moving_from} if moving_from else {}),
         "directories": [str(directory) for directory in positions],
         "partitions": partitions,
         "configs": {name: topic.configs[name] for name in sorted(topic.configs)},
@@ -291,11 +306,17 @@ def _read_topic(identifier: str, fields: dict[str, Any]) -> TopicRecord:
         for index, replicas in fields.pop("founding").items()
     }
     removing = {int(index): rows for index, rows in fields.pop("removing", {}).items()}
+    moving_from = {
+        int(index): tuple(_number(node_id, _MAX_INT32) for node_id in replicas)
+        for index, replicas in fields.pop("moving_from", {}).items()
+    }
     return TopicRecord(
         topic_id=UUID(identifier),
         name=_text(fields.pop("name")),
         partitions=tuple(
-            _partition(rows, directories, founding.get(index), removing.get(index, []))
+            _partition(
+                rows, directories, founding.get(index), removing.get(index, []), moving_from.get(index)
+            )
             for index, rows in enumerate(fields.pop("partitions"))
         ),
         configs={_text(name): _text(configs[name]) for name in configs},
@@ -307,11 +328,13 @@ def _partition(
     directories: Sequence[UUID],
     changed_from: tuple[tuple[int, UUID], ...] | None,
     removing: list[list[int]],
+    moving_from: tuple[int, ...] | None,
 ) -> PartitionAssignment:
     return PartitionAssignment.of(
         [_replica(row, directories) for row in rows],
         changed_from,
         tuple(_replica(row, directories) for row in removing),
+        moving_from,
     )
 
 

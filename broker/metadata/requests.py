@@ -69,8 +69,8 @@ class Reassignment:
 
     topic: str
     partition: int
-    replicas: tuple[int, ...]
-    """Node ids, the preferred leader first."""
+    replicas: tuple[int, ...] | None
+    """Node ids, the preferred leader first. None: go back to those before the reassignment that is under way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +79,18 @@ class ReassignmentResult:
     partition: int
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OngoingReassignment:
+    """A partition on its way, as ListPartitionReassignments tells it."""
+
+    topic: str
+    partition: int
+    replicas: tuple[int, ...]
+    """The wish, and behind it those that go."""
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

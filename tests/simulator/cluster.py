@@ -374,7 +374,7 @@ class SimulatedCluster:
         replicas = self.holders(key)
         for node_id, node in self.nodes.items():
             topic = node.metadata.image.topics.get(key.topic_id)
-            if topic is not None and topic.partitions[key.partition].removing:
+            if topic is not None and not topic.partitions[key.partition].is_settled:
                 return False
             if node_id in replicas:
                 voters, learners = replicas[node_id].group.configuration

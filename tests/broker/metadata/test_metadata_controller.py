@@ -441,8 +441,9 @@ def test_a_reassignment_is_finished_when_the_fact_is_the_wish_of_now() -> None:
     assert not cluster.controller.finish_reassignment(topic_id, 1, fact).records, "it is another partition"
     assert not cluster.controller.finish_reassignment(topic_id, 2, fact).records
     assert not cluster.controller.finish_reassignment(UUID(int=9), 0, fact).records
+    assert cluster.topic("a").partitions[0].moving_from == (1, 2, 3)
     cluster.apply(cluster.controller.finish_reassignment(topic_id, 0, fact))
-    assert cluster.topic("a").partitions[0].removing == ()
+    assert cluster.topic("a").partitions[0].is_settled
     assert not cluster.controller.finish_reassignment(topic_id, 0, fact).records, "it is said once"
 
 

@@ -45,6 +45,7 @@ def partitions(draw: st.DrawFn) -> PartitionAssignment:
         tuple(
             replica for replica in draw(st.lists(identities, max_size=3)) if replica.node_id not in replicas
         ),
+        draw(st.none() | st.lists(node_ids, min_size=1, max_size=3).map(tuple)),
     )
 
 

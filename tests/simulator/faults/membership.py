@@ -1,6 +1,7 @@
 """Partitions that move to other nodes, and nodes that are filled and emptied (replication.md sections 3 and 4).
 
-An administrator asks any node, and does not wait for the answer; what is wished for last has to be there in the end.
+An administrator asks any node, as a client does (AlterPartitionReassignments), and what is wished for last has to be
+there in the end, whatever became of the answer.
 No partition gets fewer than three replicas, so that a disk may be lost meanwhile.
 """
 
@@ -9,8 +10,16 @@ from __future__ import annotations
 import random
 
 from broker.metadata.records import TopicRecord
+from protocol.api_keys import ApiKey
+from protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from storage.log_types import GroupKey
-from tests.simulator.cluster import SimulatedCluster
+from tests.simulator.client import Connection
+from tests.simulator.cluster import CLIENT_PORT, SimulatedCluster
 from tests.simulator.faults.kind import Fault
 
 LEAST_REPLICAS = 3
@@ -53,6 +62,16 @@ def fill_node(cluster: SimulatedCluster, rng: random.Random) -> None:
     _ask(cluster, rng, wishes)
 
 
+def cancel_moves(cluster: SimulatedCluster, rng: random.Random) -> None:
+    """Some of the partitions on their way go back to where they came from."""
+    wishes = []
+    for topic, number in _partitions(cluster):
+        before = topic.partitions[number].moving_from
+        if before is not None and rng.random() < 0.7:
+            wishes.append((topic, number, list(before)))
+    _ask(cluster, rng, wishes, is_cancellation=True)
+
+
 def _partitions(cluster: SimulatedCluster) -> list[tuple[TopicRecord, int]]:
     """As the node that has read most of the metadata knows them."""
     images = [node.metadata.image for node in cluster.nodes.values() if node.ready.is_set()]
@@ -63,12 +82,21 @@ def _partitions(cluster: SimulatedCluster) -> list[tuple[TopicRecord, int]]:
 
 
 def _ask(
-    cluster: SimulatedCluster, rng: random.Random, wishes: list[tuple[TopicRecord, int, list[int]]]
+    cluster: SimulatedCluster,
+    rng: random.Random,
+    wishes: list[tuple[TopicRecord, int, list[int]]],
+    *,
+    is_cancellation: bool = False,
 ) -> None:
     """Nobody moves to or from a damaged copy: the limit of damage was kept for those who were members then, and rot
     that nobody has met yet would be among the members again."""
     sound = [
-        (topic.name, number, wish)
+        ReassignableTopic(
+            name=topic.name,
+            partitions=[
+                ReassignablePartition(partition_index=number, replicas=None if is_cancellation else wish)
+            ],
+        )
         for topic, number, wish in wishes
         if not any(
             cluster.damage.is_damaged(node_id, GroupKey(topic.topic_id, number))
@@ -81,15 +109,27 @@ def _ask(
         if node_id in cluster.nodes and cluster.nodes[node_id].ready.is_set()
     ]
     if sound and ready:
-        node_id = rng.choice(ready)
-        client = cluster.nodes[node_id].controller
-        cluster.process(node_id).call(
-            client.call, "reassign_partitions", {"partitions": sound}, lambda answer: None
+        body = AlterPartitionReassignmentsRequest(topics=sound)
+        cluster.loop.create_task(_request(cluster, rng.choice(ready), body))
+
+
+async def _request(cluster: SimulatedCluster, node_id: int, body: AlterPartitionReassignmentsRequest) -> None:
+    """Once; nobody asks again where the question or its answer is lost."""
+    connection = Connection()
+    try:
+        await cluster.network.of("administrator").connect(f"n{node_id}", CLIENT_PORT, lambda: connection)
+        await connection.request(
+            ApiKey.ALTER_PARTITION_REASSIGNMENTS, 1, body, AlterPartitionReassignmentsResponse
         )
+    except (OSError, TimeoutError):
+        return
+    finally:
+        connection.abort()
 
 
 FAULTS: dict[str, Fault] = {
     "move partition": move_partition,
     "empty node": empty_node,
     "fill node": fill_node,
+    "cancel moves": cancel_moves,
 }

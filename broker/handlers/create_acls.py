@@ -1,0 +1,25 @@
+"""CreateAcls: refused one by one with SECURITY_DISABLED (54): nothing here would heed them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.handlers.api import Api
+from broker.handlers.describe_acls import NO_ACCESS_CONTROL
+from protocol.api_keys import ApiKey
+from protocol.codec import encode
+from protocol.errors import ErrorCode
+from protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
+
+if TYPE_CHECKING:
+    from broker.network.connection import Request
+    from broker.node import Node
+
+
+def handle(node: Node, request: Request, body: CreateAclsRequest) -> None:
+    refused = AclCreationResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_ACCESS_CONTROL)
+    response = CreateAclsResponse(results=[refused] * len(body.creations))
+    request.reply_bytes(encode(response, request.api_version))
+
+
+API = Api(ApiKey.CREATE_ACLS, 1, 3, CreateAclsRequest, handle)

@@ -1,0 +1,29 @@
+"""DescribeAcls: there is no access control here, and SECURITY_DISABLED (54) says so, as from a Kafka without an
+authorizer. Clients take it for an answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.handlers.api import Api
+from protocol.api_keys import ApiKey
+from protocol.codec import encode
+from protocol.errors import ErrorCode
+from protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+
+if TYPE_CHECKING:
+    from broker.network.connection import Request
+    from broker.node import Node
+
+#: For all three APIs of ACLs.
+NO_ACCESS_CONTROL = "this cluster has no access control"
+
+
+def handle(node: Node, request: Request, body: DescribeAclsRequest) -> None:
+    response = DescribeAclsResponse(
+        error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_ACCESS_CONTROL, resources=[]
+    )
+    request.reply_bytes(encode(response, request.api_version))
+
+
+API = Api(ApiKey.DESCRIBE_ACLS, 1, 3, DescribeAclsRequest, handle)
