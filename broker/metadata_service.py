@@ -259,7 +259,11 @@ class MetadataService:
             )
             for topic in arguments["topics"]
         ]
-        decision = controller.create_topics(topics, validate_only=arguments["validate_only"])
+        decision = controller.create_topics(
+            topics,
+            validate_only=arguments["validate_only"],
+            is_internal=arguments.get("is_internal", False),
+        )
         return decision, {"error_code": 0, "topics": [self._topic_json(topic) for topic in decision.response]}
 
     def _auto_create(self, controller: Controller, arguments: dict[str, Any]) -> tuple[Decision[Any], Result]:

@@ -25,12 +25,19 @@ from broker.config.node_config import NodeConfig
 from broker.config.topic_config import TopicConfig
 from broker.controller_client import ControllerClient, Done
 from broker.environment import Clock, Listener, Network
+from broker.groups.coordinator import GroupCoordinator
 from broker.handlers import Handlers
 from broker.handlers.produce import PendingProduce
 from broker.identity import StartError, open_identity
 from broker.metadata.controller import ControllerConfig
 from broker.metadata.formation import ClusterFormation, Formation, FoundingVoter
-from broker.metadata.ids import METADATA_TOPIC_ID, METADATA_TOPIC_NAME, random_uuid
+from broker.metadata.ids import (
+    INTERNAL_TOPICS,
+    METADATA_TOPIC_ID,
+    METADATA_TOPIC_NAME,
+    OFFSETS_TOPIC_NAME,
+    random_uuid,
+)
 from broker.metadata.image import Change
 from broker.metadata.leaders import LeaderTable
 from broker.metadata.records import BrokerRecord
@@ -208,6 +215,7 @@ class Node:
         self.reads = Reads(loop, self.heartbeat)
         self.controller = ControllerClient(self, first_id=self.boot_id.int >> 66)
         self.producer_ids = ProducerIds(self.controller.call)
+        self.groups = GroupCoordinator(self, self._rng)
         self.publisher = Publisher(self, self._disk)
         self.handlers = Handlers(self)
 
@@ -268,6 +276,7 @@ class Node:
         self.replicas.stop_campaigning()
         self.publisher.close()
         await self._hand_over()
+        self.groups.close()
         for listener in self._listeners:
             listener.close()
         self.connections.close_all()
@@ -454,9 +463,12 @@ class Node:
             self.publisher.unsettle(replica.key)
         if replica is self.metadata.replica:
             self.metadata.role_changed()
+        elif replica.topic == OFFSETS_TOPIC_NAME:
+            self.groups.role_changed(replica)
 
     def replica_closed(self, key: GroupKey) -> None:
         self.heartbeat.group_closed(key)
+        self.groups.replica_closed(key)
 
     def quarantined(self, replica: Replica) -> None:
         """`ReplicasHost`: the node lives on without a partition's log, but not without the metadata."""
@@ -512,6 +524,9 @@ class Node:
             )
 
     def auto_create(self, names: list[str]) -> None:
+        if OFFSETS_TOPIC_NAME in names:
+            self.groups.create_topic()
+        names = [name for name in names if name not in INTERNAL_TOPICS]
         self.controller.call("auto_create", {"names": names}, _log_refused_topics)
 
 

@@ -245,6 +245,8 @@ class _DecoderWriter:
             self.indent += 1
             value = self._field(each, title)
             self._flush()
+            if each.type is UUID:
+                value = f"uuid_of({value})"
             self._emit(f"if pos != {end}:")
             self._emit(f"    raise ProtocolError('{title} does not fill its tagged field')")
             self._emit(f"{result}.{each.name} = {value}")

@@ -12,7 +12,7 @@ from struct import Struct
 from typing import Any
 
 from protocol import wire
-from protocol.schema import RECORDS, STRING, UUID, Array, Buffer, Field, Fixed, Message, Variable
+from protocol.schema import NIL_UUID, RECORDS, STRING, UUID, Array, Buffer, Field, Fixed, Message, Variable
 
 
 def encoder_source(cls: type[Message], version: int, *, joined: bool) -> tuple[str, dict[str, Any]]:
@@ -37,6 +37,7 @@ class _EncoderWriter:
             "SHORT": wire.SHORT_UVARINTS,
             "pack_many": _pack_many,
             "record_buffers": _record_buffers,
+            "NIL_UUID": NIL_UUID,
         }
 
     def write(self) -> tuple[str, dict[str, Any]]:
@@ -217,6 +218,8 @@ def _is_default(declared: Field, value: str) -> str:
     if isinstance(declared.type, Array):
         return f"not {name}"
     default = declared.absent_value
+    if default == NIL_UUID:
+        return f"{name} == NIL_UUID"
     return f"{name} is None" if default is None else f"{name} == {default!r}"
 
 

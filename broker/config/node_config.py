@@ -301,6 +301,45 @@ class NodeConfig:
         "An idempotent producer that has not written for so long is forgotten.",
     )
 
+    # Consumer groups.
+
+    offsets_topic_num_partitions: int = setting(
+        "offsets.topic.num.partitions",
+        integer(1),
+        "50",
+        "Partitions of __consumer_offsets when it is created; each group belongs to one of them, for ever.",
+    )
+    offsets_topic_replication_factor: int = setting(
+        "offsets.topic.replication.factor",
+        integer(1, 32767),
+        "3",
+        "Replicas of __consumer_offsets. Not set: three, or one for each broker.",
+    )
+    offsets_topic_segment_bytes: int = setting(
+        "offsets.topic.segment.bytes",
+        integer(1024),
+        str(100 << 20),
+        "segment.bytes of __consumer_offsets when it is created.",
+    )
+    offset_metadata_max_bytes: int = setting(
+        "offset.metadata.max.bytes",
+        integer(0),
+        "4096",
+        "Characters of text that a client may store beside a committed offset.",
+    )
+    offsets_retention_minutes: int = setting(
+        "offsets.retention.minutes",
+        integer(1),
+        str(7 * 24 * 60),
+        "How long offsets are kept once nobody uses them: their group is empty, or not subscribed to their topic.",
+    )
+    offsets_retention_check_interval_ms: int = setting(
+        "offsets.retention.check.interval.ms",
+        long(1),
+        "600000",
+        "How often offsets that nobody uses are looked for.",
+    )
+
     # Replication.
 
     replica_lag_time_max_ms: int = setting(

@@ -23,6 +23,8 @@ from broker.handlers import (
     list_offsets,
     list_partition_reassignments,
     metadata,
+    offset_commit,
+    offset_fetch,
     offset_for_leader_epoch,
     produce,
 )
@@ -40,6 +42,8 @@ APIS: tuple[Api, ...] = (
     fetch.API,
     list_offsets.API,
     metadata.API,
+    offset_commit.API,
+    offset_fetch.API,
     find_coordinator.API,
     api_versions.API,
     create_topics.API,

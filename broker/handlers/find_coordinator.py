@@ -1,7 +1,11 @@
-"""FindCoordinator: answered, but there is no coordinator yet.
+"""FindCoordinator: which broker coordinates a group.
 
-Consumer groups come with a later issue: a group's coordinator is COORDINATOR_NOT_AVAILABLE, which clients retry and
-show. Transactional ids are refused for good (INVALID_REQUEST), so that init_transactions() fails at once.
+Behaviour: any broker answers, by who leads the group's partition of `__consumer_offsets`; the first question has that
+topic created. While it is not there, or has no leader: COORDINATOR_NOT_AVAILABLE, node -1, which clients retry.
+Transactional ids and share groups are refused (INVALID_REQUEST), so that init_transactions() fails at once.
+
+Versions: 0 groups only; 3 flexible; 4 several keys; 5 promises that TRANSACTION_ABORTABLE is understood; 6 allows
+share groups to be asked for.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ from typing import TYPE_CHECKING
 from broker.handlers.api import Api
 from protocol.api_keys import ApiKey
 from protocol.codec import encode
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 if TYPE_CHECKING:
@@ -22,16 +26,27 @@ GROUP = 0
 
 
 def handle(node: Node, request: Request, body: FindCoordinatorRequest) -> None:
-    if body.key_type == GROUP:
-        code, reason = ErrorCode.COORDINATOR_NOT_AVAILABLE, "consumer groups are not supported yet"
-    else:
-        code, reason = ErrorCode.INVALID_REQUEST, "transactions are not supported yet"
-    response = FindCoordinatorResponse(error_code=code, error_message=reason)
-    response.coordinators = [
-        Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=reason)
-        for key in body.coordinator_keys
-    ]
+    keys = body.coordinator_keys if request.api_version >= 4 else [body.key]
+    response = FindCoordinatorResponse(
+        coordinators=[_find(node, key, body.key_type, request.listener) for key in keys]
+    )
+    if request.api_version < 4:
+        (found,) = response.coordinators
+        response.error_code, response.error_message = found.error_code, found.error_message
+        response.node_id, response.host, response.port = found.node_id, found.host, found.port
     request.reply_bytes(encode(response, request.api_version))
 
 
-API = Api(ApiKey.FIND_COORDINATOR, 0, 4, FindCoordinatorRequest, handle)
+def _find(node: Node, key: str, key_type: int, listener: str) -> Coordinator:
+    try:
+        if key_type != GROUP:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "transactions and share groups are not supported yet")
+        node_id, host, port = node.groups.find(key, listener)
+    except KafkaError as error:
+        return Coordinator(
+            key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.message or None
+        )
+    return Coordinator(key=key, node_id=node_id, host=host, port=port)
+
+
+API = Api(ApiKey.FIND_COORDINATOR, 0, 6, FindCoordinatorRequest, handle)

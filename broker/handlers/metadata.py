@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from broker.handlers.api import Api
+from broker.metadata.ids import INTERNAL_TOPICS
 from broker.metadata.records import TopicRecord
 from protocol.api_keys import ApiKey
 from protocol.codec import encode
@@ -35,9 +36,6 @@ from protocol.schema import NIL_UUID
 if TYPE_CHECKING:
     from broker.network.connection import Request
     from broker.node import Node
-
-#: Topics that Apache Kafka keeps for itself; consumers that subscribe to a pattern pass them over.
-_INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
 def handle(node: Node, request: Request, body: MetadataRequest) -> None:
@@ -99,7 +97,7 @@ def _describe(node: Node, topic: TopicRecord) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
-        is_internal=topic.name in _INTERNAL_TOPICS,
+        is_internal=topic.name in INTERNAL_TOPICS,
         partitions=partitions,
     )
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.handlers.api import Api
+from broker.metadata.ids import INTERNAL_TOPICS
 from protocol.api_keys import ApiKey
 from protocol.codec import encode
 from protocol.errors import ErrorCode, InvalidRecordError, KafkaError
@@ -136,6 +137,8 @@ def _produce(
 ) -> None:
     """One partition's batch: append it and wait, or fill in why not."""
     try:
+        if topic in INTERNAL_TOPICS:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} belongs to the cluster")
         if replica is None:
             raise KafkaError(node.view.why_no_replica(topic, data.index))
         node.check_space()

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from uuid import UUID
 
 from broker.metadata import reassignment
-from broker.metadata.ids import METADATA_TOPIC_ID, random_uuid
+from broker.metadata.ids import INTERNAL_TOPICS, METADATA_TOPIC_ID, random_uuid
 from broker.metadata.image import MetadataImage, fold_name
 from broker.metadata.placement import place
 from broker.metadata.records import (
@@ -44,6 +44,7 @@ from broker.metadata.topic_checks import (
     check_configs,
     check_counts,
     check_is_new,
+    check_is_not_internal,
     check_name,
 )
 from protocol.errors import ErrorCode, KafkaError
@@ -114,9 +115,10 @@ class Controller:
     # -- topics ---------------------------------------------------------------------------------------------
 
     def create_topics(
-        self, topics: Sequence[NewTopic], *, validate_only: bool = False
+        self, topics: Sequence[NewTopic], *, validate_only: bool = False, is_internal: bool = False
     ) -> Decision[tuple[TopicResult, ...]]:
-        """One result per distinct name, in the order of the request (KIP-4)."""
+        """One result per distinct name, in the order of the request (KIP-4). `is_internal`: asked for by a node, which
+        alone may create the topics that belong to the cluster."""
         requested: dict[str, list[NewTopic]] = {}
         for topic in topics:
             requested.setdefault(topic.name, []).append(topic)
@@ -127,6 +129,8 @@ class Controller:
                 results.append(TopicResult(name, ErrorCode.INVALID_REQUEST, "named twice in the request"))
                 continue
             try:
+                if not is_internal:
+                    check_is_not_internal(name)
                 record = self._new_topic(same_name[0], created)
             except KafkaError as error:
                 results.append(TopicResult(name, error.code, error.message))
@@ -167,6 +171,8 @@ class Controller:
                 error, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {reference}"
             elif topic is None:
                 error, message = ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with the id {reference}"
+            elif topic.name in INTERNAL_TOPICS:
+                error, message = ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} belongs to the cluster"
             else:
                 deleted[topic.topic_id] = None
             results.append(TopicResult(name, error, message, topic_id))

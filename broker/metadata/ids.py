@@ -9,6 +9,9 @@ from uuid import UUID
 #: The topic id of `__cluster_metadata`, the same in every cluster, as Kafka's is.
 METADATA_TOPIC_ID = UUID(int=1)
 METADATA_TOPIC_NAME = "__cluster_metadata"
+OFFSETS_TOPIC_NAME = "__consumer_offsets"
+#: Topics of the cluster's own: clients may read them, and not create, delete or write them.
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC_NAME, "__transaction_state", "__share_group_state"})
 
 
 def to_base64url(identifier: UUID) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from broker.metadata.ids import METADATA_TOPIC_NAME
+from broker.metadata.ids import INTERNAL_TOPICS, METADATA_TOPIC_NAME
 from broker.metadata.image import MetadataImage, fold_name
 from broker.metadata.requests import BROKER_DEFAULT, NewTopic
 from protocol.errors import ErrorCode, KafkaError
@@ -30,6 +30,11 @@ def check_name(name: str) -> None:
     else:
         return
     raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+
+
+def check_is_not_internal(name: str) -> None:
+    if name in INTERNAL_TOPICS:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} belongs to the cluster and cannot be created")
 
 
 def check_is_new(name: str, image: MetadataImage, folded_names: Mapping[str, str]) -> None:

@@ -54,6 +54,7 @@ def test_the_compose_environment_is_understood() -> None:
             "KAFKA_ADVERTISED_LISTENERS": "INTERNAL://kafka-2:9092,EXTERNAL://localhost:29092",
             "KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR": "1",
             "KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
+            "KAFKA_TRANSACTION_STATE_LOG_MIN_ISR": "1",
             "KAFKA_HEAP_OPTS": "-Xmx1G",
             "PATH": "/bin",
         }
@@ -65,9 +66,10 @@ def test_the_compose_environment_is_understood() -> None:
     assert config.controller_endpoint == Listener("CONTROLLER", "0.0.0.0", 9093)
     assert [listener.name for listener in config.client_listeners] == ["INTERNAL", "EXTERNAL"]
     assert config.advertised_address(config.client_listeners[0]) == Address("kafka-2", 9092)
+    assert config.offsets_topic_replication_factor == 1
     assert loaded.warnings == []
     assert "KAFKA_HEAP_OPTS" in loaded.notes[0]
-    assert "offsets.topic.replication.factor" in loaded.notes[1]
+    assert "transaction.state.log.min.isr" in loaded.notes[1]
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def _value(value: Any, hint: Any, declared: dataclasses.Field[Any]) -> Any:
     match declared.metadata.get("kafka_type"):
         case "error_code":
             return KioErrorCode(value)
-        case "timedelta_i32":
+        case "timedelta_i32" | "timedelta_i64":
             return datetime.timedelta(milliseconds=value)
         case "datetime_i64":
             epoch = datetime.datetime(1970, 1, 1, tzinfo=_UTC)

@@ -74,6 +74,9 @@ def _draw_value(draw: st.DrawFn, kind: Any, name: str, version: int) -> Any:
     if name == "log_append_time_ms":
         # Whole seconds: kio goes through floats, and loses a millisecond now and then.
         return draw(st.integers(0, _YEAR_2500_S).map(lambda s: s * 1000) | st.just(-1))
+    if name == "retention_time_ms":
+        # As kio's timedelta can hold it without a loss.
+        return draw(st.integers(-1, _YEAR_2500_S * 1000))
     if kind in _BITS:
         half = 1 << (_BITS[kind] - 1)
         return draw(st.integers(-half, half - 1) | st.sampled_from((-half, -1, 0, 1, half - 1)))

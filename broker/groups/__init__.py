@@ -1,0 +1,1 @@
+"""Consumer groups: who is a member, who owns which partition, and what was committed. See README.md."""

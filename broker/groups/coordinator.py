@@ -1,0 +1,433 @@
+"""The coordinator at work: the part of `broker.groups` that waits.
+
+A group belongs to one partition of `__consumer_offsets`, by the hash of its id, and is coordinated by that partition's
+leader. When this node begins to lead a partition its log is loaded into a `Shard`, a few records per turn. From then on
+
+    ask:   decide -> append the records as one batch -> replay them -> answer when the log end seen is committed
+    read:  a liveness round -> look -> answer when what was seen is committed
+
+so nothing is answered that a later coordinator could not know of, and nothing by a coordinator of yesterday. An answer
+without records waits, too, until everything appended before it is committed. Whatever ends the leadership throws the
+shard away and answers every open ticket NOT_COORDINATOR; a refused write (the disk is full) has the shard loaded anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import structlog
+
+from broker.groups.outcome import Answer, Outcome
+from broker.groups.records import GroupRecord, decode, encode
+from broker.groups.shard import Shard
+from broker.metadata.ids import OFFSETS_TOPIC_NAME
+from broker.replication.replica import Replica
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records.batch import iter_batches
+from protocol.records.builder import NewRecord, build_batch
+from protocol.records.record import iter_records
+from storage.errors import CorruptLogError
+from storage.log_types import GroupKey
+
+if TYPE_CHECKING:
+    from broker.node import Node
+
+logger = structlog.get_logger()
+
+A = TypeVar("A")
+#: (shard, ticket, now in seconds of the loop's clock, now in ms of the wall clock) -> what to append and to answer.
+Decision = Callable[[Shard, "Ticket[Any]", float, int], Outcome]
+
+#: Records that are loaded in one turn of the loop: some milliseconds.
+RECORDS_PER_TURN = 1000
+#: The largest batch of a decision. (A commit is bounded by max.message.bytes, where it is decided.)
+MAX_BATCH_BYTES = 16 << 20
+#: While the log takes no records (a hand-over is under way), what is due waits for so long.
+POSTPONED_S = 0.05
+
+
+class Ticket(Generic[A]):
+    """One request that waits for its answer. Machines hold it and look at nothing in it."""
+
+    __slots__ = ("_failure", "_reply", "is_open")
+
+    def __init__(self, reply: Callable[[A], None], failure: Callable[[ErrorCode], A]) -> None:
+        self._reply = reply
+        self._failure = failure
+        self.is_open = True
+
+    def answer(self, answer: A) -> None:
+        """Once; what comes later has lost a race with the end of the leadership."""
+        if self.is_open:
+            self.is_open = False
+            self._reply(answer)
+
+    def fail(self, error: ErrorCode) -> None:
+        if self.is_open:
+            self.answer(self._failure(error))
+
+    def refusal(self, error: ErrorCode) -> A:
+        return self._failure(error)
+
+
+class _Served:
+    """A partition of `__consumer_offsets` that this node leads, in one term."""
+
+    def __init__(self, replica: Replica, shard: Shard) -> None:
+        self.replica = replica
+        self.epoch = replica.leader_epoch
+        self.shard = shard
+        self.is_loaded = False
+        #: Cleared when the shard is thrown away; who waits for the disk or for a peer looks here.
+        self.is_current = True
+        #: Every ticket that was taken and not answered, parked ones included.
+        self.open: dict[Ticket[Any], None] = {}
+
+
+class _Answers:
+    """The answers of one outcome, waiting for the commit."""
+
+    __slots__ = ("_answers", "_coordinator", "_served")
+
+    def __init__(
+        self, coordinator: GroupCoordinator, served: _Served, answers: list[tuple[Ticket[Any], Answer]]
+    ) -> None:
+        self._coordinator = coordinator
+        self._served = served
+        self._answers = answers
+
+    def partition_done(self, slot: int, error: ErrorCode) -> None:
+        if error == ErrorCode.NONE:
+            for ticket, answer in self._answers:
+                self._served.open.pop(ticket, None)
+                ticket.answer(answer)
+        elif error == ErrorCode.KAFKA_STORAGE_ERROR:
+            self._coordinator.write_refused(self._served)
+        # Otherwise leadership is lost: all open tickets are answered where that is noticed.
+
+
+class GroupCoordinator:
+    """The shards of this node."""
+
+    def __init__(self, node: Node, rng: random.Random) -> None:
+        self._node = node
+        self._rng = rng
+        self._served: dict[int, _Served] = {}
+        self._is_creating_topic = False
+        self._is_closed = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+
+    def close(self) -> None:
+        """The node stops: nothing expires any more."""
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    # -- what handlers ask -------------------------------------------------------------------------------
+
+    def ask(
+        self,
+        group_id: str,
+        reply: Callable[[A], None],
+        failure: Callable[[ErrorCode], A],
+        decide: Decision,
+    ) -> None:
+        """Decide about a group. `reply` gets the ticket's answer, once, perhaps much later; where there is none, or
+        `decide` raises KafkaError, it gets `failure` of the error."""
+        ticket = Ticket(reply, failure)
+        try:
+            served = self._serving(group_id)
+            if not served.replica.group.can_propose:
+                raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        except KafkaError as error:
+            ticket.fail(error.code)
+            return
+        served.open[ticket] = None
+        try:
+            outcome = decide(served.shard, ticket, self._node.now(), self._node.now_ms())
+        except KafkaError as refused:
+            outcome = Outcome(answers=[(ticket, ticket.refusal(refused.code))])
+        self._carry_out(served, outcome)
+        served.shard.settle(group_id)
+        self._arm()
+
+    def read(
+        self,
+        group_id: str,
+        reply: Callable[[A], None],
+        failure: Callable[[ErrorCode], A],
+        look: Callable[[Shard], A],
+    ) -> None:
+        """Look at a group. As `ask`, without a decision, and never by a coordinator of yesterday."""
+        ticket = Ticket(reply, failure)
+        try:
+            served = self._serving(group_id)
+        except KafkaError as error:
+            ticket.fail(error.code)
+            return
+        served.open[ticket] = None
+        self._node.reads.confirm([served.replica], lambda keys: self._look(served, ticket, look, keys))
+
+    def _look(
+        self, served: _Served, ticket: Ticket[A], look: Callable[[Shard], A], keys: set[GroupKey]
+    ) -> None:
+        if not served.is_current or served.replica.key not in keys:
+            served.open.pop(ticket, None)
+            ticket.fail(ErrorCode.NOT_COORDINATOR)
+            return
+        try:
+            answer = look(served.shard)
+        except KafkaError as refused:
+            answer = ticket.refusal(refused.code)
+        self._carry_out(served, Outcome(answers=[(ticket, answer)]))
+
+    def read_all(
+        self,
+        reply: Callable[[list[A]], None],
+        failure: Callable[[ErrorCode], list[A]],
+        look: Callable[[Shard], list[A]],
+    ) -> None:
+        """Look at every shard of this node. Fails with COORDINATOR_LOAD_IN_PROGRESS while one is being loaded; what is
+        no longer led here is left out."""
+        if any(not served.is_loaded for served in self._served.values()):
+            reply(failure(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+            return
+        asked = list(self._served.values())
+
+        def confirmed(keys: set[GroupKey]) -> None:
+            left = [served for served in asked if served.is_current and served.replica.key in keys]
+            found: list[A] = []
+            missing = len(left)
+
+            def one_done(part: list[A]) -> None:
+                nonlocal missing
+                missing -= 1
+                found.extend(part)
+                if missing == 0:
+                    reply(found)
+
+            if not left:
+                reply([])
+            for served in left:
+                ticket: Ticket[list[A]] = Ticket(one_done, lambda error: [])
+                served.open[ticket] = None
+                self._carry_out(served, Outcome(answers=[(ticket, look(served.shard))]))
+
+        self._node.reads.confirm([served.replica for served in asked], confirmed)
+
+    def _serving(self, group_id: str) -> _Served:
+        served = self._served.get(self._partition_of(group_id))
+        if served is None:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        if not served.is_loaded:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return served
+
+    # -- where a group's coordinator is ------------------------------------------------------------------
+
+    def _partition_of(self, group_id: str) -> int:
+        """-1: there is no `__consumer_offsets` yet."""
+        topic = self._node.metadata.image.topic_named(OFFSETS_TOPIC_NAME)
+        return -1 if topic is None else partition_of(group_id, len(topic.partitions))
+
+    def find(self, group_id: str, listener: str) -> tuple[int, str, int]:
+        """(node id, host, port) of a group's coordinator. Raises COORDINATOR_NOT_AVAILABLE; the first question has the
+        topic created."""
+        partition = self._partition_of(group_id)
+        if partition < 0:
+            self.create_topic()
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC_NAME} is being created")
+        leader, _ = self._node.view.leader_of(OFFSETS_TOPIC_NAME, partition)
+        host, port = self._node.view.endpoint_of(leader, listener)
+        if port < 0:
+            raise KafkaError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC_NAME}-{partition} has no leader"
+            )
+        return leader, host, port
+
+    def create_topic(self) -> None:
+        """Have the controller create `__consumer_offsets`."""
+        if self._is_creating_topic:
+            return
+        self._is_creating_topic = True
+        config = self._node.config
+        replication_factor = config.offsets_topic_replication_factor
+        if "offsets.topic.replication.factor" not in config.given:
+            replication_factor = min(replication_factor, len(config.quorum_voters))
+        topic = {
+            "name": OFFSETS_TOPIC_NAME,
+            "num_partitions": config.offsets_topic_num_partitions,
+            "replication_factor": replication_factor,
+            "assignments": [],
+            "configs": [
+                ["cleanup.policy", "compact"],
+                ["compression.type", "producer"],
+                ["segment.bytes", str(config.offsets_topic_segment_bytes)],
+            ],
+        }
+        arguments = {"topics": [topic], "validate_only": False, "is_internal": True}
+        self._node.controller.call("create_topics", arguments, self._topic_created)
+
+    def _topic_created(self, result: dict[str, Any]) -> None:
+        self._is_creating_topic = False
+        (topic,) = result.get("topics", [result])
+        if topic["error_code"] not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            logger.warning("consumer groups have no topic yet", reason=topic.get("message"))
+
+    # -- leadership --------------------------------------------------------------------------------------
+
+    def role_changed(self, replica: Replica) -> None:
+        """This replica of `__consumer_offsets` serves, or serves no more, or in another term."""
+        served = self._served.get(replica.partition)
+        if served is not None:
+            if replica.is_serving and served.replica is replica and served.epoch == replica.leader_epoch:
+                return
+            self._drop(served, ErrorCode.NOT_COORDINATOR)
+        if replica.is_serving and not self._is_closed:
+            self._begin(replica)
+
+    def replica_closed(self, key: GroupKey) -> None:
+        """A replica of any topic is gone from this node."""
+        served = self._served.get(key.partition)
+        if served is not None and served.replica.key == key:
+            self._drop(served, ErrorCode.NOT_COORDINATOR)
+
+    def write_refused(self, served: _Served) -> None:
+        """What was decided and replayed is not in the log: read it anew."""
+        if served.is_current:
+            self._drop(served, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            if served.replica.is_serving:
+                self._begin(served.replica)
+
+    def _drop(self, served: _Served, error: ErrorCode) -> None:
+        served.is_current = False
+        del self._served[served.replica.partition]
+        tickets, served.open = served.open, {}
+        for ticket in tickets:
+            ticket.fail(error)
+
+    # -- loading -----------------------------------------------------------------------------------------
+
+    def _begin(self, replica: Replica) -> None:
+        shard = Shard(
+            self._node.config, self._node.metadata.image, self._rng, replica.config.max_message_bytes
+        )
+        served = _Served(replica, shard)
+        self._served[replica.partition] = served
+        self._load(served, _loading(replica, shard))
+
+    def _load(self, served: _Served, steps: Iterator[None]) -> None:
+        """One slice; the next with the next turn."""
+        if not served.is_current or self._is_closed:
+            return
+        try:
+            for _ in steps:
+                self._node.loop.call_soon(self._load, served, steps)
+                return
+        except CorruptLogError as error:
+            served.replica.host.log_corrupt(served.replica, error)
+            return
+        served.is_loaded = True
+        served.shard.loaded(self._node.now())
+        if served.shard.group_ids():
+            logger.info(
+                "groups are loaded", partition=served.replica.partition, count=len(served.shard.group_ids())
+            )
+        self._arm()
+
+    # -- carrying out ------------------------------------------------------------------------------------
+
+    def _carry_out(self, served: _Served, outcome: Outcome) -> None:
+        """Append, replay, and answer when that, and all before it, is committed."""
+        replica = served.replica
+        end_offset = replica.next_offset
+        if outcome.records:
+            try:
+                end_offset = self._append(replica, outcome.records)
+            except KafkaError as error:
+                # The machines have moved on already.
+                logger.error("a decision about groups is not appended", reason=str(error))
+                self.write_refused(served)
+                return
+            for record in outcome.records:
+                served.shard.replay(record)
+        if outcome.records or outcome.answers:
+            replica.wait_committed(end_offset, _Answers(self, served, outcome.answers), 0)
+
+    def _append(self, replica: Replica, records: Sequence[GroupRecord]) -> int:
+        now_ms = self._node.now_ms()
+        batch = build_batch([NewRecord(*encode(record), now_ms) for record in records])
+        if len(batch) > MAX_BATCH_BYTES:
+            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"a decision of {len(batch)} bytes")
+        header = next(iter_batches(memoryview(batch)))[1]
+        _, end_offset = replica.append(header, batch)
+        return end_offset
+
+    # -- time --------------------------------------------------------------------------------------------
+
+    def _arm(self) -> None:
+        """Have `_expire` called when the first deadline of any shard has come."""
+        deadlines = [served.shard.next_deadline() for served in self._served.values() if served.is_loaded]
+        first = min((x for x in deadlines if x is not None), default=None)
+        if first is None or self._is_closed or (self._timer is not None and self._timer_at <= first):
+            return
+        self._arm_at(first)
+
+    def _arm_at(self, time: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = time
+        self._timer = self._node.loop.call_at(time, self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        now = self._node.now()
+        for served in list(self._served.values()):
+            if not (served.is_loaded and served.is_current):
+                continue
+            if not served.replica.group.can_propose:
+                self._arm_at(now + POSTPONED_S)
+                return
+            for group_id in served.shard.due(now):
+                if served.is_current:
+                    self._carry_out(served, served.shard.expire(group_id, now, self._node.now_ms()))
+                    served.shard.settle(group_id)
+        self._arm()
+
+
+def _loading(replica: Replica, shard: Shard) -> Iterator[None]:
+    """Replays the log into the shard and yields once in a while. As if it were compacted: only the newest record of
+    each key is decoded. Raises CorruptLogError before anything is believed of a batch that has rotted."""
+    newest: dict[bytes, bytes] = {}
+    count = 0
+    for _, batch in replica.log.checked_batches(replica.log.start_offset, replica.log.end_offset):
+        for record in iter_records(batch):
+            assert record.key is not None, "group records have keys"
+            key = bytes(record.key)
+            newest.pop(key, None)
+            if record.value is not None:
+                newest[key] = bytes(record.value)
+            count += 1
+            if count % RECORDS_PER_TURN == 0:
+                yield
+    for key, value in newest.items():
+        known = decode(memoryview(key), memoryview(value))
+        if known is not None:
+            shard.replay(known)
+        count += 1
+        if count % RECORDS_PER_TURN == 0:
+            yield
+
+
+def partition_of(group_id: str, partitions: int) -> int:
+    """As Kafka maps a group: Java's hash of the text, without its sign."""
+    encoded = group_id.encode("utf-16-be", "surrogatepass")
+    hashed = 0
+    for position in range(0, len(encoded), 2):
+        hashed = (31 * hashed + (encoded[position] << 8 | encoded[position + 1])) & 0xFFFFFFFF
+    magnitude = hashed if hashed < 1 << 31 else (1 << 32) - hashed
+    return (0 if magnitude == 1 << 31 else magnitude) % partitions

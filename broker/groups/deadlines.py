@@ -1,0 +1,73 @@
+"""Deadlines of many things that are mostly put off: a heartbeat costs a dict entry and leaves the heap alone."""
+
+from __future__ import annotations
+
+import heapq
+from typing import Generic, TypeVar
+
+K = TypeVar("K")
+
+
+class Deadlines(Generic[K]):
+    """The deadline of each key, in seconds of the loop's clock.
+
+    Invariant: the heap holds, for every key, an entry that is not later than the key's deadline.
+    """
+
+    def __init__(self) -> None:
+        self._deadlines: dict[K, float] = {}
+        #: (time, number of the entry, key); entries of keys that were put off or dropped are passed over.
+        self._heap: list[tuple[float, int, K]] = []
+        #: The earliest entry of each key in the heap.
+        self._entries: dict[K, float] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return len(self._deadlines)
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._deadlines
+
+    def set(self, key: K, deadline: float | None) -> None:
+        """None: it has none any more."""
+        if deadline is None:
+            self._deadlines.pop(key, None)
+            return
+        self._deadlines[key] = deadline
+        entry = self._entries.get(key)
+        if entry is None or deadline < entry:
+            self._push(key, deadline)
+
+    def _push(self, key: K, deadline: float) -> None:
+        self._count += 1
+        self._entries[key] = deadline
+        heapq.heappush(self._heap, (deadline, self._count, key))
+
+    def next(self) -> float | None:
+        """Not later than the earliest deadline; perhaps earlier, where that one was put off."""
+        while self._heap:
+            time, _, key = self._heap[0]
+            if key in self._deadlines and self._entries.get(key) == time:
+                return time
+            heapq.heappop(self._heap)
+            if self._entries.get(key) == time:
+                del self._entries[key]
+        return None
+
+    def due(self, now: float) -> list[K]:
+        """Takes out the keys whose deadline has come, earliest first."""
+        due: list[K] = []
+        while self._heap and self._heap[0][0] <= now:
+            time, _, key = heapq.heappop(self._heap)
+            if self._entries.get(key) != time:
+                continue
+            del self._entries[key]
+            deadline = self._deadlines.get(key)
+            if deadline is None:
+                continue
+            if deadline <= now:
+                del self._deadlines[key]
+                due.append(key)
+            else:
+                self._push(key, deadline)
+        return due

@@ -1,0 +1,61 @@
+"""What a group's machine offers to the shard that holds it, whichever protocol its members speak.
+
+A machine decides and never waits. What it decides durably it returns as records and learns of in `replay`, like
+everybody who loads the log later; who is joining, timers and parked tickets are its own, and are lost with leadership.
+A method that refuses raises KafkaError, and has changed nothing then.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from broker.groups.outcome import Outcome
+from broker.groups.records import GroupRecord
+
+
+class Group(Protocol):
+    group_id: str
+
+    @property
+    def group_type(self) -> str:
+        """As ListGroups names it: "classic" or "consumer"."""
+
+    @property
+    def state(self) -> str:
+        """As ListGroups and DescribeGroups name it: "Stable", "PreparingRebalance", ..."""
+
+    @property
+    def protocol_type(self) -> str: ...
+    @property
+    def is_empty(self) -> bool:
+        """No members: it may be deleted, and admin tools may commit offsets."""
+
+    def replay(self, record: GroupRecord) -> None:
+        """One of the group's own records. The only way its durable state changes."""
+
+    def loaded(self, now: float) -> None:
+        """All of the log is replayed: members have their full session timeout from now on."""
+
+    def next_deadline(self) -> float | None:
+        """When `expire` has something to do. May be too early, never too late; asked after every decision, so it must
+        not walk the members (broker.groups.deadlines)."""
+
+    def expire(self, now: float, now_ms: int) -> Outcome:
+        """A deadline has come, perhaps."""
+
+    def check_commit(self, member_id: str, instance_id: str | None, generation: int, now: float) -> None:
+        """May this member commit offsets? A commit of the classic protocol counts as a heartbeat. `generation` is the
+        member epoch of a consumer group; -1 is a commit from outside (admin tools). Raises KafkaError."""
+
+    def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
+        """May this member fetch committed offsets? (None, -1) is not a member, and may. Raises KafkaError."""
+
+    def is_subscribed(self, topic: str) -> bool:
+        """While members are subscribed to a topic its offsets neither expire nor may be deleted."""
+
+    def expires_from_ms(self, commit_timestamp_ms: int) -> int | None:
+        """The moment from which offsets.retention.minutes count for an offset of this commit time (KIP-211).
+        None: not while the group is as it is."""
+
+    def tombstones(self) -> list[GroupRecord]:
+        """Of all records of the group, offsets excepted."""

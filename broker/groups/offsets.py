@@ -1,0 +1,139 @@
+"""The committed offsets of all groups in one partition of `__consumer_offsets`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+from uuid import UUID
+
+from broker.groups.records import GroupRecord
+from protocol.errors import ErrorCode
+from protocol.group_records import OffsetCommitKey, OffsetCommitValue
+
+#: What a record of an offset takes in a batch beside its texts, and a little more.
+_RECORD_OVERHEAD_BYTES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetToCommit:
+    topic: str
+    topic_id: UUID
+    partition: int
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRequest:
+    """Of one member, or from outside: generation -1 (KIP-848: the member epoch)."""
+
+    group_id: str
+    offsets: list[OffsetToCommit]
+    member_id: str = ""
+    instance_id: str | None = None
+    generation: int = -1
+    retention_ms: int = -1
+    """How long this very commit is kept (OffsetCommit v2 to v4); -1: offsets.retention.minutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitAnswer:
+    error: ErrorCode
+    errors: list[ErrorCode]
+    """One per offset, in the order of the request; empty where `error` is for all."""
+
+
+class Place(NamedTuple):
+    """A partition of a topic, by name: where an offset was committed."""
+
+    topic: str
+    partition: int
+
+
+class Offsets:
+    """`replay` is the only mutator.
+
+    Invariant: a group that is in it has at least one offset, and so has a topic of a group.
+    """
+
+    def __init__(self) -> None:
+        self._groups: dict[str, dict[str, dict[int, OffsetCommitValue]]] = {}
+
+    # -- reading -----------------------------------------------------------------------------------------
+
+    @property
+    def group_ids(self) -> Iterable[str]:
+        return self._groups.keys()
+
+    def has_group(self, group_id: str) -> bool:
+        return group_id in self._groups
+
+    def get(self, group_id: str, place: Place) -> OffsetCommitValue | None:
+        return self._groups.get(group_id, {}).get(place.topic, {}).get(place.partition)
+
+    def of_topic(self, group_id: str, topic: str) -> dict[int, OffsetCommitValue]:
+        """Partition -> what is committed there."""
+        return self._groups.get(group_id, {}).get(topic, {})
+
+    def of_group(self, group_id: str) -> Iterator[tuple[Place, OffsetCommitValue]]:
+        for topic, partitions in self._groups.get(group_id, {}).items():
+            for partition, value in partitions.items():
+                yield Place(topic, partition), value
+
+    # -- deciding ----------------------------------------------------------------------------------------
+
+    def commit(
+        self, request: CommitRequest, now_ms: int, max_metadata_bytes: int, max_batch_bytes: int
+    ) -> tuple[list[GroupRecord], CommitAnswer]:
+        """The records of a commit that its group allows. All of it is refused where it would not fit into one batch."""
+        expire_ms = now_ms + request.retention_ms if request.retention_ms >= 0 else -1
+        records: list[GroupRecord] = []
+        errors: list[ErrorCode] = []
+        size_bytes = 0
+        for each in request.offsets:
+            if len(each.metadata) > max_metadata_bytes:
+                errors.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
+                continue
+            errors.append(ErrorCode.NONE)
+            value = OffsetCommitValue(
+                offset=each.offset,
+                leader_epoch=each.leader_epoch,
+                metadata=each.metadata,
+                commit_timestamp_ms=now_ms,
+                expire_timestamp_ms=expire_ms,
+                topic_id=each.topic_id,
+            )
+            records.append(GroupRecord(_key(request.group_id, Place(each.topic, each.partition)), value))
+            # Four bytes for a character of UTF-8, at the most.
+            texts = len(request.group_id) + len(each.topic) + len(each.metadata)
+            size_bytes += _RECORD_OVERHEAD_BYTES + 4 * texts
+        if size_bytes > max_batch_bytes:
+            return [], CommitAnswer(ErrorCode.INVALID_COMMIT_OFFSET_SIZE, [])
+        return records, CommitAnswer(ErrorCode.NONE, errors)
+
+    def tombstone(self, group_id: str, place: Place) -> GroupRecord:
+        return GroupRecord(_key(group_id, place), None)
+
+    def tombstones(self, group_id: str) -> list[GroupRecord]:
+        return [self.tombstone(group_id, place) for place, _ in self.of_group(group_id)]
+
+    # -- state -------------------------------------------------------------------------------------------
+
+    def replay(self, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
+        if value is not None:
+            topics = self._groups.setdefault(key.group, {})
+            topics.setdefault(key.topic, {})[key.partition] = value
+            return
+        topics = self._groups.get(key.group, {})
+        partitions = topics.get(key.topic, {})
+        partitions.pop(key.partition, None)
+        if not partitions:
+            topics.pop(key.topic, None)
+        if not topics:
+            self._groups.pop(key.group, None)
+
+
+def _key(group_id: str, place: Place) -> OffsetCommitKey:
+    return OffsetCommitKey(group=group_id, topic=place.topic, partition=place.partition)

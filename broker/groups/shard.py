@@ -1,0 +1,161 @@
+"""What one partition of `__consumer_offsets` holds: groups by id, and the offsets that they committed.
+
+`replay` is the only way durable state changes: for what was decided here, at its append, and for the whole log when a
+node begins to serve the partition. The other methods are decisions and questions; none of them waits.
+
+A group that only has offsets ("simple": committed from outside, by `assign`, or by an admin tool) is in no record but
+those of its offsets, and in `groups` it is not.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from broker.config.node_config import NodeConfig
+from broker.groups.deadlines import Deadlines
+from broker.groups.group import Group
+from broker.groups.offsets import CommitAnswer, CommitRequest, Offsets, Place
+from broker.groups.outcome import Outcome, Ticket
+from broker.groups.records import GroupRecord
+from broker.metadata.image import MetadataImage
+from protocol.errors import ErrorCode, KafkaError
+from protocol.group_records import OffsetCommitKey, OffsetCommitValue
+from protocol.schema import Message
+
+#: What the key of a record can hold of an id.
+MAX_ID_BYTES = 32767
+
+
+@dataclass(frozen=True, slots=True)
+class ListedGroup:
+    group_id: str
+    protocol_type: str
+    state: str
+    group_type: str
+
+
+class Shard:
+    """`image` is the node's own, which goes on while the shard lives."""
+
+    def __init__(
+        self, config: NodeConfig, image: MetadataImage, rng: random.Random, max_batch_bytes: int
+    ) -> None:
+        self.config = config
+        self.image = image
+        self.rng = rng
+        self.groups: dict[str, Group] = {}
+        self.offsets = Offsets()
+        self._max_batch_bytes = max_batch_bytes
+        self._deadlines: Deadlines[str] = Deadlines()
+
+    # -- state -------------------------------------------------------------------------------------------
+
+    def replay(self, record: GroupRecord) -> None:
+        _REPLAY[type(record.key)](self, record)
+
+    def _replay_offset(self, record: GroupRecord) -> None:
+        assert isinstance(record.key, OffsetCommitKey)
+        assert record.value is None or isinstance(record.value, OffsetCommitValue)
+        self.offsets.replay(record.key, record.value)
+
+    def loaded(self, now: float) -> None:
+        """All of the log is replayed."""
+        for group in self.groups.values():
+            group.loaded(now)
+            self._deadlines.set(group.group_id, group.next_deadline())
+
+    # -- deadlines ---------------------------------------------------------------------------------------
+
+    def settle(self, group_id: str) -> None:
+        """A decision about this group is carried out: it may have other deadlines."""
+        group = self.groups.get(group_id)
+        self._deadlines.set(group_id, None if group is None else group.next_deadline())
+
+    def next_deadline(self) -> float | None:
+        return self._deadlines.next()
+
+    def due(self, now: float) -> list[str]:
+        """The groups whose `expire` is to be called; each is settled afterwards."""
+        return self._deadlines.due(now)
+
+    def expire(self, group_id: str, now: float, now_ms: int) -> Outcome:
+        group = self.groups.get(group_id)
+        return Outcome() if group is None else group.expire(now, now_ms)
+
+    # -- offsets -----------------------------------------------------------------------------------------
+
+    def commit_offsets(self, ticket: Ticket, request: CommitRequest, now: float, now_ms: int) -> Outcome:
+        """Answer: CommitAnswer. Raises KafkaError where the group does not let this member commit."""
+        check_group_id(request.group_id, may_be_empty=True)
+        group = self.groups.get(request.group_id)
+        if group is not None:
+            group.check_commit(request.member_id, request.instance_id, request.generation, now)
+        elif request.generation >= 0:
+            is_simple = self.offsets.has_group(request.group_id)
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID if is_simple else ErrorCode.GROUP_ID_NOT_FOUND)
+        records, answer = self.offsets.commit(
+            request, now_ms, self.config.offset_metadata_max_bytes, self._max_batch_bytes
+        )
+        return Outcome(records, [(ticket, answer)])
+
+    def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> None:
+        """May offsets be fetched by this member, or from outside (None, -1)? Raises KafkaError."""
+        group = self.groups.get(group_id)
+        if group is not None:
+            group.check_fetch(member_id, member_epoch)
+
+    def delete_offsets(self, ticket: Ticket, group_id: str, places: list[Place]) -> Outcome:
+        """Answer: CommitAnswer. An offset that is not there is deleted already. Raises GROUP_ID_NOT_FOUND."""
+        group = self._existing(group_id)
+        errors: list[ErrorCode] = []
+        records: list[GroupRecord] = []
+        for place in places:
+            if group is not None and group.is_subscribed(place.topic):
+                errors.append(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
+                continue
+            errors.append(ErrorCode.NONE)
+            if self.offsets.get(group_id, place) is not None:
+                records.append(self.offsets.tombstone(group_id, place))
+        return Outcome(records, [(ticket, CommitAnswer(ErrorCode.NONE, errors))])
+
+    # -- groups ------------------------------------------------------------------------------------------
+
+    def group_ids(self) -> list[str]:
+        """Of all groups, those that only have offsets included."""
+        return list(dict.fromkeys([*self.groups, *self.offsets.group_ids]))
+
+    def list_groups(self) -> list[ListedGroup]:
+        listed = [
+            ListedGroup(x.group_id, x.protocol_type, x.state, x.group_type) for x in self.groups.values()
+        ]
+        simple = [group_id for group_id in self.offsets.group_ids if group_id not in self.groups]
+        return listed + [ListedGroup(group_id, "", "Empty", "classic") for group_id in simple]
+
+    def delete_group(self, ticket: Ticket, group_id: str) -> Outcome:
+        """The group and its offsets. Answer: ErrorCode. Raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
+        group = self._existing(group_id)
+        if group is not None and not group.is_empty:
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+        records = self.offsets.tombstones(group_id) + ([] if group is None else group.tombstones())
+        return Outcome(records, [(ticket, ErrorCode.NONE)])
+
+    def _existing(self, group_id: str) -> Group | None:
+        """None: it has offsets only. Raises KafkaError where there is nothing at all."""
+        check_group_id(group_id, may_be_empty=True)
+        group = self.groups.get(group_id)
+        if group is None and not self.offsets.has_group(group_id):
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
+        return group
+
+
+_REPLAY: dict[type[Message], Callable[[Shard, GroupRecord], None]] = {
+    OffsetCommitKey: Shard._replay_offset,
+}
+
+
+def check_group_id(group_id: str, *, may_be_empty: bool = False) -> None:
+    """Offsets may be committed for the group "", as in Kafka; nobody can join it."""
+    if not (group_id or may_be_empty) or len(group_id.encode()) > MAX_ID_BYTES:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID)

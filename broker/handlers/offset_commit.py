@@ -1,0 +1,120 @@
+"""OffsetCommit: a group remembers how far it has come.
+
+Behaviour
+- Partitions that do not exist are UNKNOWN_TOPIC_OR_PARTITION, ids that do not UNKNOWN_TOPIC_ID, each for itself; the
+  group decides about the others, and they are committed together or not at all.
+- Generation -1 is a commit from outside: it is taken where the group has no members, and makes a group of offsets only.
+- Metadata beyond offset.metadata.max.bytes: OFFSET_METADATA_TOO_LARGE for that partition. Null is "".
+- A commit is answered when it is durable on a majority. No space on the disk: COORDINATOR_NOT_AVAILABLE.
+
+Versions: 2-4 may say how long the commit is kept; 6 leader epoch; 7 static members; 8 flexible; 9 member epochs
+(KIP-848), and GROUP_ID_NOT_FOUND where it was ILLEGAL_GENERATION before; 10 topics by id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from broker.groups.offsets import CommitAnswer, CommitRequest, OffsetToCommit
+from broker.handlers.api import Api
+from broker.metadata.records import TopicRecord
+from protocol.api_keys import ApiKey
+from protocol.codec import encode
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from broker.network.connection import Request
+    from broker.node import Node
+
+
+def handle(node: Node, request: Request, body: OffsetCommitRequest) -> None:
+    response = OffsetCommitResponse(topics=[])
+    offsets: list[OffsetToCommit] = []
+    slots: list[OffsetCommitResponsePartition] = []
+    for topic in body.topics:
+        answered = OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=[])
+        response.topics.append(answered)
+        for offset, slot in _sorted_out(node, request.api_version, topic):
+            answered.partitions.append(slot)
+            if offset is not None:
+                offsets.append(offset)
+                slots.append(slot)
+
+    def answer(result: CommitAnswer) -> None:
+        errors = result.errors or [result.error] * len(slots)
+        for slot, error in zip(slots, errors, strict=True):
+            slot.error_code = _in_version(request.api_version, error)
+        request.reply_bytes(encode(response, request.api_version))
+
+    if not offsets:
+        answer(CommitAnswer(ErrorCode.NONE, []))
+        return
+    try:
+        node.check_space()
+    except KafkaError:
+        answer(CommitAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE, []))
+        return
+    commit = CommitRequest(
+        body.group_id,
+        offsets,
+        body.member_id,
+        body.group_instance_id,
+        body.generation_id_or_member_epoch,
+        body.retention_time_ms,
+    )
+    node.groups.ask(
+        body.group_id,
+        answer,
+        lambda error: CommitAnswer(error, []),
+        lambda shard, ticket, now, now_ms: shard.commit_offsets(ticket, commit, now, now_ms),
+    )
+
+
+def _sorted_out(
+    node: Node, version: int, topic: OffsetCommitRequestTopic
+) -> Iterator[tuple[OffsetToCommit | None, OffsetCommitResponsePartition]]:
+    """Each partition of the request with the place of its answer; None where that is known already."""
+    image = node.metadata.image
+    record: TopicRecord | None
+    if version >= 10:
+        record, unknown = image.topics.get(topic.topic_id), ErrorCode.UNKNOWN_TOPIC_ID
+    else:
+        record, unknown = image.topic_named(topic.name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    for each in topic.partitions:
+        slot = OffsetCommitResponsePartition(partition_index=each.partition_index)
+        if record is None:
+            slot.error_code = unknown
+            yield None, slot
+        elif not 0 <= each.partition_index < len(record.partitions):
+            slot.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            yield None, slot
+        else:
+            offset = OffsetToCommit(
+                record.name,
+                record.topic_id,
+                each.partition_index,
+                each.committed_offset,
+                each.committed_leader_epoch,
+                each.committed_metadata or "",
+            )
+            yield offset, slot
+
+
+def _in_version(version: int, error: ErrorCode) -> ErrorCode:
+    """Clients before KIP-848 know neither of these."""
+    if version < 9 and error == ErrorCode.GROUP_ID_NOT_FOUND:
+        return ErrorCode.ILLEGAL_GENERATION
+    if version < 9 and error == ErrorCode.STALE_MEMBER_EPOCH:
+        return ErrorCode.UNSUPPORTED_VERSION
+    return error
+
+
+API = Api(ApiKey.OFFSET_COMMIT, 2, 10, OffsetCommitRequest, handle)

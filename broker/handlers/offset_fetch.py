@@ -1,0 +1,132 @@
+"""OffsetFetch: how far groups have come.
+
+Behaviour
+- What was never committed, or is of a group or topic that nobody knows, is offset -1 with no error: consumers then
+  begin where auto.offset.reset says. No topics named (null): every topic that the group has offsets for.
+- An answer waits for a liveness round, and until what it tells is committed: a coordinator of yesterday tells nothing.
+- require_stable (7 and later) asks for UNSTABLE_OFFSET_COMMIT where a transaction is open; there are none yet.
+
+Versions: 1 no top-level error; 2 null topics; 5 leader epoch; 6 flexible; 8 several groups; 9 member epochs, checked
+(KIP-848); 10 topics by id.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from broker.groups.offsets import Place
+from broker.groups.shard import Shard
+from broker.handlers.api import Api
+from broker.handlers.gathered import Gathered
+from broker.metadata.image import MetadataImage
+from protocol.api_keys import ApiKey
+from protocol.codec import encode
+from protocol.errors import ErrorCode
+from protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from broker.network.connection import Request
+    from broker.node import Node
+
+
+def handle(node: Node, request: Request, body: OffsetFetchRequest) -> None:
+    version = request.api_version
+    wanted = body.groups if version >= 8 else [_only_group(body)]
+
+    def answer(groups: list[OffsetFetchResponseGroup]) -> None:
+        response = OffsetFetchResponse(groups=groups)
+        if version < 8:
+            response = _of_one_group(groups[0], wanted[0], version)
+        request.reply_bytes(encode(response, version))
+
+    gathered = Gathered(len(wanted), answer)
+    for position, group in enumerate(wanted):
+        node.groups.read(
+            group.group_id,
+            gathered.part(position),
+            partial(_failed, group.group_id),
+            partial(_look, node.metadata.image, version, group),
+        )
+
+
+def _only_group(body: OffsetFetchRequest) -> OffsetFetchRequestGroup:
+    return OffsetFetchRequestGroup(group_id=body.group_id, topics=body.topics)
+
+
+def _failed(group_id: str, error: ErrorCode) -> OffsetFetchResponseGroup:
+    return OffsetFetchResponseGroup(group_id=group_id, error_code=error)
+
+
+def _look(
+    image: MetadataImage, version: int, group: OffsetFetchRequestGroup, shard: Shard
+) -> OffsetFetchResponseGroup:
+    shard.check_fetch(group.group_id, group.member_id, group.member_epoch)
+    answer = OffsetFetchResponseGroup(group_id=group.group_id)
+    topics = _all_topics(image, group.group_id, shard) if group.topics is None else group.topics
+    for topic in topics:
+        name, error = topic.name, ErrorCode.NONE
+        if version >= 10:
+            record = image.topics.get(topic.topic_id)
+            name, error = ("", ErrorCode.UNKNOWN_TOPIC_ID) if record is None else (record.name, error)
+        answer.topics.append(
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    _partition(shard, group.group_id, Place(name, partition), error)
+                    for partition in topic.partition_indexes
+                ],
+            )
+        )
+    return answer
+
+
+def _all_topics(image: MetadataImage, group_id: str, shard: Shard) -> list[OffsetFetchRequestTopic]:
+    """Of the topics that the group has offsets for. One that is deleted by now has no id to be told by."""
+    topics: dict[str, OffsetFetchRequestTopic] = {}
+    for place, _ in shard.offsets.of_group(group_id):
+        record = image.topic_named(place.topic)
+        if record is not None:
+            topic = OffsetFetchRequestTopic(name=place.topic, topic_id=record.topic_id, partition_indexes=[])
+            topics.setdefault(place.topic, topic).partition_indexes.append(place.partition)
+    return list(topics.values())
+
+
+def _partition(shard: Shard, group_id: str, place: Place, error: ErrorCode) -> OffsetFetchResponsePartition:
+    answer = OffsetFetchResponsePartition(partition_index=place.partition, error_code=error)
+    committed = shard.offsets.get(group_id, place)
+    if committed is not None:
+        answer.committed_offset = committed.offset
+        answer.committed_leader_epoch = committed.leader_epoch
+        answer.metadata = committed.metadata
+    return answer
+
+
+def _of_one_group(
+    group: OffsetFetchResponseGroup, wanted: OffsetFetchRequestGroup, version: int
+) -> OffsetFetchResponse:
+    """Version 1 has no place for a group's error but the partitions."""
+    if version == 1 and group.error_code != ErrorCode.NONE:
+        group.topics = [
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponsePartition(partition_index=index, error_code=group.error_code)
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in wanted.topics or ()
+        ]
+    return OffsetFetchResponse(error_code=group.error_code, topics=group.topics)
+
+
+API = Api(ApiKey.OFFSET_FETCH, 1, 10, OffsetFetchRequest, handle)
