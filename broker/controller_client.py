@@ -27,6 +27,9 @@ class ControllerHost(Protocol):
         """Node id of the established leader of the metadata group, -1 if none is known."""
 
     def own_node(self) -> int: ...
+    def image_end(self) -> int:
+        """The offset behind what this node has replayed of the metadata."""
+
     def execute(self, operation: str, arguments: dict[str, Any], done: Done) -> None:
         """Decide here. Answers NOT_CONTROLLER if this node does not lead."""
 
@@ -37,7 +40,7 @@ class ControllerHost(Protocol):
 
 
 class _Question:
-    __slots__ = ("arguments", "deadline", "done", "node_id", "operation")
+    __slots__ = ("arguments", "deadline", "done", "node_id", "operation", "result")
 
     def __init__(self, operation: str, arguments: dict[str, Any], done: Done, deadline: float) -> None:
         self.operation = operation
@@ -46,6 +49,8 @@ class _Question:
         self.deadline = deadline
         #: Whom we asked; -1: nobody yet.
         self.node_id = -1
+        #: The answer, until this node has seen what it is about.
+        self.result: Result | None = None
 
 
 class ControllerClient:
@@ -61,7 +66,8 @@ class ControllerClient:
         self._undelivered: dict[int, deque[tuple[float, peer.ForwardReply]]] = {}
 
     def call(self, operation: str, arguments: dict[str, Any], done: Done) -> None:
-        """`done` gets {"error_code": ..., "message": ..., ...}, always, exactly once."""
+        """`done` gets {"error_code": ..., "message": ..., ...}, always, exactly once. This node's image shows by then
+        what was decided: who has changed something finds it where it asked for the change."""
         question = _Question(operation, arguments, done, self._host.now() + TIMEOUT_S)
         request_id = self._next_id
         self._next_id += 1
@@ -108,18 +114,30 @@ class ControllerClient:
 
     def _answered(self, request_id: int, result: Result) -> None:
         question = self._open.get(request_id)
-        if question is None:
+        if question is None or question.result is not None:
             return
         if result["error_code"] == ErrorCode.NOT_CONTROLLER and self._host.now() < question.deadline:
             question.node_id = -1  # it has just lost the part; ask again at the next tick
             return
-        del self._open[request_id]
-        question.done(result)
+        question.result = result
+        self._finish(request_id, question)
+
+    def _finish(self, request_id: int, question: _Question) -> None:
+        assert question.result is not None
+        if self._host.image_end() >= question.result.get("image_end", 0):
+            del self._open[request_id]
+            question.done(question.result)
+
+    def image_read(self) -> None:
+        """This node's image has gone on."""
+        for request_id, question in list(self._open.items()):
+            if question.result is not None:
+                self._finish(request_id, question)
 
     def node_lost(self, node_id: int) -> None:
         """What was asked there may have taken effect or not: ask the next controller, who sees what is committed."""
         for question in self._open.values():
-            if question.node_id == node_id:
+            if question.node_id == node_id and question.result is None:
                 question.node_id = -1
 
     def node_connected(self, node_id: int) -> None:
@@ -136,12 +154,8 @@ class ControllerClient:
         for request_id, question in list(self._open.items()):
             if now >= question.deadline:
                 del self._open[request_id]
-                question.done(
-                    {
-                        "error_code": int(ErrorCode.REQUEST_TIMED_OUT),
-                        "message": "the controller did not answer",
-                    }
-                )
+                late = error(ErrorCode.REQUEST_TIMED_OUT, "the controller did not answer")
+                question.done(question.result or late)
             elif question.node_id < 0:
                 self._ask(request_id, question)
 

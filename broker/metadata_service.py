@@ -8,17 +8,26 @@ section 9). Losing leadership throws that image away.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 from uuid import UUID
 
 import structlog
 
+from broker.config.resources import Resources
 from broker.controller_client import Done, Result, error
+from broker.metadata.alterations import ConfigAlteration
 from broker.metadata.controller import Controller, ControllerConfig
 from broker.metadata.image import Change, MetadataImage
 from broker.metadata.records import BrokerRecord, Endpoint, KeyValue, ReplicaIdentity
-from broker.metadata.requests import Decision, NewTopic, Reassignment, ReplicaRenewal, TopicResult
+from broker.metadata.requests import (
+    Decision,
+    NewPartitions,
+    NewTopic,
+    Reassignment,
+    ReplicaRenewal,
+    TopicResult,
+)
 from broker.replication.reads import Reads
 from broker.replication.replica import Replica
 from protocol.errors import ErrorCode, KafkaError
@@ -45,10 +54,8 @@ class MetadataHost(Protocol):
     def image_read(self) -> None:
         """Everything committed is replayed; called after each step of the image."""
 
-    def describe_configs(self, overrides: Mapping[str, str]) -> list[tuple[str, str | None, int]]:
-        """All settings of a topic: (name, value, config source)."""
-
-    def validate_configs(self, overrides: Mapping[str, str]) -> object: ...
+    @property
+    def resources(self) -> Resources: ...
 
 
 class _Answers:
@@ -110,7 +117,7 @@ class MetadataService:
                 self._config,
                 self._rng,
                 is_alive=self._host.is_alive,
-                validate_configs=self._host.validate_configs,
+                resources=self._host.resources,
             )
             logger.info("this node is the controller", epoch=replica.leader_epoch)
         elif not replica.is_serving and self._controller is not None:
@@ -137,7 +144,7 @@ class MetadataService:
 
         def answer(code: ErrorCode) -> None:
             if code == ErrorCode.NONE:
-                done(result)
+                done({**result, "image_end": end_offset})
             elif code == ErrorCode.KAFKA_STORAGE_ERROR:
                 self._controller = None  # what it decided is in its image, and not in the log
                 done(error(code, "the controller's disk is full"))
@@ -277,6 +284,37 @@ class MetadataService:
         decision = controller.delete_topics(references)
         return decision, {"error_code": 0, "topics": [self._topic_json(topic) for topic in decision.response]}
 
+    def _create_partitions(
+        self, controller: Controller, arguments: dict[str, Any]
+    ) -> tuple[Decision[Any], Result]:
+        """[topic, count, node ids of each new partition or None] each, in `topics`."""
+        wanted = [
+            NewPartitions(
+                name, count, None if assignments is None else tuple(tuple(nodes) for nodes in assignments)
+            )
+            for name, count, assignments in arguments["topics"]
+        ]
+        decision = controller.create_partitions(wanted, validate_only=arguments["validate_only"])
+        results = [(x.name, int(x.error), x.message) for x in decision.response]
+        return decision, {"error_code": 0, "topics": results}
+
+    def _alter_configs(
+        self, controller: Controller, arguments: dict[str, Any]
+    ) -> tuple[Decision[Any], Result]:
+        """[kind, name, [setting, operation, value] each] each, in `resources`; in the answer error code and message
+        of each, in the same order."""
+        wanted = [
+            ConfigAlteration(
+                kind,
+                name,
+                tuple((key, how, value) for key, how, value in operations),
+                arguments["replaces_all"],
+            )
+            for kind, name, operations in arguments["resources"]
+        ]
+        decision = controller.alter_configs(wanted, validate_only=arguments["validate_only"])
+        return decision, {"error_code": 0, "results": [(int(x.error), x.message) for x in decision.response]}
+
     def _allocate_producer_ids(
         self, controller: Controller, arguments: dict[str, Any]
     ) -> tuple[Decision[Any], Result]:
@@ -286,6 +324,7 @@ class MetadataService:
 
     def _topic_json(self, topic: TopicResult) -> dict[str, Any]:
         created = topic.error == ErrorCode.NONE and topic.num_partitions > 0
+        described = self._host.resources.describe_topic(topic.configs) if created else []
         return {
             "name": topic.name,
             "error_code": int(topic.error),
@@ -293,7 +332,7 @@ class MetadataService:
             "topic_id": str(topic.topic_id) if topic.topic_id else None,
             "num_partitions": topic.num_partitions,
             "replication_factor": topic.replication_factor,
-            "configs": self._host.describe_configs(topic.configs) if created else [],
+            "configs": [(row.name, row.value, row.source) for row in described],
         }
 
 
@@ -308,6 +347,8 @@ _OPERATIONS: dict[
     "create_topics": MetadataService._create_topics,
     "auto_create": MetadataService._auto_create,
     "delete_topics": MetadataService._delete_topics,
+    "create_partitions": MetadataService._create_partitions,
+    "alter_configs": MetadataService._alter_configs,
     "allocate_producer_ids": MetadataService._allocate_producer_ids,
 }
 

@@ -14,14 +14,16 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import UUID
 
 import structlog
 
 from broker.cluster import Cluster
+from broker.config.layers import NodeSettings
 from broker.config.node_config import NodeConfig
+from broker.config.resources import Resources
 from broker.config.topic_config import TopicConfig
 from broker.controller_client import ControllerClient, Done
 from broker.environment import Clock, Listener, Network
@@ -38,7 +40,7 @@ from broker.metadata.ids import (
     OFFSETS_TOPIC_NAME,
     random_uuid,
 )
-from broker.metadata.image import Change
+from broker.metadata.image import Change, ConfigsChanged
 from broker.metadata.leaders import LeaderTable
 from broker.metadata.records import BrokerRecord
 from broker.metadata_service import MetadataService
@@ -88,7 +90,9 @@ class Node:
         rng: random.Random,
         fail: Callable[[BaseException], None],
     ) -> None:
-        self.config = config
+        #: What this node was started with, and above it what clients have set.
+        self.settings = NodeSettings(config)
+        self.resources = Resources(lambda: self.settings)
         self.clock = clock
         self.loop = asyncio.get_running_loop()
         self._disk = disk
@@ -109,6 +113,11 @@ class Node:
         self._cluster_id: str | None = None
         self._registering = False
         self._is_stopping = False
+
+    @property
+    def config(self) -> NodeConfig:
+        """What counts now. Settings that are not dynamic never change."""
+        return self.settings.config
 
     # -- start -------------------------------------------------------------------------------------------
 
@@ -391,6 +400,9 @@ class Node:
     def own_node(self) -> int:
         return self.config.node_id
 
+    def image_end(self) -> int:
+        return self.metadata.image.end_offset
+
     def controller_node(self) -> int:
         return self.controller_id()
 
@@ -489,21 +501,27 @@ class Node:
         return self.cluster.directory_of(broker.node_id) == broker.directory_id
 
     def image_changed(self, change: Change) -> None:
+        if isinstance(change, ConfigsChanged) and change.kind == "broker":
+            self._use_settings()
         self.publisher.changed(change)
+
+    def _use_settings(self) -> None:
+        """Clients have set something for this node, or for all. Topics follow (`Publisher`)."""
+        configs_of = self.metadata.image.configs_of
+        self.settings = NodeSettings(
+            self.settings.static, configs_of("broker", ""), configs_of("broker", str(self.config.node_id))
+        )
+        self.connections.max_per_ip = self.config.max_connections_per_ip
+        self.replicas.producer_expiration_s = self.config.producer_id_expiration_ms / 1000
 
     def image_read(self) -> None:
         if not self.publisher.has_begun and self._is_registered():
             self.publisher.begin()
+        self.controller.image_read()
 
     def partitions_opened(self) -> None:
         """All that the image assigns to this node is here: clients may come."""
         self.ready.set()
-
-    def describe_configs(self, overrides: Mapping[str, str]) -> list[tuple[str, str | None, int]]:
-        return [(row.name, row.value, row.source) for row in TopicConfig.describe(overrides, self.config)]
-
-    def validate_configs(self, overrides: Mapping[str, str]) -> object:
-        return TopicConfig.validate(overrides)
 
     # -- what handlers ask -------------------------------------------------------------------------------
 

@@ -17,7 +17,14 @@ import structlog
 
 from broker.config.topic_config import TopicConfig
 from broker.metadata.ids import METADATA_TOPIC_ID
-from broker.metadata.image import BrokerRegistered, Change, TopicChanged, TopicCreated, TopicDeleted
+from broker.metadata.image import (
+    BrokerRegistered,
+    Change,
+    ConfigsChanged,
+    TopicChanged,
+    TopicCreated,
+    TopicDeleted,
+)
 from broker.metadata.records import PartitionAssignment, TopicRecord
 from broker.replication.replica import Replica
 from broker.replication.wire import founding_configuration
@@ -145,6 +152,9 @@ class Publisher:
                     self.unsettle(replica.key)
             case TopicDeleted(old):
                 self._remove(old)
+            case ConfigsChanged("broker"):
+                for topic in self._node.metadata.image.topics.values():
+                    self._reconfigure(topic)
             case BrokerRegistered(new):
                 logger.info("broker registered", node_id=new.node_id, directory_id=str(new.directory_id))
 
@@ -219,7 +229,15 @@ class Publisher:
     def _reconfigure(self, topic: TopicRecord) -> None:
         config = TopicConfig.resolve(topic.configs, self._node.config)
         for replica in self._replicas_of(topic):
-            replica.use_config(config)
+            if replica.config != config:
+                replica.reconfigure(config)
+                self._steps.append(partial(self._retain, replica))
+        self._run_steps()
+
+    def _retain(self, replica: Replica) -> None:
+        """What is kept may have changed; nobody who shortens it wants to wait for the next round of retention."""
+        if replica.is_open:
+            replica.apply_retention()
 
     def _remove(self, topic: TopicRecord) -> None:
         for index in range(len(topic.partitions)):

@@ -58,6 +58,7 @@ def start(file: Path | None, override: tuple[str, ...], check: bool, **named: st
     """
     from broker.config.node_config import ConfigError
     from broker.config.sources import NODE_KEYS, load, parse_properties
+    from broker.config.values import show
 
     flags = pairs(override, "--override")
     flags |= {_NAMED[name]: value for name, value in named.items() if value is not None}
@@ -83,22 +84,3 @@ def start(file: Path | None, override: tuple[str, ...], check: bool, **named: st
     from broker.main import run
 
     sys.exit(run(loaded.config))
-
-
-def show(value: object) -> str:
-    """A typed value as it would be written in a file."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, dict):
-        voters = all(isinstance(key, int) for key in value)
-        return ",".join(f"{key}@{item}" if voters else _listener(key, item) for key, item in value.items())
-    if isinstance(value, tuple):
-        return ",".join(str(item) for item in value)
-    return str(value)
-
-
-def _listener(name: str, value: object) -> str:
-    """`NAME://host:port` of an advertised listener, `NAME:PROTOCOL` of the protocol map."""
-    return f"{name}:{value}" if isinstance(value, str) else f"{name}://{value}"

@@ -149,6 +149,22 @@ zookeeper.max.in.flight.requests zookeeper.session.timeout.ms zookeeper.set.acl
 """.split()
 )
 
+#: Settings that Kafka changes while a broker runs and that mean nothing here. Tools set them, as for a throttled
+#: reassignment.
+DYNAMIC_KEYS_WITHOUT_USE = frozenset(
+    """
+background.threads compression.gzip.level compression.lz4.level compression.zstd.level
+follower.replication.throttled.rate group.coordinator.cached.buffer.max.bytes
+leader.replication.throttled.rate log.cleaner.backoff.ms log.cleaner.dedupe.buffer.size
+log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size log.cleaner.io.max.bytes.per.second
+log.cleaner.threads log.flush.interval.messages log.flush.interval.ms log.index.size.max.bytes
+log.preallocate log.roll.jitter.ms log.segment.delete.delay.ms max.connection.creation.rate max.connections
+num.io.threads num.network.threads num.recovery.threads.per.data.dir num.replica.fetchers
+replica.alter.log.dirs.io.max.bytes.per.second transaction.partition.verification.enable
+unclean.leader.election.enable
+""".split()
+)
+
 #: Plug-ins and listeners have settings below these prefixes.
 KNOWN_PREFIXES = (
     "listener.name.",

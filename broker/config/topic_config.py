@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
+from broker.config.layers import ConfigSource, Described, NodeSettings, Synonym, parse_override
 from broker.config.node_config import NodeConfig
-from broker.config.sources import NODE_KEYS
 from broker.config.values import (
     INT64_MAX,
+    ConfigType,
     Key,
     boolean,
     choice,
@@ -24,23 +24,13 @@ from broker.config.values import (
     long,
     number,
     setting,
+    typed,
 )
 from protocol.errors import ErrorCode, KafkaError
-
-# Kafka's numbers for where a value comes from (DescribeConfigs and CreateTopics, "config_source").
-SOURCE_TOPIC = 1
-SOURCE_NODE = 4
-SOURCE_DEFAULT = 5
+from storage.log_types import LogConfig
 
 
-class Described(NamedTuple):
-    """One row of what CreateTopics (v5 and later) and DescribeConfigs answer. No topic setting is sensitive."""
-
-    name: str
-    value: str
-    source: int
-
-
+@typed(ConfigType.LIST)
 def _throttled_replicas(value: str) -> str:
     for part in value.split(",") if value and value != "*" else ():
         partition, colon, node = part.strip().partition(":")
@@ -49,12 +39,14 @@ def _throttled_replicas(value: str) -> str:
     return value
 
 
+@typed(ConfigType.BOOLEAN)
 def _only_false(value: str) -> bool:
     if boolean(value):
         raise ValueError("there is no tiered storage")
     return False
 
 
+@typed(ConfigType.INT)
 def _gzip_level(value: str) -> int:
     level = integer(-1, 9)(value)
     if level == 0:
@@ -203,6 +195,11 @@ class TopicConfig:
     def is_log_append_time(self) -> bool:
         return self.message_timestamp_type == "LogAppendTime"
 
+    @property
+    def log_config(self) -> LogConfig:
+        """What shapes the log of each partition."""
+        return LogConfig(self.segment_bytes, self.segment_ms, self.index_interval_bytes)
+
     @staticmethod
     def validate(overrides: Mapping[str, str | None]) -> None:
         """Raise KafkaError(INVALID_CONFIG) for a setting that does not exist or a value that it cannot have."""
@@ -214,7 +211,7 @@ class TopicConfig:
                 raise KafkaError(
                     ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {name}"
                 )
-            _parse(key, value)
+            parse_override(key, value)
         lags = [
             int(overrides.get(name) or TOPIC_KEYS[name].default)
             for name in ("min.compaction.lag.ms", "max.compaction.lag.ms")
@@ -234,43 +231,25 @@ class TopicConfig:
         values: dict[str, object] = {}
         for attribute, key in keys_of(cls).items():
             if key.name in overrides:
-                values[attribute] = _parse(key, overrides[key.name])
+                values[attribute] = parse_override(key, overrides[key.name])
             elif key.name in _NODE_DEFAULTS:
                 values[attribute] = getattr(node, _NODE_DEFAULTS[key.name])
         return cls(**values)  # type: ignore[arg-type]  # each value came from its own field's parser
 
     @staticmethod
-    def describe(overrides: Mapping[str, str], node: NodeConfig) -> list[Described]:
-        """Every setting as clients are shown it, sorted by name as Kafka does."""
-        rows = []
-        for name, key in sorted(TOPIC_KEYS.items()):
-            attribute = _NODE_DEFAULTS.get(name)
-            if name in overrides:
-                rows.append(Described(name, overrides[name], SOURCE_TOPIC))
-            elif attribute is None:
-                rows.append(Described(name, key.default, SOURCE_DEFAULT))
-            else:
-                node_key = NODE_KEYS[attribute]
-                names = {node_key.name, *(scaled for scaled, _ in node_key.scaled)}
-                source = SOURCE_DEFAULT if names.isdisjoint(node.given) else SOURCE_NODE
-                rows.append(Described(name, _show(getattr(node, attribute)), source))
-        return rows
+    def describe(overrides: Mapping[str, str], settings: NodeSettings) -> list[Described]:
+        """Every setting as clients are shown it, sorted by name."""
+        return [_describe(key, overrides, settings) for _, key in sorted(TOPIC_KEYS.items())]
 
 
-def _parse(key: Key, value: str) -> object:
-    try:
-        parsed: object = key.parse(value.strip())
-    except ValueError as error:
-        raise KafkaError(
-            ErrorCode.INVALID_CONFIG, f"Invalid value {value} for configuration {key.name}: {error}"
-        ) from None
-    return parsed
-
-
-def _show(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return ",".join(value) if isinstance(value, tuple) else str(value)
+def _describe(key: Key, overrides: Mapping[str, str], settings: NodeSettings) -> Described:
+    attribute = _NODE_DEFAULTS.get(key.name)
+    values = [Synonym(key.name, overrides[key.name], ConfigSource.TOPIC)] if key.name in overrides else []
+    if attribute is not None:
+        values += settings.values_of(attribute)
+    else:
+        values.append(Synonym(key.name, key.default, ConfigSource.DEFAULT))
+    return Described.of(key, values, is_read_only=False)
 
 
 #: Setting name -> key, for every topic setting.

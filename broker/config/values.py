@@ -7,14 +7,43 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from enum import IntEnum
+from typing import Any, Generic, NamedTuple, TypeVar
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class ConfigType(IntEnum):
+    """Kafka's numbers for what a value is (DescribeConfigs, "config_type")."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+
+
+@dataclass(frozen=True)
+class Parser(Generic[T_co]):
+    """Reads one value; raises ValueError with a plain sentence."""
+
+    read: Callable[[str], T_co]
+    type: ConfigType
+
+    def __call__(self, text: str) -> T_co:
+        return self.read(text)
+
+
+def typed(type_: ConfigType) -> Callable[[Callable[[str], T]], Parser[T]]:
+    """Makes a parser of a function."""
+    return lambda read: Parser(read, type_)
 
 
 class ConfigError(ValueError):
@@ -44,23 +73,30 @@ class Listener(NamedTuple):
 class Key:
     """One setting.
 
-    `parse` raises ValueError with a plain sentence. `scaled` are Kafka's coarser names of the same setting with
-    their factor ("log.roll.hours", 3600000): they count where the fine one is not given; an integer
-    factor of 1 means a synonym.
+    `scaled` are Kafka's coarser names of the same setting with their factor ("log.roll.hours", 3600000): they
+    count where the fine one is not given; an integer factor of 1 means a synonym. A setting that `is_dynamic` can be
+    changed while the node runs (KIP-226).
     """
 
     name: str
-    parse: Callable[[str], Any]
+    parse: Parser[Any]
     default: str
     doc: str
     scaled: tuple[tuple[str, int], ...] = ()
+    is_dynamic: bool = False
 
 
 def setting(
-    name: str, parse: Callable[[str], T], default: str, doc: str, *, scaled: Sequence[tuple[str, int]] = ()
+    name: str,
+    parse: Parser[T],
+    default: str,
+    doc: str,
+    *,
+    scaled: Sequence[tuple[str, int]] = (),
+    dynamic: bool = False,
 ) -> T:
     """A dataclass field that declares a key. The default is written as a user would write it."""
-    key = Key(name, parse, default, " ".join(doc.split()), tuple(scaled))
+    key = Key(name, parse, default, " ".join(doc.split()), tuple(scaled), dynamic)
     value: T = dataclasses.field(default_factory=lambda: parse(default), metadata={"key": key})
     return value
 
@@ -74,9 +110,10 @@ def keys_of(config_class: type) -> dict[str, Key]:
     }
 
 
-def integer(low: int, high: int = INT32_MAX) -> Callable[[str], int]:
+def integer(low: int, high: int = INT32_MAX) -> Parser[int]:
     """A whole number from `low` to `high`, both allowed."""
 
+    @typed(ConfigType.INT if high <= INT32_MAX else ConfigType.LONG)
     def parse(text: str) -> int:
         if not text.strip().lstrip("+-").isdecimal():
             raise ValueError(f"expected a whole number, not {text!r}")
@@ -88,11 +125,12 @@ def integer(low: int, high: int = INT32_MAX) -> Callable[[str], int]:
     return parse
 
 
-def long(low: int) -> Callable[[str], int]:
+def long(low: int) -> Parser[int]:
     return integer(low, INT64_MAX)
 
 
-def number(low: float, high: float) -> Callable[[str], float]:
+def number(low: float, high: float) -> Parser[float]:
+    @typed(ConfigType.DOUBLE)
     def parse(text: str) -> float:
         try:
             value = float(text)
@@ -105,6 +143,7 @@ def number(low: float, high: float) -> Callable[[str], float]:
     return parse
 
 
+@typed(ConfigType.BOOLEAN)
 def boolean(text: str) -> bool:
     lowered = text.lower()
     if lowered not in ("true", "false"):
@@ -112,7 +151,8 @@ def boolean(text: str) -> bool:
     return lowered == "true"
 
 
-def choice(*allowed: str) -> Callable[[str], str]:
+def choice(*allowed: str) -> Parser[str]:
+    @typed(ConfigType.STRING)
     def parse(text: str) -> str:
         if text not in allowed:
             raise ValueError(f"expected one of {', '.join(allowed)}, not {text!r}")
@@ -121,25 +161,26 @@ def choice(*allowed: str) -> Callable[[str], str]:
     return parse
 
 
-def choices(*allowed: str) -> Callable[[str], tuple[str, ...]]:
-    """A comma-separated list without repetitions."""
+def choices(*allowed: str) -> Parser[tuple[str, ...]]:
+    """A comma-separated list. A value that stands twice counts once, as in Kafka."""
 
+    @typed(ConfigType.LIST)
     def parse(text: str) -> tuple[str, ...]:
         values = split(text)
         for value in values:
             if value not in allowed:
                 raise ValueError(f"expected a list of {', '.join(allowed)}, not {value!r}")
-        if len(set(values)) != len(values):
-            raise ValueError(f"a value stands twice in {text!r}")
-        return values
+        return tuple(dict.fromkeys(values))
 
     return parse
 
 
+@typed(ConfigType.STRING)
 def text(value: str) -> str:
     return value
 
 
+@typed(ConfigType.STRING)
 def optional_text(value: str) -> str | None:
     return value or None
 
@@ -161,10 +202,12 @@ def address(value: str) -> Address:
     return Address(host, int(port))
 
 
+@typed(ConfigType.LIST)
 def addresses(value: str) -> tuple[Address, ...]:
     return tuple(address(part) for part in split(value))
 
 
+@typed(ConfigType.LIST)
 def listeners(value: str) -> tuple[Listener, ...]:
     """`NAME://host:port,...`. Names are compared in upper case, as Kafka does."""
     found: dict[str, Listener] = {}
@@ -178,10 +221,12 @@ def listeners(value: str) -> tuple[Listener, ...]:
     return tuple(found.values())
 
 
+@typed(ConfigType.LIST)
 def advertised(value: str) -> dict[str, Address]:
     return {listener.name: Address(listener.host, listener.port) for listener in listeners(value)}
 
 
+@typed(ConfigType.LIST)
 def voters(value: str) -> dict[int, Address]:
     """`1@host:port,2@host:port,...`, in the order of the node ids."""
     found: dict[int, Address] = {}
@@ -197,6 +242,7 @@ def voters(value: str) -> dict[int, Address]:
     return dict(sorted(found.items()))
 
 
+@typed(ConfigType.STRING)
 def protocol_map(value: str) -> dict[str, str]:
     """`LISTENER:PROTOCOL,...`."""
     found: dict[str, str] = {}
@@ -206,3 +252,22 @@ def protocol_map(value: str) -> dict[str, str]:
             raise ValueError(f"expected LISTENER:PROTOCOL, not {part!r}")
         found[name.upper()] = protocol.upper()
     return found
+
+
+def show(value: object) -> str:
+    """A typed value as it would be written in a file."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Mapping):
+        voters = all(isinstance(key, int) for key in value)
+        return ",".join(f"{key}@{item}" if voters else _show_named(key, item) for key, item in value.items())
+    if isinstance(value, tuple):
+        return ",".join(str(item) for item in value)
+    return str(value)
+
+
+def _show_named(name: str, value: object) -> str:
+    """`NAME://host:port` of an advertised listener, `NAME:PROTOCOL` of the protocol map."""
+    return f"{name}:{value}" if isinstance(value, str) else f"{name}://{value}"

@@ -9,17 +9,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.handlers import (
+    alter_configs,
     alter_partition_reassignments,
     api_versions,
     create_acls,
+    create_partitions,
     create_topics,
     delete_acls,
     delete_topics,
     describe_acls,
     describe_cluster,
+    describe_configs,
+    describe_topic_partitions,
     fetch,
     find_coordinator,
+    incremental_alter_configs,
     init_producer_id,
+    list_config_resources,
     list_offsets,
     list_partition_reassignments,
     metadata,
@@ -53,9 +59,15 @@ APIS: tuple[Api, ...] = (
     describe_acls.API,
     create_acls.API,
     delete_acls.API,
+    describe_configs.API,
+    alter_configs.API,
+    create_partitions.API,
+    incremental_alter_configs.API,
     alter_partition_reassignments.API,
     list_partition_reassignments.API,
     describe_cluster.API,
+    list_config_resources.API,
+    describe_topic_partitions.API,
 )
 
 

@@ -1,12 +1,13 @@
 """DeleteTopics: forwarded to the controller; answered when the deletion is committed.
 
-Behaviour: by name, or from version 6 on by id; unknown names are UNKNOWN_TOPIC_OR_PARTITION, unknown ids
-UNKNOWN_TOPIC_ID. The logs go afterwards, on each broker by itself. A topic re-created under the name has another id and
-starts at offset 0. With delete.topic.enable=false nothing is deleted: TOPIC_DELETION_DISABLED.
+Behaviour: by name, or from version 6 on by id, and not by both; unknown names are UNKNOWN_TOPIC_OR_PARTITION, unknown
+ids UNKNOWN_TOPIC_ID. The logs go afterwards, on each broker by itself. A topic re-created under the name has another
+id and starts at offset 0. With delete.topic.enable=false nothing is deleted: TOPIC_DELETION_DISABLED.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -28,26 +29,20 @@ def handle(node: Node, request: Request, body: DeleteTopicsRequest) -> None:
         wanted = [(topic.name, topic.topic_id) for topic in body.topics]
     else:
         wanted = [(name, NIL_UUID) for name in body.topic_names]
-    arguments = {
-        "topics": [[name, None if topic_id == NIL_UUID else str(topic_id)] for name, topic_id in wanted]
-    }
+    # A name or an id, and not both.
+    refused = [each for each in wanted if (each[0] is None) == (each[1] == NIL_UUID)]
+    wanted = [each for each in wanted if each not in refused]
 
     def answer(result: dict[str, Any]) -> None:
         if request.is_abandoned:
             return
-        response = DeleteTopicsResponse(responses=[])
+        response = DeleteTopicsResponse(
+            responses=_errors(refused, ErrorCode.INVALID_REQUEST, "either a name or an id is needed")
+        )
         if result["error_code"] != ErrorCode.NONE:
-            response.responses = [
-                DeletableTopicResult(
-                    name=name,
-                    topic_id=topic_id,
-                    error_code=result["error_code"],
-                    error_message=result.get("message"),
-                )
-                for name, topic_id in wanted
-            ]
+            response.responses += _errors(wanted, result["error_code"], result.get("message"))
         else:
-            response.responses = [
+            response.responses += [
                 DeletableTopicResult(
                     name=topic["name"],
                     topic_id=UUID(topic["topic_id"]) if topic["topic_id"] else NIL_UUID,
@@ -59,12 +54,22 @@ def handle(node: Node, request: Request, body: DeleteTopicsRequest) -> None:
         request.reply_bytes(encode(response, request.api_version))
 
     if node.config.delete_topic_enable:
-        node.controller.call("delete_topics", arguments, answer)
+        topics = [[name, None if topic_id == NIL_UUID else str(topic_id)] for name, topic_id in wanted]
+        node.controller.call("delete_topics", {"topics": topics}, answer)
     else:
         # Clients know the code of its own from version 3 on.
         disabled = ErrorCode.TOPIC_DELETION_DISABLED
         code = disabled if request.api_version >= 3 else ErrorCode.INVALID_REQUEST
         answer({"error_code": code, "message": "delete.topic.enable is false on this broker"})
+
+
+def _errors(
+    topics: Sequence[tuple[str | None, UUID]], code: int, message: str | None
+) -> list[DeletableTopicResult]:
+    return [
+        DeletableTopicResult(name=name, topic_id=topic_id, error_code=code, error_message=message)
+        for name, topic_id in topics
+    ]
 
 
 API = Api(ApiKey.DELETE_TOPICS, 1, 6, DeleteTopicsRequest, handle)

@@ -6,6 +6,7 @@ Behaviour
 - A named topic that is missing is created if broker and request allow it; the first answers are
   UNKNOWN_TOPIC_OR_PARTITION, clients ask again (client-behaviour.md B.2).
 - A topic that is named several times is answered once.
+- Authorized operations, where they are asked for (KIP-430), are all there are: there is no authorizer.
 - A partition without a live leader: LEADER_NOT_AVAILABLE and leader -1, epoch kept.
 - ISR: on the leader's own node the replicas that keep up; elsewhere the leader and the replicas that are alive.
 
@@ -38,6 +39,12 @@ if TYPE_CHECKING:
     from broker.node import Node
 
 
+#: Bits of Kafka's AclOperation that apply to a topic: 3 read, 4 write, 5 create, 6 delete, 7 alter, 8 describe,
+#: 10 describe configs, 11 alter configs; and to the cluster: 5, 7, 8, 9 cluster action, 10, 11, 12 idempotent write.
+TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
+_CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
+
+
 def handle(node: Node, request: Request, body: MetadataRequest) -> None:
     version = request.api_version
     response = MetadataResponse(
@@ -56,9 +63,14 @@ def handle(node: Node, request: Request, body: MetadataRequest) -> None:
         wanted = dict.fromkeys((topic.name or "", topic.topic_id) for topic in body.topics)
         response.topics = [_answer(node, version, name, topic_id) for name, topic_id in wanted]
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        missing = [topic.name for topic in response.topics if topic.name and topic.error_code == unknown]
+        missing = [found.name for found in response.topics if found.name and found.error_code == unknown]
         if missing and body.allow_auto_topic_creation and node.config.auto_create_topics_enable:
             node.auto_create(missing)
+    if body.include_topic_authorized_operations:
+        for topic in response.topics:
+            topic.topic_authorized_operations = TOPIC_OPERATIONS
+    if body.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = _CLUSTER_OPERATIONS
     request.reply_bytes(encode(response, version))
 
 
@@ -79,26 +91,26 @@ def _error(code: ErrorCode, name: str | None, topic_id: UUID = NIL_UUID) -> Meta
 
 
 def _describe(node: Node, topic: TopicRecord) -> MetadataResponseTopic:
-    partitions: list[MetadataResponsePartition] = []
-    for index, assignment in enumerate(topic.partitions):
-        leader, epoch = node.view.leader_of_id(topic.topic_id, index)
-        in_sync, offline = node.view.replica_state(topic.topic_id, index, leader, assignment.replicas)
-        partitions.append(
-            MetadataResponsePartition(
-                error_code=ErrorCode.NONE if leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
-                partition_index=index,
-                leader_id=leader,
-                leader_epoch=epoch,
-                replica_nodes=list(assignment.replicas),
-                isr_nodes=in_sync,
-                offline_replicas=offline,
-            )
-        )
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=partitions,
+        partitions=[describe_partition(node, topic, index) for index in range(len(topic.partitions))],
+    )
+
+
+def describe_partition(node: Node, topic: TopicRecord, index: int) -> MetadataResponsePartition:
+    replicas = topic.partitions[index].replicas
+    leader, epoch = node.view.leader_of_id(topic.topic_id, index)
+    in_sync, offline = node.view.replica_state(topic.topic_id, index, leader, replicas)
+    return MetadataResponsePartition(
+        error_code=ErrorCode.NONE if leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+        partition_index=index,
+        leader_id=leader,
+        leader_epoch=epoch,
+        replica_nodes=list(replicas),
+        isr_nodes=in_sync,
+        offline_replicas=offline,
     )
 
 

@@ -13,7 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from uuid import UUID
 
+from broker.config.resources import Resources
 from broker.metadata import reassignment
+from broker.metadata.alterations import AlterationResult, ConfigAlteration, altered
 from broker.metadata.ids import INTERNAL_TOPICS, METADATA_TOPIC_ID, random_uuid
 from broker.metadata.image import MetadataImage, fold_name
 from broker.metadata.placement import place
@@ -25,12 +27,14 @@ from broker.metadata.records import (
     ProducerIdsRecord,
     ReplicaIdentity,
     TopicRecord,
+    configs_record,
     encode,
     topic_tombstone,
 )
 from broker.metadata.requests import (
     BROKER_DEFAULT,
     Decision,
+    NewPartitions,
     NewTopic,
     OngoingReassignment,
     ProducerIdBlock,
@@ -46,6 +50,7 @@ from broker.metadata.topic_checks import (
     check_is_new,
     check_is_not_internal,
     check_name,
+    check_new_partitions,
 )
 from protocol.errors import ErrorCode, KafkaError
 
@@ -86,10 +91,7 @@ class _Created:
 
 
 class Controller:
-    """`is_alive` says whether that very registration (node id and directory id) is connected now.
-
-    `validate_configs` raises KafkaError(INVALID_CONFIG) for topic overrides that are not valid.
-    """
+    """`is_alive` says whether that very registration (node id and directory id) is connected now."""
 
     def __init__(
         self,
@@ -98,13 +100,13 @@ class Controller:
         rng: random.Random,
         *,
         is_alive: Callable[[BrokerRecord], bool],
-        validate_configs: Callable[[Mapping[str, str]], object],
+        resources: Resources,
     ) -> None:
         self._image = image
         self._config = config
         self._rng = rng
         self._is_alive = is_alive
-        self._validate_configs = validate_configs
+        self._resources = resources
 
     def name_cluster(self, cluster_id: str) -> Decision[None]:
         """The first leader of a new cluster records the id that formation gave it."""
@@ -177,6 +179,53 @@ class Controller:
                 deleted[topic.topic_id] = None
             results.append(TopicResult(name, error, message, topic_id))
         return Decision(tuple(topic_tombstone(topic_id) for topic_id in deleted), tuple(results))
+
+    def create_partitions(
+        self, wanted: Sequence[NewPartitions], *, validate_only: bool = False
+    ) -> Decision[tuple[TopicResult, ...]]:
+        """More partitions for topics that are there (KIP-195). One result per distinct name."""
+        requested = Counter(each.topic for each in wanted)
+        results: list[TopicResult] = []
+        changed: dict[UUID, Sequence[PartitionAssignment]] = {}
+        added = 0
+        for each in {each.topic: each for each in wanted}.values():
+            try:
+                if requested[each.topic] > 1:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+                topic = self._image.topic_named(each.topic)
+                if topic is None:
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                if topic.name in INTERNAL_TOPICS:
+                    # Which partition is a group's follows from how many there are.
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, f"{topic.name} belongs to the cluster")
+                more = self._new_partitions(each, topic, added)
+            except KafkaError as refused:
+                results.append(TopicResult(each.topic, refused.code, refused.message))
+                continue
+            added += len(more)
+            changed[topic.topic_id] = (*topic.partitions, *more)
+            results.append(TopicResult(each.topic))
+        return Decision(() if validate_only else self._changed_topics(changed), tuple(results))
+
+    # -- settings -------------------------------------------------------------------------------------------
+
+    def alter_configs(
+        self, alterations: Sequence[ConfigAlteration], *, validate_only: bool = False
+    ) -> Decision[tuple[AlterationResult, ...]]:
+        """Change settings. One result per entry, in order; each resource for itself."""
+        requested = Counter((each.kind, each.name) for each in alterations)
+        records: list[KeyValue] = []
+        results: list[AlterationResult] = []
+        for each in alterations:
+            try:
+                if requested[each.kind, each.name] > 1:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+                records += self._altered(each)
+            except KafkaError as refused:
+                results.append(AlterationResult(each.kind, each.name, refused.code, refused.message))
+            else:
+                results.append(AlterationResult(each.kind, each.name))
+        return Decision(() if validate_only else tuple(records), tuple(results))
 
     # -- brokers --------------------------------------------------------------------------------------------
 
@@ -303,9 +352,9 @@ class Controller:
         check_name(topic.name)
         check_is_new(topic.name, self._image, created.folded_names)
         configs = check_configs(topic)
-        self._validate_configs(configs)
+        self._resources.validate("topic", configs)
         check_counts(topic)
-        self._check_limits(self._partition_count(topic), created)
+        self._check_limits(self._partition_count(topic), created.partition_count)
         if topic.assignments:
             placed = check_assignments(topic, self._image)
             self._check_some_alive(placed)
@@ -318,18 +367,49 @@ class Controller:
             configs=configs,
         )
 
+    def _new_partitions(
+        self, wanted: NewPartitions, topic: TopicRecord, added: int
+    ) -> list[PartitionAssignment]:
+        """`added`: partitions that the same request adds to other topics."""
+        placed = check_new_partitions(wanted, topic, self._image)
+        count = wanted.count - len(topic.partitions)
+        self._check_limits(count, added)
+        if placed is None:
+            placed = self._place(count, len(topic.partitions[0].replicas))
+        else:
+            self._check_some_alive(placed)
+        return [self._founding(replicas) for replicas in placed]
+
+    def _altered(self, wanted: ConfigAlteration) -> list[KeyValue]:
+        """The record that changes the settings; none where they are so already."""
+        if wanted.kind != "topic":
+            current = self._image.configs_of(wanted.kind, wanted.name)
+            configs = altered(current, wanted, self._resources)
+            return [configs_record(wanted.kind, wanted.name, configs)] if configs != current else []
+        if not wanted.name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+        check_name(wanted.name)
+        topic = self._image.topic_named(wanted.name)
+        if topic is None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{wanted.name}' does not exist."
+            )
+        configs = altered(topic.configs, wanted, self._resources)
+        return [encode(replace(topic, configs=configs))] if configs != topic.configs else []
+
     def _partition_count(self, topic: NewTopic) -> int:
         if topic.assignments:
             return len(topic.assignments)
         return self._config.num_partitions if topic.num_partitions == BROKER_DEFAULT else topic.num_partitions
 
-    def _check_limits(self, count: int, created: _Created) -> None:
-        if created.partition_count + count > self._config.max_partitions_per_request:
+    def _check_limits(self, count: int, created: int) -> None:
+        """`created`: partitions that the same request has made before these."""
+        if created + count > self._config.max_partitions_per_request:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,
                 f"a request may create at most {self._config.max_partitions_per_request} partitions",
             )
-        if self._image.partition_count + created.partition_count + count > self._config.max_partitions:
+        if self._image.partition_count + created + count > self._config.max_partitions:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,
                 f"the cluster may have at most {self._config.max_partitions} partitions",

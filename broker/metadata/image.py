@@ -14,9 +14,11 @@ from uuid import UUID
 from broker.metadata.records import (
     BrokerRecord,
     ClusterRecord,
+    ConfigsRecord,
     ProducerIdsRecord,
     Tombstone,
     TopicRecord,
+    config_identity,
     decode,
 )
 
@@ -57,6 +59,14 @@ class TopicDeleted:
 
 
 @dataclass(frozen=True, slots=True)
+class ConfigsChanged:
+    """Of something that is no topic; see ConfigsRecord."""
+
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class ProducerIdsAllocated:
     next_producer_id: int
 
@@ -68,6 +78,7 @@ Change = (
     | TopicCreated
     | TopicChanged
     | TopicDeleted
+    | ConfigsChanged
     | ProducerIdsAllocated
 )
 
@@ -80,6 +91,8 @@ class MetadataImage:
         self._next_producer_id = 0
         self._brokers: dict[int, BrokerRecord] = {}
         self._topics: dict[UUID, TopicRecord] = {}
+        #: (kind, name) -> what clients have set for it; see ConfigsRecord.
+        self._configs: dict[tuple[str, str], Mapping[str, str]] = {}
         #: name -> id of exactly the topics in `_topics`.
         self._topic_ids: dict[str, UUID] = {}
         #: Names with "." written as "_": those under which two topics would share metrics. Same topics again.
@@ -106,6 +119,14 @@ class MetadataImage:
     @property
     def topics(self) -> Mapping[UUID, TopicRecord]:
         return MappingProxyType(self._topics)
+
+    def configs_of(self, kind: str, name: str) -> Mapping[str, str]:
+        """What clients have set for a broker, for all of them (""), or for a group. For topics see their records."""
+        return self._configs.get((kind, name), {})
+
+    def configured(self, kind: str) -> list[str]:
+        """Names of those of a kind for which anything is set, sorted."""
+        return sorted(name for of_kind, name in self._configs if of_kind == kind)
 
     @property
     def partition_count(self) -> int:
@@ -153,6 +174,8 @@ class MetadataImage:
                 return self._replay_broker(record)
             case TopicRecord():
                 return self._replay_topic(record)
+            case ConfigsRecord():
+                return self._replay_configs(record)
             case ProducerIdsRecord():
                 return self._replay_producer_ids(record)
             case Tombstone():
@@ -184,6 +207,12 @@ class MetadataImage:
         self._partition_count += len(record.partitions) - (len(old.partitions) if old else 0)
         return TopicCreated(record) if old is None else TopicChanged(old, record)
 
+    def _replay_configs(self, record: ConfigsRecord) -> Change | None:
+        if self.configs_of(record.kind, record.name) == record.configs:
+            return None
+        self._configs[record.kind, record.name] = record.configs
+        return ConfigsChanged(record.kind, record.name)
+
     def _replay_producer_ids(self, record: ProducerIdsRecord) -> Change:
         assert record.next_producer_id >= self._next_producer_id, "producer ids are never handed out again"
         self._next_producer_id = record.next_producer_id
@@ -193,6 +222,9 @@ class MetadataImage:
         if tombstone.kind == "broker":
             broker = self._brokers.pop(int(tombstone.identifier), None)
             return None if broker is None else BrokerRemoved(broker)
+        if tombstone.kind == "configs":
+            identity = config_identity(tombstone.identifier)
+            return None if self._configs.pop(identity, None) is None else ConfigsChanged(*identity)
         topic = self._topics.pop(UUID(tombstone.identifier), None)
         if topic is None:
             return None  # compaction kept the tombstone and removed what it buried

@@ -1,10 +1,11 @@
 """The records of `__cluster_metadata`: what a cluster knows about itself.
 
-    key                  value
-    cluster              ClusterRecord
-    broker/<node id>     BrokerRecord
-    topic/<topic id>     TopicRecord
-    producer-ids         ProducerIdsRecord
+    key                    value
+    cluster                ClusterRecord
+    broker/<node id>       BrokerRecord
+    topic/<topic id>       TopicRecord
+    configs/<kind>/<name>  ConfigsRecord
+    producer-ids           ProducerIdsRecord
 
 The topic is compacted, so the latest value of each key is the whole state, and a record never depends on an
 earlier one. A key with a null value (tombstone) removes the thing. Values are JSON with a version; a kind,
@@ -15,12 +16,15 @@ state.
 from __future__ import annotations
 
 import json
+import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import UUID
 
 VALUE_VERSION = 0
+#: What a ConfigsRecord may be about.
+CONFIG_KINDS = ("broker", "group")
 _MAX_INT32 = 2**31 - 1
 
 
@@ -140,18 +144,36 @@ class TopicRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class ConfigsRecord:
+    """What clients have set for something that has no record of its own to keep it in. Topics have theirs."""
+
+    kind: str
+    """"broker": by node id, or "" for all of them; "group": by group id."""
+    name: str
+    configs: Mapping[str, str]
+    """Under Kafka's names. Never empty: what has nothing set has no record."""
+
+    def __post_init__(self) -> None:
+        assert self.kind in CONFIG_KINDS and self.configs
+
+    @property
+    def identifier(self) -> str:
+        return f"{self.kind}/{urllib.parse.quote(self.name, safe='')}"
+
+
+@dataclass(frozen=True, slots=True)
 class ProducerIdsRecord:
     """All producer ids below `next_producer_id` were handed out in blocks, or may have been."""
 
     next_producer_id: int
 
 
-Record = ClusterRecord | BrokerRecord | TopicRecord | ProducerIdsRecord
+Record = ClusterRecord | BrokerRecord | TopicRecord | ConfigsRecord | ProducerIdsRecord
 
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """The removal of one keyed thing: kind "broker" or "topic"; `identifier` as the key spells it."""
+    """The removal of one keyed thing; `kind` is one of _KEYED, `identifier` as the key spells it."""
 
     kind: str
     identifier: str
@@ -168,12 +190,21 @@ def topic_tombstone(topic_id: UUID) -> KeyValue:
     return KeyValue(f"topic/{topic_id}".encode(), None)
 
 
+def configs_record(kind: str, name: str, configs: Mapping[str, str]) -> KeyValue:
+    """The record that leaves exactly these settings, or none."""
+    if configs:
+        return encode(ConfigsRecord(kind, name, configs))
+    return KeyValue(f"configs/{kind}/{urllib.parse.quote(name, safe='')}".encode(), None)
+
+
 def encode(record: Record) -> KeyValue:
     match record:
         case ClusterRecord():
             return _pack("cluster", {"cluster_id": record.cluster_id})
         case ProducerIdsRecord():
             return _pack("producer-ids", {"next_producer_id": record.next_producer_id})
+        case ConfigsRecord():
+            return _pack(f"configs/{record.identifier}", {"configs": _sorted(record.configs)})
         case BrokerRecord():
             return _pack(f"broker/{record.node_id}", _broker_fields(record))
         case TopicRecord():
@@ -184,7 +215,7 @@ def decode(key: bytes, value: bytes | None) -> Record | Tombstone:
     """Read one record. Raises MetadataRecordError."""
     kind, identifier = _split_key(key)
     if value is None:
-        if kind not in ("broker", "topic"):
+        if kind not in _KEYED:
             raise MetadataRecordError(f"a {kind} record cannot be removed")
         return Tombstone(kind, identifier)
     try:
@@ -215,7 +246,7 @@ def _split_key(key: bytes) -> tuple[str, str]:
         raise MetadataRecordError(f"{key!r}: not a metadata key") from error
     if kind not in _READERS:
         raise MetadataRecordError(f"{key!r}: records of this kind are not known here")
-    if (kind in ("broker", "topic")) != bool(slash and identifier):
+    if (kind in _KEYED) != bool(slash and identifier):
         raise MetadataRecordError(f"{key!r}: malformed key")
     return kind, identifier
 
@@ -269,8 +300,18 @@ def _topic_fields(topic: TopicRecord) -> dict[str, Any]:
         **({"moving_from": moving_from} if moving_from else {}),
         "directories": [str(directory) for directory in positions],
         "partitions": partitions,
-        "configs": {name: topic.configs[name] for name in sorted(topic.configs)},
+        "configs": _sorted(topic.configs),
     }
+
+
+def _sorted(configs: Mapping[str, str]) -> dict[str, str]:
+    return {name: configs[name] for name in sorted(configs)}
+
+
+def config_identity(identifier: str) -> tuple[str, str]:
+    """(kind, name) of a ConfigsRecord or of its removal, as `identifier` in the key spells them."""
+    kind, _, name = identifier.partition("/")
+    return kind, urllib.parse.unquote(name)
 
 
 def _read_cluster(identifier: str, fields: dict[str, Any]) -> ClusterRecord:
@@ -319,8 +360,17 @@ def _read_topic(identifier: str, fields: dict[str, Any]) -> TopicRecord:
             )
             for index, rows in enumerate(fields.pop("partitions"))
         ),
-        configs={_text(name): _text(configs[name]) for name in configs},
+        configs=_configs(configs),
     )
+
+
+def _read_configs(identifier: str, fields: dict[str, Any]) -> ConfigsRecord:
+    kind, name = config_identity(identifier)
+    return ConfigsRecord(kind, name, _configs(fields.pop("configs")))
+
+
+def _configs(configs: Mapping[str, Any]) -> dict[str, str]:
+    return {_text(name): _text(configs[name]) for name in configs}
 
 
 def _partition(
@@ -369,4 +419,8 @@ _READERS: dict[str, Callable[[str, dict[str, Any]], Record]] = {
     "producer-ids": _read_producer_ids,
     "broker": _read_broker,
     "topic": _read_topic,
+    "configs": _read_configs,
 }
+
+#: Kinds of which there are many: their keys name one, and one can be removed.
+_KEYED = ("broker", "topic", "configs")

@@ -42,7 +42,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class TopicResult:
-    """What became of one topic of a CreateTopics or DeleteTopics request."""
+    """What became of one topic of a CreateTopics, DeleteTopics or CreatePartitions request."""
 
     name: str | None
     """None: DeleteTopics by an id that is not known."""
@@ -53,6 +53,17 @@ class TopicResult:
     replication_factor: int = -1
     configs: Mapping[str, str] = field(default_factory=dict)
     """The topic's overrides. The handler adds the defaults (CreateTopics v5+)."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewPartitions:
+    """One topic of a CreatePartitions request."""
+
+    topic: str
+    count: int
+    """How many there will be, the old ones included."""
+    assignments: tuple[tuple[int, ...], ...] | None = None
+    """Node ids of each new partition, preferred leader first. None: the controller chooses."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,12 @@ Codes and order are those of Apache Kafka 4.3 (client-behaviour.md B.2). Every c
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from broker.metadata.ids import INTERNAL_TOPICS, METADATA_TOPIC_NAME
 from broker.metadata.image import MetadataImage, fold_name
-from broker.metadata.requests import BROKER_DEFAULT, NewTopic
+from broker.metadata.records import TopicRecord
+from broker.metadata.requests import BROKER_DEFAULT, NewPartitions, NewTopic
 from protocol.errors import ErrorCode, KafkaError
 
 #: Kafka's limit: `<name>-<partition>` has to be a file name of at most 255 bytes.
@@ -95,7 +96,39 @@ def check_assignments(topic: NewTopic, image: MetadataImage) -> list[tuple[int, 
     if problem is not None:
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
     placed = [tuple(by_partition[partition]) for partition in range(len(by_partition))]
-    for partition, replicas in enumerate(placed):
+    _check_replicas(placed, 0, image)
+    return placed
+
+
+def check_new_partitions(
+    wanted: NewPartitions, topic: TopicRecord, image: MetadataImage
+) -> list[tuple[int, ...]] | None:
+    """The manual assignment of the partitions that are to be added to a topic; None where the controller chooses."""
+    present = len(topic.partitions)
+    if wanted.count == present:
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {present} partition(s).")
+    if wanted.count < present:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"The topic {topic.name} currently has {present} partition(s); {wanted.count} would not be an increase.",
+        )
+    if wanted.assignments is None:
+        return None
+    problem: str | None = None
+    if len(wanted.assignments) != wanted.count - present:
+        problem = f"{wanted.count - present} partitions are added, and {len(wanted.assignments)} assigned"
+    elif {len(replicas) for replicas in wanted.assignments} != {len(topic.partitions[0].replicas)}:
+        problem = "all partitions of a topic need the same number of replicas"
+    if problem is not None:
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+    _check_replicas(wanted.assignments, present, image)
+    return list(wanted.assignments)
+
+
+def _check_replicas(placed: Sequence[tuple[int, ...]], first: int, image: MetadataImage) -> None:
+    """`first`: number of the first of these partitions."""
+    for partition, replicas in enumerate(placed, first):
+        problem: str | None = None
         if not replicas:
             problem = f"partition {partition} has no replica"
         elif len(set(replicas)) != len(replicas):
@@ -106,4 +139,3 @@ def check_assignments(topic: NewTopic, image: MetadataImage) -> list[tuple[int, 
                 continue
             problem = f"partition {partition} names broker {unknown[0]}, which is not registered"
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
-    return placed

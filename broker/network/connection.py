@@ -309,7 +309,7 @@ class ConnectionRegistry:
     def __init__(
         self, max_per_ip: int, idle_ms: int, max_unanswered_bytes: int, max_untaken_bytes: int
     ) -> None:
-        self._max_per_ip = max_per_ip
+        self.max_per_ip = max_per_ip
         self._idle_ms = idle_ms
         #: queued.max.request.bytes; negative: no bound.
         self._max_unanswered_bytes = max_unanswered_bytes
@@ -335,7 +335,7 @@ class ConnectionRegistry:
         count = self._per_ip.get(ip, 0)
         self._open[connection] = ip
         self._per_ip[ip] = count + 1
-        return count < self._max_per_ip
+        return count < self.max_per_ip
 
     @property
     def is_over_budget(self) -> bool:

@@ -102,7 +102,7 @@ class Replica:
         self.group = group
         self.producers = producers
         self._upkeep = ProducerUpkeep(log)
-        self.use_config(config)
+        self._use_config(config)
         #: Offset of the next record; log.end_offset <= next_offset, the difference is staged for this turn.
         self.next_offset = log.end_offset
         #: First offset clients may not see yet. Never goes back while the process lives.
@@ -119,7 +119,14 @@ class Replica:
         self._flush_waits = AckQueue()
         self._fetch_waiters: dict[FetchWaiter, None] = {}
 
-    def use_config(self, config: TopicConfig) -> None:
+    def reconfigure(self, config: TopicConfig) -> None:
+        """The topic's settings have changed: they count from the next batch on, and for who waits now."""
+        self._use_config(config)
+        self.log.config = config.log_config
+        if self._commit_waits:
+            self._commit_waits.release(self._acknowledged_offset())
+
+    def _use_config(self, config: TopicConfig) -> None:
         """The topic's settings, and what the produce path asks of them with every batch."""
         self.config = config
         self.group.min_durable = config.min_insync_replicas

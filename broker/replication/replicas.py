@@ -137,7 +137,7 @@ class Replicas:
         """
         directory = f"{self._disk.root}/{folder_name(topic, key.partition)}"
         state = self._journal.state(key)
-        log_config = LogConfig(config.segment_bytes, config.segment_ms, config.index_interval_bytes)
+        log_config = config.log_config
         self._make_way(key, topic, directory)
         log: Log | None = None
         producers: ProducerStates | None = None

@@ -15,6 +15,9 @@ class Member:
     def __init__(self, node_id: int) -> None:
         self.node_id = node_id
         self.time_s = 0.0
+        self.replayed = 0
+        #: Where the decisions lie that this member gives as controller.
+        self.decided = 0
         self.links: dict[int, bool] = {}
         self.sent: list[tuple[int, peer.PeerMessage]] = []
         self.client = ControllerClient(self, first_id=node_id * 1000)
@@ -28,8 +31,11 @@ class Member:
     def own_node(self) -> int:
         return self.node_id
 
+    def image_end(self) -> int:
+        return self.replayed
+
     def execute(self, operation: str, arguments: dict[str, Any], done: Done) -> None:
-        done({"error_code": 0, "operation": operation})
+        done({"error_code": 0, "operation": operation, "image_end": self.decided})
 
     def is_connected(self, node_id: int) -> bool:
         return self.links.get(node_id, False)
@@ -60,7 +66,7 @@ def test_a_question_waits_for_the_link_to_the_controller() -> None:
     asker.links[1] = True
     asker.client.tick()
     deliver(asker, controller)
-    assert answers == [{"error_code": 0, "operation": "register_broker"}]
+    assert [answer["operation"] for answer in answers] == ["register_broker"]
 
 
 def test_an_answer_waits_for_the_link_to_the_asker() -> None:
@@ -74,7 +80,7 @@ def test_an_answer_waits_for_the_link_to_the_asker() -> None:
     controller.links[2] = True
     controller.client.node_connected(2)
     deliver(asker, controller)
-    assert answers == [{"error_code": 0, "operation": "create_topics"}]
+    assert [answer["operation"] for answer in answers] == ["create_topics"]
 
 
 def test_an_answer_that_nobody_waits_for_any_more_is_forgotten() -> None:
@@ -106,3 +112,32 @@ def test_answers_to_a_node_that_asks_and_cannot_be_reached_do_not_pile_up() -> N
     controller.links[2] = True
     controller.client.node_connected(2)
     assert len(controller.sent) == TIMEOUT_S
+
+
+def test_an_answer_waits_until_the_asker_has_replayed_what_was_decided() -> None:
+    controller, asker = Member(1), Member(2)
+    controller.links[2] = asker.links[1] = True
+    controller.decided = 5
+    answers: list[dict[str, Any]] = []
+    asker.client.call("alter_configs", {}, answers.append)
+    deliver(asker, controller)
+    asker.replayed = 4
+    asker.client.image_read()
+    asker.client.node_lost(1)
+    asker.client.tick()
+    assert not answers and not asker.sent, "it is answered already, and not asked again"
+    asker.replayed = 5
+    asker.client.image_read()
+    assert [answer["operation"] for answer in answers] == ["alter_configs"]
+
+
+def test_an_answer_is_given_in_the_end_although_the_image_stands_still() -> None:
+    controller, asker = Member(1), Member(2)
+    controller.links[2] = asker.links[1] = True
+    controller.decided = 5
+    answers: list[dict[str, Any]] = []
+    asker.client.call("alter_configs", {}, answers.append)
+    deliver(asker, controller)
+    asker.time_s += TIMEOUT_S
+    asker.client.tick()
+    assert [answer["error_code"] for answer in answers] == [0]

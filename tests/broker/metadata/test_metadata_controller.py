@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 from uuid import UUID
 
@@ -12,6 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.config.layers import NodeSettings
+from broker.config.resources import Resources
+from broker.config.sources import load
 from broker.metadata.controller import Controller, ControllerConfig
 from broker.metadata.image import MetadataImage
 from broker.metadata.records import (
@@ -53,7 +56,7 @@ class Cluster:
             config or ControllerConfig(),
             random.Random(seed),
             is_alive=lambda broker: broker.directory_id in self.alive,
-            validate_configs=refuse_unknown_config,
+            resources=Resources(lambda: NodeSettings(load().config)),
         )
         for node_id in brokers:
             self.apply(self.controller.register_broker(registration(node_id)))
@@ -78,11 +81,6 @@ class Cluster:
         topic = self.image.topic_named(name)
         assert topic is not None
         return topic
-
-
-def refuse_unknown_config(overrides: Mapping[str, str]) -> None:
-    if "unknown" in overrides:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, "no such config")
 
 
 # -- creating topics --------------------------------------------------------------------------------------------

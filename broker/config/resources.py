@@ -1,0 +1,55 @@
+"""What has settings that clients can read and change: topics and brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from broker.config.layers import Described, NodeSettings, validate_dynamic
+from broker.config.sources import NODE_KEYS
+from broker.config.topic_config import TOPIC_KEYS, TopicConfig
+from broker.config.values import ConfigType, Key
+
+#: Kafka's numbers for what a setting belongs to ("resource_type"), and the names they have in the metadata.
+KINDS = {2: "topic", 4: "broker"}
+
+_KEYS: dict[str, Mapping[str, Key]] = {
+    "topic": TOPIC_KEYS,
+    "broker": {key.name: key for key in NODE_KEYS.values()},
+}
+
+
+class Resources:
+    """The rules for each kind, on the node that is asked. `settings`: its own, as they are now."""
+
+    def __init__(self, settings: Callable[[], NodeSettings]) -> None:
+        self._settings = settings
+
+    def validate(self, kind: str, overrides: Mapping[str, str]) -> None:
+        """Raise KafkaError where these cannot be all that is set for one of a kind."""
+        if kind == "topic":
+            TopicConfig.validate(overrides)
+        else:
+            validate_dynamic(overrides, self._settings().static)
+
+    def is_list(self, kind: str, name: str) -> bool:
+        """Whether values can be appended to this setting, and taken from it."""
+        key = _KEYS[kind].get(name)
+        return key is not None and key.parse.type is ConfigType.LIST
+
+    def default(self, kind: str, name: str) -> str:
+        """What counts where nothing is set. `name` is a setting of this kind."""
+        rows = (
+            self.describe_topic({}) if kind == "topic" else NodeSettings(self._settings().static).describe()
+        )
+        return next(row.value for row in rows if row.name == name)
+
+    def describe_topic(self, overrides: Mapping[str, str]) -> list[Described]:
+        return TopicConfig.describe(overrides, self._settings())
+
+    def describe_node(self) -> list[Described]:
+        """This node."""
+        return self._settings().describe()
+
+    def describe_all_nodes(self) -> list[Described]:
+        """What is set for all nodes."""
+        return self._settings().describe_cluster()

@@ -1,0 +1,40 @@
+"""AlterConfigs: replaces all that is set for a resource; what is not named goes back to its default.
+
+Superseded by IncrementalAlterConfigs, which it shares everything else with.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.handlers.api import Api
+from broker.handlers.incremental_alter_configs import Wanted, alter
+from broker.metadata.alterations import AlterOperation
+from protocol.api_keys import ApiKey
+from protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+
+if TYPE_CHECKING:
+    from broker.network.connection import Request
+    from broker.node import Node
+
+
+def handle(node: Node, request: Request, body: AlterConfigsRequest) -> None:
+    wanted: list[Wanted] = [
+        (
+            resource.resource_type,
+            resource.resource_name,
+            [(config.name, AlterOperation.SET, config.value) for config in resource.configs],
+        )
+        for resource in body.resources
+    ]
+    alter(
+        node,
+        request,
+        wanted,
+        AlterConfigsResponse(responses=[]),
+        validate_only=body.validate_only,
+        replaces_all=True,
+    )
+
+
+API = Api(ApiKey.ALTER_CONFIGS, 0, 2, AlterConfigsRequest, handle)

@@ -1,0 +1,56 @@
+"""CreatePartitions: more partitions for topics that are there (KIP-195); answered when they are committed.
+
+Behaviour: each topic for itself; every check and its code stands in broker.metadata.topic_checks. Partitions never
+become fewer. They get as many replicas as the topic's first one has. Keys may belong to other partitions afterwards.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from broker.handlers.api import Api
+from protocol.api_keys import ApiKey
+from protocol.codec import encode
+from protocol.errors import ErrorCode
+from protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
+)
+
+if TYPE_CHECKING:
+    from broker.network.connection import Request
+    from broker.node import Node
+
+
+def handle(node: Node, request: Request, body: CreatePartitionsRequest) -> None:
+    topics = [
+        (
+            topic.name,
+            topic.count,
+            None if topic.assignments is None else [each.broker_ids for each in topic.assignments],
+        )
+        for topic in body.topics
+    ]
+
+    def answer(result: dict[str, Any]) -> None:
+        if request.is_abandoned:
+            return
+        failed = (result["error_code"], result.get("message"))
+        if failed[0] == ErrorCode.NONE:
+            results = result["topics"]
+        else:
+            results = [(name, *failed) for name in dict.fromkeys(topic.name for topic in body.topics)]
+        response = CreatePartitionsResponse(
+            results=[
+                CreatePartitionsTopicResult(name=name, error_code=code, error_message=message)
+                for name, code, message in results
+            ]
+        )
+        request.reply_bytes(encode(response, request.api_version))
+
+    arguments = {"topics": topics, "validate_only": body.validate_only}
+    node.controller.call("create_partitions", arguments, answer)
+
+
+API = Api(ApiKey.CREATE_PARTITIONS, 0, 3, CreatePartitionsRequest, handle)

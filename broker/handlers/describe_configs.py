@@ -1,0 +1,98 @@
+"""DescribeConfigs: the settings of topics and brokers, where they come from, and what else would count (KIP-226).
+
+Behaviour
+- A topic shows all its settings; a broker its own, and only itself: each knows what it was started with. The empty
+  broker name is what clients have set for all of them.
+- `configuration_keys`: only these, unknown ones left out; none or an empty list: all.
+- An unknown topic is UNKNOWN_TOPIC_OR_PARTITION, another broker or another kind of resource INVALID_REQUEST.
+- As committed and replayed here: who has just changed something through this broker sees it.
+
+Versions: 1 synonyms; 3 types and documentation; 4 flexible.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.config.layers import Described
+from broker.config.resources import KINDS
+from broker.handlers.api import Api
+from broker.metadata.topic_checks import check_name
+from protocol.api_keys import ApiKey
+from protocol.codec import encode
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+if TYPE_CHECKING:
+    from broker.network.connection import Request
+    from broker.node import Node
+
+
+def handle(node: Node, request: Request, body: DescribeConfigsRequest) -> None:
+    response = DescribeConfigsResponse(results=[_answer(node, body, resource) for resource in body.resources])
+    request.reply_bytes(encode(response, request.api_version))
+
+
+def _answer(
+    node: Node, body: DescribeConfigsRequest, resource: DescribeConfigsResource
+) -> DescribeConfigsResult:
+    result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
+    try:
+        rows = _described(node, resource)
+    except KafkaError as refused:
+        result.error_code, result.error_message = refused.code, refused.message
+        return result
+    wanted = frozenset(resource.configuration_keys or ())
+    result.configs = [_row(body, row) for row in rows if not wanted or row.name in wanted]
+    return result
+
+
+def _described(node: Node, resource: DescribeConfigsResource) -> list[Described]:
+    name = resource.resource_name
+    match KINDS.get(resource.resource_type):
+        case "topic":
+            check_name(name)
+            topic = node.metadata.image.topic_named(name)
+            if topic is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return node.resources.describe_topic(topic.configs)
+        case "broker" if not name:
+            return node.resources.describe_all_nodes()
+        case "broker":
+            check_broker_name(node, name)
+            return node.resources.describe_node()
+    raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
+
+
+def check_broker_name(node: Node, name: str) -> None:
+    """A broker answers for itself alone."""
+    if name != str(node.config.node_id):
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"Unexpected broker id, expected {node.config.node_id} or empty string, but received {name}",
+        )
+
+
+def _row(body: DescribeConfigsRequest, row: Described) -> DescribeConfigsResourceResult:
+    return DescribeConfigsResourceResult(
+        name=row.name,
+        value=row.value,
+        read_only=row.is_read_only,
+        config_source=row.source,
+        synonyms=[
+            DescribeConfigsSynonym(name=name, value=value, source=source)
+            for name, value, source in (row.synonyms if body.include_synonyms else ())
+        ],
+        config_type=row.type,
+        documentation=row.doc if body.include_documentation else None,
+    )
+
+
+API = Api(ApiKey.DESCRIBE_CONFIGS, 1, 4, DescribeConfigsRequest, handle)

@@ -1,0 +1,102 @@
+"""DescribeTopicPartitions: what Metadata says of topics, page by page (KIP-966).
+
+Behaviour
+- Topics in the order of their names, each once; none named: all. Unknown ones are answered with their error.
+- At most `response_partition_limit` partitions (at least one, at most MAX_PARTITIONS); what did not fit is said by the
+  cursor, where the next request begins.
+- A cursor whose topic is not among those that were named, or with a negative partition: INVALID_REQUEST for each.
+- There are no eligible leader replicas: whoever holds all acknowledged records may lead, and Raft finds out who does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.handlers.api import Api
+from broker.handlers.metadata import TOPIC_OPERATIONS, describe_partition
+from broker.metadata.ids import INTERNAL_TOPICS
+from broker.metadata.records import TopicRecord
+from protocol.api_keys import ApiKey
+from protocol.codec import encode
+from protocol.errors import ErrorCode
+from protocol.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+from protocol.schema import NIL_UUID
+
+if TYPE_CHECKING:
+    from broker.network.connection import Request
+    from broker.node import Node
+
+#: As `max.request.partition.size.limit` of Apache Kafka.
+MAX_PARTITIONS = 2000
+
+
+def handle(node: Node, request: Request, body: DescribeTopicPartitionsRequest) -> None:
+    image = node.metadata.image
+    if body.topics:
+        names = sorted({topic.name for topic in body.topics})
+    else:
+        names = [topic.name for topic in image.topics_by_name()]
+    response = DescribeTopicPartitionsResponse(topics=[])
+    cursor = body.cursor
+    is_lost = cursor is not None and bool(body.topics) and cursor.topic_name not in names
+    if cursor is not None and (is_lost or cursor.partition_index < 0):
+        response.topics = [_error(name, ErrorCode.INVALID_REQUEST) for name in names]
+    else:
+        begin = cursor or Cursor(topic_name="", partition_index=0)
+        left = max(1, min(body.response_partition_limit, MAX_PARTITIONS))
+        for name in names:
+            if name < begin.topic_name:
+                continue
+            if not left:
+                response.next_cursor = Cursor(topic_name=name, partition_index=0)
+                break
+            record = image.topic_named(name)
+            if record is None:
+                response.topics.append(_error(name, node.view.why_no_topic(name)))
+                continue
+            first = begin.partition_index if name == begin.topic_name else 0
+            topic = _describe(node, record, first, left)
+            response.topics.append(topic)
+            left -= len(topic.partitions)
+            behind = first + len(topic.partitions)
+            if topic.partitions and behind < len(record.partitions):
+                response.next_cursor = Cursor(topic_name=name, partition_index=behind)
+                break
+    request.reply_bytes(encode(response, request.api_version))
+
+
+def _describe(node: Node, topic: TopicRecord, first: int, limit: int) -> DescribeTopicPartitionsResponseTopic:
+    partitions = []
+    for index in range(first, min(first + limit, len(topic.partitions))):
+        described = describe_partition(node, topic, index)
+        partitions.append(
+            DescribeTopicPartitionsResponsePartition(
+                error_code=described.error_code,
+                partition_index=index,
+                leader_id=described.leader_id,
+                leader_epoch=described.leader_epoch,
+                replica_nodes=described.replica_nodes,
+                isr_nodes=described.isr_nodes,
+                offline_replicas=described.offline_replicas,
+            )
+        )
+    return DescribeTopicPartitionsResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=partitions,
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )
+
+
+def _error(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(error_code=code, name=name, topic_id=NIL_UUID, partitions=[])
+
+
+API = Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, DescribeTopicPartitionsRequest, handle)
