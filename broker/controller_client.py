@@ -1,7 +1,8 @@
 """Asking the controller, wherever it is: here, or over the peer link of the node that leads `__cluster_metadata`.
 
-Any broker takes administrative requests and forwards them, so a client need not know who the controller is. A question
-and its answer are JSON: few, small, and readable in a trace.
+Any broker takes administrative requests and forwards them, so a client need not know who the controller is. The few
+questions that only another node can answer (whom it leads) go the same way to that node. A question and its answer are
+JSON: few, small, and readable in a trace.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class ControllerHost(Protocol):
         """The offset behind what this node has replayed of the metadata."""
 
     def execute(self, operation: str, arguments: dict[str, Any], done: Done) -> None:
-        """Decide here. Answers NOT_CONTROLLER if this node does not lead."""
+        """Decide here. Answers NOT_CONTROLLER to what is the controller's if this node is not it."""
 
     def is_connected(self, node_id: int) -> bool:
         """Whether what is sent there now can arrive; if not it would be dropped."""
@@ -40,13 +41,17 @@ class ControllerHost(Protocol):
 
 
 class _Question:
-    __slots__ = ("arguments", "deadline", "done", "node_id", "operation", "result")
+    __slots__ = ("addressee", "arguments", "deadline", "done", "node_id", "operation", "result")
 
-    def __init__(self, operation: str, arguments: dict[str, Any], done: Done, deadline: float) -> None:
+    def __init__(
+        self, operation: str, arguments: dict[str, Any], done: Done, deadline: float, addressee: int | None
+    ) -> None:
         self.operation = operation
         self.arguments = arguments
         self.done = done
         self.deadline = deadline
+        #: Who has to answer; None: the controller.
+        self.addressee = addressee
         #: Whom we asked; -1: nobody yet.
         self.node_id = -1
         #: The answer, until this node has seen what it is about.
@@ -65,17 +70,20 @@ class ControllerClient:
         #: Answers to nodes that are not connected now; they ask nobody else until they time out.
         self._undelivered: dict[int, deque[tuple[float, peer.ForwardReply]]] = {}
 
-    def call(self, operation: str, arguments: dict[str, Any], done: Done) -> None:
+    def call(
+        self, operation: str, arguments: dict[str, Any], done: Done, *, node_id: int | None = None
+    ) -> None:
         """`done` gets {"error_code": ..., "message": ..., ...}, always, exactly once. This node's image shows by then
-        what was decided: who has changed something finds it where it asked for the change."""
-        question = _Question(operation, arguments, done, self._host.now() + TIMEOUT_S)
+        what was decided: who has changed something finds it where it asked for the change. `node_id`: ask that node,
+        not the controller."""
+        question = _Question(operation, arguments, done, self._host.now() + TIMEOUT_S, node_id)
         request_id = self._next_id
         self._next_id += 1
         self._open[request_id] = question
         self._ask(request_id, question)
 
     def _ask(self, request_id: int, question: _Question) -> None:
-        node_id = self._host.controller_node()
+        node_id = self._host.controller_node() if question.addressee is None else question.addressee
         if node_id == self._host.own_node():
             question.node_id = node_id
             self._host.execute(
@@ -154,7 +162,8 @@ class ControllerClient:
         for request_id, question in list(self._open.items()):
             if now >= question.deadline:
                 del self._open[request_id]
-                late = error(ErrorCode.REQUEST_TIMED_OUT, "the controller did not answer")
+                asked = "the controller" if question.addressee is None else f"node {question.addressee}"
+                late = error(ErrorCode.REQUEST_TIMED_OUT, f"{asked} did not answer")
                 question.done(question.result or late)
             elif question.node_id < 0:
                 self._ask(request_id, question)

@@ -14,6 +14,7 @@ from uuid import UUID
 
 import structlog
 
+from broker import quorum
 from broker.config.resources import Resources
 from broker.controller_client import Done, Result, error
 from broker.metadata.alterations import ConfigAlteration
@@ -215,6 +216,15 @@ class MetadataService:
             self._append(named)
         return controller.register_broker(broker), {"error_code": 0}
 
+    def _unregister_broker(
+        self, controller: Controller, arguments: dict[str, Any]
+    ) -> tuple[Decision[Any], Result]:
+        return controller.unregister_broker(arguments["node_id"]), {"error_code": 0}
+
+    def _describe_quorum(self, _: Controller, arguments: dict[str, Any]) -> tuple[Decision[Any], Result]:
+        assert self.replica is not None
+        return Decision((), None), {"error_code": 0, **quorum.describe(self.replica, self._ahead)}
+
     def _renew_replicas(
         self, controller: Controller, arguments: dict[str, Any]
     ) -> tuple[Decision[Any], Result]:
@@ -340,6 +350,8 @@ _OPERATIONS: dict[
     str, Callable[[MetadataService, Controller, dict[str, Any]], tuple[Decision[Any], Result]]
 ] = {
     "register_broker": MetadataService._register_broker,
+    "unregister_broker": MetadataService._unregister_broker,
+    "describe_quorum": MetadataService._describe_quorum,
     "renew_replicas": MetadataService._renew_replicas,
     "reassign_partitions": MetadataService._reassign_partitions,
     "list_reassignments": MetadataService._list_reassignments,

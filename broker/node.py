@@ -40,13 +40,14 @@ from broker.metadata.ids import (
     OFFSETS_TOPIC_NAME,
     random_uuid,
 )
-from broker.metadata.image import Change, ConfigsChanged
+from broker.metadata.image import BrokerRemoved, Change, ConfigsChanged
 from broker.metadata.leaders import LeaderTable
 from broker.metadata.records import BrokerRecord
 from broker.metadata_service import MetadataService
 from broker.network.connection import ClientConnection, ConnectionRegistry
 from broker.network.peers import PeerIdentity
 from broker.network.turn import Turn
+from broker.preferred_leaders import PreferredLeaders
 from broker.producer_ids import ProducerIds
 from broker.publisher import Publisher
 from broker.replication.heartbeat import Heartbeat
@@ -112,6 +113,8 @@ class Node:
         self.ready = asyncio.Event()
         self._cluster_id: str | None = None
         self._registering = False
+        #: This start was registered, and somebody has taken that back.
+        self._is_unregistered = False
         self._is_stopping = False
 
     @property
@@ -226,6 +229,7 @@ class Node:
         self.producer_ids = ProducerIds(self.controller.call)
         self.groups = GroupCoordinator(self, self._rng)
         self.publisher = Publisher(self, self._disk)
+        self.preferred_leaders = PreferredLeaders(self)
         self.handlers = Handlers(self)
 
     def _open_metadata(self, founding: Formation | None = None) -> Formation | None:
@@ -348,11 +352,14 @@ class Node:
         self._register()
         self.publisher.reconcile(now)
         self.publisher.renew()
+        self.preferred_leaders.tick(now)
         self.rounds.start()
 
     def _register(self) -> None:
         """Have the controller record this start, unless it has."""
-        if self._registering or self._is_stopping or self.controller_id() < 0 or self._is_registered():
+        if self._is_unregistered or self._registering or self._is_stopping or self.controller_id() < 0:
+            return
+        if self._is_registered():
             return
         self._registering = True
         endpoints = {x.name: tuple(self.config.advertised_address(x)) for x in self.config.client_listeners}
@@ -407,7 +414,10 @@ class Node:
         return self.controller_id()
 
     def execute(self, operation: str, arguments: dict[str, Any], done: Done) -> None:
-        self.metadata.execute(operation, arguments, done)
+        if operation == "hand_over":
+            done({"error_code": 0, "codes": self.preferred_leaders.execute(arguments["partitions"])})
+        else:
+            self.metadata.execute(operation, arguments, done)
 
     def is_connected(self, node_id: int) -> bool:
         return self.cluster.is_connected(node_id)
@@ -501,6 +511,11 @@ class Node:
         return self.cluster.directory_of(broker.node_id) == broker.directory_id
 
     def image_changed(self, change: Change) -> None:
+        if isinstance(change, BrokerRemoved) and change.old.boot_id == self.boot_id:
+            logger.warning(
+                "this broker was unregistered; until it is started again it only votes on metadata"
+            )
+            self._is_unregistered = True
         if isinstance(change, ConfigsChanged) and change.kind == "broker":
             self._use_settings()
         self.publisher.changed(change)

@@ -362,14 +362,18 @@ class Publisher:
         return [] if topic is None else _identities(topic.partitions[key.partition])
 
     def _metadata_wish(self) -> list[ReplicaId]:
-        """The configured voters, each with the directory that it registered."""
-        brokers = self._node.metadata.image.brokers
+        """The configured voters, each with the directory that it registered. Who is not registered, yet or any more,
+        stays what it is."""
+        replica = self._node.metadata.replica
+        assert replica is not None
+        fact = {voter.node_id: voter for voter in replica.group.configuration.voters}
         wish: list[ReplicaId] = []
         for node_id in self._node.config.quorum_voters:
-            broker = brokers.get(node_id)
-            if broker is None:
-                return []  # not everybody has registered yet
-            wish.append(ReplicaId(node_id, broker.directory_id.bytes, broker.metadata_incarnation))
+            broker = self._node.metadata.image.brokers.get(node_id)
+            if broker is not None:
+                wish.append(ReplicaId(node_id, broker.directory_id.bytes, broker.metadata_incarnation))
+            elif node_id in fact:
+                wish.append(fact[node_id])
         return wish
 
 

@@ -48,6 +48,14 @@ class ClusterView:
             if listener in brokers[node_id].endpoints
         ]
 
+    def controller(self) -> int:
+        """Where clients send administration: to the controller, or to any broker that is alive where the controller was
+        unregistered and only votes; -1 if no controller is known."""
+        controller, brokers = self._node.controller_id(), self._node.metadata.image.brokers
+        if controller < 0 or controller in brokers:
+            return controller
+        return next((node_id for node_id in sorted(brokers) if self._is_alive(node_id)), -1)
+
     def endpoint_of(self, node_id: int, listener: str) -> tuple[str, int]:
         """Where clients of a listener reach a broker; ("", -1) if it has no such listener."""
         broker = self._node.metadata.image.brokers.get(node_id)

@@ -370,6 +370,19 @@ class NodeConfig:
         """A follower that has not caught up for so long is no longer in sync: it does not count for min.insync.replicas
         above 1, and takes no leadership over from a node that stops.""",
     )
+    auto_leader_rebalance_enable: bool = setting(
+        "auto.leader.rebalance.enable",
+        boolean,
+        "true",
+        """Whether a leader hands its partition over to the preferred replica, the first of the list, when that has come
+        back and caught up.""",
+    )
+    leader_imbalance_check_interval_s: int = setting(
+        "leader.imbalance.check.interval.seconds",
+        integer(1),
+        "300",
+        "How often each node looks for partitions that it leads in another's place.",
+    )
     election_timeout_ms: int = setting(
         "varve.election.timeout.ms",
         integer(150),  # raft.types.Timing: campaigns are spread over as much

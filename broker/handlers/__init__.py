@@ -20,7 +20,9 @@ from broker.handlers import (
     describe_acls,
     describe_cluster,
     describe_configs,
+    describe_quorum,
     describe_topic_partitions,
+    elect_leaders,
     fetch,
     find_coordinator,
     incremental_alter_configs,
@@ -33,6 +35,7 @@ from broker.handlers import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    unregister_broker,
 )
 from broker.handlers.api import Api
 from broker.network.connection import Request
@@ -62,10 +65,13 @@ APIS: tuple[Api, ...] = (
     describe_configs.API,
     alter_configs.API,
     create_partitions.API,
+    elect_leaders.API,
     incremental_alter_configs.API,
     alter_partition_reassignments.API,
     list_partition_reassignments.API,
+    describe_quorum.API,
     describe_cluster.API,
+    unregister_broker.API,
     list_config_resources.API,
     describe_topic_partitions.API,
 )

@@ -41,7 +41,7 @@ def handle(node: Node, request: Request, body: DescribeClusterRequest) -> None:
             brokers += [(b, True) for b in node.view.all_brokers(request.listener) if b not in alive]
         response = DescribeClusterResponse(
             cluster_id=node.cluster_id or "",
-            controller_id=node.controller_id(),
+            controller_id=node.view.controller(),
             brokers=[
                 DescribeClusterBroker(broker_id=broker_id, host=host, port=port, is_fenced=is_fenced)
                 for (broker_id, host, port), is_fenced in sorted(brokers)

@@ -53,7 +53,7 @@ def handle(node: Node, request: Request, body: MetadataRequest) -> None:
             for broker_id, host, port in node.view.live_brokers(request.listener)
         ],
         cluster_id=node.cluster_id,
-        controller_id=node.controller_id(),
+        controller_id=node.view.controller(),
         topics=[],
     )
     if body.topics is None or (version == 0 and not body.topics):

@@ -27,6 +27,7 @@ from broker.metadata.records import (
     ProducerIdsRecord,
     ReplicaIdentity,
     TopicRecord,
+    broker_tombstone,
     configs_record,
     encode,
     topic_tombstone,
@@ -249,6 +250,22 @@ class Controller:
             records.extend(self._moved_to(broker))
         # Last: where a change of leaders cuts this decision short, the broker registers again and gets the rest.
         return Decision((*records, encode(broker)), None)
+
+    def unregister_broker(self, node_id: int) -> Decision[None]:
+        """Forget a broker. Raises KafkaError: BROKER_ID_NOT_REGISTERED; POLICY_VIOLATION while it holds a replica, or
+        may still hold one that is wished away."""
+        if node_id not in self._image.brokers:
+            raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"there is no broker {node_id}")
+        held = sum(
+            node_id in partition.holders
+            for topic in self._image.topics.values()
+            for partition in topic.partitions
+        )
+        if held:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION, f"broker {node_id} still holds {held} partitions; move them first"
+            )
+        return Decision((broker_tombstone(node_id),), None)
 
     def renew_replicas(
         self, node_id: int, directory_id: UUID, renewals: Sequence[ReplicaRenewal]

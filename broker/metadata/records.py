@@ -197,6 +197,10 @@ def configs_record(kind: str, name: str, configs: Mapping[str, str]) -> KeyValue
     return KeyValue(f"configs/{kind}/{urllib.parse.quote(name, safe='')}".encode(), None)
 
 
+def broker_tombstone(node_id: int) -> KeyValue:
+    return KeyValue(f"broker/{node_id}".encode(), None)
+
+
 def encode(record: Record) -> KeyValue:
     match record:
         case ClusterRecord():

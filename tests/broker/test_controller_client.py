@@ -141,3 +141,20 @@ def test_an_answer_is_given_in_the_end_although_the_image_stands_still() -> None
     asker.time_s += TIMEOUT_S
     asker.client.tick()
     assert [answer["error_code"] for answer in answers] == [0]
+
+
+def test_a_question_to_a_node_goes_there_and_waits_for_its_link() -> None:
+    controller, other = Member(1), Member(2)
+    answers: list[dict[str, Any]] = []
+    controller.client.call("hand_over", {}, answers.append, node_id=1)
+    assert len(answers) == 1, "to itself"
+    controller.client.call("hand_over", {}, answers.append, node_id=2)
+    controller.links[2] = other.links[1] = True
+    controller.client.tick()
+    for _, message in controller.sent:
+        assert isinstance(message, peer.Forward)
+        other.client.forwarded(1, message)
+    for _, message in other.sent:
+        assert isinstance(message, peer.ForwardReply)
+        controller.client.reply(message)
+    assert [answer["operation"] for answer in answers] == ["hand_over", "hand_over"]

@@ -40,6 +40,7 @@ TINY = NodeConfig(
     log_segment_bytes=4096,
     log_index_interval_bytes=256,
     log_retention_check_interval_ms=1000,
+    leader_imbalance_check_interval_s=1,
     log_retention_ms=-1,
 )
 

@@ -1,0 +1,92 @@
+"""DescribeQuorum: who votes on the cluster's metadata and how far each has got. The controller answers (KIP-595).
+
+Behaviour: the only partition that can be described is `__cluster_metadata`-0; any other is
+UNKNOWN_TOPIC_OR_PARTITION.
+
+Versions: 1 times of followers; 2 directory ids, messages, the nodes' addresses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from broker.handlers.api import Api
+from broker.metadata.ids import METADATA_TOPIC_NAME
+from protocol.api_keys import ApiKey
+from protocol.codec import encode
+from protocol.errors import ErrorCode
+from protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    Listener,
+    PartitionData,
+    ReplicaState,
+    TopicData,
+)
+from protocol.messages.describe_quorum import Node as QuorumNode
+
+if TYPE_CHECKING:
+    from broker.network.connection import Request
+    from broker.node import Node
+
+
+def handle(node: Node, request: Request, body: DescribeQuorumRequest) -> None:
+    def answer(result: dict[str, Any]) -> None:
+        if request.is_abandoned:
+            return
+        response = DescribeQuorumResponse(
+            error_code=result["error_code"], error_message=result.get("message")
+        )
+        if result["error_code"] == ErrorCode.NONE:
+            response.topics = [
+                TopicData(
+                    topic_name=topic.topic_name,
+                    partitions=[
+                        _partition(topic.topic_name, partition.partition_index, result)
+                        for partition in topic.partitions
+                    ],
+                )
+                for topic in body.topics
+            ]
+            listener = node.config.controller_listener
+            response.nodes = [
+                QuorumNode(node_id=node_id, listeners=[Listener(name=listener, host=host, port=port)])
+                for node_id, host, port in result["nodes"]
+            ]
+        request.reply_bytes(encode(response, request.api_version))
+
+    node.controller.call("describe_quorum", {}, answer)
+
+
+def _partition(topic: str, partition: int, quorum: dict[str, Any]) -> PartitionData:
+    if (topic, partition) != (METADATA_TOPIC_NAME, 0):
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return PartitionData(
+            partition_index=partition,
+            error_code=unknown,
+            error_message=f"only {METADATA_TOPIC_NAME}-0 is a quorum",
+        )
+    return PartitionData(
+        partition_index=partition,
+        leader_id=quorum["leader"],
+        leader_epoch=quorum["epoch"],
+        high_watermark=quorum["high_watermark"],
+        current_voters=[_replica(state) for state in quorum["voters"]],
+        observers=[_replica(state) for state in quorum["observers"]],
+    )
+
+
+def _replica(state: Sequence[Any]) -> ReplicaState:
+    node_id, directory_id, end_offset, heard_ms, caught_up_ms = state
+    return ReplicaState(
+        replica_id=node_id,
+        replica_directory_id=UUID(directory_id),
+        log_end_offset=end_offset,
+        last_fetch_timestamp_ms=heard_ms,
+        last_caught_up_timestamp_ms=caught_up_ms,
+    )
+
+
+API = Api(ApiKey.DESCRIBE_QUORUM, 0, 2, DescribeQuorumRequest, handle)

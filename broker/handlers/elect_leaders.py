@@ -1,0 +1,150 @@
+"""ElectLeaders: leadership goes to the preferred replica, the first of a partition's list (KIP-183).
+
+Behaviour
+- Each partition's leader is asked to hand over to the preferred replica, if that is connected and has kept up; the
+  answer comes when the new leader serves, or REQUEST_TIMED_OUT (7).
+- ELECTION_NOT_NEEDED (84): it leads already. PREFERRED_LEADER_NOT_AVAILABLE (80): it cannot lead now. Where all
+  partitions are asked for (null), those that need no election are left out.
+- An unclean election (type 1) is never held: a leader that lacks acknowledged records is what Varve excludes. With a
+  leader it is not needed (84); without one, ELIGIBLE_LEADERS_NOT_AVAILABLE (83): a majority has to come back.
+
+Versions: 1 election type, an error code for all; 2 flexible.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from broker.handlers.api import Api
+from protocol.api_keys import ApiKey
+from protocol.codec import encode
+from protocol.errors import ErrorCode
+from protocol.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+from storage.log_types import GroupKey
+
+if TYPE_CHECKING:
+    from broker.metadata.records import TopicRecord
+    from broker.network.connection import Request
+    from broker.node import Node
+
+PREFERRED, UNCLEAN = 0, 1
+_WORDS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no such partition",
+    ErrorCode.ELECTION_NOT_NEEDED: "it is led as it should be",
+    ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: "the preferred replica is away, lags, or is not a voter yet",
+    ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: (
+        "no election may lose records here: a majority of the replicas has to come back"
+    ),
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: "its leader has just changed",
+    ErrorCode.REQUEST_TIMED_OUT: "the preferred replica does not lead yet",
+}
+
+
+class Elections:
+    """One request: who is asked what, and what came of it."""
+
+    def __init__(self, node: Node, request: Request, body: ElectLeadersRequest) -> None:
+        self._node = node
+        self._request = request
+        self._body = body
+        self._deadline = node.now() + max(body.timeout_ms, 0) / 1000
+        #: Topic and number -> what came of it, in the order asked; None: nothing yet.
+        self._codes: dict[tuple[str, int], ErrorCode | None] = {}
+
+    def start(self) -> None:
+        image = self._node.metadata.image
+        asked: dict[int, list[tuple[TopicRecord, int]]] = {}
+        for name, number in self._wanted():
+            topic = image.topic_named(name)
+            if topic is None or not 0 <= number < len(topic.partitions):
+                self._codes[name, number] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                continue
+            leader, _ = self._node.view.leader_of_id(topic.topic_id, number)
+            code = self._codes[name, number] = self._without_asking(
+                leader, topic.partitions[number].replicas[0]
+            )
+            if code is None:
+                asked.setdefault(leader, []).append((topic, number))
+        for leader, partitions in asked.items():
+            self._node.controller.call(
+                "hand_over",
+                {"partitions": [(str(topic.topic_id), number) for topic, number in partitions]},
+                partial(self._asked, partitions),
+                node_id=leader,
+            )
+        if not asked:
+            self._answer()
+
+    def _wanted(self) -> list[tuple[str, int]]:
+        """Each once."""
+        topics = self._body.topic_partitions
+        if topics is None:
+            return [
+                (topic.name, number)
+                for topic in self._node.metadata.image.topics_by_name()
+                for number in range(len(topic.partitions))
+            ]
+        return list(dict.fromkeys((topic.topic, number) for topic in topics for number in topic.partitions))
+
+    def _without_asking(self, leader: int, preferred: int) -> ErrorCode | None:
+        """What can be said here; None: the leader is to be asked."""
+        if self._body.election_type == UNCLEAN:
+            return ErrorCode.ELECTION_NOT_NEEDED if leader >= 0 else ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+        if leader < 0:
+            return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+        return ErrorCode.ELECTION_NOT_NEEDED if leader == preferred else None
+
+    def _asked(self, partitions: list[tuple[TopicRecord, int]], result: dict[str, Any]) -> None:
+        """A leader's answer."""
+        codes = result.get("codes") or [result["error_code"]] * len(partitions)
+        for (topic, number), code in zip(partitions, codes, strict=True):
+            done = partial(self._decided, topic.name, number)
+            if code != ErrorCode.NONE:
+                done(ErrorCode(code))
+            else:
+                self._node.preferred_leaders.wait_for_leader(
+                    GroupKey(topic.topic_id, number),
+                    topic.partitions[number].replicas[0],
+                    self._deadline,
+                    done,
+                )
+
+    def _decided(self, topic: str, number: int, code: ErrorCode) -> None:
+        self._codes[topic, number] = code
+        if None not in self._codes.values():
+            self._answer()
+
+    def _answer(self) -> None:
+        if self._request.is_abandoned:
+            return
+        shows_all = self._body.topic_partitions is not None
+        results: dict[str, list[PartitionResult]] = {}
+        for (topic, number), code in self._codes.items():
+            assert code is not None
+            if shows_all or code != ErrorCode.ELECTION_NOT_NEEDED:
+                result = PartitionResult(partition_id=number, error_code=code, error_message=_WORDS.get(code))
+                results.setdefault(topic, []).append(result)
+        response = ElectLeadersResponse(
+            replica_election_results=[
+                ReplicaElectionResult(topic=topic, partition_result=partitions)
+                for topic, partitions in results.items()
+            ]
+        )
+        self._request.reply_bytes(encode(response, self._request.api_version))
+
+
+def handle(node: Node, request: Request, body: ElectLeadersRequest) -> None:
+    if body.election_type in (PREFERRED, UNCLEAN):
+        Elections(node, request, body).start()
+        return
+    refused = ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST, replica_election_results=[])
+    request.reply_bytes(encode(refused, request.api_version))
+
+
+API = Api(ApiKey.ELECT_LEADERS, 0, 2, ElectLeadersRequest, handle)

@@ -1,0 +1,34 @@
+"""UnregisterBroker: forget a broker that is to stay away; forwarded to the controller (KIP-500).
+
+Behaviour: BROKER_ID_NOT_REGISTERED (102) for one that is not known; POLICY_VIOLATION (44) while it holds a partition,
+or still has to give one up. (Apache Kafka has no such check.) A broker that runs stays out until it is started
+again; its vote on metadata is a matter of controller.quorum.voters and stays.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from broker.handlers.api import Api
+from protocol.api_keys import ApiKey
+from protocol.codec import encode
+from protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+
+if TYPE_CHECKING:
+    from broker.network.connection import Request
+    from broker.node import Node
+
+
+def handle(node: Node, request: Request, body: UnregisterBrokerRequest) -> None:
+    def answer(result: dict[str, Any]) -> None:
+        if request.is_abandoned:
+            return
+        response = UnregisterBrokerResponse(
+            error_code=result["error_code"], error_message=result.get("message")
+        )
+        request.reply_bytes(encode(response, request.api_version))
+
+    node.controller.call("unregister_broker", {"node_id": body.broker_id}, answer)
+
+
+API = Api(ApiKey.UNREGISTER_BROKER, 0, 0, UnregisterBrokerRequest, handle)

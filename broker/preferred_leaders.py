@@ -1,0 +1,126 @@
+"""Leadership at work: each partition is led by the replica that metadata names first, where that one can lead.
+
+Leaders move when nodes stop and start. Every leader looks now and then whether it leads what another node should lead
+(`auto.leader.rebalance.enable`, `leader.imbalance.check.interval.seconds`), and hands that over, a few partitions at
+a time, to a replica that has it all: the partition takes no appends until then, which is a round trip. A replica that
+lags is left alone until the next look. ElectLeaders asks for the same at once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
+import structlog
+
+from broker.metadata.ids import METADATA_TOPIC_ID
+from protocol.errors import ErrorCode
+from raft.types import ProposalRefusedError
+from storage.log_types import GroupKey
+
+if TYPE_CHECKING:
+    from broker.node import Node
+    from broker.replication.replica import Replica
+
+logger = structlog.get_logger()
+
+#: Partitions that are handed over with one tick: clients of all of them look for the new leader at once.
+HANDOVERS_PER_TICK = 8
+#: The heir has held all there was this long ago at the most, or it would keep the partition waiting.
+MAX_LAG_S = 1.0
+
+
+class _Wait(NamedTuple):
+    key: GroupKey
+    node_id: int
+    deadline: float
+    done: Callable[[ErrorCode], None]
+
+
+class PreferredLeaders:
+    """What this node leads in another's place, and who waits for a new leader."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._next_look = node.now() + self._interval_s
+        #: Found by the last look, not handed over yet.
+        self._due: deque[GroupKey] = deque()
+        self._waits: list[_Wait] = []
+
+    @property
+    def _interval_s(self) -> float:
+        return float(self._node.config.leader_imbalance_check_interval_s)
+
+    def tick(self, now: float) -> None:
+        if now >= self._next_look:
+            self._next_look = now + self._interval_s
+            if self._node.config.auto_leader_rebalance_enable:
+                self._due.extend(
+                    key for key in self._node.replicas.by_key if self._preferred(key) is not None
+                )
+        for _ in range(min(HANDOVERS_PER_TICK, len(self._due))):
+            self.hand_over(self._due.popleft())
+        if self._waits:
+            self._waits = [wait for wait in self._waits if not self._is_over(wait, now)]
+
+    def hand_over(self, key: GroupKey) -> ErrorCode:
+        """Begin to hand a partition over to its preferred leader. NONE: it is under way, and may yet fail."""
+        replica = self._node.replicas.by_key.get(key)
+        if replica is None or not replica.is_serving:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        preferred = self._preferred(key)
+        if preferred is None:
+            return ErrorCode.ELECTION_NOT_NEEDED
+        group, now = replica.group, self._node.now()
+        heir = next((voter for voter in group.configuration.voters if voter.node_id == preferred), None)
+        if (
+            heir is None
+            or not self._node.cluster.is_connected(preferred)
+            or not group.is_caught_up(heir, now, MAX_LAG_S)
+        ):
+            return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+        replica.write_pending()  # what is accepted already is not lost to the hand-over
+        try:
+            replica.apply(group.transfer_leadership(heir, now))
+        except ProposalRefusedError:
+            return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+        _log_handover(replica, preferred)
+        return ErrorCode.NONE
+
+    def _preferred(self, key: GroupKey) -> int | None:
+        """Who should lead a partition that this node leads; None where this node should, or does not."""
+        replica = self._node.replicas.by_key[key]
+        topic = self._node.metadata.image.topics.get(key.topic_id)
+        if key.topic_id == METADATA_TOPIC_ID or topic is None or not replica.is_leader:
+            return None
+        preferred = topic.partitions[key.partition].replicas[0]
+        return None if preferred == self._node.config.node_id else preferred
+
+    def execute(self, partitions: Sequence[tuple[str, int]]) -> list[int]:
+        """Another node's question: hand these over, by topic id and number. An error code for each."""
+        return [self.hand_over(GroupKey(UUID(topic_id), partition)) for topic_id, partition in partitions]
+
+    def wait_for_leader(
+        self, key: GroupKey, node_id: int, deadline: float, done: Callable[[ErrorCode], None]
+    ) -> None:
+        """`done` gets NONE when that node leads the partition and serves, or REQUEST_TIMED_OUT at `deadline` (loop
+        time)."""
+        self._waits.append(_Wait(key, node_id, deadline, done))
+
+    def _is_over(self, wait: _Wait, now: float) -> bool:
+        leader, _ = self._node.view.leader_of_id(*wait.key)
+        if leader == wait.node_id:
+            wait.done(ErrorCode.NONE)
+        elif now >= wait.deadline:
+            wait.done(ErrorCode.REQUEST_TIMED_OUT)
+        else:
+            return False
+        return True
+
+
+def _log_handover(replica: Replica, to: int) -> None:
+    logger.info(
+        "leadership goes to the preferred replica", topic=replica.topic, partition=replica.partition, to=to
+    )
