@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker.config.values import (
+    INT32_MAX,
     INT64_MAX,
     Address,
     ConfigError,
@@ -361,6 +362,31 @@ class NodeConfig:
         "How often offsets that nobody uses are looked for.",
     )
 
+    group_initial_rebalance_delay_ms: int = setting(
+        "group.initial.rebalance.delay.ms",
+        integer(0),
+        "3000",
+        "How long the first rebalance of an empty group waits for more members, so that a start is one rebalance.",
+    )
+    group_max_size: int = setting(
+        "group.max.size",
+        integer(1),
+        str(INT32_MAX),
+        "How many members a group of the classic protocol may have.",
+    )
+    group_min_session_timeout_ms: int = setting(
+        "group.min.session.timeout.ms",
+        integer(1),
+        "6000",
+        "The shortest session that a member of a classic group may ask for.",
+    )
+    group_max_session_timeout_ms: int = setting(
+        "group.max.session.timeout.ms",
+        integer(1),
+        str(30 * _MINUTE_MS),
+        "The longest session that a member of a classic group may ask for.",
+    )
+
     # Replication.
 
     replica_lag_time_max_ms: int = setting(
@@ -445,6 +471,8 @@ class NodeConfig:
                 f"message.max.bytes ({self.message_max_bytes}) must be below socket.request.max.bytes "
                 f"({self.socket_request_max_bytes}), or such a message can never arrive"
             )
+        if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
+            raise ConfigError("group.min.session.timeout.ms must not be above group.max.session.timeout.ms")
 
     def _validate_listeners(self) -> None:
         names = [x.name for x in self.listeners]

@@ -14,6 +14,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from broker.config.node_config import NodeConfig
+from broker.groups.classic_group import ClassicGroup
+from broker.groups.classic_messages import ClassicDescription, JoinRequest
+from broker.groups.classic_rebalance import ClassicLimits
+from broker.groups.classic_states import ClassicState
 from broker.groups.deadlines import Deadlines
 from broker.groups.group import Group
 from broker.groups.offsets import CommitAnswer, CommitRequest, Offsets, Place
@@ -21,7 +25,7 @@ from broker.groups.outcome import Outcome, Ticket
 from broker.groups.records import GroupRecord
 from broker.metadata.image import MetadataImage
 from protocol.errors import ErrorCode, KafkaError
-from protocol.group_records import OffsetCommitKey, OffsetCommitValue
+from protocol.group_records import GroupMetadataKey, OffsetCommitKey, OffsetCommitValue
 from protocol.schema import Message
 
 #: What the key of a record can hold of an id.
@@ -71,7 +75,10 @@ class Shard:
     def settle(self, group_id: str) -> None:
         """A decision about this group is carried out: it may have other deadlines."""
         group = self.groups.get(group_id)
-        self._deadlines.set(group_id, None if group is None else group.next_deadline())
+        deadline = None if group is None else group.next_deadline()
+        if group is not None and deadline is None and not _is_there(group):
+            del self.groups[group_id]
+        self._deadlines.set(group_id, deadline)
 
     def next_deadline(self) -> float | None:
         return self._deadlines.next()
@@ -128,7 +135,9 @@ class Shard:
 
     def list_groups(self) -> list[ListedGroup]:
         listed = [
-            ListedGroup(x.group_id, x.protocol_type, x.state, x.group_type) for x in self.groups.values()
+            ListedGroup(x.group_id, x.protocol_type, x.state, x.group_type)
+            for x in self.groups.values()
+            if _is_there(x)
         ]
         simple = [group_id for group_id in self.offsets.group_ids if group_id not in self.groups]
         return listed + [ListedGroup(group_id, "", "Empty", "classic") for group_id in simple]
@@ -145,14 +154,81 @@ class Shard:
         """None: it has offsets only. Raises KafkaError where there is nothing at all."""
         check_group_id(group_id, may_be_empty=True)
         group = self.groups.get(group_id)
+        if group is not None and not _is_there(group):
+            group = None
         if group is None and not self.offsets.has_group(group_id):
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
         return group
 
+    # -- the classic protocol ----------------------------------------------------------------------------
+
+    def join(self, ticket: Ticket, group_id: str, request: JoinRequest, now: float, now_ms: int) -> Outcome:
+        """Answer: JoinAnswer, perhaps much later. Raises KafkaError."""
+        check_group_id(group_id)
+        config = self.config
+        shortest_ms, longest_ms = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
+        if not shortest_ms <= request.session_timeout_ms <= longest_ms:
+            raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT)
+        group = self.groups.get(group_id)
+        if isinstance(group, ClassicGroup):
+            return group.join(ticket, request, now, now_ms)
+        if group is not None and not group.is_empty:
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        if request.member_id:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        former = [] if group is None else group.tombstones()
+        group = self.groups[group_id] = self._new_classic(group_id)
+        joined = group.join(ticket, request, now, now_ms)
+        return Outcome(former + joined.records, joined.answers)
+
+    def classic(self, group_id: str) -> ClassicGroup:
+        """For its members. Raises KafkaError where there is none."""
+        check_group_id(group_id)
+        group = self.groups.get(group_id)
+        if not isinstance(group, ClassicGroup):
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        return group
+
+    def describe_classic(self, group_id: str) -> ClassicDescription:
+        """Raises GROUP_ID_NOT_FOUND, also for a group of another protocol."""
+        group = self._existing(group_id)
+        if group is None:
+            return ClassicDescription(ClassicState.EMPTY, "", "", ())
+        if not isinstance(group, ClassicGroup):
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
+        return group.describe()
+
+    def _new_classic(self, group_id: str) -> ClassicGroup:
+        limits = ClassicLimits(
+            self.config.group_initial_rebalance_delay_ms / 1000,
+            self.config.group_max_size,
+            self._max_batch_bytes,
+        )
+        return ClassicGroup(group_id, limits, self.rng)
+
+    def _replay_classic(self, record: GroupRecord) -> None:
+        assert isinstance(record.key, GroupMetadataKey)
+        group_id = record.key.group
+        group = self.groups.get(group_id)
+        if record.value is None:
+            # Not where the group goes on under the other protocol.
+            if isinstance(group, ClassicGroup):
+                del self.groups[group_id]
+            return
+        if not isinstance(group, ClassicGroup):
+            group = self.groups[group_id] = self._new_classic(group_id)
+        group.replay(record)
+
 
 _REPLAY: dict[type[Message], Callable[[Shard, GroupRecord], None]] = {
     OffsetCommitKey: Shard._replay_offset,
+    GroupMetadataKey: Shard._replay_classic,
 }
+
+
+def _is_there(group: Group) -> bool:
+    """Not one of which there is only an id that somebody was given to join with."""
+    return not group.is_empty or bool(group.tombstones())
 
 
 def check_group_id(group_id: str, *, may_be_empty: bool = False) -> None:

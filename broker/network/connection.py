@@ -52,6 +52,7 @@ class Request:
     __slots__ = (
         "api_key",
         "api_version",
+        "client_id",
         "connection",
         "correlation_id",
         "owned",
@@ -67,6 +68,7 @@ class Request:
         self.api_key = header.api_key
         self.api_version = header.api_version
         self.correlation_id = header.correlation_id
+        self.client_id = header.client_id or ""
         #: Whether the frame's memory is this request's own; if not it is valid during the handler's call only.
         self.owned = owned
         #: The encoded answer; None: not answered yet; empty: answered by silence (Produce with acks=0).
@@ -119,6 +121,8 @@ class ClientConnection(asyncio.BufferedProtocol):
     ) -> None:
         self.listener = listener
         self.peer = "?"
+        #: The client's address without its port.
+        self.host = "?"
         self.is_closed = False
         self.last_active_s = 0.0
         self._dispatcher = dispatcher
@@ -143,9 +147,10 @@ class ClientConnection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         peername: Any = transport.get_extra_info("peername")
-        self.peer = f"{peername[0]}:{peername[1]}" if peername else "?"
+        if peername:
+            self.host, self.peer = str(peername[0]), f"{peername[0]}:{peername[1]}"
         self.last_active_s = self._now()
-        if not self._registry.admit(self, str(peername[0]) if peername else "?"):
+        if not self._registry.admit(self, self.host):
             log.warning("connection refused", peer=self.peer, reason="max.connections.per.ip reached")
             self._transport.abort()
 

@@ -1,0 +1,84 @@
+"""DescribeGroups: state, protocol and members of groups of the classic protocol.
+
+Behaviour
+- The chosen protocol and the members' metadata are shown while the group is Stable, assignments always.
+- A group of offsets only is Empty. One that does not exist, or speaks the consumer protocol, is Dead.
+- Every group is answered for itself: NOT_COORDINATOR for those that others coordinate.
+- Authorized operations are not told: there is no authorizer.
+
+Versions: 3 authorized operations; 4 instance ids; 5 flexible; 6 Dead is GROUP_ID_NOT_FOUND with a message (KIP-1043).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.groups.classic_messages import ClassicDescription
+from broker.handlers.api import Api
+from broker.handlers.gathered import Gathered
+from protocol.api_keys import ApiKey
+from protocol.codec import encode
+from protocol.errors import ErrorCode
+from protocol.messages.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+
+if TYPE_CHECKING:
+    from broker.network.connection import Request
+    from broker.node import Node
+
+
+def handle(node: Node, request: Request, body: DescribeGroupsRequest) -> None:
+    def reply(groups: list[DescribedGroup]) -> None:
+        request.reply_bytes(encode(DescribeGroupsResponse(groups=groups), request.api_version))
+
+    gathered = Gathered(len(body.groups), reply)
+    for position, group_id in enumerate(body.groups):
+        _describe(node, request.api_version, gathered, position, group_id)
+
+
+def _describe(
+    node: Node, version: int, gathered: Gathered[DescribedGroup], position: int, group_id: str
+) -> None:
+    def failure(error: ErrorCode) -> DescribedGroup:
+        described = DescribedGroup(group_id=group_id, error_code=error)
+        if error == ErrorCode.GROUP_ID_NOT_FOUND:
+            described.group_state = "Dead"
+            if version >= 6:
+                described.error_message = f"Group {group_id} not found."
+            else:
+                described.error_code = ErrorCode.NONE
+        return described
+
+    node.groups.read(
+        group_id,
+        gathered.part(position),
+        failure,
+        lambda shard: _described(group_id, shard.describe_classic(group_id)),
+    )
+
+
+def _described(group_id: str, group: ClassicDescription) -> DescribedGroup:
+    return DescribedGroup(
+        group_id=group_id,
+        group_state=group.state,
+        protocol_type=group.protocol_type,
+        protocol_data=group.protocol,
+        members=[
+            DescribedGroupMember(
+                member_id=each.member_id,
+                group_instance_id=each.instance_id,
+                client_id=each.client_id,
+                client_host=each.client_host,
+                member_metadata=each.metadata,
+                member_assignment=each.assignment,
+            )
+            for each in group.members
+        ],
+    )
+
+
+API = Api(ApiKey.DESCRIBE_GROUPS, 0, 6, DescribeGroupsRequest, handle)

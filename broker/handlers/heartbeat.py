@@ -1,0 +1,39 @@
+"""Heartbeat: a member of a classic group is alive, and learns whether it has to join again.
+
+Behaviour
+- REBALANCE_IN_PROGRESS while members are joining; NONE while the leader works out the assignment, and afterwards.
+- Refused: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION.
+
+Versions: 3 static members; 4 flexible.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.groups.classic_messages import HeartbeatAnswer
+from broker.handlers.api import Api
+from protocol.api_keys import ApiKey
+from protocol.codec import encode
+from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+
+if TYPE_CHECKING:
+    from broker.network.connection import Request
+    from broker.node import Node
+
+
+def handle(node: Node, request: Request, body: HeartbeatRequest) -> None:
+    def reply(answer: HeartbeatAnswer) -> None:
+        request.reply_bytes(encode(HeartbeatResponse(error_code=answer.error), request.api_version))
+
+    node.groups.ask(
+        body.group_id,
+        reply,
+        HeartbeatAnswer,
+        lambda shard, ticket, now, now_ms: shard.classic(body.group_id).heartbeat(
+            ticket, body.member_id, body.group_instance_id, body.generation_id, now
+        ),
+    )
+
+
+API = Api(ApiKey.HEARTBEAT, 0, 4, HeartbeatRequest, handle)

@@ -1,0 +1,61 @@
+"""LeaveGroup: members go, and their group shares their partitions out without waiting for their sessions to end.
+
+Behaviour
+- By member id, or by instance id alone, as administrators do it (static members do not leave when they stop). Each gets
+  an error of its own: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID. They leave together, in one rebalance.
+- A parked request of a member that leaves is answered UNKNOWN_MEMBER_ID.
+- In a group that nobody knows every member is unknown.
+
+Versions: up to 2 one member, whose error is the answer's; 3 a batch; 4 flexible; 5 reason.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.groups.classic_messages import LeaveAnswer, Leaver
+from broker.handlers.api import Api
+from protocol.api_keys import ApiKey
+from protocol.codec import encode
+from protocol.errors import ErrorCode
+from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+
+if TYPE_CHECKING:
+    from broker.network.connection import Request
+    from broker.node import Node
+
+
+def handle(node: Node, request: Request, body: LeaveGroupRequest) -> None:
+    is_batch = request.api_version >= 3
+    if is_batch:
+        leavers = tuple(Leaver(each.member_id, each.group_instance_id) for each in body.members)
+    else:
+        leavers = (Leaver(body.member_id, None),)
+
+    def reply(answer: LeaveAnswer) -> None:
+        response = LeaveGroupResponse(error_code=answer.error)
+        if is_batch:
+            response.members = [
+                MemberResponse(
+                    member_id=leaver.member_id, group_instance_id=leaver.instance_id, error_code=error
+                )
+                for leaver, error in answer.members
+            ]
+        elif answer.error == ErrorCode.NONE:
+            response.error_code = answer.members[0][1]
+        request.reply_bytes(encode(response, request.api_version))
+
+    def failure(error: ErrorCode) -> LeaveAnswer:
+        if error == ErrorCode.UNKNOWN_MEMBER_ID:
+            return LeaveAnswer(ErrorCode.NONE, tuple((leaver, error) for leaver in leavers))
+        return LeaveAnswer(error)
+
+    node.groups.ask(
+        body.group_id,
+        reply,
+        failure,
+        lambda shard, ticket, now, now_ms: shard.classic(body.group_id).leave(ticket, leavers, now, now_ms),
+    )
+
+
+API = Api(ApiKey.LEAVE_GROUP, 0, 5, LeaveGroupRequest, handle)

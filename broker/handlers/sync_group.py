@@ -1,0 +1,56 @@
+"""SyncGroup: the leader of a new generation brings everybody's assignment, each member takes its own.
+
+Behaviour
+- A member's request is parked until the leader's has come; then all are answered, when the assignment is committed.
+- Refused: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL (not the one of this
+  generation), REBALANCE_IN_PROGRESS (join again). UNKNOWN_SERVER_ERROR: the group is too large for a record.
+
+Versions: 3 static members; 4 flexible; 5 protocol type and name, which must be there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.groups.classic_messages import SyncAnswer, SyncRequest
+from broker.handlers.api import Api
+from protocol.api_keys import ApiKey
+from protocol.codec import encode
+from protocol.errors import ErrorCode
+from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+if TYPE_CHECKING:
+    from broker.network.connection import Request
+    from broker.node import Node
+
+
+def handle(node: Node, request: Request, body: SyncGroupRequest) -> None:
+    def reply(answer: SyncAnswer) -> None:
+        response = SyncGroupResponse(
+            error_code=answer.error,
+            protocol_type=answer.protocol_type,
+            protocol_name=answer.protocol,
+            assignment=answer.assignment,
+        )
+        request.reply_bytes(encode(response, request.api_version))
+
+    if request.api_version >= 5 and (body.protocol_type is None or body.protocol_name is None):
+        reply(SyncAnswer(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+        return
+    sync = SyncRequest(
+        member_id=body.member_id,
+        instance_id=body.group_instance_id,
+        generation_id=body.generation_id,
+        protocol_type=body.protocol_type,
+        protocol=body.protocol_name,
+        assignments={each.member_id: each.assignment for each in body.assignments},
+    )
+    node.groups.ask(
+        body.group_id,
+        reply,
+        SyncAnswer,
+        lambda shard, ticket, now, now_ms: shard.classic(body.group_id).sync(ticket, sync, now, now_ms),
+    )
+
+
+API = Api(ApiKey.SYNC_GROUP, 0, 5, SyncGroupRequest, handle)

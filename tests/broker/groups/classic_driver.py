@@ -1,0 +1,161 @@
+"""A classic group with a log and clients' requests: what the coordinator does with an `Outcome`, at once."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from typing import Any
+
+from broker.groups.classic_group import ClassicGroup
+from broker.groups.classic_messages import JoinAnswer, JoinRequest, Leaver, SyncRequest
+from broker.groups.classic_rebalance import ClassicLimits
+from broker.groups.outcome import Outcome
+from broker.groups.records import GroupRecord
+from protocol.errors import ErrorCode, KafkaError
+
+RANGE = (("range", b"r"),)
+SESSION_S = 10.0
+REBALANCE_S = 60.0
+
+
+class Driver:
+    """`answers` has what came out, by ticket; `open` the tickets that wait. Every method returns a ticket."""
+
+    def __init__(self, *, initial_delay_s: float = 0.0, max_members: int = 1000) -> None:
+        self.limits = ClassicLimits(initial_delay_s, max_members)
+        self._rng = random.Random(1)
+        self.group = ClassicGroup("g", self.limits, self._rng)
+        self.log: list[GroupRecord] = []
+        self.now = 1000.0
+        self.answers: dict[int, Any] = {}
+        self.open: set[int] = set()
+        self._tickets = itertools.count()
+
+    # -- requests -------------------------------------------------------------------------------------------
+
+    def join(
+        self,
+        member_id: str = "",
+        *,
+        instance: str | None = None,
+        protocols: tuple[tuple[str, bytes], ...] = RANGE,
+        protocol_type: str = "consumer",
+        rebalance_s: float = REBALANCE_S,
+        session_s: float = SESSION_S,
+        version: int = 9,
+    ) -> int:
+        request = JoinRequest(
+            member_id=member_id,
+            instance_id=instance,
+            client_id="c",
+            client_host="/127.0.0.1",
+            session_timeout_ms=int(session_s * 1000),
+            rebalance_timeout_ms=int(rebalance_s * 1000),
+            protocol_type=protocol_type,
+            protocols=protocols,
+            takes_id_first=version >= 4,
+            may_skip_assignment=version >= 9,
+        )
+        return self._ask(lambda ticket: self.group.join(ticket, request, self.now, self.now_ms))
+
+    def sync(
+        self,
+        member_id: str,
+        assignments: dict[str, bytes] | None = None,
+        *,
+        instance: str | None = None,
+        generation: int | None = None,
+        protocol: str | None = None,
+    ) -> int:
+        request = SyncRequest(
+            member_id=member_id,
+            instance_id=instance,
+            generation_id=self.group.generation_id if generation is None else generation,
+            protocol=protocol,
+            assignments=assignments or {},
+        )
+        return self._ask(lambda ticket: self.group.sync(ticket, request, self.now, self.now_ms))
+
+    def heartbeat(self, member_id: str, *, instance: str | None = None, generation: int | None = None) -> int:
+        generation_id = self.group.generation_id if generation is None else generation
+        return self._ask(
+            lambda ticket: self.group.heartbeat(ticket, member_id, instance, generation_id, self.now)
+        )
+
+    def leave(self, *member_ids: str, instance: str | None = None) -> int:
+        leavers = tuple(Leaver(member_id, instance) for member_id in member_ids)
+        return self._ask(lambda ticket: self.group.leave(ticket, leavers, self.now, self.now_ms))
+
+    def commit(self, member_id: str = "", generation: int = -1) -> ErrorCode:
+        try:
+            self.group.check_commit(member_id, None, generation, self.now)
+        except KafkaError as error:
+            return error.code
+        return ErrorCode.NONE
+
+    # -- time and the log -----------------------------------------------------------------------------------
+
+    @property
+    def now_ms(self) -> int:
+        return int(self.now * 1000)
+
+    def pass_time(self, seconds: float) -> None:
+        """Meet every deadline on the way, as the coordinator's timer does."""
+        until = self.now + seconds
+        for _ in range(10_000):
+            deadline = self.group.next_deadline()
+            if deadline is None or deadline > until:
+                break
+            self.now = max(self.now, deadline)
+            self._take(self.group.expire(self.now, self.now_ms))
+        else:
+            raise AssertionError("a deadline that does not go away")
+        self.now = until
+
+    def fail_over(self) -> None:
+        """Another node takes over: it knows the log and nothing else. What was parked is lost with the connection."""
+        self.group = ClassicGroup("g", self.limits, self._rng)
+        self.open.clear()
+        for record in self.log[-1:]:
+            self.group.replay(record)
+        self.group.loaded(self.now)
+
+    # -- helpers --------------------------------------------------------------------------------------------
+
+    def _ask(self, put: Any) -> int:
+        ticket = next(self._tickets)
+        self.open.add(ticket)
+        self._take(put(ticket))
+        return ticket
+
+    def _take(self, outcome: Outcome) -> None:
+        assert len(outcome.records) <= 1
+        for record in outcome.records:
+            self.log.append(record)
+            self.group.replay(record)
+        for ticket, answer in outcome.answers:
+            assert ticket in self.open, "answered twice, or never asked"
+            self.open.remove(ticket)
+            self.answers[ticket] = answer
+
+    def join_new(self, **how: Any) -> int:
+        """Join as clients do: with an id that was given out, or with an instance id."""
+        if how.get("instance") is not None:
+            return self.join(**how)
+        given: JoinAnswer = self.answers[self.join(**how)]
+        assert given.error == ErrorCode.MEMBER_ID_REQUIRED
+        return self.join(given.member_id, **how)
+
+    def completing(self, *names: str | None) -> list[str]:
+        """Members (None, or an instance id) of a generation without an assignment; the leader comes first."""
+        assert self.limits.initial_delay_s > 0, "otherwise each of them makes a generation of its own"
+        tickets = [self.join_new(instance=name) for name in names]
+        while tickets[0] in self.open:
+            self.pass_time(self.limits.initial_delay_s)
+        return [self.answers[ticket].member_id for ticket in tickets]
+
+    def stable(self, *names: str | None) -> list[str]:
+        member_ids = self.completing(*names)
+        for member_id in member_ids:
+            self.sync(member_id, {each: each.encode() for each in member_ids})
+        return member_ids

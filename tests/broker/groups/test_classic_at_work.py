@@ -1,0 +1,212 @@
+"""Groups of the classic protocol, from the socket to the log and back (simulated nodes)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from protocol.errors import ErrorCode
+from tests.broker.groups.classic_client import GroupClient
+from tests.broker.groups.world import commit, commit_request, coordinator, pass_time
+from tests.broker.world import World, running
+
+DELAY_MS = 200
+SETTINGS = {"group.initial.rebalance.delay.ms": str(DELAY_MS)}
+
+
+@contextmanager
+def group() -> Iterator[tuple[World, GroupClient]]:
+    """A cluster, and a client at the coordinator of "g"."""
+    with running(settings=SETTINGS) as world:
+        yield world, GroupClient(world, coordinator(world, "g"))
+
+
+def successor(world: World, client: GroupClient) -> GroupClient:
+    """A client at the node that coordinates "g" after this one's was killed."""
+    world.kill(client.node_id, power=True)
+    return GroupClient(world, coordinator(world, "g"))
+
+
+def test_members_join_are_assigned_and_described() -> None:
+    with group() as (_, client):
+        first, second = client.new_id(), client.new_id()
+        joins = [client.put_join(first), client.put_join(second)]
+        answers = [client.result(join) for join in joins]
+        assert [(x.error_code, x.generation_id, x.protocol_type, x.protocol_name) for x in answers] == [
+            (0, 1, "consumer", "range")
+        ] * 2
+        (leader,) = {x.leader for x in answers}
+        follower = second if leader == first else first
+        told = {x.member_id: [(m.member_id, bytes(m.metadata)) for m in x.members] for x in answers}
+        assert told[follower] == []
+        assert sorted(told[leader]) == sorted([(first, b"r"), (second, b"r")])
+        parked = client.put_sync(follower, 1)
+        assert client.describe().group_state == "CompletingRebalance"
+        assert client.heartbeat(follower, 1) == 0
+        synced = client.result(client.put_sync(leader, 1, {leader: b"L", follower: b"F"}))
+        assert (synced.protocol_type, synced.protocol_name, synced.assignment) == ("consumer", "range", b"L")
+        assert client.result(parked).assignment == b"F"
+        described = client.describe()
+        assert (described.group_state, described.protocol_type, described.protocol_data) == (
+            "Stable",
+            "consumer",
+            "range",
+        )
+        assert sorted((x.member_id, x.client_id, x.member_assignment) for x in described.members) == sorted(
+            [(leader, "sim", b"L"), (follower, "sim", b"F")]
+        )
+        assert {x.client_host[0] for x in described.members} == {"/"}
+
+
+def test_a_new_coordinator_goes_on_with_the_generation() -> None:
+    with group() as (world, client):
+        members, generation = client.stable(3)
+        client = successor(world, client)
+        assert [client.heartbeat(member, generation) for member in members] == [0, 0, 0]
+        again = client.result(client.put_sync(members[1], generation))
+        assert (again.error_code, again.assignment) == (0, f"for {members[1]}".encode())
+        assert client.describe().group_state == "Stable"
+        # Who does not find the new coordinator is missed after a session, not before.
+        pass_time(world, 8)
+        assert [client.heartbeat(member, generation) for member in members[:2]] == [0, 0]
+        pass_time(world, 3)
+        assert client.heartbeat(members[0], generation) == ErrorCode.REBALANCE_IN_PROGRESS
+        assert client.heartbeat(members[2], generation) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_what_was_parked_is_told_that_the_coordinator_moved() -> None:
+    with group() as (world, client):
+        members, _ = client.stable(2)
+        parked = client.put_join(members[0])
+        world.loop.run_for(0.1)
+        assert not parked.done()
+        stopping = world.processes[client.node_id].create_task(world.nodes[client.node_id].stop())
+        assert client.result(parked).error_code == ErrorCode.NOT_COORDINATOR
+        world.wait(stopping.done)
+
+
+def test_the_whole_cluster_restarts() -> None:
+    with group() as (world, client):
+        members, generation = client.stable(2)
+        for node_id in list(world.nodes):
+            world.kill(node_id, power=True)
+        world.start_all()
+        client = GroupClient(world, coordinator(world, "g"))
+        assert client.heartbeat(members[1], generation) == 0
+        assert {bytes(x.member_assignment) for x in client.describe().members} == {
+            f"for {member}".encode() for member in members
+        }
+
+
+def test_a_member_that_is_silent_is_missed() -> None:
+    with group() as (world, client):
+        (leader, follower), generation = client.stable(2)
+        for _ in range(3):
+            pass_time(world, 4)
+            answer = client.heartbeat(leader, generation)
+        assert answer == ErrorCode.REBALANCE_IN_PROGRESS
+        assert client.heartbeat(follower, generation) == ErrorCode.UNKNOWN_MEMBER_ID
+        joined = client.result(client.put_join(leader))
+        assert (joined.generation_id, joined.leader, len(joined.members)) == (generation + 1, leader, 1)
+
+
+def test_commits_are_those_of_the_generation() -> None:
+    with group() as (world, client):
+        world.create_topic("foo")
+        (leader, follower), generation = client.stable(2)
+
+        def put(member: str, in_generation: int) -> list[int]:
+            member_data = {"member_id": member, "generation_id_or_member_epoch": in_generation}
+            return commit(world, client.node_id, commit_request("g", "foo", {0: 5}, **member_data))
+
+        assert put(follower, generation) == [0]
+        assert put(follower, generation - 1) == [ErrorCode.ILLEGAL_GENERATION]
+        assert put("nobody", generation) == [ErrorCode.UNKNOWN_MEMBER_ID]
+        assert put("", -1) == [ErrorCode.UNKNOWN_MEMBER_ID]
+        parked = client.put_join(leader)
+        world.loop.run_for(0.1)
+        assert put(follower, generation) == [0], "what it has done it may say before it joins again"
+        client.result(client.put_join(follower))
+        client.result(parked)
+        assert put(follower, generation + 1) == [ErrorCode.REBALANCE_IN_PROGRESS]
+        client.leave((leader, None), (follower, None))
+        assert put("", -1) == [0]
+
+
+def test_refusals_are_those_of_apache_kafka() -> None:
+    """Asked of Apache Kafka 4.3.1 by the same requests."""
+    with group() as (_, client):
+
+        def join(member_id: str = "", **how: object) -> tuple[int, int, str | None, str | None, str]:
+            answer = client.result(client.put_join(member_id, **how))  # type: ignore[arg-type]
+            return (
+                answer.error_code,
+                answer.generation_id,
+                answer.protocol_type,
+                answer.protocol_name,
+                answer.member_id,
+            )
+
+        assert join("nobody") == (25, -1, None, None, "nobody")
+        assert join("nobody", version=5) == (25, -1, None, "", "nobody")
+        assert join(session_ms=5999) == (26, -1, None, None, "")
+        assert join(session_ms=5999, version=4) == (26, -1, None, "", "")
+        assert join(session_ms=1_800_001) == (26, -1, None, None, "")
+        assert join(protocols=()) == (23, -1, None, None, "")
+        assert join(protocol_type="") == (23, -1, None, None, "")
+        assert join(protocols=(), instance="i") == (23, -1, None, None, "")
+        assert client.heartbeat("x", 1) == 25
+        assert client.result(client.put_sync("x", 1)).error_code == 25
+        assert client.result(client.put_sync("x", 1, protocol=None)).error_code == 23
+        assert client.leave(("x", None)) == (0, [("x", None, 25)])
+        assert client.leave(("x", None), version=2) == (25, [])
+        dead = client.describe()
+        assert (dead.error_code, dead.error_message, dead.group_state) == (69, "Group g not found.", "Dead")
+        assert client.describe(version=5).error_code == 0
+        assert client.describe(version=5).group_state == "Dead"
+        pending = client.new_id()
+        assert pending.startswith("sim-")
+        assert client.describe().error_code == 69, "an id that was given out makes no group"
+        assert client.heartbeat(pending, -1) == 25
+        assert client.leave((pending, None)) == (0, [(pending, None, 0)])
+        (leader, follower), generation = client.stable(2)
+        assert join(protocol_type="connect")[0] == 23
+        assert join(protocols=(("other", b""),))[0] == 23
+        assert client.result(client.put_sync(leader, generation, protocol="other")).error_code == 23
+        assert client.result(client.put_sync(leader, generation, protocol_type="connect")).error_code == 23
+        assert client.heartbeat(leader, generation, instance="unknown") == 25
+        parked = client.put_join(follower, protocols=(("range", b"new"),))
+        leavers = (("q", None), ("", None), ("", "i"), (follower, "i"), (follower, None))
+        codes = (25, 25, 25, 25, 0)
+        assert client.leave(*leavers) == (0, [(*who, code) for who, code in zip(leavers, codes, strict=True)])
+        assert client.result(parked).error_code == 25
+        assert client.leave((leader, None), version=2) == (0, [])
+        assert client.leave((leader, None), version=2) == (25, [])
+        empty = client.describe()
+        assert (empty.group_state, empty.protocol_type, empty.members) == ("Empty", "consumer", [])
+        assert join(leader)[0] == 25
+        nameless = GroupClient(client.world, client.node_id, "")
+        assert nameless.result(nameless.put_join()).error_code in (16, 24)
+        assert nameless.heartbeat("x", 1) in (16, 24)
+
+
+def test_a_static_member_comes_back_to_its_place() -> None:
+    """The answers of Apache Kafka 4.3.1 to the same story."""
+    with group() as (_, client):
+        first = client.result(client.put_join(instance="i"))
+        assert first.member_id.startswith("i-") and first.leader == first.member_id
+        client.result(client.put_sync(first.member_id, 1, {first.member_id: b"A"}, instance="i"))
+        second = client.result(client.put_join(instance="i", protocols=(("range", b"new"),)))
+        assert (second.error_code, second.generation_id, second.skip_assignment) == (0, 1, True)
+        assert second.leader == second.member_id != first.member_id
+        assert [(x.group_instance_id, bytes(x.metadata)) for x in second.members] == [("i", b"new")]
+        assert client.heartbeat(first.member_id, 1, "i") == ErrorCode.FENCED_INSTANCE_ID
+        assert client.heartbeat(first.member_id, 1) == ErrorCode.UNKNOWN_MEMBER_ID
+        again = client.result(client.put_join(first.member_id, instance="i"))
+        assert (again.error_code, again.member_id) == (ErrorCode.FENCED_INSTANCE_ID, first.member_id)
+        assert client.result(client.put_sync(second.member_id, 1, instance="i")).assignment == b"A"
+        third = client.result(client.put_join(instance="i", version=8))
+        assert (third.leader, third.skip_assignment, third.members) == (second.member_id, False, [])
+        assert client.heartbeat(third.member_id, 1, "i") == 0
+        assert client.leave(("", "i"), ("", "j")) == (0, [("", "i", 0), ("", "j", 25)])
+        assert client.describe().group_state == "Empty"
