@@ -325,6 +325,13 @@ class MetadataService:
         decision = controller.alter_configs(wanted, validate_only=arguments["validate_only"])
         return decision, {"error_code": 0, "results": [(int(x.error), x.message) for x in decision.response]}
 
+    def _deleted_topics(
+        self, controller: Controller, arguments: dict[str, Any]
+    ) -> tuple[Decision[Any], Result]:
+        """Which of `topic_ids` are topics no more. Ids are never used again, so that is so for good."""
+        deleted = controller.deleted_topics([UUID(topic_id) for topic_id in arguments["topic_ids"]])
+        return Decision((), None), {"error_code": 0, "deleted": [str(topic_id) for topic_id in deleted]}
+
     def _allocate_producer_ids(
         self, controller: Controller, arguments: dict[str, Any]
     ) -> tuple[Decision[Any], Result]:
@@ -361,6 +368,7 @@ _OPERATIONS: dict[
     "delete_topics": MetadataService._delete_topics,
     "create_partitions": MetadataService._create_partitions,
     "alter_configs": MetadataService._alter_configs,
+    "deleted_topics": MetadataService._deleted_topics,
     "allocate_producer_ids": MetadataService._allocate_producer_ids,
 }
 

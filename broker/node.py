@@ -28,6 +28,7 @@ from broker.config.topic_config import TopicConfig
 from broker.controller_client import ControllerClient, Done
 from broker.environment import Clock, Listener, Network
 from broker.groups.coordinator import GroupCoordinator
+from broker.groups.offsets_topic import OffsetsTopic
 from broker.handlers import Handlers
 from broker.handlers.produce import PendingProduce
 from broker.identity import StartError, open_identity
@@ -137,6 +138,7 @@ class Node:
         self._every(self.config.heartbeat_interval_ms / 1000, self._heartbeat)
         self._every(TICK_S, self._tick)
         self._every(self.config.log_retention_check_interval_ms / 1000, self.replicas.apply_retention)
+        self._every(self.config.offsets_retention_check_interval_ms / 1000, self.groups.expire_offsets)
         await self.ready.wait()
         for listener in self.config.client_listeners:
             await self._listen(listener.host, listener.port, self._client_factory(listener.name))
@@ -227,7 +229,8 @@ class Node:
         self.reads = Reads(loop, self.heartbeat)
         self.controller = ControllerClient(self, first_id=self.boot_id.int >> 66)
         self.producer_ids = ProducerIds(self.controller.call)
-        self.groups = GroupCoordinator(self, self._rng)
+        self.offsets_topic = OffsetsTopic(self)
+        self.groups = GroupCoordinator(self, self.offsets_topic, self._rng)
         self.publisher = Publisher(self, self._disk)
         self.preferred_leaders = PreferredLeaders(self)
         self.handlers = Handlers(self)
@@ -519,6 +522,7 @@ class Node:
         if isinstance(change, ConfigsChanged) and change.kind == "broker":
             self._use_settings()
         self.publisher.changed(change)
+        self.groups.image_changed(change)
 
     def _use_settings(self) -> None:
         """Clients have set something for this node, or for all. Topics follow (`Publisher`)."""
@@ -558,7 +562,7 @@ class Node:
 
     def auto_create(self, names: list[str]) -> None:
         if OFFSETS_TOPIC_NAME in names:
-            self.groups.create_topic()
+            self.offsets_topic.create()
         names = [name for name in names if name not in INTERNAL_TOPICS]
         self.controller.call("auto_create", {"names": names}, _log_refused_topics)
 

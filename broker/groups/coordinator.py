@@ -16,19 +16,23 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import UUID
 
 import structlog
 
+from broker.groups.loading import load
+from broker.groups.offsets_topic import OffsetsTopic
 from broker.groups.outcome import Answer, Outcome
-from broker.groups.records import GroupRecord, decode, encode
-from broker.groups.shard import Shard
-from broker.metadata.ids import OFFSETS_TOPIC_NAME
+from broker.groups.records import GroupRecord, encode
+from broker.groups.shard import Shard, Step
+from broker.groups.ticket import Ticket
+from broker.metadata.image import Change, TopicChanged, TopicCreated, TopicDeleted
 from broker.replication.replica import Replica
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import iter_batches
 from protocol.records.builder import NewRecord, build_batch
-from protocol.records.record import iter_records
 from storage.errors import CorruptLogError
 from storage.log_types import GroupKey
 
@@ -41,36 +45,12 @@ A = TypeVar("A")
 #: (shard, ticket, now in seconds of the loop's clock, now in ms of the wall clock) -> what to append and to answer.
 Decision = Callable[[Shard, "Ticket[Any]", float, int], Outcome]
 
-#: Records that are loaded in one turn of the loop: some milliseconds.
-RECORDS_PER_TURN = 1000
+#: Groups that are looked at in one turn of the loop, where all of them are.
+GROUPS_PER_TURN = 50
 #: The largest batch of a decision. (A commit is bounded by max.message.bytes, where it is decided.)
 MAX_BATCH_BYTES = 16 << 20
 #: While the log takes no records (a hand-over is under way), what is due waits for so long.
 POSTPONED_S = 0.05
-
-
-class Ticket(Generic[A]):
-    """One request that waits for its answer. Machines hold it and look at nothing in it."""
-
-    __slots__ = ("_failure", "_reply", "is_open")
-
-    def __init__(self, reply: Callable[[A], None], failure: Callable[[ErrorCode], A]) -> None:
-        self._reply = reply
-        self._failure = failure
-        self.is_open = True
-
-    def answer(self, answer: A) -> None:
-        """Once; what comes later has lost a race with the end of the leadership."""
-        if self.is_open:
-            self.is_open = False
-            self._reply(answer)
-
-    def fail(self, error: ErrorCode) -> None:
-        if self.is_open:
-            self.answer(self._failure(error))
-
-    def refusal(self, error: ErrorCode) -> A:
-        return self._failure(error)
 
 
 class _Served:
@@ -112,11 +92,11 @@ class _Answers:
 class GroupCoordinator:
     """The shards of this node."""
 
-    def __init__(self, node: Node, rng: random.Random) -> None:
+    def __init__(self, node: Node, topic: OffsetsTopic, rng: random.Random) -> None:
         self._node = node
         self._rng = rng
         self._served: dict[int, _Served] = {}
-        self._is_creating_topic = False
+        self._topic = topic
         self._is_closed = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
@@ -185,18 +165,13 @@ class GroupCoordinator:
             answer = ticket.refusal(refused.code)
         self._carry_out(served, Outcome(answers=[(ticket, answer)]))
 
-    def read_all(
-        self,
-        reply: Callable[[list[A]], None],
-        failure: Callable[[ErrorCode], list[A]],
-        look: Callable[[Shard], list[A]],
-    ) -> None:
-        """Look at every shard of this node. Fails with COORDINATOR_LOAD_IN_PROGRESS while one is being loaded; what is
-        no longer led here is left out."""
-        if any(not served.is_loaded for served in self._served.values()):
-            reply(failure(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
-            return
+    def read_all(self, reply: Callable[[ErrorCode, list[A]], None], look: Callable[[Shard], list[A]]) -> None:
+        """Look at every shard of this node. COORDINATOR_LOAD_IN_PROGRESS while one is being loaded; what is not led
+        here any more when the answer leaves is left out."""
         asked = list(self._served.values())
+        if not all(served.is_loaded for served in asked):
+            reply(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, [])
+            return
 
         def confirmed(keys: set[GroupKey]) -> None:
             left = [served for served in asked if served.is_current and served.replica.key in keys]
@@ -208,10 +183,10 @@ class GroupCoordinator:
                 missing -= 1
                 found.extend(part)
                 if missing == 0:
-                    reply(found)
+                    reply(ErrorCode.NONE, found)
 
             if not left:
-                reply([])
+                reply(ErrorCode.NONE, [])
             for served in left:
                 ticket: Ticket[list[A]] = Ticket(one_done, lambda error: [])
                 served.open[ticket] = None
@@ -220,63 +195,12 @@ class GroupCoordinator:
         self._node.reads.confirm([served.replica for served in asked], confirmed)
 
     def _serving(self, group_id: str) -> _Served:
-        served = self._served.get(self._partition_of(group_id))
+        served = self._served.get(self._topic.partition_of(group_id))
         if served is None:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
         if not served.is_loaded:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return served
-
-    # -- where a group's coordinator is ------------------------------------------------------------------
-
-    def _partition_of(self, group_id: str) -> int:
-        """-1: there is no `__consumer_offsets` yet."""
-        topic = self._node.metadata.image.topic_named(OFFSETS_TOPIC_NAME)
-        return -1 if topic is None else partition_of(group_id, len(topic.partitions))
-
-    def find(self, group_id: str, listener: str) -> tuple[int, str, int]:
-        """(node id, host, port) of a group's coordinator. Raises COORDINATOR_NOT_AVAILABLE; the first question has the
-        topic created."""
-        partition = self._partition_of(group_id)
-        if partition < 0:
-            self.create_topic()
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC_NAME} is being created")
-        leader, _ = self._node.view.leader_of(OFFSETS_TOPIC_NAME, partition)
-        host, port = self._node.view.endpoint_of(leader, listener)
-        if port < 0:
-            raise KafkaError(
-                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC_NAME}-{partition} has no leader"
-            )
-        return leader, host, port
-
-    def create_topic(self) -> None:
-        """Have the controller create `__consumer_offsets`."""
-        if self._is_creating_topic:
-            return
-        self._is_creating_topic = True
-        config = self._node.config
-        replication_factor = config.offsets_topic_replication_factor
-        if "offsets.topic.replication.factor" not in config.given:
-            replication_factor = min(replication_factor, len(config.quorum_voters))
-        topic = {
-            "name": OFFSETS_TOPIC_NAME,
-            "num_partitions": config.offsets_topic_num_partitions,
-            "replication_factor": replication_factor,
-            "assignments": [],
-            "configs": [
-                ["cleanup.policy", "compact"],
-                ["compression.type", "producer"],
-                ["segment.bytes", str(config.offsets_topic_segment_bytes)],
-            ],
-        }
-        arguments = {"topics": [topic], "validate_only": False, "is_internal": True}
-        self._node.controller.call("create_topics", arguments, self._topic_created)
-
-    def _topic_created(self, result: dict[str, Any]) -> None:
-        self._is_creating_topic = False
-        (topic,) = result.get("topics", [result])
-        if topic["error_code"] not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-            logger.warning("consumer groups have no topic yet", reason=topic.get("message"))
 
     # -- leadership --------------------------------------------------------------------------------------
 
@@ -318,7 +242,7 @@ class GroupCoordinator:
         )
         served = _Served(replica, shard)
         self._served[replica.partition] = served
-        self._load(served, _loading(replica, shard))
+        self._load(served, load(replica, shard))
 
     def _load(self, served: _Served, steps: Iterator[None]) -> None:
         """One slice; the next with the next turn."""
@@ -338,11 +262,14 @@ class GroupCoordinator:
                 "groups are loaded", partition=served.replica.partition, count=len(served.shard.group_ids())
             )
         self._arm()
+        self._look_for_deleted_topics(served)
 
     # -- carrying out ------------------------------------------------------------------------------------
 
     def _carry_out(self, served: _Served, outcome: Outcome) -> None:
         """Append, replay, and answer when that, and all before it, is committed."""
+        if not served.is_current:
+            return  # the decision before this one could not be carried out
         replica = served.replica
         end_offset = replica.next_offset
         if outcome.records:
@@ -393,41 +320,53 @@ class GroupCoordinator:
                 self._arm_at(now + POSTPONED_S)
                 return
             for group_id in served.shard.due(now):
-                if served.is_current:
-                    self._carry_out(served, served.shard.expire(group_id, now, self._node.now_ms()))
-                    served.shard.settle(group_id)
+                self._carry_out(served, served.shard.expire(group_id, now, self._node.now_ms()))
+                served.shard.settle(group_id)
         self._arm()
 
+    # -- what is done about many groups ------------------------------------------------------------------
 
-def _loading(replica: Replica, shard: Shard) -> Iterator[None]:
-    """Replays the log into the shard and yields once in a while. As if it were compacted: only the newest record of
-    each key is decoded. Raises CorruptLogError before anything is believed of a batch that has rotted."""
-    newest: dict[bytes, bytes] = {}
-    count = 0
-    for _, batch in replica.log.checked_batches(replica.log.start_offset, replica.log.end_offset):
-        for record in iter_records(batch):
-            assert record.key is not None, "group records have keys"
-            key = bytes(record.key)
-            newest.pop(key, None)
-            if record.value is not None:
-                newest[key] = bytes(record.value)
+    def image_changed(self, change: Change) -> None:
+        """A committed change of the cluster's metadata."""
+        if isinstance(change, TopicCreated | TopicChanged | TopicDeleted):
+            for served in list(self._served.values()):
+                if served.is_loaded:
+                    self._walk(served, served.shard.image_changed(change))
+
+    def expire_offsets(self) -> None:
+        """Called every offsets.retention.check.interval.ms."""
+        for served in list(self._served.values()):
+            if served.is_loaded:
+                self._walk(served, served.shard.expire_offsets(self._node.now_ms()))
+                self._look_for_deleted_topics(served)
+
+    def _look_for_deleted_topics(self, served: _Served) -> None:
+        """A topic may have been deleted while nobody led the partition. The image of this node may be behind and not
+        have a topic yet, so the controller says which are gone."""
+        unknown = served.shard.unknown_topics()
+        if not unknown:
+            return
+
+        def answered(result: dict[str, Any]) -> None:
+            if result["error_code"] == ErrorCode.NONE and served.is_current:
+                deleted = {UUID(topic_id) for topic_id in result["deleted"]}
+                self._walk(served, served.shard.forget_topics(deleted))
+
+        arguments = {"topic_ids": sorted(str(topic_id) for topic_id in unknown)}
+        self._node.controller.call("deleted_topics", arguments, answered)
+
+    def _walk(self, served: _Served, steps: Iterator[Step]) -> None:
+        """Carry out step by step, some with each turn of the loop."""
+        if not served.is_current or self._is_closed:
+            return
+        if not served.replica.group.can_propose:
+            self._node.loop.call_later(POSTPONED_S, self._walk, served, steps)
+            return
+        count = 0
+        for group_id, outcome in islice(steps, GROUPS_PER_TURN):
             count += 1
-            if count % RECORDS_PER_TURN == 0:
-                yield
-    for key, value in newest.items():
-        known = decode(memoryview(key), memoryview(value))
-        if known is not None:
-            shard.replay(known)
-        count += 1
-        if count % RECORDS_PER_TURN == 0:
-            yield
-
-
-def partition_of(group_id: str, partitions: int) -> int:
-    """As Kafka maps a group: Java's hash of the text, without its sign."""
-    encoded = group_id.encode("utf-16-be", "surrogatepass")
-    hashed = 0
-    for position in range(0, len(encoded), 2):
-        hashed = (31 * hashed + (encoded[position] << 8 | encoded[position + 1])) & 0xFFFFFFFF
-    magnitude = hashed if hashed < 1 << 31 else (1 << 32) - hashed
-    return (0 if magnitude == 1 << 31 else magnitude) % partitions
+            self._carry_out(served, outcome)
+            served.shard.settle(group_id)
+        self._arm()
+        if count == GROUPS_PER_TURN:
+            self._node.loop.call_soon(self._walk, served, steps)

@@ -10,8 +10,9 @@ those of its offsets, and in `groups` it is not.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
+from uuid import UUID
 
 from broker.config.node_config import NodeConfig
 from broker.groups.classic_group import ClassicGroup
@@ -23,13 +24,17 @@ from broker.groups.group import Group
 from broker.groups.offsets import CommitAnswer, CommitRequest, Offsets, Place
 from broker.groups.outcome import Outcome, Ticket
 from broker.groups.records import GroupRecord
-from broker.metadata.image import MetadataImage
+from broker.metadata.image import Change, MetadataImage, TopicDeleted
 from protocol.errors import ErrorCode, KafkaError
 from protocol.group_records import GroupMetadataKey, OffsetCommitKey, OffsetCommitValue
-from protocol.schema import Message
+from protocol.schema import NIL_UUID, Message
 
 #: What the key of a record can hold of an id.
 MAX_ID_BYTES = 32767
+#: The protocol type of groups whose members tell which topics they are subscribed to.
+CONSUMER_PROTOCOL_TYPE = "consumer"
+#: One group's id and what is to be done about it, decided at the moment it is taken; empty where there is nothing.
+Step = tuple[str, Outcome]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +119,11 @@ class Shard:
             group.check_fetch(member_id, member_epoch)
 
     def delete_offsets(self, ticket: Ticket, group_id: str, places: list[Place]) -> Outcome:
-        """Answer: CommitAnswer. An offset that is not there is deleted already. Raises GROUP_ID_NOT_FOUND."""
+        """Answer: CommitAnswer. An offset that is not there is deleted already. Raises GROUP_ID_NOT_FOUND,
+        NON_EMPTY_GROUP."""
         group = self._existing(group_id)
+        if group is not None and not group.is_empty and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)  # nobody knows what its members read
         errors: list[ErrorCode] = []
         records: list[GroupRecord] = []
         for place in places:
@@ -126,6 +134,56 @@ class Shard:
             if self.offsets.get(group_id, place) is not None:
                 records.append(self.offsets.tombstone(group_id, place))
         return Outcome(records, [(ticket, CommitAnswer(ErrorCode.NONE, errors))])
+
+    def expire_offsets(self, now_ms: int) -> Iterator[Step]:
+        """Group by group: the offsets that nobody used for offsets.retention.minutes (KIP-211), and with the last of
+        them a group that is empty."""
+        for group_id in self.group_ids():
+            yield group_id, self._expire_offsets_of(group_id, now_ms)
+
+    def _expire_offsets_of(self, group_id: str, now_ms: int) -> Outcome:
+        group = self.groups.get(group_id)
+        retention_ms = self.config.offsets_retention_minutes * 60_000
+        outcome = Outcome()
+        are_all_expired = True
+        for place, value in self.offsets.of_group(group_id):
+            from_ms: int | None = value.commit_timestamp_ms
+            if group is not None:
+                from_ms = group.expires_from_ms(value.commit_timestamp_ms)
+            if value.expire_timestamp_ms >= 0:
+                is_expired = now_ms >= value.expire_timestamp_ms
+            else:
+                is_expired = from_ms is not None and now_ms - from_ms >= retention_ms
+            if is_expired and not (group is not None and group.is_subscribed(place.topic)):
+                outcome.records.append(self.offsets.tombstone(group_id, place))
+            else:
+                are_all_expired = False
+        if are_all_expired and group is not None and group.is_empty:
+            outcome.records += group.tombstones()
+        return outcome
+
+    # -- topics ------------------------------------------------------------------------------------------
+
+    def image_changed(self, change: Change) -> Iterator[Step]:
+        """The cluster's metadata changed. Group by group: what has to be done about it."""
+        if isinstance(change, TopicDeleted):
+            yield from self.forget_topics({change.old.topic_id})
+
+    def forget_topics(self, deleted: Set[UUID]) -> Iterator[Step]:
+        """Drop the offsets of topics that are deleted for good."""
+        for group_id in list(self.offsets.group_ids):
+            places = [place for place, value in self.offsets.of_group(group_id) if value.topic_id in deleted]
+            yield group_id, Outcome([self.offsets.tombstone(group_id, place) for place in places])
+
+    def unknown_topics(self) -> set[UUID]:
+        """Topics with offsets that the image does not have: deleted, or newer than what this node has heard of."""
+        known = self.image.topics
+        return {
+            value.topic_id
+            for group_id in self.offsets.group_ids
+            for _, value in self.offsets.of_group(group_id)
+            if value.topic_id not in known and value.topic_id != NIL_UUID
+        }
 
     # -- groups ------------------------------------------------------------------------------------------
 

@@ -228,6 +228,10 @@ class Controller:
                 results.append(AlterationResult(each.kind, each.name))
         return Decision(() if validate_only else tuple(records), tuple(results))
 
+    def deleted_topics(self, topic_ids: Sequence[UUID]) -> list[UUID]:
+        """Those that are topics no more, of ids that once were."""
+        return [topic_id for topic_id in topic_ids if topic_id not in self._image.topics]
+
     # -- brokers --------------------------------------------------------------------------------------------
 
     def register_broker(self, broker: BrokerRecord) -> Decision[None]:

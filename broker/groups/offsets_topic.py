@@ -1,0 +1,80 @@
+"""`__consumer_offsets` as a topic: which partition of it a group has, who coordinates it, and how it comes about."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from broker.metadata.ids import OFFSETS_TOPIC_NAME
+from protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from broker.node import Node
+
+logger = structlog.get_logger()
+
+
+class OffsetsTopic:
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._is_creating = False
+
+    def partition_of(self, group_id: str) -> int:
+        """-1: there is no `__consumer_offsets` yet."""
+        topic = self._node.metadata.image.topic_named(OFFSETS_TOPIC_NAME)
+        return -1 if topic is None else partition_of(group_id, len(topic.partitions))
+
+    def find(self, group_id: str, listener: str) -> tuple[int, str, int]:
+        """(node id, host, port) of a group's coordinator. Raises COORDINATOR_NOT_AVAILABLE; the first question has the
+        topic created."""
+        partition = self.partition_of(group_id)
+        if partition < 0:
+            self.create()
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC_NAME} is being created")
+        leader, _ = self._node.view.leader_of(OFFSETS_TOPIC_NAME, partition)
+        host, port = self._node.view.endpoint_of(leader, listener)
+        if port < 0:
+            raise KafkaError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC_NAME}-{partition} has no leader"
+            )
+        return leader, host, port
+
+    def create(self) -> None:
+        """Have the controller create `__consumer_offsets`."""
+        if self._is_creating:
+            return
+        self._is_creating = True
+        config = self._node.config
+        replication_factor = config.offsets_topic_replication_factor
+        if "offsets.topic.replication.factor" not in config.given:
+            replication_factor = min(replication_factor, len(config.quorum_voters))
+        topic = {
+            "name": OFFSETS_TOPIC_NAME,
+            "num_partitions": config.offsets_topic_num_partitions,
+            "replication_factor": replication_factor,
+            "assignments": [],
+            "configs": [
+                ["cleanup.policy", "compact"],
+                ["compression.type", "producer"],
+                ["segment.bytes", str(config.offsets_topic_segment_bytes)],
+            ],
+        }
+        arguments = {"topics": [topic], "validate_only": False, "is_internal": True}
+        self._node.controller.call("create_topics", arguments, self._created)
+
+    def _created(self, result: dict[str, Any]) -> None:
+        self._is_creating = False
+        (topic,) = result.get("topics", [result])
+        if topic["error_code"] not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            logger.warning("consumer groups have no topic yet", reason=topic.get("message"))
+
+
+def partition_of(group_id: str, partitions: int) -> int:
+    """As Kafka maps a group: Java's hash of the text, without its sign."""
+    encoded = group_id.encode("utf-16-be", "surrogatepass")
+    hashed = 0
+    for position in range(0, len(encoded), 2):
+        hashed = (31 * hashed + (encoded[position] << 8 | encoded[position + 1])) & 0xFFFFFFFF
+    magnitude = hashed if hashed < 1 << 31 else (1 << 32) - hashed
+    return (0 if magnitude == 1 << 31 else magnitude) % partitions

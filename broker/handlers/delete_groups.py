@@ -1,0 +1,51 @@
+"""DeleteGroups: groups without members, and all that they committed.
+
+Behaviour, for each group by itself: NON_EMPTY_GROUP while it has members, GROUP_ID_NOT_FOUND where there is none.
+
+Versions: 2 flexible.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from broker.groups.outcome import Outcome, Ticket
+from broker.groups.shard import Shard
+from broker.handlers.api import Api
+from broker.handlers.gathered import Gathered
+from protocol.api_keys import ApiKey
+from protocol.codec import encode
+from protocol.errors import ErrorCode
+from protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+
+if TYPE_CHECKING:
+    from broker.network.connection import Request
+    from broker.node import Node
+
+
+def handle(node: Node, request: Request, body: DeleteGroupsRequest) -> None:
+    # Each once: a group that is named again would not be found any more.
+    group_ids = list(dict.fromkeys(body.groups_names))
+
+    def answer(errors: list[ErrorCode]) -> None:
+        results = [
+            DeletableGroupResult(group_id=group_id, error_code=error)
+            for group_id, error in zip(group_ids, errors, strict=True)
+        ]
+        request.reply_bytes(encode(DeleteGroupsResponse(results=results), request.api_version))
+
+    gathered = Gathered(len(group_ids), answer)
+    for position, group_id in enumerate(group_ids):
+        node.groups.ask(group_id, gathered.part(position), _failed, partial(_delete, group_id))
+
+
+def _failed(error: ErrorCode) -> ErrorCode:
+    return error
+
+
+def _delete(group_id: str, shard: Shard, ticket: Ticket, now: float, now_ms: int) -> Outcome:
+    return shard.delete_group(ticket, group_id)
+
+
+API = Api(ApiKey.DELETE_GROUPS, 0, 2, DeleteGroupsRequest, handle)

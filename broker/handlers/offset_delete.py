@@ -1,0 +1,63 @@
+"""OffsetDelete: a group forgets how far it has come in some partitions (KIP-496).
+
+Behaviour: GROUP_SUBSCRIBED_TO_TOPIC for topics that members are subscribed to, UNKNOWN_TOPIC_OR_PARTITION for what does
+not exist; NON_EMPTY_GROUP where members speak no protocol that names topics, GROUP_ID_NOT_FOUND where there is no such
+group. An offset that was never committed is deleted already.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.groups.offsets import CommitAnswer, Place
+from broker.handlers.api import Api
+from protocol.api_keys import ApiKey
+from protocol.codec import encode
+from protocol.errors import ErrorCode
+from protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from broker.network.connection import Request
+    from broker.node import Node
+
+
+def handle(node: Node, request: Request, body: OffsetDeleteRequest) -> None:
+    topics: list[OffsetDeleteResponseTopic] = []
+    places: list[Place] = []
+    slots: list[OffsetDeleteResponsePartition] = []
+    for topic in body.topics:
+        record = node.metadata.image.topic_named(topic.name)
+        count = 0 if record is None else len(record.partitions)
+        answered = OffsetDeleteResponseTopic(name=topic.name, partitions=[])
+        topics.append(answered)
+        for each in topic.partitions:
+            slot = OffsetDeleteResponsePartition(partition_index=each.partition_index)
+            answered.partitions.append(slot)
+            if 0 <= each.partition_index < count:
+                places.append(Place(topic.name, each.partition_index))
+                slots.append(slot)
+            else:
+                slot.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def answer(result: CommitAnswer) -> None:
+        response = OffsetDeleteResponse(error_code=result.error)
+        if result.error == ErrorCode.NONE:
+            for slot, error in zip(slots, result.errors, strict=True):
+                slot.error_code = error
+            response.topics = topics
+        request.reply_bytes(encode(response, request.api_version))
+
+    node.groups.ask(
+        body.group_id,
+        answer,
+        lambda error: CommitAnswer(error, []),
+        lambda shard, ticket, now, now_ms: shard.delete_offsets(ticket, body.group_id, places),
+    )
+
+
+API = Api(ApiKey.OFFSET_DELETE, 0, 0, OffsetDeleteRequest, handle)
