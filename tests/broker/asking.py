@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TypeVar
 
 from protocol.api_keys import ApiKey
@@ -12,14 +13,21 @@ from tests.simulator.client import Connection
 M = TypeVar("M", bound=Message)
 
 
-def ask(world: World, node_id: int, key: ApiKey, version: int, body: Message, response: type[M]) -> M:
-    """The node's answer. Raises ConnectionError where it closes the connection instead."""
+def begin_ask(
+    world: World, node_id: int, key: ApiKey, version: int, body: Message, response: type[M]
+) -> asyncio.Task[M]:
+    """The question is under way. The task fails with ConnectionError where the node closes the connection."""
 
     async def question() -> M:
         connection = Connection()
         await world.network.of("client").connect(f"n{node_id}", 9092, lambda: connection)
         return await connection.request(key, version, body, response)
 
-    task = world.loop.create_task(question())
+    return world.loop.create_task(question())
+
+
+def ask(world: World, node_id: int, key: ApiKey, version: int, body: Message, response: type[M]) -> M:
+    """The node's answer. Raises ConnectionError where it closes the connection instead."""
+    task = begin_ask(world, node_id, key, version, body, response)
     world.wait(task.done)
     return task.result()

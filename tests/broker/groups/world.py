@@ -21,6 +21,9 @@ from protocol.messages.offset_fetch import (
 from tests.broker.asking import ask
 from tests.broker.world import World
 
+#: A cluster with few partitions of `__consumer_offsets` starts sooner.
+FEW = {"offsets.topic.num.partitions": "3"}
+
 
 def coordinator(world: World, group_id: str) -> int:
     """The node that coordinates a group, and has loaded it."""

@@ -1,0 +1,165 @@
+"""What groups committed, through the end of a coordinator, of its leadership, of the whole cluster, and a full disk."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.groups.loading import RECORDS_PER_TURN, load
+from broker.groups.offsets import CommitAnswer
+from broker.groups.offsets_topic import partition_of
+from broker.groups.shard import Shard
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
+from protocol.messages.offset_commit import OffsetCommitResponse
+from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
+from tests.broker.asking import begin_ask
+from tests.broker.groups.world import FEW, commit, commit_request, committed, coordinator, fetch
+from tests.broker.world import World, running
+
+
+def isolate(world: World, node_id: int) -> list[int]:
+    """Cut a node off from its peers; clients still reach it. Returns the others."""
+    others = [other for other in world.nodes if other != node_id]
+    for other in others:
+        world.network.cut(f"n{node_id}", f"n{other}")
+        world.network.cut(f"n{other}", f"n{node_id}")
+    return others
+
+
+def coordinator_among(world: World, node_ids: list[int], group_id: str) -> int:
+    found: list[int] = []
+
+    def look() -> bool:
+        found[:] = [x for x in node_ids if fetch(world, x, group_id).error_code == ErrorCode.NONE]
+        return bool(found)
+
+    for _ in range(100):
+        if look():
+            return found[0]
+        world.loop.run_for(0.1)
+    raise AssertionError("nobody took over")
+
+
+def test_offsets_outlive_the_coordinator() -> None:
+    with running(settings=FEW) as world:
+        world.create_topic("foo")
+        node_id = coordinator(world, "g")
+        assert commit(world, node_id, commit_request("g", "foo", {0: 1})) == [0]
+        assert commit(world, node_id, commit_request("g", "foo", {0: 2})) == [0]
+        world.kill(node_id, power=True)
+        successor = coordinator(world, "g")
+        assert successor != node_id
+        assert committed(world, successor, "g") == {("foo", 0): 2}
+
+
+def test_offsets_outlive_a_power_cut_of_everything() -> None:
+    with running(settings=FEW) as world:
+        world.create_topic("foo")
+        assert commit(world, coordinator(world, "g"), commit_request("g", "foo", {0: 3})) == [0]
+        for node_id in list(world.nodes):
+            world.kill(node_id, power=True)
+        world.start_all()
+        assert committed(world, coordinator(world, "g"), "g") == {("foo", 0): 3}
+
+
+def test_a_commit_under_way_when_leadership_is_lost_is_not_acknowledged() -> None:
+    with running(settings=FEW) as world:
+        world.create_topic("foo")
+        old = coordinator(world, "g")
+        assert commit(world, old, commit_request("g", "foo", {0: 1})) == [0]
+        others = isolate(world, old)
+        body = commit_request("g", "foo", {0: 2})
+        under_way = begin_ask(world, old, ApiKey.OFFSET_COMMIT, 9, body, OffsetCommitResponse)
+        world.loop.run_for(0.05)
+        assert not under_way.done(), "nothing is acknowledged without a majority"
+        world.wait(under_way.done)
+        assert under_way.result().topics[0].partitions[0].error_code == ErrorCode.NOT_COORDINATOR
+        successor = coordinator_among(world, others, "g")
+        assert committed(world, successor, "g") == {("foo", 0): 1}
+
+
+def test_a_coordinator_of_yesterday_tells_nothing() -> None:
+    """It is deposed, does not know it yet, and its shard holds what was true before."""
+    with running(settings=FEW) as world:
+        world.create_topic("foo")
+        old = coordinator(world, "g")
+        assert commit(world, old, commit_request("g", "foo", {0: 1})) == [0]
+        isolate(world, old)
+        body = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g")])
+        under_way = begin_ask(world, old, ApiKey.OFFSET_FETCH, 8, body, OffsetFetchResponse)
+        world.loop.run_for(0.5)
+        assert world.replica(old, "__consumer_offsets", partition_of("g", 3)).is_serving
+        assert not under_way.done()
+        world.wait(under_way.done)
+        assert under_way.result().groups[0].error_code == ErrorCode.NOT_COORDINATOR
+
+
+def test_what_is_fetched_is_committed() -> None:
+    """A commit that is replayed and not yet on a majority is not told to anybody before it is."""
+    with running(settings=FEW) as world:
+        world.create_topic("foo")
+        node_id = coordinator(world, "g")
+        assert commit(world, node_id, commit_request("g", "foo", {0: 1})) == [0]
+        node = world.nodes[node_id]
+        replica = world.replica(node_id, "__consumer_offsets", partition_of("g", 3))
+        seen: list[tuple[int, int]] = []
+
+        def look(shard: Shard) -> int:
+            return next(shard.offsets.of_group("g"))[1].offset
+
+        def reply(offset: int) -> None:
+            seen.append((offset, replica.high_watermark))
+
+        body = commit_request("g", "foo", {0: 2})
+        under_way = begin_ask(world, node_id, ApiKey.OFFSET_COMMIT, 9, body, OffsetCommitResponse)
+        world.wait(lambda: replica.next_offset == 2)
+        assert replica.high_watermark == 1
+        world.processes[node_id].call(node.groups.read, "g", reply, lambda error: -1, look)
+        world.wait(lambda: bool(seen))
+        assert seen == [(2, 2)]
+        assert under_way.done() or replica.high_watermark == 2
+
+
+def test_a_commit_that_the_full_disk_refused_was_never_made() -> None:
+    with running(size=1, settings=FEW) as world:
+        world.create_topic("foo", replication_factor=1)
+        coordinator(world, "g")
+        assert commit(world, 1, commit_request("g", "foo", {0: 1})) == [0]
+        disk = world.disks[1]
+        room = disk.faults.capacity_bytes
+        disk.faults.capacity_bytes = room - disk.free_bytes()
+        refused = commit(world, 1, commit_request("g", "foo", {0: 2}))
+        assert refused == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+        assert committed(world, 1, "g") == {("foo", 0): 1}
+        disk.faults.capacity_bytes = room
+        assert commit(world, 1, commit_request("g", "foo", {0: 3})) == [0]
+        assert committed(world, 1, "g") == {("foo", 0): 3}
+
+
+def test_a_long_log_is_loaded_in_slices_and_requests_are_told_to_wait() -> None:
+    with running(size=1, settings=FEW) as world:
+        world.create_topic("foo", 100, replication_factor=1)
+        coordinator(world, "g")
+        commits = RECORDS_PER_TURN // 100 * 3
+        for offset in range(commits):
+            body = commit_request("g", "foo", dict.fromkeys(range(100), offset))
+            assert set(commit(world, 1, body)) == {0}
+        node = world.nodes[1]
+        replica = world.replica(1, "__consumer_offsets", partition_of("g", 3))
+        shard = Shard(node.config, node.metadata.image, node._rng, 1 << 20)
+        assert len(list(load(replica, shard))) == 3
+        assert {value.offset for _, value in shard.offsets.of_group("g")} == {commits - 1}
+
+        answers: list[CommitAnswer] = []
+
+        def decide(*_: Any) -> Any:
+            raise AssertionError("nothing is decided while loading")
+
+        def load_anew() -> None:
+            node.groups.write_refused(node.groups._served[replica.partition])
+            node.groups.ask("g", answers.append, lambda error: CommitAnswer(error, []), decide)
+
+        world.processes[1].call(load_anew)
+        assert [answer.error for answer in answers] == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+        world.loop.run_for(0.1)
+        assert set(committed(world, 1, "g").values()) == {commits - 1}

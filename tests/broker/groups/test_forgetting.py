@@ -1,0 +1,120 @@
+"""Offsets go with their topic, and when nobody has used them for long."""
+
+from __future__ import annotations
+
+import pytest
+
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
+from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from protocol.records.builder import NewRecord, build_batch
+from tests.broker.asking import ask
+from tests.broker.groups.test_fail_over import coordinator_among
+from tests.broker.groups.world import FEW, commit, commit_request, committed, coordinator, pass_time
+from tests.broker.world import World, running
+
+EXPIRING = {**FEW, "offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "1000"}
+
+
+def wait_committed(world: World, node_id: int, group_id: str, wanted: dict[tuple[str, int], int]) -> None:
+    for _ in range(100):
+        if committed(world, node_id, group_id) == wanted:
+            return
+        pass_time(world, 0.1)
+    assert committed(world, node_id, group_id) == wanted
+
+
+def test_offsets_go_with_their_topic() -> None:
+    with running(settings=FEW) as world:
+        world.create_topic("foo", 2)
+        world.create_topic("bar")
+        node_id = coordinator(world, "g")
+        assert commit(world, node_id, commit_request("g", "foo", {0: 7, 1: 8})) == [0, 0]
+        assert commit(world, node_id, commit_request("g", "bar", {0: 9})) == [0]
+        world.delete_topic("foo")
+        world.create_topic("foo", 2)
+        wait_committed(world, node_id, "g", {("bar", 0): 9})
+        assert commit(world, node_id, commit_request("g", "foo", {0: 1})) == [0]
+        world.kill(node_id)
+        successor = coordinator(world, "g")
+        assert committed(world, successor, "g") == {("bar", 0): 9, ("foo", 0): 1}
+
+
+@pytest.mark.parametrize("is_made_again", [False, True])
+def test_offsets_of_a_topic_that_was_deleted_while_nobody_coordinated(is_made_again: bool) -> None:
+    with running(settings={**FEW, "offsets.topic.replication.factor": "1"}) as world:
+        world.create_topic("foo")
+        world.create_topic("bar")
+        node_id = coordinator(world, "g")
+        for topic in ("foo", "bar"):
+            assert commit(world, node_id, commit_request("g", topic, {0: 7})) == [0]
+        world.kill(node_id)
+        world.leader("foo")
+        world.delete_topic("foo")
+        if is_made_again:
+            world.create_topic("foo")
+        world.start(node_id)
+        world.wait_ready(node_id)
+        coordinator_among(world, [node_id], "g")
+        wait_committed(world, node_id, "g", {("bar", 0): 7})
+
+
+def test_unused_offsets_expire() -> None:
+    with running(size=1, settings=EXPIRING) as world:
+        world.create_topic("foo", 2, replication_factor=1)
+        coordinator(world, "g")
+        assert commit(world, 1, commit_request("g", "foo", {0: 7, 1: 7})) == [0, 0]
+        pass_time(world, 50)
+        assert commit(world, 1, commit_request("g", "foo", {1: 8})) == [0]
+        pass_time(world, 12)
+        assert committed(world, 1, "g") == {("foo", 1): 8}
+        pass_time(world, 50)
+        assert committed(world, 1, "g") == {}
+        node = world.nodes[1]
+        assert all(served.shard.group_ids() == [] for served in node.groups._served.values())
+
+
+def test_a_commit_may_say_how_long_it_is_kept() -> None:
+    with running(size=1, settings=EXPIRING) as world:
+        world.create_topic("foo", replication_factor=1)
+        coordinator(world, "g")
+        body = commit_request("g", "foo", {0: 7}, retention_time_ms=100_000)
+        assert commit(world, 1, body, version=4) == [0]
+        pass_time(world, 90)
+        assert committed(world, 1, "g") == {("foo", 0): 7}
+        pass_time(world, 15)
+        assert committed(world, 1, "g") == {}
+
+
+def test_the_topic_is_the_clusters_own() -> None:
+    name = "__consumer_offsets"
+    with running(settings=FEW) as world:
+        topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1, assignments=[], configs=[])
+        creation = CreateTopicsRequest(topics=[topic], timeout_ms=1000)
+        created = ask(world, 1, ApiKey.CREATE_TOPICS, 7, creation, CreateTopicsResponse)
+        assert created.topics[0].error_code == ErrorCode.INVALID_REQUEST
+        question = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=True)
+        ask(world, 1, ApiKey.METADATA, 9, question, MetadataResponse)
+        world.wait(lambda: world.nodes[1].metadata.image.topic_named(name) is not None)
+        coordinator(world, "g")
+        shown = ask(world, 1, ApiKey.METADATA, 9, question, MetadataResponse).topics[0]
+        assert (shown.is_internal, len(shown.partitions)) == (True, 3)
+
+        batch = bytes(build_batch([NewRecord(b"k", b"v", 0)]))
+        data = TopicProduceData(name=name, partition_data=[PartitionProduceData(index=0, records=batch)])
+        produce = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[data])
+        refused = ask(world, world.leader(name), ApiKey.PRODUCE, 9, produce, ProduceResponse)
+        code = refused.responses[0].partition_responses[0].error_code
+        assert code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+        deletion = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=1000)
+        kept = ask(world, 1, ApiKey.DELETE_TOPICS, 6, deletion, DeleteTopicsResponse)
+        assert kept.responses[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
