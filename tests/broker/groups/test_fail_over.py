@@ -7,9 +7,11 @@ from typing import Any
 from broker.groups.loading import RECORDS_PER_TURN, load
 from broker.groups.offsets import CommitAnswer
 from broker.groups.offsets_topic import partition_of
+from broker.groups.records import GroupRecord
 from broker.groups.shard import Shard
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
+from protocol.group_records import OffsetCommitKey
 from protocol.messages.offset_commit import OffsetCommitResponse
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
 from tests.broker.asking import begin_ask
@@ -163,3 +165,23 @@ def test_a_long_log_is_loaded_in_slices_and_requests_are_told_to_wait() -> None:
         assert [answer.error for answer in answers] == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
         world.loop.run_for(0.1)
         assert set(committed(world, 1, "g").values()) == {commits - 1}
+
+
+def test_records_are_loaded_in_the_order_of_the_log_without_what_was_overwritten() -> None:
+    class Recorder:
+        def __init__(self) -> None:
+            self.partitions: list[int] = []
+
+        def replay(self, record: GroupRecord) -> None:
+            assert isinstance(record.key, OffsetCommitKey)
+            self.partitions.append(record.key.partition)
+
+    with running(size=1, settings=FEW) as world:
+        world.create_topic("foo", 3, replication_factor=1)
+        coordinator(world, "g")
+        for partition in (0, 1, 2, 0):
+            assert commit(world, 1, commit_request("g", "foo", {partition: 1})) == [0]
+        recorder = Recorder()
+        replica = world.replica(1, "__consumer_offsets", partition_of("g", 3))
+        assert list(load(replica, recorder)) == []  # type: ignore[arg-type]
+        assert recorder.partitions == [1, 2, 0]
