@@ -322,7 +322,7 @@ class Publisher:
                 lambda learner, group=group: group.is_caught_up(learner, now, 1.0),  # type: ignore[misc]
                 leader=group.self_id,
             )
-            if change is None:
+            if change is None or not replica.may_become(change):
                 continue
             # What is staged was accepted before the row, and nothing may follow a row that is not durable.
             replica.write_pending()

@@ -101,7 +101,7 @@ class Election(Leading):
                 head_start_s = self.rng.uniform(0.25, 0.5) * self.timing.election_timeout_s
                 self.deadline = max(self.deadline, now + head_start_s)
             reply_term = request.term if granted else self.term
-            out.messages.append((from_, VoteReply(reply_term, granted, True, self._watermarks)))
+            out.messages.append((from_, VoteReply(reply_term, granted, True, self.watermarks)))
             progress = self._progress.get(from_)
             if progress is not None and progress.awaiting and not granted:
                 # It has not heard this leader: what was sent before its replica was there is lost.
@@ -119,7 +119,7 @@ class Election(Leading):
             if self.voted_for is None:
                 self._set_hard_state(out, self.term, from_)
             self._become_follower(out, self.term, None, now)
-        self._reply_to_vote(out, from_, VoteReply(self.term, granted, False, self._watermarks))
+        self._reply_to_vote(out, from_, VoteReply(self.term, granted, False, self.watermarks))
         return out
 
     def vote_replied(self, from_: ReplicaId, reply: VoteReply, now: float) -> Output:
@@ -175,7 +175,7 @@ class Election(Leading):
         self.leader = None
         self._votes.clear()
         if self.self_id in self.configuration.voters:
-            self._votes[self.self_id] = self._watermarks
+            self._votes[self.self_id] = self.watermarks
         if self._has_majority():
             self._campaign(out, now, transfer=False)
             return
@@ -195,7 +195,7 @@ class Election(Leading):
         self.deadline = now + self.rng.uniform(0.5, 1.0) * self.timing.election_timeout_s
         self._votes.clear()
         if self.self_id in self.configuration.voters:
-            own_vote = VoteReply(self.term, True, False, self._watermarks)
+            own_vote = VoteReply(self.term, True, False, self.watermarks)
             out.messages_after_flush.append((self.self_id, own_vote))
         request = VoteRequest(self.term, self.last_term, self.end_index, False, transfer)
         out.messages_after_flush.extend((voter, request) for voter in self._other_voters())
@@ -204,7 +204,7 @@ class Election(Leading):
         """Won: take the voters' highest watermarks, open the term with a row, offer it to everybody."""
         assert self.role is Role.CANDIDATE
         assert self._rows_durable()
-        watermarks = self._watermarks
+        watermarks = self.watermarks
         for granted in self._votes.values():
             watermarks = watermarks.maximum(granted)
         out.watermarks = watermarks

@@ -83,6 +83,14 @@ class Following(Election):
                 self._acknowledge(out, self.leader, durable)
         return out
 
+    def log_start_persisted(self, log_start: int) -> Output:
+        """This replica's log start has risen, durably. A leader waits to hear that."""
+        out = Output()
+        self.watermarks = self.watermarks._replace(log_start=log_start)
+        if self.role is Role.FOLLOWER and self.leader is not None and self._verified_end > 0:
+            self._acknowledge(out, self.leader, min(self._verified_end, self.persisted_end))
+        return out
+
     def install_received(
         self, from_: ReplicaId, term: int, log_start: int, rows: Sequence[Row], now: float
     ) -> Output:
@@ -117,9 +125,10 @@ class Following(Election):
         self.commit_end = max(self.commit_end, install.end_index)
         out.commit_advanced = True
         self._configuration_changed()
-        self.watermarks = self._watermarks._replace(
-            log_start=max(self._watermarks.log_start, install.log_start)
+        self.watermarks = self.watermarks._replace(
+            log_start=max(self.watermarks.log_start, install.log_start)
         )
+        self.install_offset = install.log_start
         self._verified_end = 0
         self._acknowledged_end = 0
         if self.leader == install.replica:
@@ -198,12 +207,12 @@ class Following(Election):
 
     def _acknowledge(self, out: Output, leader: ReplicaId, durable: int) -> None:
         self._acknowledged_end = durable
-        self._reply(out, leader, AppendReply(self.term, durable, False, 0, 0, self._watermarks.log_start))
+        self._reply(out, leader, AppendReply(self.term, durable, False, 0, 0, self.watermarks.log_start))
 
     def _refusal(self, start: int, prev_term: int) -> AppendReply:
         hint_index = self._rows.common_end(min(start, self.end_index), prev_term)
         hint_term = self._rows.term_before(hint_index)
-        return AppendReply(self.term, start, True, hint_index, hint_term, self._watermarks.log_start)
+        return AppendReply(self.term, start, True, hint_index, hint_term, self.watermarks.log_start)
 
     def _reply(self, out: Output, to: ReplicaId, reply: AppendReply | InstallReply) -> None:
         """A new term is durable before it is spoken of."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from raft.progress import Progress, ProgressState
 from raft.state import GroupState
 from raft.types import (
@@ -231,13 +233,16 @@ class Leading(GroupState):
             return ()
         return tuple(voter for voter in self.configuration.voters if self.is_caught_up(voter, now, max_lag_s))
 
-    def majority_log_start(self) -> int:
-        """The log start (offset) that a majority of voters has persisted: what may be exposed."""
-        starts = [progress.log_start for progress in self._voting_followers]
-        if self._self_counts:
-            starts.append(self._watermarks.log_start)
-        starts.sort()
+    def majority_log_start(self, voters: Sequence[ReplicaId] | None = None) -> int:
+        """The log start (offset) that a majority of the voters (by default the present ones) has persisted."""
+        starts = sorted(map(self._log_start_of, self.configuration.voters if voters is None else voters))
         return starts[(len(starts) - 1) // 2]
+
+    def _log_start_of(self, voter: ReplicaId) -> int:
+        if voter == self.self_id:
+            return self.watermarks.log_start
+        progress = self._progress.get(voter)
+        return 0 if progress is None else progress.log_start
 
     # ------------------------------------------------------------------ sending
 
@@ -330,8 +335,8 @@ class Leading(GroupState):
         progress.is_open = False
         progress.awaiting = True
         progress.installing_since = now
-        log_start = self._watermarks.log_start
-        out.installs.append(Install(progress.replica, log_start, self._rows.rows_below_offset(log_start)))
+        begin = self.install_offset
+        out.installs.append(Install(progress.replica, begin, self._rows.rows_below_offset(begin)))
         self._await_answer(now)
 
     def _resume_index(self, progress: Progress) -> int:
@@ -380,7 +385,7 @@ class Leading(GroupState):
             self._send_range(out, progress, now)
 
     def _lacks_news(self, progress: Progress) -> bool:
-        news = progress.commit_sent < self.commit_end or progress.log_start < self._watermarks.log_start
+        news = progress.commit_sent < self.commit_end or progress.log_start < self.watermarks.log_start
         return news and progress.reachable and progress.state is ProgressState.REPLICATE
 
     def _leader_tick(self, out: Output, now: float) -> None:

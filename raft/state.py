@@ -37,6 +37,7 @@ class GroupState:
         "_configuration_uncommitted",
         "_followers",
         "_has_ticked",
+        "_install_offset",
         "_installing",
         "_linger_start",
         "_linger_start_before",
@@ -52,7 +53,6 @@ class GroupState:
         "_verified_end",
         "_votes",
         "_voting_followers",
-        "_watermarks",
         "commit_end",
         "configuration",
         "configuration_index",
@@ -67,6 +67,7 @@ class GroupState:
         "term",
         "timing",
         "voted_for",
+        "watermarks",
     )
 
     def __init__(
@@ -78,6 +79,7 @@ class GroupState:
         commit_end: int,
         *,
         watermarks: Watermarks,
+        install_offset: int,
         timing: Timing,
         rng: random.Random,
     ) -> None:
@@ -144,22 +146,24 @@ class GroupState:
 
         #: Nodes without a link.
         self._unreachable: dict[int, None] = {}
-        self._watermarks = watermarks
-        self._start_index = 0
-        self._configuration_changed()
+        #: This replica's persisted watermarks (offsets). The host sets them when they rise; the log start by
+        #: `log_start_persisted`.
         self.watermarks = watermarks
+        self._configuration_changed()
+        self.install_offset = install_offset
 
     # ------------------------------------------------------------------ what a host reads
 
     @property
-    def watermarks(self) -> Watermarks:
-        """This replica's persisted watermarks (offsets). The host sets them when they rise."""
-        return self._watermarks
+    def install_offset(self) -> int:
+        """Where a follower begins anew that lacks records below: they may be gone, or are deleted at least. At or below
+        the log start. The host sets it when it rises, before the log lets go of what is below."""
+        return self._install_offset
 
-    @watermarks.setter
-    def watermarks(self, watermarks: Watermarks) -> None:
-        self._watermarks = watermarks
-        self._start_index = self._rows.first_index_at(max(0, watermarks.log_start))
+    @install_offset.setter
+    def install_offset(self, offset: int) -> None:
+        self._install_offset = offset
+        self._start_index = self._rows.first_index_at(offset)
 
     @property
     def rows(self) -> Sequence[Row]:

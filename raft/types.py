@@ -169,7 +169,7 @@ class Send(NamedTuple):
 
 
 class Install(NamedTuple):
-    """A follower whose log ends below the leader's log start begins anew there (replication.md section 7)."""
+    """A follower whose log ends below the leader's install offset begins anew there (replication.md section 7)."""
 
     replica: ReplicaId
     """Order to a leader: the follower to install. Order to a follower: the leader that sent it."""

@@ -6,6 +6,7 @@ appended is in the page cache; `begin_flush` and `finish_flush` bracket the flus
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
 from protocol.records.batch import BatchHeader, check_crc
@@ -26,6 +27,9 @@ class Log(ReadableLog):
 
     #: How much is durable. Invariant: flushed_end <= end, and it falls only in `truncate`.
     flushed_end: FlushedEnd
+    #: Where a follower begins that lacks what is deleted: 0, or an end of a batch that has a producer snapshot.
+    #: Invariant: segments[0].base_offset <= install_offset <= start_offset.
+    install_offset: int
 
     def __init__(
         self,
@@ -37,6 +41,7 @@ class Log(ReadableLog):
         lineage: Lineage,
         segments: list[Segment],
         start_offset: int,
+        install_offset: int,
         end_offset: int,
         flushed_end: FlushedEnd,
     ) -> None:
@@ -45,6 +50,7 @@ class Log(ReadableLog):
         self.directory = directory
         self.group = group
         self.config = config
+        self.install_offset = install_offset
         self.flushed_end = flushed_end
         self._truncation_count = 0
 
@@ -247,8 +253,7 @@ class Log(ReadableLog):
     # -- cutting off the start
 
     def set_start_offset(self, offset: int) -> None:
-        """Raise the log start. The caller records it in the journal (`Bounds`), durably, before it deletes
-        segments or reports it."""
+        """Raise the log start. It is recorded in the journal (`Bounds`), durably, before."""
         assert self.start_offset <= offset <= self.flushed_end.end_offset
         self.start_offset = offset
 
@@ -271,19 +276,22 @@ class Log(ReadableLog):
             up_to_offset=up_to_offset,
         )
 
-    def delete_segments_below(self, offset: int) -> int:
-        """Delete whole segments below a durable log start; returns how many. Rolls when the active one is all
-        below it."""
-        assert offset <= self.start_offset
-        if offset == self.end_offset:
-            self.roll()
-        count = 0
-        while len(self.segments) > 1 and self._bases[1] <= offset:
+    def whole_segments_end(self, offset: int) -> int:
+        """Where those segments end that lie wholly below `offset`; the log's first offset where none does."""
+        return self._bases[bisect_right(self._bases, offset) - 1]
+
+    def delete_segments(self, end_offset: int) -> None:
+        """Delete the segments up to `end_offset`, told by `whole_segments_end` of an offset at or below the log start.
+
+        What producers wrote there goes with them: a snapshot between there and the log start is durable
+        (`producer_snapshot.ensure_snapshot`).
+        """
+        snapshot = max(x for x in self.snapshot_offsets() if x <= self.start_offset)
+        assert end_offset <= snapshot, f"nothing tells the producers below {end_offset}"
+        self.install_offset = snapshot
+        while self._bases[0] < end_offset:
             self._remove_segment(0)
-            count += 1
-        if count:
-            self._remove_snapshots_below(offset)
-        return count
+        self._remove_snapshots_below(snapshot)
 
     # -- producer snapshots (their content is producer_state's)
 
@@ -302,8 +310,7 @@ class Log(ReadableLog):
                 self._disk.unlink(self.snapshot_path(snapshot))
 
     def _remove_snapshots_below(self, offset: int) -> None:
-        """Old snapshots go when a newer one takes over; the newest always stays (replication.md section 8)."""
-        for snapshot in self.snapshot_offsets()[:-1]:
+        for snapshot in self.snapshot_offsets():
             if snapshot < offset:
                 self._disk.unlink(self.snapshot_path(snapshot))
 

@@ -45,6 +45,7 @@ class ReadableLog:
     #: start_offset <= end_offset, and end_offset is the end of the last segment.
     segments: list[Segment]
     _bases: list[int]
+    #: The log start: everything below is deleted, though the bytes may still be here.
     start_offset: int
     end_offset: int
 

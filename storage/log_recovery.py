@@ -161,6 +161,7 @@ class _Recovery:
         self._recorded = recorded
         self._log_start = log_start
         self._segments: list[Segment] = []
+        self._install_offset = 0
         #: One past the last offset accepted so far.
         self._end_offset = 0
 
@@ -220,24 +221,30 @@ class _Recovery:
             )
 
     def _check_producers(self) -> None:
-        """What producers wrote below the log start cannot be replayed: a snapshot at or above it must be whole, or
-        a retry would be appended a second time (replication.md section 8)."""
-        if self._log_start == 0:
+        """What producers wrote below the first segment cannot be replayed: a snapshot at or above it must be whole, or
+        a retry would be appended a second time (replication.md section 8). Where holes may be, there may never have
+        been anything below."""
+        base_offset = self._segments[0].base_offset
+        if self._log_start == 0 or base_offset == 0 or self._config.may_have_holes:
             return
-        for name in self._disk.list(self._directory):
+        if self._newest_snapshot(base_offset, self._end_offset) is None:
+            raise CorruptLogError(
+                self._directory, 0, f"no whole snapshot of the producers at or above {base_offset}"
+            )
+
+    def _newest_snapshot(self, from_offset: int, to_offset: int) -> int | None:
+        """Offset of the newest whole snapshot of the producers between the two."""
+        for name in reversed(self._disk.list(self._directory)):
             stem = name.removesuffix(SNAPSHOT_SUFFIX)
-            if name.endswith(SNAPSHOT_SUFFIX) and self._log_start <= int(stem) <= self._end_offset:
+            if name.endswith(SNAPSHOT_SUFFIX) and from_offset <= int(stem) <= to_offset:
                 with suppress(SnapshotDamagedError):
                     read_snapshot(self._disk, f"{self._directory}/{name}", int(stem))
-                    return
-        raise CorruptLogError(
-            self._directory,
-            0,
-            f"no whole snapshot of the producers at or above the log start {self._log_start}",
-        )
+                    return int(stem)
+        return None
 
     def _find_segments(self) -> None:
-        """Open every segment; drop what a crash left half done and what lies below the log start."""
+        """Open every segment; drop what a crash left half done: of the segments below the log start those that a
+        snapshot of the producers stands for."""
         names = self._disk.list(self._directory)
         for name in names:
             path = f"{self._directory}/{name}"
@@ -248,6 +255,10 @@ class _Recovery:
         bases = [int(name.removesuffix(LOG_SUFFIX)) for name in names if name.endswith(LOG_SUFFIX)]
         if not bases:
             raise CorruptLogError(self._directory, 0, "no segment at all")
+        self._install_offset = self._newest_snapshot(bases[0], self._log_start) or bases[0]
+        if len(bases) > 1 and bases[1] <= self._install_offset:
+            # A killed process may have left the snapshot's name as seen only.
+            self._disk.flush_directory(self._directory)
         for at, base_offset in enumerate(bases):
             file = self._disk.open(segment_path(self._directory, base_offset))
             segment = Segment(
@@ -255,7 +266,7 @@ class _Recovery:
             )
             # An empty sealed segment is what a crash in `Log.skip_to` leaves behind.
             is_last = at == len(bases) - 1
-            if not is_last and (file.size == 0 or bases[at + 1] <= self._log_start):
+            if not is_last and (file.size == 0 or bases[at + 1] <= self._install_offset):
                 segment.remove()
             else:
                 self._segments.append(segment)
@@ -388,6 +399,7 @@ class _Recovery:
             lineage=self._lineage,
             segments=self._segments,
             start_offset=max(self._log_start, self._segments[0].base_offset),
+            install_offset=max(self._install_offset, self._segments[0].base_offset),
             end_offset=self._end_offset,
             flushed_end=self._recorded,
         )

@@ -18,6 +18,7 @@ import struct
 
 from protocol.records.crc import crc32c
 from storage.disk import Disk
+from storage.errors import CorruptLogError
 from storage.log import Log
 from storage.producer_state import BATCHES_KEPT, BatchInfo, ProducerEntry, ProducerStates
 from storage.segment import TEMPORARY_SUFFIX
@@ -113,7 +114,10 @@ def load_producers(log: Log, end_offset: int | None = None) -> ProducerStates:
     replay of the batches above that. Raises CorruptLogError: rot must not pass for what a producer wrote."""
     end = log.end_offset if end_offset is None else end_offset
     states = _newest_snapshot(log, end)
-    for header, batch in log.checked_batches(max(states.end_offset, log.start_offset), end):
+    first_offset = log.segments[0].base_offset
+    if states.end_offset < first_offset and not log.config.may_have_holes:
+        raise CorruptLogError(log.directory, 0, f"no whole snapshot of the producers below {first_offset}")
+    for header, batch in log.checked_batches(max(states.end_offset, first_offset), end):
         if header.base_offset >= states.end_offset:
             states.record_stored(batch, header)
     states.end_offset = end
@@ -126,9 +130,7 @@ def _newest_snapshot(log: Log, end_offset: int) -> ProducerStates:
             try:
                 return read_snapshot(log.disk, log.snapshot_path(offset), offset)
             except SnapshotDamagedError:
-                # An older one and a longer replay give the same state. Recovery has seen to it that at or above
-                # the log start there is a whole one.
-                continue
+                continue  # an older one and a longer replay give the same state
     return ProducerStates()
 
 
@@ -157,15 +159,15 @@ def write_snapshot(log: Log, states: ProducerStates, high_watermark: int) -> Non
     log.disk.flush_directory(log.directory)
 
 
-def ensure_snapshot(log: Log, log_start: int, high_watermark: int) -> None:
-    """Before the log start rises to `log_start`: have the snapshot for that very offset on disk, durably.
+def ensure_snapshot(log: Log, end_offset: int, high_watermark: int) -> None:
+    """Before the segments up to `end_offset` are deleted: have a snapshot for an offset between there and the log start
+    on disk, durably.
 
-    One for a later offset would not do. What is committed need not be durable here yet, and goes with its snapshot
-    when power is lost; and a follower that begins anew at the log start needs the state there (replication.md
-    section 7).
+    One above the log start would not do. What is committed need not be durable here yet, and goes with its snapshot
+    when power is lost; and a follower that begins anew needs the state where it begins (replication.md section 7).
     """
-    assert log_start <= high_watermark
+    assert end_offset <= log.start_offset <= high_watermark
     # A process that was killed may have left the name of a snapshot that is not durable.
     log.disk.flush_directory(log.directory)
-    if log_start not in log.snapshot_offsets():
-        write_snapshot(log, load_producers(log, log_start), high_watermark)
+    if not any(end_offset <= snapshot <= log.start_offset for snapshot in log.snapshot_offsets()):
+        write_snapshot(log, load_producers(log, end_offset), high_watermark)

@@ -27,7 +27,18 @@ from protocol import peer
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import BatchHeader, TimestampType, stamp
 from raft.group import Group
-from raft.types import HardState, Install, Message, Output, ReplicaId, Role, Row, RowKind, VoteReply
+from raft.types import (
+    Configuration,
+    HardState,
+    Install,
+    Message,
+    Output,
+    ReplicaId,
+    Role,
+    Row,
+    RowKind,
+    VoteReply,
+)
 from storage.disk import Buffer, DiskFullError
 from storage.errors import CorruptLogError
 from storage.log import Log
@@ -59,8 +70,8 @@ class ReplicaHost(Protocol):
     def truncate(self, replica: Replica, to_index: int, known_commit: int) -> None:
         """Cut this replica's log, durably, recorded end first; never below what was known to be committed."""
 
-    def persist_log_start(self, replica: Replica) -> None:
-        """Record the raised log start durably, before anything below it goes."""
+    def persist_log_start(self, replica: Replica, offset: int) -> None:
+        """Record a raised log start; `log_start_persisted` says when that is durable, before anything below goes."""
 
     def persist_vote(self, replica: Replica, state: HardState) -> None:
         """Write term and vote to the journal; durable with the next flush round."""
@@ -142,6 +153,7 @@ class Replica:
         self._upkeep = ProducerUpkeep(log)
         self.next_offset = log.end_offset
         self._sender.forget()
+        self._log_start.log_replaced()
 
     # -- what clients and handlers ask -------------------------------------------------------------------
 
@@ -178,8 +190,9 @@ class Replica:
 
     @property
     def log_start_offset(self) -> int:
-        """The exposed log start: persisted by a majority (replication.md section 6)."""
-        return self._log_start.exposed
+        """The exposed log start: persisted by a majority (replication.md section 6). -1 while a leader that has just won
+        does not know what readers were shown."""
+        return self._log_start.exposed if self._log_start.settle() else -1
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
         """Of who reads. Fencing by KIP-320: -1 is no check."""
@@ -188,6 +201,11 @@ class Replica:
         if current_leader_epoch >= 0 and current_leader_epoch != self.group.term:
             older = current_leader_epoch < self.group.term
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH)
+
+    def may_become(self, configuration: Configuration) -> bool:
+        """Whether a majority of these voters has the log start that readers were shown. Otherwise, some changes later,
+        a majority might be of those that lack it."""
+        return self.group.majority_log_start(configuration.voters) >= self._log_start.exposed
 
     def check_in_sync(self) -> None:
         """min.insync.replicas before the append; beyond a majority it also delays the answer."""
@@ -245,6 +263,27 @@ class Replica:
 
     def remove_fetch_waiter(self, waiter: FetchWaiter) -> None:
         self._fetch_waiters.pop(waiter, None)
+
+    def delete_records(self, offset: int) -> int:
+        """Have everything below `offset` deleted (DeleteRecords; -1: all that clients may see). Returns the offset for
+        which to `wait_deleted`. Raises KafkaError: not leader, topic without the policy, offset not within the log."""
+        self.check_leader_epoch(-1)
+        if not self.config.is_deleted_by_retention:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, "the topic's cleanup.policy is not delete")
+        if offset == -1:
+            offset = self.high_watermark
+        if not 0 <= offset <= self.high_watermark:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        self._log_start.want(offset)
+        return offset
+
+    def wait_deleted(self, offset: int, waiter: Acknowledged, slot: int) -> None:
+        """Call the waiter when a majority has a log start at or above `offset`."""
+        self._log_start.wait_exposed(offset, waiter, slot)
+
+    def log_start_persisted(self, offset: int) -> None:
+        if self.is_open:
+            self._log_start.persisted(offset)
 
     def write_pending(self) -> None:
         """Write what this turn staged, as one vectored write, and let the group replicate it."""
@@ -328,7 +367,7 @@ class Replica:
             return
         self.apply(out)
         if message.log_start > self.log.start_offset and message.term == self.group.term:
-            self._log_start.raise_to(min(message.log_start, self.high_watermark))
+            self._log_start.want(message.log_start)
 
     def _write_range(self, batches: list[tuple[BatchHeader, memoryview]]) -> bool:
         """Append those batches of the range that the log lacks. False: the disk is full, nothing was written."""
@@ -377,6 +416,7 @@ class Replica:
     def persisted(self, end_index: int) -> None:
         """A flush round finished: everything below `end_index` is durable here."""
         self.apply(self.group.persisted(end_index, self.host.now()))
+        self._log_start.take()
         if self._flush_waits:
             self._flush_waits.release(self._offset_of(self.group.persisted_end))
         if self._commit_waits:
@@ -401,7 +441,8 @@ class Replica:
         if self._commit_waits:
             self._commit_waits.release(self._acknowledged_offset())
         if self.is_leader:
-            self._log_start.follower_reported()
+            self._log_start.want(message.log_start)
+            self._log_start.expose()
 
     def timer_fired(self) -> None:
         if not self.is_leader and not self.host.may_campaign:
@@ -484,7 +525,7 @@ class Replica:
         self._sender.release()
         if self._upkeep.due is not None:
             self._upkeep.committed(self.log, offset)
-        self._log_start.take_granted()
+        self._log_start.take()
         if self._commit_waits:
             self._commit_waits.release(self._acknowledged_offset())
         self._wake_fetches()
@@ -494,6 +535,7 @@ class Replica:
         if self.group.role is not Role.LEADER:
             self._discard_staged()
             self._fail_waits(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            self._log_start.fail_waits(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             self._sender.forget()
         self._wake_fetches()
         self.host.role_changed(self)
@@ -525,6 +567,7 @@ class Replica:
                 self.log.roll()
             if self.is_serving and self.config.is_deleted_by_retention:
                 self._log_start.apply_retention()
+            self._log_start.delete_segments(give_up_from_bytes=1)
         except DiskFullError as error:
             logger.error(
                 "not rolled: disk full", topic=self.topic, partition=self.partition, error=str(error)
@@ -548,4 +591,5 @@ class Replica:
         self.is_open = False
         self._discard_staged()
         self._fail_waits(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._log_start.fail_waits(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self._wake_fetches()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Protocol
 from uuid import UUID
 
@@ -106,7 +107,8 @@ class Replicas:
         self.by_log: dict[Log, Replica] = {}
         #: Replicas that may have a commit index to tell: looked at by the slow tick.
         self._commits_to_tell: dict[Replica, None] = {}
-        self._is_telling = False
+        #: ... and those that are told when this turn is over.
+        self._to_tell_soon: dict[Replica, None] = {}
         #: Replicas whose group keeps followers waiting, until the timer that is set while there are any.
         self._lingering: dict[Replica, None] = {}
         #: Replicas whose log was found corrupt in this turn.
@@ -171,6 +173,7 @@ class Replicas:
             log.end_index,
             0,
             watermarks=Watermarks(log.start_offset, 0, 0),
+            install_offset=log.install_offset,
             timing=self._timing,
             rng=self._rng,
         )
@@ -279,6 +282,7 @@ class Replicas:
         self.by_name.pop((replica.topic, replica.partition), None)
         self.by_log.pop(replica.log, None)
         self._commits_to_tell.pop(replica, None)
+        self._to_tell_soon.pop(replica, None)
         self._host.replica_closed(replica.key)
         self._timers.set(replica, None)
         replica.stop()
@@ -318,11 +322,14 @@ class Replicas:
         self._journal.append(Vote(replica.key, state.term, voted))
         self._turn.schedule()
 
-    def persist_log_start(self, replica: Replica) -> None:
-        self._journal.append(Bounds(replica.key, replica.log.start_offset, -1, -1, -1, -1))
-        self._journal.flush()
+    def persist_log_start(self, replica: Replica, offset: int) -> None:
+        self._journal.append(Bounds(replica.key, offset, -1, -1, -1, -1))
+        self.after_flush(partial(self._log_start_persisted, replica, offset))
+
+    def _log_start_persisted(self, replica: Replica, offset: int) -> None:
+        replica.log_start_persisted(offset)
         if replica.is_leader:
-            self._note_commit(replica)
+            self._tell_soon(replica)  # somebody may wait for a majority
 
     def truncate(self, replica: Replica, to_index: int, known_commit: int) -> None:
         self._rounds.truncate(replica.log, to_index, known_commit)
@@ -464,24 +471,31 @@ class Replicas:
         """Followers may lack the commit index. What was created must be seen on every broker at once, so metadata does
         not wait for the slow tick."""
         self._commits_to_tell[replica] = None
-        if replica.key.topic_id == METADATA_TOPIC_ID and not self._is_telling:
-            self._is_telling = True
+        if replica.key.topic_id == METADATA_TOPIC_ID:
+            self._tell_soon(replica)
+
+    def _tell_soon(self, replica: Replica) -> None:
+        self._commits_to_tell[replica] = None  # the slow tick again, if it cannot be told yet
+        if not self._to_tell_soon:
             self._loop.call_soon(self._tell_now)
+        self._to_tell_soon[replica] = None
 
     def _tell_now(self) -> None:
-        self._is_telling = False
-        self.tell_commits()
+        replicas, self._to_tell_soon = self._to_tell_soon, {}
+        self._tell(replicas)
 
     def tell_commits(self) -> None:
         """Slow tick: followers learn the last commit index and log start although nothing else is sent to them."""
-        if not self._commits_to_tell:
-            return
+        if self._commits_to_tell:
+            self._tell(list(self._commits_to_tell))
+
+    def _tell(self, replicas: Iterable[Replica]) -> None:
         now = self.now()
-        for replica in list(self._commits_to_tell):
+        for replica in replicas:
             if replica.is_leader:
                 replica.apply(replica.group.flush_commits(now))
             if not (replica.is_leader and replica.group.commit_unsent):
-                del self._commits_to_tell[replica]
+                self._commits_to_tell.pop(replica, None)
 
     def apply_retention(self) -> None:
         for replica in list(self.by_key.values()):

@@ -190,6 +190,7 @@ class Host:
             len(self.log.entries),
             min(self.commit_checkpoint, len(self.log.entries)),
             watermarks=self.watermarks,
+            install_offset=self.watermarks.log_start,
             timing=self.cluster.timing,
             rng=random.Random(self.cluster.rng.random()),
         )
@@ -328,7 +329,14 @@ class Host:
         end = min(self.group.commit_end, self.group.persisted_end)
         rows = sum(1 for row in self.log.rows if row.index < end)
         if self.watermarks.log_start < log_start <= end - rows:
-            self.watermarks = self.group.watermarks = self.watermarks._replace(log_start=log_start)
+            self.raise_log_start(log_start)
+
+    def raise_log_start(self, log_start: int) -> None:
+        """Durably; this host forgets all that lies below at once."""
+        out = self.group.log_start_persisted(log_start)
+        self.group.install_offset = log_start
+        self.watermarks = self.group.watermarks
+        self.apply(out)
 
     def finish_install(self) -> None:
         install, self.install = self.install, None

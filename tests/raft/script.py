@@ -258,8 +258,7 @@ class Script:
         self.host(node).apply(self.host(node).group.peer_reachable(int(to), self.cluster.now))
 
     def do_log_start(self, node: str, offset: str) -> None:
-        host = self.host(node)
-        host.watermarks = host.group.watermarks = host.watermarks._replace(log_start=int(offset))
+        self.host(node).raise_log_start(int(offset))
 
     def do_install(self, node: str) -> None:
         self.host(node).finish_install()

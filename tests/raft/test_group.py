@@ -48,6 +48,7 @@ def make(*rows: Row, end: int = 0, term: int = 0, watermarks: Watermarks = NOTHI
         max(end, rows[-1].index + 1),
         0,
         watermarks=watermarks,
+        install_offset=watermarks.log_start,
         timing=Timing(),
         rng=random.Random(1),
     )
@@ -186,7 +187,15 @@ class TestVoter:
 
     def test_a_blank_learner_neither_votes_nor_campaigns(self) -> None:
         blank = Group(
-            ONE, HardState(0, None), (), 0, 0, watermarks=NOTHING, timing=Timing(), rng=random.Random(1)
+            ONE,
+            HardState(0, None),
+            (),
+            0,
+            0,
+            watermarks=NOTHING,
+            install_offset=0,
+            timing=Timing(),
+            rng=random.Random(1),
         )
         blank.tick(0.0)
         assert blank.deadline is None
@@ -230,7 +239,7 @@ class TestLeader:
         do_sends(group, group.appended(12, 100, 1.0))
         group.persisted(12, 1.0)
         acknowledge(group, TWO, 12)
-        group.watermarks = group.watermarks._replace(log_start=5)
+        assert group.log_start_persisted(5).messages == []
         assert group.majority_log_start() == 0
         acknowledge(group, TWO, 12, log_start=3)
         assert group.majority_log_start() == 3

@@ -193,7 +193,7 @@ class Driver:
         ends = [batch.end_offset for batch in host.log.batches if batch.end_offset <= committed_offset]
         start = self.rng.choice(ends[-3:]) if ends else 0
         if start > host.watermarks.log_start:
-            host.watermarks = host.group.watermarks = host.watermarks._replace(log_start=start)
+            host.raise_log_start(start)
 
     @staticmethod
     def _offset(host: Host) -> int:

@@ -351,18 +351,14 @@ class SimulatedCluster:
         }
 
     def are_equal(self) -> bool:
-        """Every partition is held by exactly the nodes that should, and all of it is committed on each of them.
-
-        Where it begins may differ: a leader that raised its log start alone and was deposed keeps it, unexposed,
-        until a leader deletes as far (replication.md section 6).
-        """
+        """Every partition is held by exactly the nodes that should, and all of it is committed on each of them."""
         if not all(node_id in self.nodes and self.nodes[node_id].ready.is_set() for node_id in self.node_ids):
             return False
         for key, wished in self.hosted().items():
             replicas = self.holders(key)
             if replicas.keys() != set(wished) or not self._is_as_wished(key, wished):
                 return False
-            if len({r.log.end_index for r in replicas.values()}) != 1:
+            if len({(r.log.end_index, r.log.start_offset) for r in replicas.values()}) != 1:
                 return False
             if any(r.high_watermark != r.log.end_offset for r in replicas.values()):
                 return False
@@ -399,9 +395,7 @@ class SimulatedCluster:
 
     def assert_same_bytes(self) -> None:
         for key in self.hosted():
-            replicas = self.holders(key)
-            start_offset = max(replica.log.start_offset for replica in replicas.values())
-            contents = {node_id: log_bytes(replica, start_offset) for node_id, replica in replicas.items()}
+            contents = {node_id: log_bytes(replica) for node_id, replica in self.holders(key).items()}
             assert len(set(contents.values())) == 1, (key, {k: len(v) for k, v in contents.items()})
 
     def assert_whole(self) -> None:
@@ -438,9 +432,9 @@ class SimulatedCluster:
         self.loop.close()
 
 
-def log_bytes(replica: Replica, start_offset: int) -> bytes:
-    """All batches of a replica from there on, and its lineage."""
-    batches = b"".join(bytes(stored.view()) for stored in replica.log.batches(start_offset))
+def log_bytes(replica: Replica) -> bytes:
+    """All batches of a replica from its log start on, and its lineage."""
+    batches = b"".join(bytes(stored.view()) for stored in replica.log.batches(replica.log.start_offset))
     rows = [(row.index, row.term, row.offset, int(row.kind), row.payload) for row in replica.log.lineage.rows]
     return batches + repr(rows).encode()
 

@@ -18,6 +18,7 @@ from storage.file_disk import FileDisk
 from storage.log import Log
 from storage.log_recovery import create_log, open_log
 from storage.log_types import FlushedEnd, GroupKey, LogConfig
+from storage.producer_snapshot import ensure_snapshot
 from tests.simulator.disk import MemoryDisk
 
 GROUP = GroupKey(UUID(int=7), 0)
@@ -119,6 +120,15 @@ def reopen(
         log_start=log_start,
         is_clean=is_clean,
     )
+
+
+def delete_below(log: Log, start: int, high_watermark: int) -> None:
+    """As a replica does when its journal tells of the log start."""
+    log.set_start_offset(start)
+    end_offset = log.whole_segments_end(start)
+    if end_offset > log.segments[0].base_offset:
+        ensure_snapshot(log, end_offset, high_watermark)
+        log.delete_segments(end_offset)
 
 
 def stored_headers(log: Log) -> list[BatchHeader]:

@@ -16,6 +16,7 @@ from tests.storage.helpers import (
     InlineDisk,
     append,
     batch_at,
+    delete_below,
     fill,
     log_files,
     new_log,
@@ -251,9 +252,8 @@ def test_retention_deletes_whole_segments_below_the_start(disk: InlineDisk) -> N
     assert log.retention_start(10**6, 1000, -1, log.segments[2].base_offset) == log.segments[2].base_offset
     start = log.retention_start(10**6, 1000, -1, log.end_offset)
     assert start == log.end_offset
-    ensure_snapshot(log, start, log.end_offset)
-    log.set_start_offset(start)
-    log.delete_segments_below(start)
+    log.roll()
+    delete_below(log, start, log.end_offset)
     assert (log.size_bytes, log.start_offset) == (0, start)
     assert [segment.base_offset for segment in log.segments] == [start]
     assert last.base_offset < start
@@ -269,9 +269,49 @@ def test_a_slice_outlives_its_segment(disk: InlineDisk) -> None:
     slice_ = log.read(0, 1000, below_offset=3)
     assert slice_ is not None
     log.flush()
-    log.set_start_offset(3)
-    assert log.delete_segments_below(3) == 1
+    log.roll()
+    delete_below(log, 3, high_watermark=3)
+    assert [segment.base_offset for segment in log.segments] == [3]
     assert parse_header(slice_.view()) == header
+
+
+def test_a_log_may_begin_inside_a_batch_and_keep_what_is_below_for_a_while(disk: InlineDisk) -> None:
+    """DeleteRecords names any offset. Only what is above can be read; the bytes go by whole segments."""
+    log = new_log(disk)
+    fill(log, random.Random(8), 60)
+    log.flush()
+    first, second = log.segments[0].base_offset, log.segments[1].base_offset
+    inside = next(batch.header for batch in log.batches(second + 1) if batch.header.last_offset_delta)
+    start = inside.base_offset + 1
+    assert start > second
+    for offset in (1, second - 1):
+        delete_below(log, offset, log.end_offset)
+        assert (log.start_offset, log.segments[0].base_offset, log.install_offset) == (offset, first, 0)
+    delete_below(log, start, log.end_offset)
+    assert log.segments[0].base_offset == log.whole_segments_end(start) == log.install_offset
+    assert log.snapshot_offsets() == [log.install_offset]
+    read, kept = log.read(start, 1, below_offset=log.end_offset), log.install_offset
+    assert read is not None and parse_header(read.view()) == inside
+    end = log.end
+    log.close(is_clean=False)
+    log = reopen(disk, recorded=end, log_start=start)
+    assert (log.start_offset, log.install_offset, log.end) == (start, kept, end)
+    log.close(is_clean=False)
+
+
+def test_a_deletion_that_was_cut_short_is_finished_by_the_next_start(disk: InlineDisk) -> None:
+    """The snapshot is durable first, so whatever of the segments below it is left goes."""
+    log = new_log(disk)
+    fill(log, random.Random(8), 60)
+    log.flush()
+    end, third = log.end, log.segments[2].base_offset
+    start = third + 1
+    log.set_start_offset(start)
+    ensure_snapshot(log, third, log.end_offset)
+    log.close(is_clean=False)
+    log = reopen(disk, recorded=end, log_start=start)
+    assert log.segments[0].base_offset == log.install_offset == third
+    log.close(is_clean=False)
 
 
 def test_finds_offsets_by_timestamp(disk: InlineDisk) -> None:

@@ -17,7 +17,7 @@ from storage.journal_records import Bounds, Vote
 from storage.log import Log
 from storage.log_recovery import open_log
 from storage.log_types import FlushedEnd, LogConfig
-from storage.producer_snapshot import ensure_snapshot, load_producers
+from storage.producer_snapshot import load_producers
 from storage.producer_state import ProducerStates
 from tests.simulator.disk import DiskFaults
 from tests.simulator.loop import SimulatedLoop, SimulationError, new_loop
@@ -27,6 +27,7 @@ from tests.storage.helpers import (
     StopError,
     StoppingMemoryDisk,
     append,
+    delete_below,
     new_log,
     stored_headers,
 )
@@ -135,6 +136,13 @@ class Replica:
         found = load_producers(self.log).entries
         if found != states.entries:
             raise PromiseBrokenError(f"producers {found}, wrote {states.entries}")
+        states = ProducerStates()
+        for header in self.headers.values():
+            if header.base_offset < self.log.install_offset:
+                states.record(header)
+        found = load_producers(self.log, self.log.install_offset).entries
+        if found != states.entries:
+            raise PromiseBrokenError(f"a follower would be told of producers {found}, wrote {states.entries}")
 
     def _forget_cut_headers(self) -> None:
         end = self.log.end_offset
@@ -241,14 +249,11 @@ class Replica:
     def _raise_start(self) -> None:
         committed = max(self.log.lineage.offset_of_index(self.committed), self.log.start_offset)
         limit = min(committed, self.log.flushed_end.end_offset)
-        starts = [s.base_offset for s in self.log.segments if self.log.start_offset < s.base_offset <= limit]
-        if starts:
-            start = self.rng.choice(starts)
-            ensure_snapshot(self.log, start, high_watermark=committed)
-            self.log.set_start_offset(start)
-            self.journal.append(Bounds(GROUP, self.log.start_offset, 0, 0, 0, 0))
+        if limit > self.log.start_offset:
+            start = self.rng.randint(self.log.start_offset + 1, limit)
+            self.journal.append(Bounds(GROUP, start, 0, 0, 0, 0))
             self.journal.flush()
-            self.log.delete_segments_below(self.log.start_offset)
+            delete_below(self.log, start, high_watermark=committed)
 
 
 def run(seed: int, faults: DiskFaults) -> None:

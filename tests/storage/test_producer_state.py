@@ -16,12 +16,11 @@ from storage.producer_snapshot import (
     SnapshotDamagedError,
     decode_snapshot,
     encode_snapshot,
-    ensure_snapshot,
     load_producers,
     write_snapshot,
 )
 from storage.producer_state import APPEND, Duplicate, ProducerStates
-from tests.storage.helpers import InlineDisk, append, batch_at, log_files, new_log, reopen
+from tests.storage.helpers import InlineDisk, append, batch_at, delete_below, log_files, new_log, reopen
 
 
 def header(
@@ -123,8 +122,7 @@ def test_a_snapshot_and_the_tail_give_the_same_state_as_a_full_replay(disk: Inli
         assert decode_snapshot(encode_snapshot(states), offset).entries == states.entries
         write_snapshot(log, states, high_watermark=log.end_offset)
         assert load_producers(log).entries == expected.entries
-    log.set_start_offset(log.segments[2].base_offset)
-    log.delete_segments_below(log.start_offset)
+    delete_below(log, log.segments[2].base_offset, log.end_offset)
     assert log.snapshot_offsets() == [log.start_offset, log.end_offset]
     assert load_producers(log).entries == expected.entries, "all five batches outlive the bytes below them"
 
@@ -175,18 +173,12 @@ def log_of_one_producer(disk: InlineDisk) -> Log:
     return log
 
 
-def raise_start(log: Log, start: int, high_watermark: int) -> None:
-    ensure_snapshot(log, start, high_watermark)
-    log.set_start_offset(start)
-    log.delete_segments_below(start)
-
-
-def test_the_log_start_rises_only_over_a_durable_snapshot(disk: InlineDisk) -> None:
+def test_segments_go_only_when_a_snapshot_is_durable(disk: InlineDisk) -> None:
     log = log_of_one_producer(disk)
     start = log.segments[-1].base_offset
     expected = load_producers(log)
     for _ in range(2):
-        raise_start(log, start, high_watermark=start + 3)
+        delete_below(log, start, high_watermark=start + 3)
         assert log.snapshot_offsets() == [start]
     log.close(is_clean=False)
     log = reopen(disk, recorded=log.end, log_start=start)
@@ -197,7 +189,7 @@ def test_what_an_install_sends_knows_the_producers_below_the_log_start(disk: Inl
     log = log_of_one_producer(disk)
     start = log.segments[-1].base_offset
     expected = load_producers(log, start)
-    raise_start(log, start, log.end_offset)
+    delete_below(log, start, log.end_offset)
     assert load_producers(log, start).entries == expected.entries
     assert expected.entries.keys() == {5, 6}
 
@@ -210,7 +202,7 @@ def test_producers_outlive_the_loss_of_what_a_majority_committed_and_this_disk_h
     start, durable, size = log.segments[-1].base_offset, log.end, log.segments[-1].size_bytes
     expected = load_producers(log)
     append(log, producer_id=5, producer_epoch=0, base_sequence=90)
-    raise_start(log, start, high_watermark=log.end_offset)
+    delete_below(log, start, high_watermark=log.end_offset)
     log.close(is_clean=False)
     path = log_files(disk.root)[-1]
     path.write_bytes(path.read_bytes()[:size])
@@ -222,7 +214,7 @@ def test_a_log_whose_producers_are_lost_is_corrupt(disk: InlineDisk) -> None:
     """Below the log start nothing can be replayed: without a whole snapshot a retry would be appended again."""
     log = log_of_one_producer(disk)
     start = log.segments[-1].base_offset
-    raise_start(log, start, log.end_offset)
+    delete_below(log, start, log.end_offset)
     write_snapshot(log, load_producers(log), log.end_offset)
     expected, newest = load_producers(log), Path(log.snapshot_path(log.end_offset))
     log.close(is_clean=True)

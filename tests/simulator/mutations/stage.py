@@ -191,10 +191,11 @@ class Stage:
         return replica is not None and replica.is_leader
 
     def delete_below(self, offset: int) -> None:
-        """As retention or DeleteRecords do, on the leader."""
+        """As retention or DeleteRecords do, on the leader, where it is durable then."""
         leader = self.leader()
-        self.call(leader, self.replica(leader)._log_start.raise_to, offset)
-        assert self.replica(leader).log.start_offset == offset
+        replica = self.replica(leader)
+        self.call(leader, replica.delete_records, offset)
+        self.wait(lambda: replica.log.start_offset == offset)
 
     def propose(self, configuration: Configuration, node_id: int | None = None) -> None:
         """A change of members, by the leader. Raises ProposalRefusedError."""
