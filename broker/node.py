@@ -30,7 +30,7 @@ from broker.environment import Clock, Listener, Network
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.offsets_topic import OffsetsTopic
 from broker.handlers import Handlers
-from broker.handlers.produce import PendingProduce
+from broker.handlers.pending import PendingAnswer
 from broker.identity import StartError, open_identity
 from broker.metadata.controller import ControllerConfig
 from broker.metadata.formation import ClusterFormation, Formation, FoundingVoter
@@ -104,7 +104,7 @@ class Node:
         self._listeners: list[Listener] = []
         self._stops: list[Callable[[], None]] = []
         self.boot_id = random_uuid(rng)
-        self.pending_produces: dict[PendingProduce, None] = {}
+        self.pending_answers: dict[PendingAnswer[Any], None] = {}
         self.connections = ConnectionRegistry(
             config.max_connections_per_ip,
             config.connections_max_idle_ms,
@@ -349,7 +349,7 @@ class Node:
         self.controller.tick()
         self.connections.close_idle(now)
         self.connections.close_unread(now)
-        for pending in [pending for pending in self.pending_produces if pending.deadline <= now]:
+        for pending in [pending for pending in self.pending_answers if pending.deadline <= now]:
             pending.time_out()
         self.replicas.is_low_on_space = self._disk.free_bytes() < self.config.log_min_free_bytes
         self._register()
@@ -559,6 +559,10 @@ class Node:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, "less than log.min.free.bytes is left on the disk"
             )
+
+    def disk_space(self) -> tuple[int, int]:
+        """(total, free) bytes of the volume."""
+        return self._disk.total_bytes(), self._disk.free_bytes()
 
     def auto_create(self, names: list[str]) -> None:
         if OFFSETS_TOPIC_NAME in names:

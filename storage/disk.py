@@ -108,6 +108,9 @@ class Disk(Protocol):
 
     def free_bytes(self) -> int: ...
 
+    def total_bytes(self) -> int:
+        """Of the volume, used or not."""
+
     def lock(self) -> None:
         """Take the directory for this process, or raise DirectoryLockedError."""
 

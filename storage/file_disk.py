@@ -347,6 +347,11 @@ class FileDisk:
             stat = os.statvfs(self._root)
         return stat.f_bavail * stat.f_frsize
 
+    def total_bytes(self) -> int:
+        with _disk_errors(self._root):
+            stat = os.statvfs(self._root)
+        return stat.f_blocks * stat.f_frsize
+
     def lock(self) -> None:
         path = os.path.join(self._root, ".lock")
         with _disk_errors(path):

@@ -17,9 +17,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.handlers.api import Api
+from broker.handlers.pending import PENDING, PendingAnswer
 from broker.metadata.ids import INTERNAL_TOPICS
 from protocol.api_keys import ApiKey
-from protocol.codec import encode
 from protocol.errors import ErrorCode, InvalidRecordError, KafkaError
 from protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -41,58 +41,19 @@ if TYPE_CHECKING:
     from broker.replication.replica import Replica
 
 
-class PendingProduce:
-    """A request's answer in the making: it leaves when every partition is done."""
+class PendingProduce(PendingAnswer[PartitionProduceResponse]):
+    __slots__ = ()
 
-    __slots__ = ("_missing", "_node", "_request", "_response", "_slots", "deadline")
-
-    def __init__(self, node: Node, request: Request, response: ProduceResponse, deadline: float) -> None:
-        self._node = node
-        self._request = request
-        self._response = response
-        self._slots: list[PartitionProduceResponse] = []
-        #: Partitions without an answer, plus one while the request is still being handled.
-        self._missing = 1
-        #: Loop time at which what is not done by then is answered REQUEST_TIMED_OUT.
-        self.deadline = deadline
-
-    def add(self, answer: PartitionProduceResponse) -> int:
-        self._slots.append(answer)
-        self._missing += 1
-        return len(self._slots) - 1
-
-    def partition_done(self, slot: int, error: ErrorCode) -> None:
-        answer = self._slots[slot]
-        if answer.error_code == PENDING:
-            answer.error_code = error
-            if error != ErrorCode.NONE:
-                answer.base_offset = -1
-                answer.log_start_offset = -1
-                answer.log_append_time_ms = -1
-            self.one_less()
-
-    def one_less(self) -> None:
-        self._missing -= 1
-        if self._missing == 0:
-            self._node.pending_produces.pop(self, None)
-            self._request.reply_bytes(encode(self._response, self._request.api_version))
-
-    def time_out(self) -> None:
-        for slot in range(len(self._slots)):
-            self.partition_done(slot, ErrorCode.REQUEST_TIMED_OUT)
-
-    @property
-    def is_waiting(self) -> bool:
-        return self._missing > 0
-
-
-#: Marks a partition whose answer is still open; no Kafka error code has this value.
-PENDING = -32768
+    def _completed(self, answer: PartitionProduceResponse, slot: int) -> None:
+        if answer.error_code != ErrorCode.NONE:
+            answer.base_offset = -1
+            answer.log_start_offset = -1
+            answer.log_append_time_ms = -1
 
 
 def handle(node: Node, request: Request, body: ProduceRequest) -> None:
     response = ProduceResponse(responses=[])
-    pending = PendingProduce(node, request, response, node.loop.time() + max(body.timeout_ms, 0) / 1000)
+    pending = PendingProduce(node, request, response, body.timeout_ms)
     refusal = _refusal(body)
     leaders: set[int] = set()
     for topic in body.topic_data:
@@ -112,9 +73,7 @@ def handle(node: Node, request: Request, body: ProduceRequest) -> None:
     if body.acks == 0:
         _answer_acks_0(request, response)
         return
-    pending.one_less()
-    if pending.is_waiting:
-        node.pending_produces[pending] = None
+    pending.park()
 
 
 def _refusal(body: ProduceRequest) -> ErrorCode:
@@ -178,7 +137,6 @@ def _produce(
     answer.log_start_offset = replica.log_start_offset
     if acks == 0:
         return
-    answer.error_code = PENDING
     _wait(replica, acks, end_offset, pending, pending.add(answer))
 
 
@@ -201,7 +159,6 @@ def _confirm_out_of_order(
     """The error ends an idempotent producer, so it must not come from a leader of yesterday, which lacks what its
     successor took: such a one answers "not leader" (ReadIndex). And the leader that is confirmed looks again: it may be
     another one than looked before, or have taken what was missing."""
-    answer.error_code = PENDING
     slot = pending.add(answer)
 
     def confirmed(keys: set[GroupKey]) -> None:

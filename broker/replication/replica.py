@@ -190,8 +190,8 @@ class Replica:
 
     @property
     def log_start_offset(self) -> int:
-        """The exposed log start: persisted by a majority (replication.md section 6). -1 while a leader that has just won
-        does not know what readers were shown."""
+        """The exposed log start: persisted by a majority (replication.md section 6). -1 while a leader that has just
+        won does not know what readers were shown."""
         return self._log_start.exposed if self._log_start.settle() else -1
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:

@@ -119,7 +119,12 @@ class World:
         return answers[0]
 
     def create_topic(
-        self, name: str, partitions: int = 1, replication_factor: int = 3, via: int | None = None
+        self,
+        name: str,
+        partitions: int = 1,
+        replication_factor: int = 3,
+        via: int | None = None,
+        configs: Mapping[str, str] | None = None,
     ) -> TopicRecord:
         """Create it, and wait until every running node has its replicas."""
         topic = {
@@ -127,7 +132,7 @@ class World:
             "num_partitions": partitions,
             "replication_factor": replication_factor,
             "assignments": [],
-            "configs": {},
+            "configs": dict(configs or {}),
         }
         via = next(iter(self.nodes)) if via is None else via
         answer = self.ask(via, "create_topics", {"topics": [topic], "validate_only": False})

@@ -317,6 +317,9 @@ class MemoryDisk:
     def free_bytes(self) -> int:
         return max(0, self.faults.capacity_bytes - self._used_bytes)
 
+    def total_bytes(self) -> int:
+        return self.faults.capacity_bytes
+
     def lock(self) -> None:
         owner = current_node.get() or self._loop.world
         require_alive(owner)

@@ -1,0 +1,61 @@
+"""DescribeLogDirs: how many bytes each replica here takes, and the disk (KIP-113, KIP-827).
+
+Behaviour: of this broker only; clients ask one by one. Null asks for all; what is not here is left out, without an
+error. The size is that of the segments: what is deleted counts until its segment goes. There is one directory, so no
+replica is on its way to another (is_future_key), and none lacks what it knows to be committed (offset_lag).
+
+Versions: 2 flexible; 3 error_code; 4 total_bytes and usable_bytes.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from broker.handlers.api import Api
+from protocol.api_keys import ApiKey
+from protocol.codec import encode
+from protocol.errors import ErrorCode
+from protocol.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+
+if TYPE_CHECKING:
+    from broker.network.connection import Request
+    from broker.node import Node
+
+
+def handle(node: Node, request: Request, body: DescribeLogDirsRequest) -> None:
+    by_name = node.replicas.by_name
+    if body.topics is None:
+        wanted = list(by_name)
+    else:
+        wanted = [(topic.topic, index) for topic in body.topics for index in topic.partitions]
+    sizes: dict[str, list[DescribeLogDirsPartition]] = {}
+    for name, index in wanted:
+        replica = by_name.get((name, index))
+        if replica is not None:
+            size = DescribeLogDirsPartition(
+                partition_index=index,
+                partition_size=replica.log.size_bytes,
+                offset_lag=0,
+                is_future_key=False,
+            )
+            sizes.setdefault(name, []).append(size)
+    total_bytes, usable_bytes = node.disk_space()
+    result = DescribeLogDirsResult(
+        error_code=ErrorCode.NONE,
+        log_dir=os.path.abspath(node.config.log_dir),
+        topics=[DescribeLogDirsTopic(name=name, partitions=found) for name, found in sizes.items()],
+        total_bytes=total_bytes,
+        usable_bytes=usable_bytes,
+    )
+    response = DescribeLogDirsResponse(results=[result])
+    request.reply_bytes(encode(response, request.api_version))
+
+
+API = Api(ApiKey.DESCRIBE_LOG_DIRS, 1, 4, DescribeLogDirsRequest, handle)

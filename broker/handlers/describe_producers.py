@@ -1,0 +1,64 @@
+"""DescribeProducers: the idempotent producers that a partition remembers (KIP-664).
+
+Behaviour: any replica answers, as in Kafka, with what its own log tells, uncommitted batches included.
+
+Version: 0.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.handlers.api import Api
+from broker.metadata.topic_checks import check_name
+from protocol.api_keys import ApiKey
+from protocol.codec import encode
+from protocol.errors import KafkaError
+from protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+
+if TYPE_CHECKING:
+    from broker.network.connection import Request
+    from broker.node import Node
+
+
+def handle(node: Node, request: Request, body: DescribeProducersRequest) -> None:
+    topics = [
+        TopicResponse(
+            name=topic.name,
+            partitions=[_describe(node, topic.name, index) for index in topic.partition_indexes],
+        )
+        for topic in body.topics
+    ]
+    request.reply_bytes(encode(DescribeProducersResponse(topics=topics), request.api_version))
+
+
+def _describe(node: Node, topic: str, partition: int) -> PartitionResponse:
+    answer = PartitionResponse(partition_index=partition)
+    try:
+        check_name(topic)
+        replica = node.view.replica_named(topic, partition)
+    except KafkaError as error:
+        answer.error_code = error.code
+        answer.error_message = error.message or None
+        return answer
+    answer.active_producers = [
+        ProducerState(
+            producer_id=producer_id,
+            producer_epoch=entry.epoch,
+            last_sequence=entry.last_sequence,
+            last_timestamp=entry.last_timestamp_ms,
+            coordinator_epoch=entry.coordinator_epoch,
+            current_txn_start_offset=entry.transaction_first_offset,
+        )
+        for producer_id, entry in replica.producers.entries.items()
+    ]
+    return answer
+
+
+API = Api(ApiKey.DESCRIBE_PRODUCERS, 0, 0, DescribeProducersRequest, handle)

@@ -1,0 +1,77 @@
+"""An answer of several partitions that waits for some of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+from protocol.codec import encode
+from protocol.errors import ErrorCode
+from protocol.schema import Message
+
+if TYPE_CHECKING:
+    from broker.network.connection import Request
+    from broker.node import Node
+
+#: Marks a partition whose answer is still open; no Kafka error code has this value.
+PENDING = -32768
+
+
+class PartitionAnswer(Protocol):
+    error_code: int
+
+
+A = TypeVar("A", bound=PartitionAnswer)
+
+
+class PendingAnswer(Generic[A]):
+    """A request's answer in the making: it leaves when every partition is done, or the request's time is over.
+
+    `begin` with the request, `add` each partition that waits (its error code is PENDING until `partition_done`), and
+    `park` when all partitions have been looked at.
+    """
+
+    __slots__ = ("_missing", "_node", "_request", "_response", "_slots", "deadline")
+
+    def __init__(self, node: Node, request: Request, response: Message, timeout_ms: int) -> None:
+        self._node = node
+        self._request = request
+        self._response = response
+        self._slots: list[A] = []
+        #: Partitions without an answer, plus one while the request is still being handled.
+        self._missing = 1
+        #: Loop time at which what is not done by then is answered REQUEST_TIMED_OUT.
+        self.deadline = node.loop.time() + max(timeout_ms, 0) / 1000
+
+    def add(self, answer: A) -> int:
+        """Returns the slot by which the partition is named."""
+        answer.error_code = PENDING
+        self._slots.append(answer)
+        self._missing += 1
+        return len(self._slots) - 1
+
+    def park(self) -> None:
+        """Answer, or wait for what is open."""
+        self._one_less()
+        if self._missing > 0:
+            self._node.pending_answers[self] = None
+
+    def partition_done(self, slot: int, error: ErrorCode) -> None:
+        answer = self._slots[slot]
+        if answer.error_code == PENDING:
+            answer.error_code = error
+            self._completed(answer, slot)
+            self._one_less()
+
+    def _completed(self, answer: A, slot: int) -> None:
+        """The partition's error code is known: fill in the rest."""
+        raise NotImplementedError
+
+    def _one_less(self) -> None:
+        self._missing -= 1
+        if self._missing == 0:
+            self._node.pending_answers.pop(self, None)
+            self._request.reply_bytes(encode(self._response, self._request.api_version))
+
+    def time_out(self) -> None:
+        for slot in range(len(self._slots)):
+            self.partition_done(slot, ErrorCode.REQUEST_TIMED_OUT)
