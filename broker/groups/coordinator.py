@@ -133,7 +133,7 @@ class GroupCoordinator:
             outcome = Outcome(answers=[(ticket, ticket.refusal(refused.code))])
         self._carry_out(served, outcome)
         served.shard.settle(group_id)
-        self._arm()
+        self._arm(served.shard.next_deadline())
 
     def read(
         self,
@@ -261,7 +261,7 @@ class GroupCoordinator:
             logger.info(
                 "groups are loaded", partition=served.replica.partition, count=len(served.shard.group_ids())
             )
-        self._arm()
+        self._arm(served.shard.next_deadline())
         self._look_for_deleted_topics(served)
 
     # -- carrying out ------------------------------------------------------------------------------------
@@ -296,16 +296,13 @@ class GroupCoordinator:
 
     # -- time --------------------------------------------------------------------------------------------
 
-    def _arm(self) -> None:
-        """Have `_expire` called when the first deadline of any shard has come."""
-        deadlines = [served.shard.next_deadline() for served in self._served.values() if served.is_loaded]
-        first = min((x for x in deadlines if x is not None), default=None)
-        if first is None or self._is_closed or (self._timer is not None and self._timer_at <= first):
+    def _arm(self, time: float | None) -> None:
+        """Have `_expire` called by then, if ever. One timer for all shards."""
+        if time is None or self._is_closed:
             return
-        self._arm_at(first)
-
-    def _arm_at(self, time: float) -> None:
         if self._timer is not None:
+            if self._timer_at <= time:
+                return
             self._timer.cancel()
         self._timer_at = time
         self._timer = self._node.loop.call_at(time, self._expire)
@@ -314,15 +311,16 @@ class GroupCoordinator:
         self._timer = None
         now = self._node.now()
         for served in list(self._served.values()):
-            if not (served.is_loaded and served.is_current):
+            if not served.is_loaded:
                 continue
             if not served.replica.group.can_propose:
-                self._arm_at(now + POSTPONED_S)
-                return
+                if served.shard.next_deadline() is not None:
+                    self._arm(now + POSTPONED_S)
+                continue
             for group_id in served.shard.due(now):
                 self._carry_out(served, served.shard.expire(group_id, now, self._node.now_ms()))
                 served.shard.settle(group_id)
-        self._arm()
+            self._arm(served.shard.next_deadline())
 
     # -- what is done about many groups ------------------------------------------------------------------
 
@@ -367,6 +365,6 @@ class GroupCoordinator:
             count += 1
             self._carry_out(served, outcome)
             served.shard.settle(group_id)
-        self._arm()
+        self._arm(served.shard.next_deadline())
         if count == GROUPS_PER_TURN:
             self._node.loop.call_soon(self._walk, served, steps)
