@@ -27,6 +27,7 @@ from broker.config.resources import Resources
 from broker.config.topic_config import TopicConfig
 from broker.controller_client import ControllerClient, Done
 from broker.environment import Clock, Listener, Network
+from broker.fetch_sessions import FetchSessions
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.offsets_topic import OffsetsTopic
 from broker.handlers import Handlers
@@ -111,6 +112,7 @@ class Node:
             config.queued_max_request_bytes,
             config.queued_max_response_bytes,
         )
+        self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, rng)
         self.ready = asyncio.Event()
         self._cluster_id: str | None = None
         self._registering = False

@@ -302,6 +302,12 @@ class NodeConfig:
         str(55 << 20),
         "Most bytes in one answer to a fetch, whatever the client asks for.",
     )
+    max_incremental_fetch_session_cache_slots: int = setting(
+        "max.incremental.fetch.session.cache.slots",
+        integer(0),
+        "1000",
+        "How many consumers may have this node remember what they fetch, so that they name only changes (KIP-227).",
+    )
     queued_max_request_bytes: int = setting(
         "queued.max.request.bytes",
         long(-1),

@@ -7,11 +7,13 @@ Behaviour
   batches while they fit (client-behaviour.md B.4). Batches are never cut or decoded: the client skips what it has.
 - read_committed is bounded by the last stable offset; without transactions that is the high watermark, and the
   list of aborted transactions is empty.
-- A partition that is named twice closes the connection.
-- Only the leader serves. Fetch sessions are not kept: session id 0 tells the client so (KIP-227).
+- Only the leader serves.
+- Sessions (KIP-227, broker.fetch_sessions): epoch 0 begins one and ends the one it names, -1 only ends it. In a session
+  the answer leaves out partitions of which the client knows all, and a look visits those that may have moved.
+- Session id 0 in the answer: there is no session (any more). A client without one is served all the same.
 
 Versions: 4 isolation level; 5 log_start_offset; 6 KAFKA_STORAGE_ERROR; 7 sessions; 9 current_leader_epoch; 11 rack;
-12 last_fetched_epoch, flexible; 13 topic ids; 15 no replica_id; 16 node_endpoints (KIP-951).
+12 last_fetched_epoch, flexible; 13 topic ids; 15 no replica_id; 16 node_endpoints (KIP-951); 17, 18 for replicas.
 """
 
 from __future__ import annotations
@@ -19,6 +21,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from broker.fetch_sessions import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    TOPIC_IDS_VERSION,
+    FetchSession,
+    FetchTarget,
+    FetchTargets,
+)
 from broker.handlers.api import Api
 from protocol.api_keys import ApiKey
 from protocol.codec import encode_parts
@@ -29,7 +39,6 @@ from protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
-    FetchTopic,
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionData,
@@ -49,14 +58,16 @@ _LEADER_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOC
 
 
 class PendingFetch:
-    """A fetch request while it is looked at; a `FetchWaiter` while it waits."""
+    """A fetch request while it is looked at, and while it waits."""
 
-    def __init__(self, node: Node, request: Request, body: FetchRequest) -> None:
+    def __init__(self, node: Node, request: Request, body: FetchRequest, targets: FetchTargets) -> None:
         self._node = node
         self._request = request
         self._body = body
+        self._targets = targets
+        self._session = targets if isinstance(targets, FetchSession) else None
+        self._is_committed = body.isolation_level == READ_COMMITTED
         self._max_bytes = min(body.max_bytes, node.config.fetch_max_bytes)
-        self._waiting_on: list[Replica] = []
         #: Loop time at which the poll ends, once it is parked.
         self._deadline = 0.0
         #: Set while it is parked.
@@ -68,43 +79,27 @@ class PendingFetch:
         self._has_error = False
         self._leaders: list[int] = []
         #: Partitions that would be answered OFFSET_OUT_OF_RANGE.
-        self._out_of_range: list[tuple[Replica, PartitionData]] = []
+        self._out_of_range: list[FetchTarget] = []
 
     def start(self) -> None:
-        response, slices = self._look()
-        wait_ms = self._body.max_wait_ms
-        if wait_ms <= 0 or not slices or self._has_error or self._size_bytes >= self._body.min_bytes:
-            self._finish(response, slices)
+        self._look()
+        if self._body.max_wait_ms <= 0 or not self._targets or self._is_enough:
+            self._finish()
             return
-        for replica in self._waiting_on:
-            replica.add_fetch_waiter(self)
-        self._deadline = self._node.loop.time() + wait_ms / 1000
+        self._deadline = self._node.loop.time() + self._body.max_wait_ms / 1000
+        self._targets.woken = self._wake
+        self._targets.watch()
         self._set_timer()
+
+    @property
+    def _is_enough(self) -> bool:
+        return self._has_error or self._size_bytes >= self._body.min_bytes
 
     def _set_timer(self) -> None:
         loop = self._node.loop
         self._timer = loop.call_at(min(self._deadline, loop.time() + LOOK_FOR_CLIENT_S), self._timer_fired)
 
-    def _finish(self, response: FetchResponse, slices: list[tuple[PartitionData, LogSlice | None]]) -> None:
-        """Answer. A client throws its position away on OFFSET_OUT_OF_RANGE, so only a confirmed leader may say it: a
-        deposed one that does not know yet has a shorter log (found by simulation seed 401)."""
-        if not self._out_of_range:
-            self._answer(response, slices)
-            return
-
-        def confirmed(keys: set[GroupKey]) -> None:
-            if self._request.is_abandoned:
-                return
-            # Again: what was confirmed is the leader of now, and it may have what the one of then lacked.
-            response, slices = self._look()
-            for replica, data in self._out_of_range:
-                if replica.key not in keys:
-                    data.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-            self._answer(response, slices)
-
-        self._node.reads.confirm([replica for replica, _ in self._out_of_range], confirmed)
-
-    def wake(self) -> None:
+    def _wake(self) -> None:
         """A partition moved: look again once, at the end of this turn."""
         if not self._noted:
             self._noted = True
@@ -116,97 +111,153 @@ class PendingFetch:
         if self._timer is None:
             return
         if self._request.is_abandoned:
-            self._stop_waiting()
+            self._give_up()
             return
-        response, slices = self._look()
-        if self._has_error or self._size_bytes >= self._body.min_bytes:
+        self._look()
+        if self._is_enough:
             self._stop_waiting()
-            self._finish(response, slices)
+            self._finish()
+        else:
+            self._targets.watch()
 
     def _timer_fired(self) -> None:
         if self._request.is_abandoned:
-            self._stop_waiting()
+            self._give_up()
         elif self._node.loop.time() < self._deadline:
             self._set_timer()
         else:
             self._stop_waiting()
-            self._finish(*self._look())
+            self._look()
+            self._finish()
 
     def _stop_waiting(self) -> None:
         assert self._timer is not None
         self._timer.cancel()
         self._timer = None
-        for replica in self._waiting_on:
-            replica.remove_fetch_waiter(self)
+        self._targets.woken = None
 
-    def _answer(self, response: FetchResponse, slices: list[tuple[PartitionData, LogSlice | None]]) -> None:
+    def _give_up(self) -> None:
+        """Nobody takes the answer."""
+        if self._timer is not None:
+            self._stop_waiting()
+        if self._session is None:
+            self._targets.close()
+        else:
+            self._session.given_up()
+
+    def _finish(self) -> None:
+        """Answer. A client throws its position away on OFFSET_OUT_OF_RANGE, so only a confirmed leader may say it: a
+        deposed one that does not know yet has a shorter log (found by simulation seed 401)."""
+        if not self._out_of_range:
+            self._answer()
+            return
+
+        def confirmed(keys: set[GroupKey]) -> None:
+            if self._request.is_abandoned:
+                self._give_up()
+                return
+            # Again: what was confirmed is the leader of now, and it may have what the one of then lacked.
+            self._look()
+            for target in self._out_of_range:
+                assert target.replica is not None and target.answer is not None
+                if target.replica.key not in keys:
+                    target.answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            self._answer()
+
+        self._targets.watch()
+        replicas = [target.replica for target in self._out_of_range if target.replica is not None]
+        self._node.reads.confirm(replicas, confirmed)
+
+    def _answer(self) -> None:
         """Read what was found and send it. The reads happen here only, so a look costs no data."""
-        for data, part in slices:
-            data.records = part.view() if part is not None else b""
+        response = FetchResponse(responses=[])
+        topic: FetchTarget | None = None
+        for target in self._targets.telling:
+            if topic is None or target.topic is not topic.topic or target.topic_id is not topic.topic_id:
+                topic = target
+                partitions: list[PartitionData] = []
+                response.responses.append(
+                    FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=partitions)
+                )
+            data = target.answer
+            assert data is not None
+            data.records = b"" if target.part is None else target.part.view()
+            partitions.append(data)
         for leader in self._leaders:
             host, port = self._node.view.endpoint_of(leader, self._request.listener)
             response.node_endpoints.append(NodeEndpoint(node_id=leader, host=host, port=port))
+        if self._session is None:
+            self._targets.close()
+        else:
+            self._session.answered()
+            response.session_id = self._session.session_id
         self._request.reply_parts(encode_parts(response, self._request.api_version))
 
-    def _look(self) -> tuple[FetchResponse, list[tuple[PartitionData, LogSlice | None]]]:
-        """What could be answered now, without reading any data."""
-        response = FetchResponse(responses=[])
+    def _look(self) -> None:
+        """What could be answered now about the partitions that are due, without reading any data."""
         self._allowed_bytes = min(self._max_bytes, self._node.connections.answer_bytes)
-        slices: list[tuple[PartitionData, LogSlice | None]] = []
         self._size_bytes = 0
         self._has_error = False
         self._leaders = []
         self._out_of_range = []
-        waiting_on: list[Replica] = []
-        by_id = self._request.api_version >= 13
-        for topic in self._body.topics:
-            partitions: list[PartitionData] = []
-            response.responses.append(
-                FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=partitions)
-            )
-            for wanted in topic.partitions:
-                data = PartitionData(partition_index=wanted.partition)
-                partitions.append(data)
-                replica = None
-                try:
-                    if by_id:
-                        replica = self._node.view.replica_of_id(topic.topic_id, wanted.partition)
-                    else:
-                        replica = self._node.view.replica_named(topic.topic, wanted.partition)
-                    waiting_on.append(replica)
-                    slices.append((data, self._look_at(replica, wanted, data)))
-                except KafkaError as error:
-                    self._has_error = True
-                    slices.append((data, None))
-                    if replica is not None and error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                        self._out_of_range.append((replica, data))
-                    self._fill_error(data, error, topic, wanted.partition)
-        if self._timer is None:
-            self._waiting_on = waiting_on
-        return response, slices
+        # Another dict: a look may have a partition move, which makes it due again.
+        due, self._targets.due = self._targets.due, {}
+        self._targets.looked_at = due
+        for target in due:
+            try:
+                self._look_at(target)
+            except KafkaError as error:
+                self._refuse(target, error)
 
-    def _look_at(self, replica: Replica, wanted: FetchPartition, data: PartitionData) -> LogSlice | None:
+    def _look_at(self, target: FetchTarget) -> None:
+        targets, wanted = self._targets, target.wanted
+        replica = target.replica
+        if replica is None or not replica.is_open:
+            target.replica = None
+            replica = target.replica = self._find(target)
         replica.check_leader_epoch(wanted.current_leader_epoch)
-        committed = self._body.isolation_level == READ_COMMITTED
         offset = wanted.fetch_offset
-        log = replica.log
+        high_watermark, last_stable_offset = replica.high_watermark, replica.last_stable_offset
         start_offset = replica.log_start_offset
-        if offset < start_offset or offset > log.end_offset:
+        if offset < start_offset or offset > replica.log.end_offset:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        data.high_watermark = replica.high_watermark
-        data.last_stable_offset = replica.last_stable_offset
+        diverging = self._divergence(replica, wanted) if wanted.last_fetched_epoch >= 0 else None
+        bound = last_stable_offset if self._is_committed else high_watermark
+        target.part = None
+        if diverging is not None:
+            self._has_error = True
+            targets.due[target] = None
+        elif offset < bound:
+            target.part = self._slice(replica, wanted, bound)
+            targets.due[target] = None
+        elif target.told == (high_watermark, last_stable_offset, start_offset):
+            targets.telling.pop(target, None)
+            return
+        data = target.answer = PartitionData(partition_index=wanted.partition)
+        data.high_watermark = high_watermark
+        data.last_stable_offset = last_stable_offset
         data.log_start_offset = start_offset
-        data.aborted_transactions = [] if committed else None
-        if wanted.last_fetched_epoch >= 0 and self._diverges(replica, wanted, data):
-            return None
-        bound = replica.last_stable_offset if committed else replica.high_watermark
+        data.aborted_transactions = [] if self._is_committed else None
+        data.diverging_epoch = diverging
+        targets.telling[target] = None
+
+    def _find(self, target: FetchTarget) -> Replica:
+        if self._request.api_version >= TOPIC_IDS_VERSION:
+            return self._node.view.replica_of_id(target.topic_id, target.wanted.partition)
+        return self._node.view.replica_named(target.topic, target.wanted.partition)
+
+    def _slice(self, replica: Replica, wanted: FetchPartition, bound: int) -> LogSlice | None:
+        """The whole batches from the wanted offset that there is room for."""
         left = self._allowed_bytes - self._size_bytes
-        if offset >= bound or (left <= 0 and self._size_bytes):
+        if left <= 0 and self._size_bytes:
             return None
         at_least_one = self._size_bytes == 0
         try:
-            part = log.read(
-                offset, min(wanted.partition_max_bytes, left), below_offset=bound, at_least_one=at_least_one
+            part = replica.log.read(
+                wanted.fetch_offset,
+                min(wanted.partition_max_bytes, left),
+                below_offset=bound,
+                at_least_one=at_least_one,
             )
         except CorruptLogError as error:
             self._node.replicas.log_corrupt(replica, error)
@@ -215,7 +266,7 @@ class PendingFetch:
             self._size_bytes += part.size_bytes
         return part
 
-    def _diverges(self, replica: Replica, wanted: FetchPartition, data: PartitionData) -> bool:
+    def _divergence(self, replica: Replica, wanted: FetchPartition) -> EpochEndOffset | None:
         """KIP-320/595: the reader's last epoch must be one of ours and reach its position."""
         epoch, end_offset = replica.log.lineage.epoch_end_offset(
             wanted.last_fetched_epoch, replica.log.end_offset
@@ -223,41 +274,66 @@ class PendingFetch:
         if epoch < 0:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         if epoch == wanted.last_fetched_epoch and end_offset >= wanted.fetch_offset:
-            return False
-        data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
-        self._has_error = True
-        return True
+            return None
+        return EpochEndOffset(epoch=epoch, end_offset=end_offset)
 
-    def _fill_error(self, data: PartitionData, error: KafkaError, topic: FetchTopic, partition: int) -> None:
-        data.error_code = error.code
-        if error.code is ErrorCode.KAFKA_STORAGE_ERROR and self._request.api_version < 6:
+    def _refuse(self, target: FetchTarget, error: KafkaError) -> None:
+        """Answer an error for a partition, and look at it again every time."""
+        self._has_error = True
+        version, partition = self._request.api_version, target.wanted.partition
+        # Its watermarks stay at -1.
+        data = PartitionData(partition_index=partition, error_code=error.code)
+        target.answer, target.part = data, None
+        self._targets.telling[target] = None
+        self._targets.due[target] = None
+        if error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._out_of_range.append(target)
+        elif error.code is ErrorCode.KAFKA_STORAGE_ERROR and version < 6:
             data.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER  # these versions do not know it
-        data.high_watermark = -1
-        data.last_stable_offset = -1
-        data.log_start_offset = -1
-        data.aborted_transactions = None
-        if error.code in _LEADER_ERRORS and self._request.api_version >= 12:
-            name = self._node.view.topic_name(topic.topic, topic.topic_id)
+        elif error.code in _LEADER_ERRORS and version >= 12:
+            name = self._node.view.topic_name(target.topic, target.topic_id)
             leader, epoch = self._node.view.leader_of(name, partition)
             if leader >= 0:
                 data.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
-                if self._request.api_version >= 16 and leader not in self._leaders:
+                if version >= 16 and leader not in self._leaders:
                     self._leaders.append(leader)
 
 
 def handle(node: Node, request: Request, body: FetchRequest) -> None:
     if body.replica_id >= 0 or (body.replica_state is not None and body.replica_state.replica_id >= 0):
         raise ProtocolError("a replica id on a client listener: replicas meet on the controller listener")
-    if body.session_id != 0 or body.session_epoch > 0:
-        refused = FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, responses=[])
+    try:
+        targets = _targets(node, body, by_id=request.api_version >= TOPIC_IDS_VERSION)
+    except KafkaError as error:
+        refused = FetchResponse(error_code=error.code, responses=[])
         request.reply_parts(encode_parts(refused, request.api_version))
         return
-    named = {(topic.topic, topic.topic_id, x.partition) for topic in body.topics for x in topic.partitions}
-    if len(named) < sum(len(topic.partitions) for topic in body.topics):
-        # A long poll looks at all that it names whenever one of them moves: half a million times the same one would
-        # hold the node up. No client does that.
-        raise ProtocolError("a fetch names a partition twice")
-    PendingFetch(node, request, body).start()
+    PendingFetch(node, request, body, targets).start()
 
 
-API = Api(ApiKey.FETCH, 4, 16, FetchRequest, handle)
+def _targets(node: Node, body: FetchRequest, *, by_id: bool) -> FetchTargets:
+    """What the request is about. Raises KafkaError: there is no such session, or this is not its next request."""
+    sessions = node.fetch_sessions
+    session: FetchSession | None
+    if body.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+        sessions.close(body.session_id)
+        begins = body.session_epoch == INITIAL_EPOCH
+        session = sessions.begin(body.topics, node.now(), by_id=by_id) if begins else None
+    else:
+        session = sessions.resume(
+            body.session_id,
+            body.session_epoch,
+            body.topics,
+            body.forgotten_topics_data,
+            node.now(),
+            by_id=by_id,
+        )
+    if session is not None:
+        session.start_request(body.isolation_level)
+        return session
+    targets = FetchTargets()
+    targets.name(body.topics, by_id=by_id)
+    return targets
+
+
+API = Api(ApiKey.FETCH, 4, 18, FetchRequest, handle)

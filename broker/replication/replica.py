@@ -259,6 +259,7 @@ class Replica:
             self._flush_waits.add(end_offset, waiter, slot)
 
     def add_fetch_waiter(self, waiter: FetchWaiter) -> None:
+        """Wake it once. Adding it again changes nothing."""
         self._fetch_waiters[waiter] = None
 
     def remove_fetch_waiter(self, waiter: FetchWaiter) -> None:
@@ -553,7 +554,8 @@ class Replica:
 
     def _wake_fetches(self) -> None:
         if self._fetch_waiters:
-            for waiter in list(self._fetch_waiters):
+            waiters, self._fetch_waiters = self._fetch_waiters, {}
+            for waiter in waiters:
                 waiter.wake()
 
     # -- upkeep, and the end ---------------------------------------------------------------------------

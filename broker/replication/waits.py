@@ -19,7 +19,8 @@ class Acknowledged(Protocol):
 
 class FetchWaiter(Protocol):
     def wake(self) -> None:
-        """The partition moved (data, leadership): look again, at the latest in this turn."""
+        """The partition moved (data, leadership, log start): look again, at the latest in this turn. Not called again
+        until it is added again."""
 
 
 class AckQueue:

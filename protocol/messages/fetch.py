@@ -1,4 +1,6 @@
-"""Fetch (1). Sessions: KIP-227, 7+. Topic ids for names: KIP-516, 13+. Node endpoints: KIP-951, 16+."""
+"""Fetch (1). Sessions: KIP-227, 7+. Topic ids for names: KIP-516, 13+. Node endpoints: KIP-951, 16+.
+
+Only replicas fill in what came with 17 (KIP-853) and 18 (KIP-1166)."""
 
 from __future__ import annotations
 
@@ -20,6 +22,8 @@ class FetchPartition(Message):
     last_fetched_epoch: int = field(INT32, versions="12+", default=-1)
     log_start_offset: int = field(INT64, versions="5+", default=-1)
     partition_max_bytes: int = field(INT32)
+    replica_directory_id: uuid.UUID = field(UUID, versions="17+", tag=0, default=NIL_UUID)
+    high_watermark: int = field(INT64, versions="18+", tag=1, default=2**63 - 1)
 
 
 class FetchTopic(Message):
@@ -39,7 +43,7 @@ class ReplicaState(Message):
     replica_epoch: int = field(INT64, default=-1)
 
 
-class FetchRequest(Message, api_key=1, versions="4-16", flexible="12+"):
+class FetchRequest(Message, api_key=1, versions="4-18", flexible="12+"):
     cluster_id: str | None = field(STRING, versions="12+", nullable="12+", tag=0, default=None)
     replica_id: int = field(INT32, versions="0-14", default=-1)
     replica_state: ReplicaState | None = field(ReplicaState, versions="15+", tag=1, default=None)
@@ -95,7 +99,7 @@ class FetchableTopicResponse(Message):
     partitions: list[PartitionData] = field(array(PartitionData))
 
 
-class FetchResponse(Message, api_key=1, versions="4-16", flexible="12+"):
+class FetchResponse(Message, api_key=1, versions="4-18", flexible="12+"):
     throttle_time_ms: int = field(INT32, default=0)
     error_code: int = field(INT16, versions="7+", default=0)
     session_id: int = field(INT32, versions="7+", default=0)

@@ -39,7 +39,7 @@ def test_declared_versions_are_those_of_the_table() -> None:
     declared = {cls.__name__: tuple(cls.__schema__.versions) for cls in ALL_MESSAGES if "Req" in cls.__name__}
     assert declared == {
         "ProduceRequest": (3, 11),
-        "FetchRequest": (4, 16),
+        "FetchRequest": (4, 18),
         "ListOffsetsRequest": (1, 10),
         "MetadataRequest": (0, 13),
         "OffsetCommitRequest": (2, 10),
