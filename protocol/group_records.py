@@ -114,6 +114,7 @@ class ConsumerGroupTargetAssignmentMetadataKey(Message, versions="0"):
 
 class ConsumerGroupTargetAssignmentMetadataValue(Message, versions="0", flexible="0+"):
     assignment_epoch: int = field(INT32)
+    assignment_timestamp_ms: int = field(INT64, tag=0, default=0)
 
 
 class ConsumerGroupTargetAssignmentMemberKey(Message, versions="0"):
@@ -139,12 +140,19 @@ class ConsumerGroupCurrentMemberAssignmentKey(Message, versions="0"):
     member_id: str = field(STRING)
 
 
+class OwnedPartitions(Message):
+    topic_id: Uuid = field(UUID)
+    partitions: list[int] = field(array(INT32))
+    assignment_epochs: list[int] = field(array(INT32), tag=0, default_factory=list)
+    """For each partition, the member epoch at which the member got it (KIP-1251); empty in records of before 4.3."""
+
+
 class ConsumerGroupCurrentMemberAssignmentValue(Message, versions="0", flexible="0+"):
     member_epoch: int = field(INT32)
     previous_member_epoch: int = field(INT32)
     state: int = field(INT8)
-    assigned_partitions: list[TopicPartitions] = field(array(TopicPartitions))
-    partitions_pending_revocation: list[TopicPartitions] = field(array(TopicPartitions))
+    assigned_partitions: list[OwnedPartitions] = field(array(OwnedPartitions))
+    partitions_pending_revocation: list[OwnedPartitions] = field(array(OwnedPartitions))
 
 
 class ConsumerGroupRegularExpressionKey(Message, versions="0"):

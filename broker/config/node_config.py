@@ -392,6 +392,36 @@ class NodeConfig:
         str(30 * _MINUTE_MS),
         "The longest session that a member of a classic group may ask for.",
     )
+    consumer_session_timeout_ms: int = setting(
+        "group.consumer.session.timeout.ms",
+        integer(1),
+        "45000",
+        "A member of the consumer protocol that has sent no heartbeat for so long is put out of its group.",
+    )
+    consumer_heartbeat_interval_ms: int = setting(
+        "group.consumer.heartbeat.interval.ms",
+        integer(1),
+        "5000",
+        "How often members of the consumer protocol are told to send a heartbeat: how soon they learn of a change.",
+    )
+    consumer_group_max_size: int = setting(
+        "group.consumer.max.size",
+        integer(1),
+        str(INT32_MAX),
+        "Members that a group of the consumer protocol may have.",
+    )
+    consumer_assignment_interval_ms: int = setting(
+        "group.consumer.assignment.interval.ms",
+        integer(0),
+        "1000",
+        "A group of the consumer protocol is assigned anew at most this often, however many members come and go.",
+    )
+    group_protocols: tuple[str, ...] = setting(
+        "group.coordinator.rebalance.protocols",
+        choices("classic", "consumer"),
+        "classic,consumer",
+        "The protocols that groups may have members of.",
+    )
 
     # Replication.
 

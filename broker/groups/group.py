@@ -7,10 +7,20 @@ A method that refuses raises KafkaError, and has changed nothing then.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
+from uuid import UUID
 
 from broker.groups.outcome import Outcome
 from broker.groups.records import GroupRecord
+from protocol.errors import ErrorCode, KafkaError
+
+#: What the key of a record can hold of an id.
+MAX_ID_BYTES = 32767
+
+
+#: (topic id, partition) -> NONE, or why this member may not commit there.
+CommitCheck = Callable[[UUID, int], ErrorCode]
 
 
 class Group(Protocol):
@@ -43,9 +53,12 @@ class Group(Protocol):
     def expire(self, now: float, now_ms: int) -> Outcome:
         """A deadline has come, perhaps."""
 
-    def check_commit(self, member_id: str, instance_id: str | None, generation: int, now: float) -> None:
+    def check_commit(
+        self, member_id: str, instance_id: str | None, generation: int, now: float
+    ) -> CommitCheck | None:
         """May this member commit offsets? A commit of the classic protocol counts as a heartbeat. `generation` is the
-        member epoch of a consumer group; -1 is a commit from outside (admin tools). Raises KafkaError."""
+        member epoch of a consumer group; -1 is a commit from outside (admin tools). Raises KafkaError. None: of every
+        partition."""
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
         """May this member fetch committed offsets? (None, -1) is not a member, and may. Raises KafkaError."""
@@ -59,3 +72,9 @@ class Group(Protocol):
 
     def tombstones(self) -> list[GroupRecord]:
         """Of all records of the group, offsets excepted."""
+
+
+def check_group_id(group_id: str, *, may_be_empty: bool = False) -> None:
+    """Offsets may be committed for the group "", as in Kafka; nobody can join it."""
+    if not (group_id or may_be_empty) or len(group_id.encode()) > MAX_ID_BYTES:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
+from broker.groups.group import CommitCheck
 from broker.groups.records import GroupRecord
 from protocol.errors import ErrorCode
 from protocol.group_records import OffsetCommitKey, OffsetCommitValue
@@ -85,7 +86,12 @@ class Offsets:
     # -- deciding ----------------------------------------------------------------------------------------
 
     def commit(
-        self, request: CommitRequest, now_ms: int, max_metadata_bytes: int, max_batch_bytes: int
+        self,
+        request: CommitRequest,
+        check: CommitCheck | None,
+        now_ms: int,
+        max_metadata_bytes: int,
+        max_batch_bytes: int,
     ) -> tuple[list[GroupRecord], CommitAnswer]:
         """The records of a commit that its group allows. All of it is refused where it would not fit into one batch."""
         expire_ms = now_ms + request.retention_ms if request.retention_ms >= 0 else -1
@@ -93,6 +99,10 @@ class Offsets:
         errors: list[ErrorCode] = []
         size_bytes = 0
         for each in request.offsets:
+            error = ErrorCode.NONE if check is None else check(each.topic_id, each.partition)
+            if error != ErrorCode.NONE:
+                errors.append(error)
+                continue
             if len(each.metadata) > max_metadata_bytes:
                 errors.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
                 continue

@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from broker.config.node_config import NodeConfig
+from broker.groups import consumer_shard
 from broker.groups.classic_group import ClassicGroup
 from broker.groups.classic_messages import ClassicDescription, JoinRequest
 from broker.groups.classic_rebalance import ClassicLimits
 from broker.groups.classic_states import ClassicState
 from broker.groups.deadlines import Deadlines
-from broker.groups.group import Group
+from broker.groups.group import CommitCheck, Group, check_group_id
 from broker.groups.offsets import CommitAnswer, CommitRequest, Offsets, Place
 from broker.groups.outcome import Outcome, Ticket
 from broker.groups.records import GroupRecord
@@ -29,8 +30,6 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.group_records import GroupMetadataKey, OffsetCommitKey, OffsetCommitValue
 from protocol.schema import NIL_UUID, Message
 
-#: What the key of a record can hold of an id.
-MAX_ID_BYTES = 32767
 #: The protocol type of groups whose members tell which topics they are subscribed to.
 CONSUMER_PROTOCOL_TYPE = "consumer"
 #: One group's id and what is to be done about it, decided at the moment it is taken; empty where there is nothing.
@@ -102,13 +101,14 @@ class Shard:
         """Answer: CommitAnswer. Raises KafkaError where the group does not let this member commit."""
         check_group_id(request.group_id, may_be_empty=True)
         group = self.groups.get(request.group_id)
+        check: CommitCheck | None = None
         if group is not None:
-            group.check_commit(request.member_id, request.instance_id, request.generation, now)
+            check = group.check_commit(request.member_id, request.instance_id, request.generation, now)
         elif request.generation >= 0:
             is_simple = self.offsets.has_group(request.group_id)
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID if is_simple else ErrorCode.GROUP_ID_NOT_FOUND)
         records, answer = self.offsets.commit(
-            request, now_ms, self.config.offset_metadata_max_bytes, self._max_batch_bytes
+            request, check, now_ms, self.config.offset_metadata_max_bytes, self._max_batch_bytes
         )
         return Outcome(records, [(ticket, answer)])
 
@@ -281,15 +281,10 @@ class Shard:
 _REPLAY: dict[type[Message], Callable[[Shard, GroupRecord], None]] = {
     OffsetCommitKey: Shard._replay_offset,
     GroupMetadataKey: Shard._replay_classic,
+    **dict.fromkeys(consumer_shard.CONSUMER_KEYS, consumer_shard.replay),
 }
 
 
 def _is_there(group: Group) -> bool:
     """Not one of which there is only an id that somebody was given to join with."""
     return not group.is_empty or bool(group.tombstones())
-
-
-def check_group_id(group_id: str, *, may_be_empty: bool = False) -> None:
-    """Offsets may be committed for the group "", as in Kafka; nobody can join it."""
-    if not (group_id or may_be_empty) or len(group_id.encode()) > MAX_ID_BYTES:
-        raise KafkaError(ErrorCode.INVALID_GROUP_ID)

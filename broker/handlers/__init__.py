@@ -12,6 +12,8 @@ from broker.handlers import (
     alter_configs,
     alter_partition_reassignments,
     api_versions,
+    consumer_group_describe,
+    consumer_group_heartbeat,
     create_acls,
     create_partitions,
     create_topics,
@@ -94,6 +96,8 @@ APIS: tuple[Api, ...] = (
     describe_cluster.API,
     describe_producers.API,
     unregister_broker.API,
+    consumer_group_heartbeat.API,
+    consumer_group_describe.API,
     list_config_resources.API,
     describe_topic_partitions.API,
 )

@@ -57,6 +57,8 @@ def test_declared_versions_are_those_of_the_table() -> None:
         "AlterConfigsRequest": (0, 2),
         "CreatePartitionsRequest": (0, 3),
         "IncrementalAlterConfigsRequest": (0, 1),
+        "ConsumerGroupHeartbeatRequest": (0, 1),
+        "ConsumerGroupDescribeRequest": (0, 1),
         "ListConfigResourcesRequest": (0, 1),
         "DescribeTopicPartitionsRequest": (0, 0),
         "InitProducerIdRequest": (0, 5),

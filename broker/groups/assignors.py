@@ -1,0 +1,190 @@
+"""Who gets which partition of a group that the broker assigns (KIP-848): `uniform` and `range`.
+
+Values in, values out. An assignment is of partitions by topic id; members that get nothing are in it, too. The result
+depends on the arguments alone, never on the order of a set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from uuid import UUID
+
+Assignment = Mapping[UUID, frozenset[int]]
+"""Partitions by topic. No topic without partitions."""
+
+EMPTY: Assignment = {}
+
+_Partition = tuple[UUID, int]
+
+
+@dataclass(frozen=True, slots=True)
+class MemberSpec:
+    """What an assignor knows of a member."""
+
+    topics: Collection[UUID]
+    """Subscribed, and existing."""
+    instance_id: str | None = None
+    target: Assignment | None = None
+    """What it was to have by the last assignment."""
+
+
+Members = Mapping[str, MemberSpec]
+Assignor = Callable[[Members, Mapping[UUID, int]], dict[str, Assignment]]
+
+
+def assign_range(members: Members, partition_counts: Mapping[UUID, int]) -> dict[str, Assignment]:
+    """Each topic by itself, in runs of adjacent partitions: the first members get the longer runs.
+
+    Topics with as many partitions and the same subscribers are cut at the same places (co-partitioning). Static
+    members come first, by instance id, so that they get the same partitions when they come back under a new member id.
+    """
+    ordered = sorted(members, key=lambda x: (members[x].instance_id is None, members[x].instance_id or "", x))
+    subscribers: dict[UUID, list[str]] = {}
+    for member_id in ordered:
+        for topic_id in members[member_id].topics:
+            subscribers.setdefault(topic_id, []).append(member_id)
+    result: dict[str, dict[UUID, frozenset[int]]] = {member_id: {} for member_id in members}
+    for topic_id, member_ids in subscribers.items():
+        least, longer = divmod(partition_counts[topic_id], len(member_ids))
+        first = 0
+        for position, member_id in enumerate(member_ids):
+            end = first + least + (position < longer)
+            if end > first:
+                result[member_id][topic_id] = frozenset(range(first, end))
+            first = end
+    return dict(result)
+
+
+def assign_uniform(members: Members, partition_counts: Mapping[UUID, int]) -> dict[str, Assignment]:
+    """Even over all topics together, and with the fewest changes to what members were to have.
+
+    Where all members subscribe to the same topics they differ by at most one partition, and no more partitions
+    move than that takes. Where they do not, no partition could go to another subscriber and make the two more even.
+    """
+    if not members:
+        return {}
+    first = frozenset(next(iter(members.values())).topics)
+    if all(
+        len(member.topics) == len(first) and first.issuperset(member.topics) for member in members.values()
+    ):
+        return _uniform_same_topics(members, {topic_id: partition_counts[topic_id] for topic_id in first})
+    return _uniform_different_topics(members, partition_counts)
+
+
+def _uniform_same_topics(members: Members, partition_counts: Mapping[UUID, int]) -> dict[str, Assignment]:
+    """Every member keeps what it may, the rest is dealt out: a walk over the partitions."""
+    least, longer = divmod(sum(partition_counts.values()), len(members))
+    kept: dict[str, list[_Partition]] = {}
+    free = {
+        (topic_id, partition) for topic_id, count in partition_counts.items() for partition in range(count)
+    }
+    for member_id in sorted(members):
+        kept[member_id] = owned = [each for each in _partitions(members[member_id].target) if each in free]
+        free.difference_update(owned)  # never twice, whatever the last assignment says
+    quotas = dict.fromkeys(kept, least)
+    for member_id in sorted(kept, key=lambda x: (-len(kept[x]), x))[:longer]:
+        quotas[member_id] += 1  # to those that have more already: fewer partitions move
+    for member_id, owned in kept.items():
+        free.update(owned[quotas[member_id] :])
+        del owned[quotas[member_id] :]
+    waiting = iter(sorted(free))
+    for member_id, owned in kept.items():
+        for _ in range(quotas[member_id] - len(owned)):
+            owned.append(next(waiting))
+    return {member_id: _assignment(owned) for member_id, owned in kept.items()}
+
+
+def _uniform_different_topics(
+    members: Members, partition_counts: Mapping[UUID, int]
+) -> dict[str, Assignment]:
+    """Keep what is subscribed to still, give the rest to whoever has least, then even out topic by topic."""
+    subscribers: dict[UUID, list[str]] = {}
+    for member_id in sorted(members):
+        for topic_id in members[member_id].topics:
+            subscribers.setdefault(topic_id, []).append(member_id)
+    owned: dict[str, dict[UUID, set[int]]] = {member_id: {} for member_id in members}
+    loads = dict.fromkeys(sorted(members), 0)
+
+    def give(member_id: str, topic_id: UUID, partition: int) -> None:
+        owned[member_id].setdefault(topic_id, set()).add(partition)
+        loads[member_id] += 1
+
+    free = {topic_id: set(range(partition_counts[topic_id])) for topic_id in subscribers}
+    for member_id in loads:
+        topics = frozenset(members[member_id].topics)
+        for topic_id, partition in _partitions(members[member_id].target):
+            if topic_id in topics and partition in free[topic_id]:
+                free[topic_id].remove(partition)
+                give(member_id, topic_id, partition)
+    # Topics with few subscribers first: nobody else can take theirs.
+    topic_ids = sorted(subscribers, key=lambda x: (len(subscribers[x]), x))
+    for topic_id in topic_ids:
+        least = [(loads[member_id], member_id) for member_id in subscribers[topic_id]]
+        heapify(least)
+        for partition in sorted(free[topic_id]):
+            load, member_id = heappop(least)
+            give(member_id, topic_id, partition)
+            heappush(least, (load + 1, member_id))
+    # Each round that moves anything makes the loads more even (their squares' sum falls), so it ends.
+    while sum(_even_out(topic_id, subscribers[topic_id], owned, loads) for topic_id in topic_ids):
+        pass
+    return {
+        member_id: {topic_id: frozenset(partitions) for topic_id, partitions in topics.items() if partitions}
+        for member_id, topics in owned.items()
+    }
+
+
+def _even_out(
+    topic_id: UUID, subscribers: list[str], owned: dict[str, dict[UUID, set[int]]], loads: dict[str, int]
+) -> bool:
+    """Move partitions of one topic until no two of its subscribers gain by another move. True if any moved."""
+    most = [(-loads[member_id], member_id) for member_id in subscribers if owned[member_id].get(topic_id)]
+    least = [(loads[member_id], member_id) for member_id in subscribers]
+    heapify(most)
+    heapify(least)
+    moved = False
+    while most:
+        load, giver = -most[0][0], most[0][1]
+        if load != loads[giver]:
+            heappop(most)
+            if owned[giver][topic_id]:
+                heappush(most, (-loads[giver], giver))
+            continue
+        other, taker = least[0]
+        if other != loads[taker]:
+            heappop(least)
+            heappush(least, (loads[taker], taker))
+            continue
+        if load - other < 2:
+            break
+        partition = max(owned[giver][topic_id])
+        owned[giver][topic_id].remove(partition)
+        owned[taker].setdefault(topic_id, set()).add(partition)
+        loads[giver] -= 1
+        loads[taker] += 1
+        moved = True
+        heappop(most)
+        if owned[giver][topic_id]:
+            heappush(most, (-loads[giver], giver))
+        heappush(most, (-loads[taker], taker))
+    return moved
+
+
+def _partitions(target: Assignment | None) -> list[_Partition]:
+    """In order, so that what a member keeps is the same in every process."""
+    if not target:
+        return []
+    return [(topic_id, partition) for topic_id in sorted(target) for partition in sorted(target[topic_id])]
+
+
+def _assignment(partitions: list[_Partition]) -> Assignment:
+    by_topic: dict[UUID, list[int]] = {}
+    for topic_id, partition in partitions:
+        by_topic.setdefault(topic_id, []).append(partition)
+    return {topic_id: frozenset(numbers) for topic_id, numbers in by_topic.items()}
+
+
+ASSIGNORS: Mapping[str, Assignor] = {"uniform": assign_uniform, "range": assign_range}
+"""By Kafka's names; the first is taken where no member asks for one."""

@@ -1,0 +1,465 @@
+"""A group of the consumer protocol (KIP-848): the broker assigns, and each member is brought there by itself.
+
+Three steps, each with its own epoch. The *group epoch* rises whenever members, their subscriptions or the topics
+change. The *target assignment* is computed for a group epoch, at most once in `group.consumer.assignment.interval.ms`.
+A *member epoch* follows when that member has given up what the target takes from it (broker.groups.consumer_member).
+Members whose partitions stay where they are notice nothing but a new number.
+
+Heartbeats are the only way in and out: nothing waits here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from uuid import UUID
+
+from broker.config.node_config import NodeConfig
+from broker.groups import consumer_records as records
+from broker.groups.assignors import ASSIGNORS, EMPTY, Assignment, MemberSpec
+from broker.groups.consumer_member import (
+    JOIN_EPOCH,
+    LEAVE_FOR_A_WHILE_EPOCH,
+    NOTHING,
+    Member,
+    MemberState,
+    Owned,
+    Subscription,
+    is_part_of,
+    reconcile,
+)
+from broker.groups.consumer_requests import (
+    GroupDescription,
+    HeartbeatAnswer,
+    HeartbeatRequest,
+    MemberDescription,
+    is_leaving,
+)
+from broker.groups.consumer_state import ConsumerGroupState
+from broker.groups.consumer_subscriptions import Subscriptions, topic_ids, topic_names
+from broker.groups.deadlines import Deadlines
+from broker.groups.group import CommitCheck
+from broker.groups.outcome import Outcome, Ticket
+from broker.groups.records import GroupRecord
+from broker.metadata.image import MetadataImage
+from protocol.errors import ErrorCode, KafkaError
+
+
+@dataclass(slots=True)
+class _Draft:
+    """The group as a decision leaves it; the group itself changes when the records are replayed."""
+
+    members: dict[str, Member]
+    targets: dict[str, Assignment]
+    regexes: dict[str, frozenset[str]]
+    epoch: int
+    metadata_hash: int
+    assignment_epoch: int
+    records: list[GroupRecord] = field(default_factory=list)
+
+    def names(self) -> frozenset[str]:
+        """The topics that anybody is subscribed to."""
+        subscriptions = {member.subscription for member in self.members.values()}
+        return frozenset().union(*(topic_names(each, self.regexes) for each in subscriptions))
+
+
+class ConsumerGroup:
+    group_type = "consumer"
+    protocol_type = "consumer"
+
+    def __init__(self, group_id: str, config: NodeConfig, image: MetadataImage) -> None:
+        self.group_id = group_id
+        self._config = config
+        self._image = image
+        self._durable = ConsumerGroupState()
+        # Soft: lost with leadership.
+        self._sessions: Deadlines[str] = Deadlines()
+        #: Of members in UNREVOKED_PARTITIONS: they have the rebalance timeout to give up what they shall.
+        self._revocations: Deadlines[str] = Deadlines()
+        #: When a target was last computed here.
+        self._assigned_at: float | None = None
+        #: When the target that is behind will be computed; None: it is not behind, or the next heartbeat sees to it.
+        self._assign_at: float | None = None
+        self._subscriptions = Subscriptions(image)
+
+    # -- questions ---------------------------------------------------------------------------------------
+
+    @property
+    def members(self) -> Mapping[str, Member]:
+        return self._durable.members
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._durable.members
+
+    @property
+    def state(self) -> str:
+        durable = self._durable
+        if not durable.members:
+            return "Empty"
+        if durable.epoch > durable.assignment_epoch:
+            return "Assigning"
+        if all(member.is_reconciled(durable.assignment_epoch) for member in durable.members.values()):
+            return "Stable"
+        return "Reconciling"
+
+    def describe(self) -> GroupDescription:
+        durable = self._durable
+        return GroupDescription(
+            self.group_id,
+            self.state,
+            durable.epoch,
+            durable.assignment_epoch,
+            _assignor_of(durable.members.values()),
+            [
+                MemberDescription(
+                    member.member_id,
+                    member.subscription,
+                    member.epoch,
+                    _partitions(member.assigned),
+                    durable.targets.get(member.member_id, EMPTY),
+                )
+                for member in durable.members.values()
+            ],
+        )
+
+    def is_subscribed(self, topic: str) -> bool:
+        return any(
+            topic in topic_names(member.subscription, self._durable.regexes)
+            for member in self._durable.members.values()
+        )
+
+    def expires_from_ms(self, commit_timestamp_ms: int) -> int | None:
+        return commit_timestamp_ms  # what is not subscribed to any more; the rest is kept (`is_subscribed`)
+
+    def check_commit(
+        self, member_id: str, instance_id: str | None, generation: int, now: float
+    ) -> CommitCheck | None:
+        """A member that has not heard of its new epoch yet may commit what it had in the old one (KIP-1251)."""
+        if generation < 0 and self.is_empty:
+            return None
+        member = self._member(member_id)
+        if generation == member.epoch:
+            return None
+        if generation > member.epoch:
+            raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH)
+
+        def check(topic_id: UUID, partition: int) -> ErrorCode:
+            since = member.has_since(topic_id, partition)
+            return (
+                ErrorCode.NONE if since is not None and since <= generation else ErrorCode.STALE_MEMBER_EPOCH
+            )
+
+        return check
+
+    def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
+        if member_id is None and member_epoch < 0:
+            return
+        if member_epoch != self._member(member_id or "").epoch:
+            raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH)
+
+    def _member(self, member_id: str) -> Member:
+        member = self._durable.members.get(member_id)
+        if member is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"{self.group_id} has no member {member_id}")
+        return member
+
+    # -- durable state -----------------------------------------------------------------------------------
+
+    def replay(self, record: GroupRecord) -> None:
+        self._durable.replay(record)
+
+    def tombstones(self) -> list[GroupRecord]:
+        tombstones: list[GroupRecord] = []
+        for member_id in self._durable.members:
+            tombstones += records.member_tombstones(self.group_id, member_id)
+        tombstones += [records.regex_tombstone(self.group_id, regex) for regex in self._durable.regexes]
+        return tombstones + records.group_tombstones(self.group_id)
+
+    # -- deadlines ---------------------------------------------------------------------------------------
+
+    def loaded(self, now: float) -> None:
+        for member in self._durable.members.values():
+            self._put_off(member, now)
+
+    def next_deadline(self) -> float | None:
+        deadlines = (self._sessions.next(), self._revocations.next(), self._assign_at)
+        return min((each for each in deadlines if each is not None), default=None)
+
+    def expire(self, now: float, now_ms: int) -> Outcome:
+        """Members that were not heard, or kept what they were to give up, are put out; a target is computed."""
+        due = dict.fromkeys([*self._sessions.due(now), *self._revocations.due(now)])
+        draft = self._draft()
+        self._remove(draft, [member_id for member_id in due if member_id in draft.members])
+        if self._assign_at is not None and self._assign_at <= now:
+            self._assign(draft, now, now_ms)
+        return Outcome(draft.records)
+
+    def _put_off(self, member: Member, now: float) -> None:
+        self._sessions.set(member.member_id, now + self._config.consumer_session_timeout_ms / 1000)
+        if member.state is not MemberState.UNREVOKED_PARTITIONS:
+            self._revocations.set(member.member_id, None)
+        elif member.member_id not in self._revocations:
+            timeout_s = max(member.subscription.rebalance_timeout_ms, 0) / 1000
+            self._revocations.set(member.member_id, now + timeout_s)
+
+    # -- heartbeats --------------------------------------------------------------------------------------
+
+    def heartbeat(self, ticket: Ticket, request: HeartbeatRequest, now: float, now_ms: int) -> Outcome:
+        """Answer: HeartbeatAnswer. Raises KafkaError. The request has passed `check_request`."""
+        if is_leaving(request):
+            return self._leave(ticket, request)
+        member, replaced = self._who(request)
+        subscription = _said(member.subscription, request)
+        if self._has_news(member, subscription, request, now):
+            draft = self._draft()
+            reconciled = self._change(draft, member, replaced, subscription, request, now, now_ms)
+            if replaced is not None:
+                self._sessions.set(replaced, None)
+        else:
+            draft, reconciled = None, member
+        self._put_off(reconciled, now)
+        tells = (
+            request.member_epoch == JOIN_EPOCH or request.is_whole or reconciled.assigned != member.assigned
+        )
+        answer = HeartbeatAnswer(
+            member_id=reconciled.member_id,
+            member_epoch=reconciled.epoch,
+            heartbeat_interval_ms=self._config.consumer_heartbeat_interval_ms,
+            assignment=_partitions(reconciled.assigned) if tells else None,
+        )
+        return Outcome([] if draft is None else draft.records, [(ticket, answer)])
+
+    def _who(self, request: HeartbeatRequest) -> tuple[Member, str | None]:
+        """The member, perhaps a new one; and the member id that it replaces, if it is a static member that is back."""
+        joins = request.member_epoch == JOIN_EPOCH
+        known = self._durable.members.get(request.member_id)
+        if request.instance_id is not None:
+            known = self._durable.static_member(request.instance_id)
+            if known is not None and known.epoch == LEAVE_FOR_A_WHILE_EPOCH and joins:
+                back = Member(request.member_id, known.subscription, assigned=known.assigned)
+                return back, known.member_id
+            self._check_instance(request, known, joins)
+        if known is not None:
+            if not joins:
+                _check_epoch(known, request)
+            return known, None
+        if not joins:
+            self._member(request.member_id)  # raises
+        if len(self._durable.members) >= self._config.consumer_group_max_size:
+            raise KafkaError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED, f"{self.group_id} has as many members as it may"
+            )
+        return Member(request.member_id), None
+
+    def _check_instance(self, request: HeartbeatRequest, known: Member | None, joins: bool) -> None:
+        if known is None:
+            if not joins:
+                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no instance {request.instance_id}")
+        elif known.member_id != request.member_id:
+            raise KafkaError(
+                ErrorCode.UNRELEASED_INSTANCE_ID if joins else ErrorCode.FENCED_INSTANCE_ID,
+                f"instance {request.instance_id} is member {known.member_id}",
+            )
+
+    def _has_news(self, member: Member, said: Subscription, request: HeartbeatRequest, now: float) -> bool:
+        """The usual heartbeat has none, and costs next to nothing."""
+        durable = self._durable
+        return (
+            durable.epoch != durable.assignment_epoch
+            or not member.is_reconciled(durable.assignment_epoch)
+            or said != member.subscription
+            or durable.members.get(member.member_id) is not member
+            or self._subscriptions.may_have_changed(durable.regexes, now)
+        )
+
+    def _change(
+        self,
+        draft: _Draft,
+        member: Member,
+        replaced: str | None,
+        subscription: Subscription,
+        request: HeartbeatRequest,
+        now: float,
+        now_ms: int,
+    ) -> Member:
+        """Everything that one heartbeat can bring about. Raises KafkaError before anything has changed."""
+        updated = replace(member, subscription=subscription)
+        is_new = replaced is None and member.member_id not in draft.members
+        resubscribes = not is_new and _wants(subscription) != _wants(member.subscription)
+        if replaced is not None:
+            del draft.members[replaced]
+            draft.targets[member.member_id] = target = draft.targets.pop(replaced, EMPTY)
+            draft.records += records.member_tombstones(self.group_id, replaced)
+            draft.records.append(records.target_record(self.group_id, member.member_id, target))
+        draft.members[member.member_id] = updated
+        if is_new or replaced is not None or updated != member:
+            draft.records.append(records.member_record(self.group_id, updated))
+        self._match(draft, now, now_ms)
+        self._raise_epoch(draft, is_new or resubscribes)
+        if draft.epoch > draft.assignment_epoch:
+            self._assign_when_due(draft, resubscribes, now, now_ms)
+        stepped = reconcile(
+            updated,
+            draft.targets.get(member.member_id, EMPTY),
+            draft.assignment_epoch,
+            request.owned,
+            lambda topic_id, partition: self._durable.owner(topic_id, partition) is None,
+        )
+        if stepped is not updated:
+            draft.records.append(records.assignment_record(self.group_id, stepped))
+        return stepped
+
+    # -- the steps of a decision -------------------------------------------------------------------------
+
+    def _draft(self) -> _Draft:
+        durable = self._durable
+        return _Draft(
+            dict(durable.members),
+            dict(durable.targets),
+            dict(durable.regexes),
+            durable.epoch,
+            durable.metadata_hash,
+            durable.assignment_epoch,
+        )
+
+    def _match(self, draft: _Draft, now: float, now_ms: int) -> None:
+        """Expressions that somebody uses, and the topics that match them now."""
+        used = {member.subscription.topic_regex for member in draft.members.values()} - {""}
+        for regex in draft.regexes.keys() - used:
+            del draft.regexes[regex]
+            draft.records.append(records.regex_tombstone(self.group_id, regex))
+        for regex, names in self._subscriptions.match(used, draft.regexes, now).items():
+            draft.regexes[regex] = names
+            version = self._image.end_offset
+            draft.records.append(records.regex_record(self.group_id, regex, names, version, now_ms))
+
+    def _raise_epoch(self, draft: _Draft, must: bool) -> None:
+        """`must`, or where the topics are others than at the last time."""
+        now_hash = self._subscriptions.look(draft.names())
+        if must or now_hash != draft.metadata_hash:
+            draft.epoch += 1
+            draft.metadata_hash = now_hash
+            draft.records.append(records.epoch_record(self.group_id, draft.epoch, now_hash))
+
+    def _assign_when_due(self, draft: _Draft, is_urgent: bool, now: float, now_ms: int) -> None:
+        """A thousand members that join within a second cost one assignment, not a thousand. Who changes what it
+        subscribes to gets its answer at once: the old target may hold what it does not want any more."""
+        interval_s = self._config.consumer_assignment_interval_ms / 1000
+        if is_urgent or self._assigned_at is None or now >= self._assigned_at + interval_s:
+            self._assign(draft, now, now_ms)
+        else:
+            self._assign_at = self._assigned_at + interval_s
+
+    def _assign(self, draft: _Draft, now: float, now_ms: int) -> None:
+        ids = {
+            subscription: topic_ids(topic_names(subscription, draft.regexes), self._image)
+            for subscription in {member.subscription for member in draft.members.values()}
+        }
+        members = {
+            member_id: MemberSpec(
+                ids[member.subscription], member.subscription.instance_id, draft.targets.get(member_id)
+            )
+            for member_id, member in draft.members.items()
+        }
+        counts = {
+            topic_id: len(self._image.topics[topic_id].partitions)
+            for topic_id in frozenset().union(*ids.values())
+        }
+        for member_id, target in ASSIGNORS[_assignor_of(draft.members.values())](members, counts).items():
+            if target != draft.targets.get(member_id):
+                draft.targets[member_id] = target
+                draft.records.append(records.target_record(self.group_id, member_id, target))
+        draft.assignment_epoch = draft.epoch
+        draft.records.append(records.assignment_epoch_record(self.group_id, draft.epoch, now_ms))
+        self._assigned_at = now
+        self._assign_at = None
+
+    # -- leaving -----------------------------------------------------------------------------------------
+
+    def _leave(self, ticket: Ticket, request: HeartbeatRequest) -> Outcome:
+        if request.instance_id is not None:
+            self._check_instance(request, self._durable.static_member(request.instance_id), joins=False)
+        member = self._member(request.member_id)
+        draft = self._draft()
+        if request.member_epoch == LEAVE_FOR_A_WHILE_EPOCH:
+            away = replace(
+                member,
+                epoch=LEAVE_FOR_A_WHILE_EPOCH,
+                previous_epoch=member.epoch,
+                state=MemberState.STABLE,
+                revoking=NOTHING,
+            )
+            draft.records.append(records.assignment_record(self.group_id, away))
+            self._revocations.set(
+                member.member_id, None
+            )  # its session goes on: that is how long it may be away
+        else:
+            self._remove(draft, [member.member_id])
+        answer = HeartbeatAnswer(member_id=member.member_id, member_epoch=request.member_epoch)
+        return Outcome(draft.records, [(ticket, answer)])
+
+    def _remove(self, draft: _Draft, member_ids: list[str]) -> None:
+        """The next heartbeat of anybody has the target computed."""
+        if not member_ids:
+            return
+        for member_id in member_ids:
+            del draft.members[member_id]
+            draft.targets.pop(member_id, None)
+            draft.records += records.member_tombstones(self.group_id, member_id)
+            self._sessions.set(member_id, None)
+            self._revocations.set(member_id, None)
+        used = {member.subscription.topic_regex for member in draft.members.values()}
+        for regex in draft.regexes.keys() - used:
+            del draft.regexes[regex]
+            draft.records.append(records.regex_tombstone(self.group_id, regex))
+        self._raise_epoch(draft, must=True)
+
+
+def _said(before: Subscription, request: HeartbeatRequest) -> Subscription:
+    """What a member has said in all. Who joins says everything: what is missing then is not as before."""
+    if request.member_epoch == JOIN_EPOCH:
+        before = Subscription()
+    changes: dict[str, object] = {"client_id": request.client_id, "client_host": request.client_host}
+    if request.instance_id is not None:
+        changes["instance_id"] = request.instance_id
+    if request.rack_id is not None:
+        changes["rack_id"] = request.rack_id
+    if request.rebalance_timeout_ms != -1:
+        changes["rebalance_timeout_ms"] = request.rebalance_timeout_ms
+    if request.topic_names is not None:
+        changes["topic_names"] = tuple(sorted(set(request.topic_names)))
+    if request.topic_regex is not None:
+        changes["topic_regex"] = request.topic_regex
+    if request.server_assignor is not None:
+        changes["server_assignor"] = request.server_assignor
+    return replace(before, **changes)  # type: ignore[arg-type]
+
+
+def _wants(subscription: Subscription) -> tuple[object, ...]:
+    """What the assignment depends on."""
+    return subscription.topic_names, subscription.topic_regex, subscription.server_assignor
+
+
+def _check_epoch(member: Member, request: HeartbeatRequest) -> None:
+    """A member may come once more with the epoch before, if it has nothing but what it was given: it did not hear."""
+    epoch = request.member_epoch
+    if epoch == member.epoch:
+        return
+    if epoch == member.previous_epoch and epoch < member.epoch and is_part_of(request.owned, member.assigned):
+        return
+    raise KafkaError(
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        f"member {member.member_id} is in epoch {member.epoch}, not {epoch}, and has to join again",
+    )
+
+
+def _assignor_of(members: Iterable[Member]) -> str:
+    """The one that most members ask for, and the first of those that as many ask for."""
+    votes = Counter(member.subscription.server_assignor for member in members)
+    return max(ASSIGNORS, key=lambda name: votes[name])
+
+
+def _partitions(owned: Owned) -> Assignment:
+    return {topic_id: frozenset(partitions) for topic_id, partitions in owned.items()}

@@ -1,0 +1,113 @@
+"""What the members of a consumer group ask and are told (KIP-848), free of wire versions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker.groups.assignors import ASSIGNORS, Assignment
+from broker.groups.consumer_member import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_FOR_A_WHILE_EPOCH, Subscription
+from protocol.errors import ErrorCode, KafkaError
+
+MAX_TEXT_LENGTH = 1_000
+"""Of a member id, an instance id, a rack and a regular expression: they are kept, and every heartbeat looks at them."""
+MAX_TOPIC_NAMES = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatRequest:
+    """None, and -1 for the timeout: as in the member's heartbeat before."""
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    rebalance_timeout_ms: int = -1
+    topic_names: tuple[str, ...] | None = None
+    topic_regex: str | None = None
+    server_assignor: str | None = None
+    owned: Assignment | None = None
+    """What the member owns now."""
+
+    @property
+    def is_whole(self) -> bool:
+        """A member that missed an answer says everything again, and is told everything again."""
+        subscribes = self.topic_names is not None or self.topic_regex is not None
+        return self.rebalance_timeout_ms >= 0 and subscribes and self.owned is not None
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatAnswer:
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+    member_id: str | None = None
+    member_epoch: int = 0
+    heartbeat_interval_ms: int = 0
+    assignment: Assignment | None = None
+    """None: as before."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberDescription:
+    member_id: str
+    subscription: Subscription
+    epoch: int
+    assignment: Assignment
+    target: Assignment
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    group_id: str
+    state: str
+    epoch: int
+    assignment_epoch: int
+    assignor: str
+    members: list[MemberDescription]
+
+
+def check_request(request: HeartbeatRequest) -> None:
+    """What Kafka refuses before it looks for the group, in its order. Raises KafkaError."""
+    if not request.member_id.strip():
+        raise _invalid("the member id is empty")
+    if not request.group_id.strip():
+        raise _invalid("the group id is empty")
+    if request.instance_id is not None and not request.instance_id.strip():
+        raise _invalid("the instance id is empty")
+    if request.rack_id is not None and not request.rack_id.strip():
+        raise _invalid("the rack is empty")
+    if request.member_epoch == JOIN_EPOCH:
+        _check_join(request)
+    elif request.member_epoch == LEAVE_FOR_A_WHILE_EPOCH and request.instance_id is None:
+        raise _invalid("only a static member leaves for a while: there is no instance id")
+    elif request.member_epoch < LEAVE_FOR_A_WHILE_EPOCH:
+        raise _invalid("not a member epoch")
+    texts = (request.member_id, request.instance_id, request.rack_id, request.topic_regex, request.client_id)
+    if any(text is not None and len(text) > MAX_TEXT_LENGTH for text in texts):
+        raise _invalid(f"ids and expressions have at most {MAX_TEXT_LENGTH} characters")
+    if request.topic_names is not None and len(request.topic_names) > MAX_TOPIC_NAMES:
+        raise _invalid(f"a member names at most {MAX_TOPIC_NAMES} topics")
+    if request.server_assignor is not None and request.server_assignor not in ASSIGNORS:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_ASSIGNOR,
+            f"there is no assignor {request.server_assignor}, but {', '.join(ASSIGNORS)}",
+        )
+
+
+def _check_join(request: HeartbeatRequest) -> None:
+    if request.rebalance_timeout_ms == -1:
+        raise _invalid("who joins has to say its rebalance timeout")
+    if request.owned is None or request.owned:
+        raise _invalid("who joins owns nothing")
+    if request.topic_names is None and request.topic_regex is None:
+        raise _invalid("who joins has to say what it subscribes to")
+
+
+def is_leaving(request: HeartbeatRequest) -> bool:
+    return request.member_epoch in (LEAVE_EPOCH, LEAVE_FOR_A_WHILE_EPOCH)
+
+
+def _invalid(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, message)

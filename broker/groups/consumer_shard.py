@@ -1,0 +1,79 @@
+"""Groups of the consumer protocol as a shard holds them: which request finds which group, and which record."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.groups.consumer_group import ConsumerGroup
+from broker.groups.consumer_member import JOIN_EPOCH
+from broker.groups.consumer_requests import GroupDescription, HeartbeatAnswer, HeartbeatRequest, check_request
+from broker.groups.group import check_group_id
+from broker.groups.outcome import Outcome, Ticket
+from broker.groups.records import GroupRecord
+from protocol.errors import ErrorCode, KafkaError
+from protocol.group_records import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMetadataKey,
+)
+
+if TYPE_CHECKING:
+    from broker.groups.shard import Shard
+
+CONSUMER_KEYS = (
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupRegularExpressionKey,
+)
+
+
+def heartbeat(shard: Shard, ticket: Ticket, request: HeartbeatRequest, now: float, now_ms: int) -> Outcome:
+    """Answer: HeartbeatAnswer, also where it is a refusal: it has a message."""
+    try:
+        check_request(request)
+        check_group_id(request.group_id)
+        return _heartbeat(shard, ticket, request, now, now_ms)
+    except KafkaError as refused:
+        return Outcome(answers=[(ticket, HeartbeatAnswer(refused.code, refused.message))])
+
+
+def _heartbeat(shard: Shard, ticket: Ticket, request: HeartbeatRequest, now: float, now_ms: int) -> Outcome:
+    """Who joins a group without members has it speak this protocol from then on, its offsets stay."""
+    existing = shard.groups.get(request.group_id)
+    if isinstance(existing, ConsumerGroup):
+        return existing.heartbeat(ticket, request, now, now_ms)
+    if request.member_epoch != JOIN_EPOCH or (existing is not None and not existing.is_empty):
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no consumer group {request.group_id}")
+    group = ConsumerGroup(request.group_id, shard.config, shard.image)
+    outcome = group.heartbeat(ticket, request, now, now_ms)
+    if existing is not None:
+        outcome.records[:0] = existing.tombstones()
+    shard.groups[request.group_id] = group
+    return outcome
+
+
+def describe(shard: Shard, group_id: str) -> GroupDescription:
+    """Raises GROUP_ID_NOT_FOUND, also for a group of the classic protocol."""
+    group = shard.groups.get(group_id)
+    if not isinstance(group, ConsumerGroup):
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no consumer group {group_id}")
+    return group.describe()
+
+
+def replay(shard: Shard, record: GroupRecord) -> None:
+    key = record.key
+    assert isinstance(key, CONSUMER_KEYS)
+    group = shard.groups.get(key.group_id)
+    if not isinstance(group, ConsumerGroup):
+        if record.value is None:
+            return
+        group = shard.groups[key.group_id] = ConsumerGroup(key.group_id, shard.config, shard.image)
+    group.replay(record)
+    if record.value is None and isinstance(key, ConsumerGroupMetadataKey):
+        del shard.groups[key.group_id]

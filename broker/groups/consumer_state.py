@@ -1,0 +1,130 @@
+"""What `__consumer_offsets` says about one consumer group. `replay` is the only mutator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from uuid import UUID
+
+from broker.groups.assignors import Assignment
+from broker.groups.consumer_member import LEAVE_EPOCH, Member
+from broker.groups.consumer_records import target_of, with_assignment, with_metadata
+from broker.groups.records import GroupRecord
+from protocol.group_records import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+)
+
+
+class ConsumerGroupState:
+    """Compaction may have removed any record that a later one replaces, so each kind is taken by itself."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self.metadata_hash = 0
+        """Of the topics subscribed to, when the epoch was last raised for them."""
+        self.assignment_epoch = 0
+        """The group epoch that `targets` was computed for. Never above `epoch`."""
+        self._members: dict[str, Member] = {}
+        self._targets: dict[str, Assignment] = {}
+        self._regexes: dict[str, frozenset[str]] = {}
+        #: Instance id -> member id, of `_members`.
+        self._static_members: dict[str, str] = {}
+        #: Topic -> partition -> member, of what `_members` own.
+        self._owners: dict[UUID, dict[int, str]] = {}
+
+    @property
+    def members(self) -> Mapping[str, Member]:
+        return MappingProxyType(self._members)
+
+    @property
+    def targets(self) -> Mapping[str, Assignment]:
+        return MappingProxyType(self._targets)
+
+    @property
+    def regexes(self) -> Mapping[str, frozenset[str]]:
+        """Expression -> the topics that matched when it was last looked at."""
+        return MappingProxyType(self._regexes)
+
+    def static_member(self, instance_id: str) -> Member | None:
+        member_id = self._static_members.get(instance_id)
+        return None if member_id is None else self._members[member_id]
+
+    def owner(self, topic_id: UUID, partition: int) -> str | None:
+        return self._owners.get(topic_id, {}).get(partition)
+
+    def replay(self, record: GroupRecord) -> None:
+        key, value = record.key, record.value
+        match key:
+            case ConsumerGroupMetadataKey():
+                assert value is None or isinstance(value, ConsumerGroupMetadataValue)
+                self.epoch = 0 if value is None else value.epoch
+                self.metadata_hash = 0 if value is None else value.metadata_hash
+            case ConsumerGroupTargetAssignmentMetadataKey():
+                assert value is None or isinstance(value, ConsumerGroupTargetAssignmentMetadataValue)
+                self.assignment_epoch = 0 if value is None else value.assignment_epoch
+            case ConsumerGroupRegularExpressionKey():
+                assert value is None or isinstance(value, ConsumerGroupRegularExpressionValue)
+                if value is None:
+                    self._regexes.pop(key.regular_expression, None)
+                else:
+                    self._regexes[key.regular_expression] = frozenset(value.topics)
+            case ConsumerGroupMemberMetadataKey():
+                assert value is None or isinstance(value, ConsumerGroupMemberMetadataValue)
+                self._replay_member(key.member_id, value)
+            case ConsumerGroupTargetAssignmentMemberKey():
+                assert value is None or isinstance(value, ConsumerGroupTargetAssignmentMemberValue)
+                if value is None:
+                    self._targets.pop(key.member_id, None)
+                else:
+                    self._targets[key.member_id] = target_of(value)
+            case ConsumerGroupCurrentMemberAssignmentKey():
+                assert value is None or isinstance(value, ConsumerGroupCurrentMemberAssignmentValue)
+                self._replay_assignment(key.member_id, value)
+
+    def _replay_member(self, member_id: str, value: ConsumerGroupMemberMetadataValue | None) -> None:
+        old = self._members.get(member_id)
+        if old is not None and self._static_members.get(old.subscription.instance_id or "") == member_id:
+            del self._static_members[old.subscription.instance_id or ""]
+        if value is None:
+            if old is not None:
+                self._disown(old)
+                del self._members[member_id]
+            return
+        member = with_metadata(old or Member(member_id), value)
+        self._members[member_id] = member
+        if member.subscription.instance_id is not None:
+            self._static_members[member.subscription.instance_id] = member_id
+
+    def _replay_assignment(
+        self, member_id: str, value: ConsumerGroupCurrentMemberAssignmentValue | None
+    ) -> None:
+        old = self._members.get(member_id)
+        if old is not None:
+            self._disown(old)
+        if value is None:
+            if old is not None:
+                self._members[member_id] = Member(member_id, old.subscription, LEAVE_EPOCH, LEAVE_EPOCH)
+            return
+        member = with_assignment(old or Member(member_id), value)
+        self._members[member_id] = member
+        for topic_id, partition in member.owns():
+            self._owners.setdefault(topic_id, {})[partition] = member_id
+
+    def _disown(self, member: Member) -> None:
+        for topic_id, partition in member.owns():
+            partitions = self._owners.get(topic_id, {})
+            if partitions.get(partition) == member.member_id:
+                del partitions[partition]
+                if not partitions:
+                    del self._owners[topic_id]

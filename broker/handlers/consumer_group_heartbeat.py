@@ -1,0 +1,97 @@
+"""ConsumerGroupHeartbeat: joining, staying in, being assigned and leaving, all in one (KIP-848).
+
+Behaviour
+- The interval of heartbeats and the session timeout are the broker's (`group.consumer.*`), not the client's.
+- An assignment is told when it has changed, and whenever the member says everything about itself.
+- FENCED_MEMBER_EPOCH: give up all partitions and join again. UNKNOWN_MEMBER_ID: the same, it was put out.
+- Not enabled (`group.coordinator.rebalance.protocols`): UNSUPPORTED_VERSION, and clients use the classic protocol.
+
+Versions: 0 the broker makes up the member id where there is none; 1 the client does, and regular expressions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from broker.groups import consumer_shard
+from broker.groups.consumer_member import JOIN_EPOCH
+from broker.groups.consumer_requests import HeartbeatAnswer, HeartbeatRequest
+from broker.groups.outcome import Outcome, Ticket
+from broker.groups.shard import Shard
+from broker.handlers.api import Api
+from broker.metadata.ids import random_uuid, to_base64url
+from protocol.api_keys import ApiKey
+from protocol.codec import encode
+from protocol.errors import ErrorCode
+from protocol.messages.consumer_group_heartbeat import (
+    AssignedTopicPartitions,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    HeartbeatAssignment,
+)
+
+if TYPE_CHECKING:
+    from broker.network.connection import Request
+    from broker.node import Node
+
+
+def handle(node: Node, request: Request, body: ConsumerGroupHeartbeatRequest) -> None:
+    def reply(answer: HeartbeatAnswer) -> None:
+        request.reply_bytes(encode(_response(answer), request.api_version))
+
+    if "consumer" not in node.config.group_protocols:
+        reply(HeartbeatAnswer(ErrorCode.UNSUPPORTED_VERSION))
+        return
+    heartbeat = HeartbeatRequest(
+        body.group_id,
+        body.member_id,
+        body.member_epoch,
+        body.instance_id,
+        body.rack_id,
+        request.client_id,
+        f"/{request.connection.host}",
+        body.rebalance_timeout_ms,
+        None if body.subscribed_topic_names is None else tuple(body.subscribed_topic_names),
+        body.subscribed_topic_regex,
+        body.server_assignor,
+        None
+        if body.topic_partitions is None
+        else {each.topic_id: frozenset(each.partitions) for each in body.topic_partitions if each.partitions},
+    )
+    names_itself = request.api_version >= 1 or body.member_epoch != JOIN_EPOCH or body.member_id != ""
+
+    def decide(shard: Shard, ticket: Ticket, now: float, now_ms: int) -> Outcome:
+        named = (
+            heartbeat if names_itself else replace(heartbeat, member_id=to_base64url(random_uuid(shard.rng)))
+        )
+        return consumer_shard.heartbeat(shard, ticket, named, now, now_ms)
+
+    node.groups.ask(
+        body.group_id,
+        reply,
+        HeartbeatAnswer,
+        decide,
+    )
+
+
+def _response(answer: HeartbeatAnswer) -> ConsumerGroupHeartbeatResponse:
+    assignment = None
+    if answer.assignment is not None:
+        assignment = HeartbeatAssignment(
+            topic_partitions=[
+                AssignedTopicPartitions(topic_id=topic_id, partitions=sorted(partitions))
+                for topic_id, partitions in answer.assignment.items()
+            ]
+        )
+    return ConsumerGroupHeartbeatResponse(
+        error_code=answer.error,
+        error_message=answer.message,
+        member_id=answer.member_id,
+        member_epoch=answer.member_epoch,
+        heartbeat_interval_ms=answer.heartbeat_interval_ms,
+        assignment=assignment,
+    )
+
+
+API = Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, 1, ConsumerGroupHeartbeatRequest, handle)

@@ -1,0 +1,54 @@
+"""ConsumerGroupHeartbeat (68): membership of a consumer group whose partitions the broker assigns (KIP-848).
+
+Version 1 adds the regular expression, and member ids that the client makes up itself (KIP-1082).
+"""
+
+from __future__ import annotations
+
+import uuid
+
+from protocol.schema import INT16, INT32, STRING, UUID, Message, array, field
+
+
+class OwnedTopicPartitions(Message):
+    topic_id: uuid.UUID = field(UUID)
+    partitions: list[int] = field(array(INT32))
+
+
+class ConsumerGroupHeartbeatRequest(Message, api_key=68, versions="0-1", flexible="0+"):
+    """What did not change since the last heartbeat is None (-1 for the timeout)."""
+
+    group_id: str = field(STRING)
+    member_id: str = field(STRING)
+    member_epoch: int = field(INT32)
+    """0 to join, -1 to leave, -2 for a static member that will be back."""
+    instance_id: str | None = field(STRING, nullable="0+", default=None)
+    rack_id: str | None = field(STRING, nullable="0+", default=None)
+    rebalance_timeout_ms: int = field(INT32, default=-1)
+    subscribed_topic_names: list[str] | None = field(array(STRING), nullable="0+", default=None)
+    subscribed_topic_regex: str | None = field(STRING, versions="1+", nullable="1+", default=None)
+    server_assignor: str | None = field(STRING, nullable="0+", default=None)
+    topic_partitions: list[OwnedTopicPartitions] | None = field(
+        array(OwnedTopicPartitions), nullable="0+", default=None
+    )
+    """What the member owns now."""
+
+
+class AssignedTopicPartitions(Message):
+    topic_id: uuid.UUID = field(UUID)
+    partitions: list[int] = field(array(INT32))
+
+
+class HeartbeatAssignment(Message):
+    topic_partitions: list[AssignedTopicPartitions] = field(array(AssignedTopicPartitions))
+
+
+class ConsumerGroupHeartbeatResponse(Message, api_key=68, versions="0-1", flexible="0+"):
+    throttle_time_ms: int = field(INT32, default=0)
+    error_code: int = field(INT16, default=0)
+    error_message: str | None = field(STRING, nullable="0+", default=None)
+    member_id: str | None = field(STRING, nullable="0+", default=None)
+    member_epoch: int = field(INT32, default=0)
+    heartbeat_interval_ms: int = field(INT32, default=0)
+    assignment: HeartbeatAssignment | None = field(HeartbeatAssignment, nullable="0+", default=None)
+    """None: as before."""

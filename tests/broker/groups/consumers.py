@@ -1,0 +1,218 @@
+"""A group of the consumer protocol without a broker: its shard, the topics, and members that keep to KIP-848."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from uuid import UUID
+
+from broker.config.sources import load
+from broker.groups import consumer_shard
+from broker.groups.consumer_group import ConsumerGroup
+from broker.groups.consumer_member import Member
+from broker.groups.consumer_requests import GroupDescription, HeartbeatAnswer, HeartbeatRequest
+from broker.groups.outcome import Outcome
+from broker.groups.records import decode, encode
+from broker.groups.shard import Shard
+from broker.metadata import records as metadata
+from broker.metadata.image import MetadataImage
+from protocol.errors import ErrorCode
+
+GROUP = "g"
+Partition = tuple[UUID, int]
+
+
+class Topics:
+    """The metadata of a cluster that only has topics."""
+
+    def __init__(self) -> None:
+        self.image = MetadataImage()
+
+    def set(self, name: str, partitions: int) -> UUID:
+        """Make the topic, or add partitions to it."""
+        known = self.image.topic_named(name)
+        topic_id = UUID(int=self.image.end_offset + 1) if known is None else known.topic_id
+        node = metadata.PartitionAssignment((1,), (UUID(int=7),), (0,))
+        key, value = metadata.encode(metadata.TopicRecord(topic_id, name, (node,) * partitions))
+        self.image.replay(key, value, self.image.end_offset, 0)
+        return topic_id
+
+    def delete(self, name: str) -> None:
+        topic = self.image.topic_named(name)
+        assert topic is not None
+        key, value = metadata.topic_tombstone(topic.topic_id)
+        self.image.replay(key, value, self.image.end_offset, 0)
+
+
+class Coordinator:
+    """A shard whose records are committed as soon as they are decided; each step is looked at."""
+
+    def __init__(self, topics: Topics, **settings: object) -> None:
+        self.topics = topics
+        self.now = 100.0
+        flags = {key.replace("_", "."): str(value) for key, value in settings.items()}
+        self.config = load(flags=flags).config
+        self.log: list[tuple[bytes, bytes | None]] = []
+        self.shard = self._new_shard()
+
+    def _new_shard(self) -> Shard:
+        return Shard(self.config, self.topics.image, random.Random(1), 1 << 20)
+
+    @property
+    def group(self) -> ConsumerGroup:
+        group = self.shard.groups[GROUP]
+        assert isinstance(group, ConsumerGroup)
+        return group
+
+    @property
+    def members(self) -> Mapping[str, Member]:
+        group = self.shard.groups.get(GROUP)
+        return group.members if isinstance(group, ConsumerGroup) else {}
+
+    def describe(self) -> GroupDescription:
+        return self.group.describe()
+
+    def ask(self, request: HeartbeatRequest) -> HeartbeatAnswer:
+        outcome = consumer_shard.heartbeat(self.shard, "ticket", request, self.now, int(self.now * 1000))
+        self._carry_out(outcome)
+        ((ticket, answer),) = outcome.answers
+        assert ticket == "ticket"
+        assert isinstance(answer, HeartbeatAnswer)
+        return answer
+
+    def _carry_out(self, outcome: Outcome) -> None:
+        for record in outcome.records:
+            key, value = encode(record)
+            self.log.append((key, value))
+            replayed = decode(memoryview(key), None if value is None else memoryview(value))
+            assert replayed is not None
+            self.shard.replay(replayed)
+        self.shard.settle(GROUP)
+        self._check()
+
+    def _check(self) -> None:
+        if GROUP not in self.shard.groups:
+            return
+        described = self.describe()
+        assert described.assignment_epoch <= described.epoch
+        owners: dict[Partition, str] = {}
+        members = self.group.members
+        for member in members.values():
+            for partition in member.owns():
+                assert owners.setdefault(partition, member.member_id) == member.member_id, "one owner"
+            assert member.epoch <= described.epoch
+        targets = [each for member in described.members for each in partitions_of(member.target)]
+        assert len(targets) == len(set(targets)), "one owner to be"
+
+    def pass_time(self, seconds: float) -> None:
+        """Whatever falls due on the way happens at its time."""
+        end = self.now + seconds
+        while (deadline := self.shard.next_deadline()) is not None and deadline <= end:
+            self.now = max(self.now, deadline)
+            for group_id in self.shard.due(self.now):
+                self._carry_out(self.shard.expire(group_id, self.now, int(self.now * 1000)))
+        self.now = end
+
+    def fail_over(self) -> None:
+        """Another node loads what is in the log, as if it were compacted."""
+        newest: dict[bytes, bytes] = {}
+        for key, value in self.log:
+            newest.pop(key, None)
+            if value is not None:
+                newest[key] = value
+        self.shard = self._new_shard()
+        for key, value in newest.items():
+            record = decode(memoryview(key), memoryview(value))
+            assert record is not None
+            self.shard.replay(record)
+        self.shard.loaded(self.now)
+        self._check()
+
+
+def partitions_of(assignment: object) -> set[Partition]:
+    assert isinstance(assignment, dict)
+    return {(topic_id, partition) for topic_id, numbers in assignment.items() for partition in numbers}
+
+
+class Consumer:
+    """A member that keeps to the rules. `owned` is what it works on, including what it was told to give up."""
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        member_id: str,
+        *topics: str,
+        regex: str | None = None,
+        instance_id: str | None = None,
+        assignor: str | None = None,
+        rebalance_timeout_ms: int = 60_000,
+    ) -> None:
+        self.coordinator = coordinator
+        self.member_id = member_id
+        self.topics = topics
+        self.regex = regex
+        self.instance_id = instance_id
+        self.assignor = assignor
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.epoch = 0
+        self.owned: set[Partition] = set()
+        self.wanted: set[Partition] = set()
+        #: It has news for the coordinator: what it owns is not what it said last.
+        self.has_revoked = False
+        self.is_slow = False
+        """It does not give up anything for now."""
+
+    def heartbeat(self, *, lose_answer: bool = False) -> HeartbeatAnswer:
+        joins = self.epoch == 0
+        answer = self.coordinator.ask(
+            HeartbeatRequest(
+                GROUP,
+                self.member_id,
+                self.epoch,
+                self.instance_id,
+                client_id="c",
+                client_host="/h",
+                rebalance_timeout_ms=self.rebalance_timeout_ms if joins else -1,
+                topic_names=self.topics if joins else None,
+                topic_regex=self.regex if joins else None,
+                server_assignor=self.assignor if joins else None,
+                owned=self._owned_by_topic() if joins or self.has_revoked else None,
+            )
+        )
+        if not lose_answer:
+            self._take(answer)
+        return answer
+
+    def _owned_by_topic(self) -> dict[UUID, frozenset[int]]:
+        topics = {topic_id for topic_id, _ in self.owned}
+        return {topic: frozenset(number for each, number in self.owned if each == topic) for topic in topics}
+
+    def _take(self, answer: HeartbeatAnswer) -> None:
+        if answer.error in (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID):
+            self.epoch, self.owned, self.wanted, self.has_revoked = 0, set(), set(), False
+        if answer.error != ErrorCode.NONE:
+            return
+        self.epoch = answer.member_epoch
+        self.has_revoked = False
+        if answer.assignment is not None:
+            self.wanted = partitions_of(answer.assignment)
+        if self.is_slow:
+            self.owned |= self.wanted
+        else:
+            self.has_revoked = not self.owned <= self.wanted
+            self.owned = set(self.wanted)
+
+    def leave(self, epoch: int = -1) -> HeartbeatAnswer:
+        self.owned = set()
+        request = HeartbeatRequest(GROUP, self.member_id, epoch, self.instance_id)
+        self.epoch = 0
+        return self.coordinator.ask(request)
+
+
+def settle(*consumers: Consumer, rounds: int = 6) -> None:
+    """Everybody's heartbeats, until nobody has to give up or wait for anything."""
+    for _ in range(rounds):
+        for consumer in consumers:
+            consumer.heartbeat()
+        consumers[0].coordinator.pass_time(1.0)
+    assert consumers[0].coordinator.describe().state == "Stable"

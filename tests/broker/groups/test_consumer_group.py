@@ -1,0 +1,456 @@
+"""The machine of the consumer protocol (KIP-848). The error codes are those of Apache Kafka 4.3, which was asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from broker.groups.consumer_requests import HeartbeatRequest
+from protocol.errors import ErrorCode, KafkaError
+from tests.broker.groups.consumers import GROUP, Consumer, Coordinator, Topics, partitions_of, settle
+
+
+@pytest.fixture
+def topics() -> Topics:
+    topics = Topics()
+    topics.set("t", 4)
+    return topics
+
+
+@pytest.fixture
+def coordinator(topics: Topics) -> Coordinator:
+    return Coordinator(topics)
+
+
+def joining(**changes: object) -> HeartbeatRequest:
+    request: dict[str, object] = {
+        "group_id": GROUP,
+        "member_id": "a",
+        "member_epoch": 0,
+        "rebalance_timeout_ms": 1000,
+        "topic_names": ("t",),
+        "owned": {},
+    }
+    return HeartbeatRequest(**{**request, **changes})  # type: ignore[arg-type]
+
+
+# -- members come and go -----------------------------------------------------------------------------------------
+
+
+def test_the_first_member_gets_everything_at_once(coordinator: Coordinator) -> None:
+    a = Consumer(coordinator, "a", "t")
+    answer = a.heartbeat()
+    assert (answer.error, answer.member_id, answer.member_epoch) == (ErrorCode.NONE, "a", 1)
+    assert answer.heartbeat_interval_ms == 5000
+    assert len(a.owned) == 4
+    assert coordinator.describe().state == "Stable"
+    records = len(coordinator.log)
+    assert a.heartbeat().assignment is None, "told once"
+    assert len(coordinator.log) == records, "a heartbeat without news writes nothing"
+
+
+def test_the_second_member_gets_what_the_first_has_given_up(coordinator: Coordinator) -> None:
+    a, b = Consumer(coordinator, "a", "t"), Consumer(coordinator, "b", "t")
+    a.heartbeat()
+    coordinator.pass_time(1)
+    assert b.heartbeat().assignment == {}, "nothing is free yet"
+    assert (b.epoch, coordinator.describe().state) == (2, "Reconciling")
+    answer = a.heartbeat()
+    assert answer.member_epoch == 1, "it has to give up two and stays in its epoch until then"
+    assert answer.assignment is not None
+    assert len(partitions_of(answer.assignment)) == 2
+    b.heartbeat()
+    assert not b.owned, "a has not said yet that it gave them up"
+    assert a.heartbeat().member_epoch == 2
+    b.heartbeat()
+    assert (len(a.owned), len(b.owned)) == (2, 2)
+    assert coordinator.describe().state == "Stable"
+
+
+def test_members_whose_partitions_stay_notice_a_new_epoch_and_nothing_else(coordinator: Coordinator) -> None:
+    """A third member takes one partition from one of two; the other goes on."""
+    a, b, c = (Consumer(coordinator, each, "t") for each in "abc")
+    a.heartbeat()
+    coordinator.pass_time(1)
+    b.heartbeat()
+    settle(a, b)
+    kept = {each.member_id: set(each.owned) for each in (a, b)}
+    coordinator.pass_time(1)
+    c.heartbeat()
+    answers = {each.member_id: each.heartbeat() for each in (a, b)}
+    assert sorted(answer.assignment is None for answer in answers.values()) == [False, True]
+    (untouched,) = (each for each in (a, b) if answers[each.member_id].assignment is None)
+    assert untouched.epoch == 3
+    assert untouched.owned == kept[untouched.member_id]
+    settle(a, b, c)
+    assert sorted(len(each.owned) for each in (a, b, c)) == [1, 1, 2]
+
+
+def test_what_a_member_that_left_had_goes_to_the_others_with_their_next_heartbeat(
+    coordinator: Coordinator,
+) -> None:
+    a, b = Consumer(coordinator, "a", "t"), Consumer(coordinator, "b", "t")
+    a.heartbeat()
+    coordinator.pass_time(1)
+    b.heartbeat()
+    settle(a, b)
+    answer = b.leave()
+    assert (answer.error, answer.member_id, answer.member_epoch) == (ErrorCode.NONE, "b", -1)
+    assert coordinator.describe().state == "Assigning"
+    coordinator.pass_time(1)
+    a.heartbeat()
+    assert len(a.owned) == 4
+    assert a.leave().error == ErrorCode.NONE
+    assert coordinator.describe().state == "Empty"
+    assert coordinator.shard.next_deadline() is None
+
+
+def test_many_members_that_join_together_cost_one_assignment(topics: Topics) -> None:
+    topics.set("t", 200)
+    coordinator = Coordinator(topics)
+    consumers = [Consumer(coordinator, f"m{number}", "t") for number in range(50)]
+    for consumer in consumers:
+        consumer.heartbeat()
+    assert coordinator.describe().assignment_epoch == 1
+    coordinator.pass_time(1)
+    described = coordinator.describe()
+    assert described.assignment_epoch == described.epoch == 50
+    settle(*consumers)
+    assert {len(consumer.owned) for consumer in consumers} == {4}
+
+
+def test_a_member_that_is_not_heard_is_put_out(coordinator: Coordinator) -> None:
+    a, b = Consumer(coordinator, "a", "t"), Consumer(coordinator, "b", "t")
+    a.heartbeat()
+    coordinator.pass_time(1)
+    b.heartbeat()
+    settle(a, b)
+    for _ in range(10):
+        coordinator.pass_time(4.9)
+        a.heartbeat()
+    assert list(coordinator.group.members) == ["a"]
+    assert len(a.owned) == 4
+    assert b.heartbeat().error == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_member_that_keeps_what_it_was_to_give_up_is_put_out(coordinator: Coordinator) -> None:
+    a, b = Consumer(coordinator, "a", "t", rebalance_timeout_ms=10_000), Consumer(coordinator, "b", "t")
+    a.heartbeat()
+    a.is_slow = True
+    coordinator.pass_time(1)
+    for _ in range(3):
+        b.heartbeat()
+        a.heartbeat()
+        coordinator.pass_time(4)
+    b.heartbeat()
+    assert list(coordinator.group.members) == ["b"]
+    assert len(b.owned) == 4
+    assert a.heartbeat().error == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_group_is_full(topics: Topics) -> None:
+    coordinator = Coordinator(topics, group_consumer_max_size=1)
+    a = Consumer(coordinator, "a", "t")
+    a.heartbeat()
+    assert Consumer(coordinator, "b", "t").heartbeat().error == ErrorCode.GROUP_MAX_SIZE_REACHED
+    a.epoch, a.owned = 0, set()
+    assert a.heartbeat().error == ErrorCode.NONE, "it is a member already"
+
+
+# -- epochs ------------------------------------------------------------------------------------------------------
+
+
+def test_a_member_whose_answer_was_lost_may_come_once_more_with_its_old_epoch(
+    coordinator: Coordinator,
+) -> None:
+    a, b = Consumer(coordinator, "a", "t"), Consumer(coordinator, "b", "t")
+    a.heartbeat()
+    coordinator.pass_time(1)
+    b.heartbeat()
+    a.heartbeat()
+    a.heartbeat(lose_answer=True)  # it is in epoch 2 now, and does not know
+    assert a.epoch == 1
+    assert a.heartbeat().member_epoch == 2
+
+
+def test_other_epochs_are_fenced(coordinator: Coordinator) -> None:
+    a = Consumer(coordinator, "a", "t")
+    a.heartbeat()
+    for epoch in (2, 9):
+        answer = coordinator.ask(HeartbeatRequest(GROUP, "a", epoch))
+        assert answer.error == ErrorCode.FENCED_MEMBER_EPOCH
+        assert answer.message
+    coordinator.pass_time(1)
+    b = Consumer(coordinator, "b", "t")
+    b.heartbeat()
+    settle(a, b)
+    assert a.epoch == 2
+    silent = coordinator.ask(HeartbeatRequest(GROUP, "a", 1))
+    assert silent.error == ErrorCode.FENCED_MEMBER_EPOCH, "it does not say what it owns"
+    topic_id, number = next(iter(b.owned))
+    foreign = coordinator.ask(HeartbeatRequest(GROUP, "a", 1, owned={topic_id: frozenset({number})}))
+    assert foreign.error == ErrorCode.FENCED_MEMBER_EPOCH, "it owns what is somebody else's"
+
+
+def test_who_joins_again_is_told_what_it_has(coordinator: Coordinator) -> None:
+    a = Consumer(coordinator, "a", "t")
+    a.heartbeat()
+    a.epoch, a.owned = 0, set()
+    answer = a.heartbeat()
+    assert (answer.member_epoch, len(a.owned)) == (1, 4)
+
+
+def test_who_says_everything_is_told_everything(coordinator: Coordinator) -> None:
+    a = Consumer(coordinator, "a", "t")
+    a.heartbeat()
+    owned = a._owned_by_topic()
+    answer = coordinator.ask(joining(member_epoch=1, owned=owned))
+    assert answer.assignment == owned
+
+
+def test_commits_and_fetches_of_members(coordinator: Coordinator) -> None:
+    group_checks = [
+        ("a", 1, None),
+        ("a", 2, ErrorCode.STALE_MEMBER_EPOCH),
+        ("x", 1, ErrorCode.UNKNOWN_MEMBER_ID),
+        ("", -1, ErrorCode.UNKNOWN_MEMBER_ID),
+    ]
+    a = Consumer(coordinator, "a", "t")
+    a.heartbeat()
+    for member_id, epoch, expected in group_checks:
+        assert refusal(coordinator.group.check_commit, member_id, None, epoch, 0.0) == expected
+        assert refusal(coordinator.group.check_fetch, member_id, epoch) == expected
+    assert refusal(coordinator.group.check_fetch, None, -1) is None
+    a.leave()
+    assert refusal(coordinator.group.check_commit, "", None, -1, 0.0) is None, (
+        "from outside, into an empty group"
+    )
+    assert refusal(coordinator.group.check_commit, "a", None, 1, 0.0) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+# -- requests that are none --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"member_id": ""}, ErrorCode.INVALID_REQUEST),
+        ({"member_id": " "}, ErrorCode.INVALID_REQUEST),
+        ({"group_id": ""}, ErrorCode.INVALID_REQUEST),
+        ({"instance_id": ""}, ErrorCode.INVALID_REQUEST),
+        ({"rack_id": ""}, ErrorCode.INVALID_REQUEST),
+        ({"rebalance_timeout_ms": -1}, ErrorCode.INVALID_REQUEST),
+        ({"owned": None}, ErrorCode.INVALID_REQUEST),
+        ({"owned": {Topics().set("t", 1): frozenset({0})}}, ErrorCode.INVALID_REQUEST),
+        ({"topic_names": None}, ErrorCode.INVALID_REQUEST),
+        ({"member_epoch": -2}, ErrorCode.INVALID_REQUEST),
+        ({"member_epoch": -3}, ErrorCode.INVALID_REQUEST),
+        ({"member_id": "x" * 1001}, ErrorCode.INVALID_REQUEST),
+        ({"topic_names": tuple(map(str, range(10_001)))}, ErrorCode.INVALID_REQUEST),
+        ({"server_assignor": "sticky"}, ErrorCode.UNSUPPORTED_ASSIGNOR),
+        ({"topic_names": None, "topic_regex": "a("}, ErrorCode.INVALID_REGULAR_EXPRESSION),
+        ({"member_epoch": 3}, ErrorCode.GROUP_ID_NOT_FOUND),
+        ({"member_epoch": -1}, ErrorCode.GROUP_ID_NOT_FOUND),
+    ],
+)
+def test_what_is_refused_leaves_nothing_behind(
+    coordinator: Coordinator, changes: dict[str, object], error: ErrorCode
+) -> None:
+    answer = coordinator.ask(joining(**changes))
+    assert (answer.error, answer.member_id, answer.assignment) == (error, None, None)
+    assert answer.message
+    assert not coordinator.log
+    assert not coordinator.shard.groups
+
+
+# -- subscriptions and topics ------------------------------------------------------------------------------------
+
+
+def test_a_topic_that_is_made_grows_or_goes_is_noticed_with_the_next_heartbeat(
+    topics: Topics, coordinator: Coordinator
+) -> None:
+    a = Consumer(coordinator, "a", "t", "later")
+    a.heartbeat()
+    coordinator.pass_time(1)
+    later = topics.set("later", 2)
+    a.heartbeat()
+    assert {number for topic_id, number in a.owned if topic_id == later} == {0, 1}
+    coordinator.pass_time(1)
+    topics.set("t", 6)
+    a.heartbeat()
+    assert len(a.owned) == 8
+    coordinator.pass_time(1)
+    topics.delete("t")
+    a.heartbeat()
+    assert {topic_id for topic_id, _ in a.owned} == {later}
+    epoch = coordinator.describe().epoch
+    topics.set("other", 1)
+    assert a.heartbeat().assignment is None
+    assert coordinator.describe().epoch == epoch, "nobody is subscribed to it"
+
+
+def test_a_topic_that_is_made_anew_is_another_one(topics: Topics, coordinator: Coordinator) -> None:
+    a = Consumer(coordinator, "a", "t")
+    a.heartbeat()
+    coordinator.pass_time(1)
+    topics.delete("t")
+    topic_id = topics.set("t", 4)
+    settle(a)
+    assert {each for each, _ in a.owned} == {topic_id}
+
+
+def test_a_member_that_subscribes_to_other_topics_is_answered_at_once(
+    topics: Topics, coordinator: Coordinator
+) -> None:
+    other = topics.set("u", 2)
+    a = Consumer(coordinator, "a", "t")
+    a.heartbeat()
+    answer = coordinator.ask(
+        HeartbeatRequest(GROUP, "a", 1, client_id="c", client_host="/h", topic_names=("u",))
+    )
+    assert answer.assignment == {}, "t is to be given up first"
+    answer = coordinator.ask(HeartbeatRequest(GROUP, "a", 1, client_id="c", client_host="/h", owned={}))
+    assert answer.assignment == {other: frozenset({0, 1})}
+    assert not coordinator.group.is_subscribed("t")
+    assert coordinator.group.is_subscribed("u")
+
+
+def test_expressions_follow_the_topics(topics: Topics, coordinator: Coordinator) -> None:
+    a = Consumer(coordinator, "a", regex="log-.*")
+    assert a.heartbeat().assignment == {}
+    coordinator.pass_time(1)
+    logs = [topics.set(name, 1) for name in ("log-1", "log-2")]
+    topics.set("blog-1", 1)
+    a.heartbeat()
+    assert {topic_id for topic_id, _ in a.owned} == set(logs)
+    assert coordinator.group.is_subscribed("log-2")
+    assert coordinator.describe().members[0].subscription.topic_regex == "log-.*"
+    topics.set("log-3", 1)
+    assert a.heartbeat().assignment is None, "not more than once in a second"
+    coordinator.pass_time(1)
+    a.heartbeat()
+    assert len(a.owned) == 3
+    coordinator.fail_over()
+    coordinator.pass_time(1)
+    assert a.heartbeat().assignment is None, "what matched is remembered"
+    a.leave()
+    coordinator.fail_over()
+    assert not coordinator.group.is_subscribed("log-1"), "nobody uses the expression"
+
+
+def test_the_assignor_is_the_one_that_most_members_want(topics: Topics, coordinator: Coordinator) -> None:
+    a = Consumer(coordinator, "a", "t", assignor="range")
+    a.heartbeat()
+    assert coordinator.describe().assignor == "range"
+    for member_id in ("b", "c"):
+        coordinator.pass_time(1)
+        Consumer(coordinator, member_id, "t", assignor="uniform").heartbeat()
+    assert coordinator.describe().assignor == "uniform"
+
+
+# -- static members ----------------------------------------------------------------------------------------------
+
+
+def test_a_static_member_comes_back_to_what_it_had(coordinator: Coordinator) -> None:
+    a, b = Consumer(coordinator, "a", "t", instance_id="i"), Consumer(coordinator, "b", "t")
+    a.heartbeat()
+    coordinator.pass_time(1)
+    b.heartbeat()
+    settle(a, b)
+    owned = set(a.owned)
+    epoch = coordinator.describe().epoch
+    assert a.leave(-2).member_epoch == -2
+    b.heartbeat()
+    assert len(b.owned) == 2, "its partitions wait for it"
+    assert coordinator.ask(HeartbeatRequest(GROUP, "a", 2, "i")).error == ErrorCode.FENCED_MEMBER_EPOCH
+    back = Consumer(coordinator, "a2", "t", instance_id="i")
+    back.heartbeat()
+    assert (back.owned, back.epoch, coordinator.describe().epoch) == (owned, epoch, epoch)
+    assert set(coordinator.group.members) == {"a2", "b"}
+    assert coordinator.ask(HeartbeatRequest(GROUP, "a", 2, "i")).error == ErrorCode.FENCED_INSTANCE_ID
+    coordinator.fail_over()
+    assert back.heartbeat().error == ErrorCode.NONE
+
+
+def test_a_static_member_that_stays_away_is_put_out(coordinator: Coordinator) -> None:
+    a = Consumer(coordinator, "a", "t", instance_id="i")
+    a.heartbeat()
+    a.leave(-2)
+    coordinator.pass_time(44)
+    assert len(coordinator.group.members) == 1
+    coordinator.pass_time(2)
+    assert coordinator.group.is_empty
+
+
+def test_an_instance_is_one_member_at_a_time(coordinator: Coordinator) -> None:
+    Consumer(coordinator, "a", "t", instance_id="i").heartbeat()
+    b = Consumer(coordinator, "b", "t", instance_id="i")
+    assert b.heartbeat().error == ErrorCode.UNRELEASED_INSTANCE_ID
+    assert b.leave(-2).error == ErrorCode.FENCED_INSTANCE_ID
+    assert coordinator.ask(HeartbeatRequest(GROUP, "b", 1, "i")).error == ErrorCode.FENCED_INSTANCE_ID
+    assert coordinator.ask(HeartbeatRequest(GROUP, "b", 1, "j")).error == ErrorCode.UNKNOWN_MEMBER_ID
+    assert coordinator.ask(HeartbeatRequest(GROUP, "a", -1, "i")).error == ErrorCode.NONE
+    assert b.heartbeat().error == ErrorCode.NONE
+
+
+# -- the log -----------------------------------------------------------------------------------------------------
+
+
+def test_another_coordinator_goes_on_where_this_one_was(coordinator: Coordinator) -> None:
+    """In the middle of a rebalance: one has to give up, one waits."""
+    a, b = Consumer(coordinator, "a", "t"), Consumer(coordinator, "b", "t")
+    a.heartbeat()
+    a.is_slow = True
+    coordinator.pass_time(1)
+    b.heartbeat()
+    a.heartbeat()
+    before = coordinator.describe()
+    coordinator.fail_over()
+    after = coordinator.describe()
+    assert {each.member_id: each for each in after.members} == {
+        each.member_id: each for each in before.members
+    }
+    assert (after.state, after.epoch, after.assignment_epoch) == (
+        "Reconciling",
+        before.epoch,
+        before.assignment_epoch,
+    )
+    a.heartbeat()
+    b.heartbeat()
+    assert not b.owned
+    a.is_slow = False
+    a._take(a.heartbeat())
+    a.has_revoked, a.owned = True, set(a.wanted)
+    settle(a, b)
+    assert (len(a.owned), len(b.owned)) == (2, 2)
+
+
+def test_members_have_their_whole_session_after_a_fail_over(coordinator: Coordinator) -> None:
+    a = Consumer(coordinator, "a", "t")
+    a.heartbeat()
+    coordinator.pass_time(40)
+    coordinator.fail_over()
+    coordinator.pass_time(44)
+    assert a.heartbeat().error == ErrorCode.NONE
+    coordinator.fail_over()
+    coordinator.pass_time(46)
+    assert a.heartbeat().error == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_deleted_group_leaves_nothing(coordinator: Coordinator) -> None:
+    a = Consumer(coordinator, "a", regex="t")
+    a.heartbeat()
+    a.leave()
+    coordinator._carry_out(coordinator.shard.delete_group("ticket", GROUP))
+    assert not coordinator.shard.groups
+    coordinator.fail_over()
+    assert not coordinator.shard.groups
+
+
+def refusal(check: Callable[..., object], *arguments: object) -> ErrorCode | None:
+    try:
+        check(*arguments)
+    except KafkaError as error:
+        return error.code
+    return None
