@@ -26,7 +26,13 @@ def running(base_dir: Path, size: int = 3, **settings: str) -> Iterator[BrokerCl
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerCluster]:
-    with running(tmp_path_factory.mktemp("cluster"), log__retention__check__interval__ms="200") as started:
+    settings = {
+        "log__retention__check__interval__ms": "200",
+        # Groups of the classic protocol: no waiting for more members, and who is killed is missed soon.
+        "group__initial__rebalance__delay__ms": "0",
+        "group__min__session__timeout__ms": "1000",
+    }
+    with running(tmp_path_factory.mktemp("cluster"), **settings) as started:
         yield started
         for broker in started.brokers.values():
             assert broker.is_running, broker.log_text()[-3000:]

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
+from protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from tests.broker.asking import ask
 from tests.broker.groups.classic_client import GroupClient
-from tests.broker.groups.world import commit, commit_request, coordinator, pass_time
+from tests.broker.groups.world import commit, commit_request, committed, coordinator, pass_time
 from tests.broker.world import World, running
 
 DELAY_MS = 200
@@ -131,6 +134,32 @@ def test_commits_are_those_of_the_generation() -> None:
         assert put(follower, generation + 1) == [ErrorCode.REBALANCE_IN_PROGRESS]
         client.leave((leader, None), (follower, None))
         assert put("", -1) == [0]
+
+
+def test_an_empty_group_is_deleted_with_its_offsets() -> None:
+    with group() as (world, client):
+        world.create_topic("foo")
+        members, generation = client.stable(2)
+        member_data = {"member_id": members[0], "generation_id_or_member_epoch": generation}
+        assert commit(world, client.node_id, commit_request("g", "foo", {0: 5}, **member_data)) == [0]
+
+        def delete() -> int:
+            body = DeleteGroupsRequest(groups_names=["g"])
+            answer = ask(world, client.node_id, ApiKey.DELETE_GROUPS, 2, body, DeleteGroupsResponse)
+            return answer.results[0].error_code
+
+        assert delete() == ErrorCode.NON_EMPTY_GROUP
+        assert client.leave(*((member, None) for member in members)) == (
+            0,
+            [(member, None, 0) for member in members],
+        )
+        assert client.describe().group_state == "Empty"
+        assert delete() == 0
+        assert delete() == ErrorCode.GROUP_ID_NOT_FOUND
+        assert client.describe().group_state == "Dead"
+        client = successor(world, client)
+        assert client.describe().error_code == ErrorCode.GROUP_ID_NOT_FOUND
+        assert committed(world, client.node_id, "g") == {}
 
 
 def test_refusals_are_those_of_apache_kafka() -> None:
