@@ -83,10 +83,12 @@ class ObservedNode(Node):
             for number, (old, new) in enumerate(
                 zip(change.old.partitions, change.new.partitions, strict=True)
             ):
+                key = GroupKey(change.new.topic_id, number)
                 for node_id in set(old.holders) - set(new.holders):
-                    self.oracle.given_up(
-                        node_id, GroupKey(change.new.topic_id, number), self.metadata.image.end_offset
-                    )
+                    self.oracle.given_up(node_id, key, self.metadata.image.end_offset)
+                    if node_id == self.config.node_id and self.publisher.has_begun:
+                        # A node that was behind has opened, a moment ago, what others knew to be over.
+                        self.oracle.nodes.given_up(node_id, key)
         super().image_changed(change)
 
     def _assemble_replication(self) -> None:
