@@ -14,6 +14,9 @@ class Clock(Protocol):
     def now_ms(self) -> int:
         """Wall-clock time, milliseconds since the epoch. May jump; never used for elections or timeouts."""
 
+    def worked_s(self) -> float:
+        """Seconds that this process has worked, from any beginning: what the requests of a client cost."""
+
 
 class Listener(Protocol):
     @property

@@ -20,6 +20,7 @@ from broker.controller_client import Done, Result, error
 from broker.metadata.alterations import ConfigAlteration
 from broker.metadata.controller import Controller, ControllerConfig
 from broker.metadata.image import Change, MetadataImage
+from broker.metadata.quotas import QuotaAlteration
 from broker.metadata.records import BrokerRecord, Endpoint, KeyValue, ReplicaIdentity
 from broker.metadata.requests import (
     Decision,
@@ -332,6 +333,20 @@ class MetadataService:
         deleted = controller.deleted_topics([UUID(topic_id) for topic_id in arguments["topic_ids"]])
         return Decision((), None), {"error_code": 0, "deleted": [str(topic_id) for topic_id in deleted]}
 
+    def _alter_quotas(
+        self, controller: Controller, arguments: dict[str, Any]
+    ) -> tuple[Decision[Any], Result]:
+        wanted = [
+            QuotaAlteration(
+                [(kind, name) for kind, name in entry["entity"]],
+                [(key, limit) for key, limit in entry["limits"]],
+            )
+            for entry in arguments["entries"]
+        ]
+        decision = controller.alter_quotas(wanted, validate_only=arguments["validate_only"])
+        results = [(0, None) if x is None else (int(x.code), x.message) for x in decision.response]
+        return decision, {"error_code": 0, "entries": results}
+
     def _allocate_producer_ids(
         self, controller: Controller, arguments: dict[str, Any]
     ) -> tuple[Decision[Any], Result]:
@@ -369,6 +384,7 @@ _OPERATIONS: dict[
     "create_partitions": MetadataService._create_partitions,
     "alter_configs": MetadataService._alter_configs,
     "deleted_topics": MetadataService._deleted_topics,
+    "alter_quotas": MetadataService._alter_quotas,
     "allocate_producer_ids": MetadataService._allocate_producer_ids,
 }
 

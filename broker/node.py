@@ -42,7 +42,7 @@ from broker.metadata.ids import (
     OFFSETS_TOPIC_NAME,
     random_uuid,
 )
-from broker.metadata.image import BrokerRemoved, Change, ConfigsChanged
+from broker.metadata.image import BrokerRemoved, Change, ConfigsChanged, QuotaChanged
 from broker.metadata.leaders import LeaderTable
 from broker.metadata.records import BrokerRecord
 from broker.metadata_service import MetadataService
@@ -52,6 +52,7 @@ from broker.network.turn import Turn
 from broker.preferred_leaders import PreferredLeaders
 from broker.producer_ids import ProducerIds
 from broker.publisher import Publisher
+from broker.quotas import ClientQuotas
 from broker.replication.heartbeat import Heartbeat
 from broker.replication.messages import GroupMessages
 from broker.replication.reads import Reads
@@ -77,6 +78,8 @@ logger = structlog.get_logger()
 METADATA_KEY = GroupKey(METADATA_TOPIC_ID, 0)
 #: The slow tick: commit indexes told, timeouts, registration.
 TICK_S = 0.05
+#: How often what idle clients have used is forgotten.
+IDLE_CLIENTS_S = 10.0
 #: How long a stopping node tries to hand its leaderships over. If the whole cluster stops, nobody takes them.
 HANDOVER_S = 2.0
 
@@ -113,6 +116,8 @@ class Node:
             config.queued_max_response_bytes,
         )
         self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, rng)
+        self.quotas = ClientQuotas(config.quota_window_num, config.quota_window_size_s, self.loop.time)
+        self.connections.throttle_of = self.quotas.connected
         self.ready = asyncio.Event()
         self._cluster_id: str | None = None
         self._registering = False
@@ -141,6 +146,7 @@ class Node:
         self._every(TICK_S, self._tick)
         self._every(self.config.log_retention_check_interval_ms / 1000, self.replicas.apply_retention)
         self._every(self.config.offsets_retention_check_interval_ms / 1000, self.groups.expire_offsets)
+        self._every(IDLE_CLIENTS_S, self.quotas.forget_idle)
         await self.ready.wait()
         for listener in self.config.client_listeners:
             await self._listen(listener.host, listener.port, self._client_factory(listener.name))
@@ -521,6 +527,8 @@ class Node:
                 "this broker was unregistered; until it is started again it only votes on metadata"
             )
             self._is_unregistered = True
+        if isinstance(change, QuotaChanged):
+            self.quotas.change(change.entity, change.limits)
         if isinstance(change, ConfigsChanged) and change.kind == "broker":
             self._use_settings()
         self.publisher.changed(change)

@@ -8,3 +8,6 @@ import time
 class SystemClock:
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
+
+    def worked_s(self) -> float:
+        return time.thread_time()

@@ -423,6 +423,21 @@ class NodeConfig:
         "The protocols that groups may have members of.",
     )
 
+    # Quotas.
+
+    quota_window_num: int = setting(
+        "quota.window.num",
+        integer(2),
+        "11",
+        "Windows over which a client's rate is measured: what it saved in them it may use at once.",
+    )
+    quota_window_size_s: int = setting(
+        "quota.window.size.seconds",
+        integer(1),
+        "1",
+        "Length of such a window.",
+    )
+
     # Replication.
 
     replica_lag_time_max_ms: int = setting(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.handlers import (
+    alter_client_quotas,
     alter_configs,
     alter_partition_reassignments,
     api_versions,
@@ -22,6 +23,7 @@ from broker.handlers import (
     delete_records,
     delete_topics,
     describe_acls,
+    describe_client_quotas,
     describe_cluster,
     describe_configs,
     describe_groups,
@@ -92,6 +94,8 @@ APIS: tuple[Api, ...] = (
     alter_partition_reassignments.API,
     list_partition_reassignments.API,
     offset_delete.API,
+    describe_client_quotas.API,
+    alter_client_quotas.API,
     describe_quorum.API,
     describe_cluster.API,
     describe_producers.API,
@@ -133,7 +137,16 @@ class Handlers:
             )
         # Bytes behind the body are passed over, as Apache Kafka does: librdkafka sends some with Metadata.
         body, _ = decode(frame, body_position)
+        if self._node.quotas.limits_requests:
+            self._handle_measured(api, request, body)
+        else:
+            api.handle(self._node, request, body)
+
+    def _handle_measured(self, api: Api, request: Request, body: Message) -> None:
+        """What is done for a request later on (a long poll that ends, a commit) is not measured."""
+        clock, began_s = self._node.clock, self._node.clock.worked_s()
         api.handle(self._node, request, body)
+        request.throttle(self._node.quotas.requested(request.client_id, clock.worked_s() - began_s))
 
     def _prepare(self, request: Request) -> tuple[Decoder[Message], Api] | None:
         api = self._by_key.get(request.api_key)

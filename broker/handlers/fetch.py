@@ -68,6 +68,8 @@ class PendingFetch:
         self._session = targets if isinstance(targets, FetchSession) else None
         self._is_committed = body.isolation_level == READ_COMMITTED
         self._max_bytes = min(body.max_bytes, node.config.fetch_max_bytes)
+        if node.quotas.limits_fetch and (bound := node.quotas.fetch_bound(request.client_id)) is not None:
+            self._max_bytes = min(self._max_bytes, bound)
         #: Loop time at which the poll ends, once it is parked.
         self._deadline = 0.0
         #: Set while it is parked.
@@ -170,6 +172,14 @@ class PendingFetch:
 
     def _answer(self) -> None:
         """Read what was found and send it. The reads happen here only, so a look costs no data."""
+        quotas = self._node.quotas
+        if (
+            quotas.limits_fetch
+            and self._size_bytes
+            and (throttle_ms := quotas.fetched(self._request.client_id, self._size_bytes))
+        ):
+            self._answer_throttled(throttle_ms)
+            return
         response = FetchResponse(responses=[])
         topic: FetchTarget | None = None
         for target in self._targets.telling:
@@ -191,6 +201,20 @@ class PendingFetch:
         else:
             self._session.answered()
             response.session_id = self._session.session_id
+        self._request.reply_parts(encode_parts(response, self._request.api_version))
+
+    def _answer_throttled(self, throttle_ms: int) -> None:
+        """The client is above its quota: nothing for now, and how long it has to wait (KIP-219). Its session is told of
+        nothing; one that would begin does not, because clients take no session from an empty answer."""
+        response = FetchResponse(responses=[])
+        if self._session is None:
+            self._targets.close()
+        elif self._body.session_epoch == INITIAL_EPOCH:
+            self._node.fetch_sessions.close(self._session.session_id)
+        else:
+            self._session.given_up()
+            response.session_id = self._session.session_id
+        self._request.throttle(throttle_ms)
         self._request.reply_parts(encode_parts(response, self._request.api_version))
 
     def _look(self) -> None:

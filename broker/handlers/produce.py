@@ -45,6 +45,9 @@ class PendingProduce(PendingAnswer[PartitionProduceResponse]):
     __slots__ = ()
 
     def _completed(self, answer: PartitionProduceResponse, slot: int) -> None:
+        if self._request.throttle_ms:
+            assert isinstance(self._response, ProduceResponse)
+            self._response.throttle_time_ms = self._request.throttle_ms
         if answer.error_code != ErrorCode.NONE:
             answer.base_offset = -1
             answer.log_start_offset = -1
@@ -70,6 +73,9 @@ def handle(node: Node, request: Request, body: ProduceRequest) -> None:
     for leader in sorted(leaders):
         host, port = node.view.endpoint_of(leader, request.listener)
         response.node_endpoints.append(NodeEndpoint(node_id=leader, host=host, port=port))
+    if node.quotas.limits_produce:
+        request.throttle(node.quotas.produced(request.client_id, request.size_bytes))
+        response.throttle_time_ms = request.throttle_ms
     if body.acks == 0:
         _answer_acks_0(request, response)
         return

@@ -14,17 +14,20 @@ from dataclasses import dataclass, replace
 from uuid import UUID
 
 from broker.config.resources import Resources
-from broker.metadata import reassignment
+from broker.metadata import quotas, reassignment
 from broker.metadata.alterations import AlterationResult, ConfigAlteration, altered
 from broker.metadata.ids import INTERNAL_TOPICS, METADATA_TOPIC_ID, random_uuid
 from broker.metadata.image import MetadataImage, fold_name
 from broker.metadata.placement import place
+from broker.metadata.quotas import QuotaAlteration
 from broker.metadata.records import (
     BrokerRecord,
     ClusterRecord,
+    Entity,
     KeyValue,
     PartitionAssignment,
     ProducerIdsRecord,
+    QuotaRecord,
     ReplicaIdentity,
     TopicRecord,
     broker_tombstone,
@@ -73,6 +76,8 @@ class ControllerConfig:
     max_partitions_per_request: int = 10_000
     """As in Kafka: bounds what one request can make the controller allocate, and the size of a topic
     record."""
+    max_quotas: int = 10_000
+    """Entities that have a quota. Each node looks through them for each of its clients."""
     max_partitions: int = 50_000
     """Of the whole cluster: every partition is a Raft group with state in memory on each of its replicas."""
 
@@ -351,6 +356,36 @@ class Controller:
         wish = list(topic.partitions)
         wish[partition] = reassignment.finished(wish[partition], fact)
         return Decision(self._changed_topics({topic_id: wish}), None)
+
+    # -- quotas ---------------------------------------------------------------------------------------------
+
+    def alter_quotas(
+        self, alterations: Sequence[QuotaAlteration], *, validate_only: bool = False
+    ) -> Decision[tuple[KafkaError | None, ...]]:
+        """What is wrong with each, in order; None: nothing. Of an entity that is named twice the first counts."""
+        changed: dict[Entity, QuotaRecord] = {}
+        results: list[KafkaError | None] = []
+        for wanted in alterations:
+            try:
+                record = quotas.altered(self._image.quotas, wanted)
+                if record.entity in changed:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "the entity is named twice in the request")
+                known = {*self._image.quotas, *changed}
+                if record.entity not in known and len(known) >= self._config.max_quotas:
+                    raise KafkaError(
+                        ErrorCode.POLICY_VIOLATION, f"there are {self._config.max_quotas} quotas"
+                    )
+            except KafkaError as refused:
+                results.append(refused)
+            else:
+                changed[record.entity] = record
+                results.append(None)
+        records = [
+            encode(record)
+            for entity, record in changed.items()
+            if record.limits != self._image.quotas.get(entity, {})
+        ]
+        return Decision(() if validate_only else tuple(records), tuple(results))
 
     # -- producer ids ---------------------------------------------------------------------------------------
 

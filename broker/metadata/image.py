@@ -15,11 +15,14 @@ from broker.metadata.records import (
     BrokerRecord,
     ClusterRecord,
     ConfigsRecord,
+    Entity,
     ProducerIdsRecord,
+    QuotaRecord,
     Tombstone,
     TopicRecord,
     config_identity,
     decode,
+    quota_entity,
 )
 
 
@@ -67,6 +70,13 @@ class ConfigsChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class QuotaChanged:
+    entity: Entity
+    limits: Mapping[str, float]
+    """All of them now; none: the entity has no quota any more."""
+
+
+@dataclass(frozen=True, slots=True)
 class ProducerIdsAllocated:
     next_producer_id: int
 
@@ -79,6 +89,7 @@ Change = (
     | TopicChanged
     | TopicDeleted
     | ConfigsChanged
+    | QuotaChanged
     | ProducerIdsAllocated
 )
 
@@ -93,6 +104,7 @@ class MetadataImage:
         self._topics: dict[UUID, TopicRecord] = {}
         #: (kind, name) -> what clients have set for it; see ConfigsRecord.
         self._configs: dict[tuple[str, str], Mapping[str, str]] = {}
+        self._quotas: dict[Entity, Mapping[str, float]] = {}
         #: name -> id of exactly the topics in `_topics`.
         self._topic_ids: dict[str, UUID] = {}
         #: Names with "." written as "_": those under which two topics would share metrics. Same topics again.
@@ -127,6 +139,11 @@ class MetadataImage:
     def configured(self, kind: str) -> list[str]:
         """Names of those of a kind for which anything is set, sorted."""
         return sorted(name for of_kind, name in self._configs if of_kind == kind)
+
+    @property
+    def quotas(self) -> Mapping[Entity, Mapping[str, float]]:
+        """Every entity that has a limit."""
+        return MappingProxyType(self._quotas)
 
     @property
     def partition_count(self) -> int:
@@ -176,6 +193,8 @@ class MetadataImage:
                 return self._replay_topic(record)
             case ConfigsRecord():
                 return self._replay_configs(record)
+            case QuotaRecord():
+                return self._replay_quota(record)
             case ProducerIdsRecord():
                 return self._replay_producer_ids(record)
             case Tombstone():
@@ -213,6 +232,12 @@ class MetadataImage:
         self._configs[record.kind, record.name] = record.configs
         return ConfigsChanged(record.kind, record.name)
 
+    def _replay_quota(self, record: QuotaRecord) -> Change | None:
+        if self._quotas.get(record.entity) == record.limits:
+            return None
+        self._quotas[record.entity] = record.limits
+        return QuotaChanged(record.entity, record.limits)
+
     def _replay_producer_ids(self, record: ProducerIdsRecord) -> Change:
         assert record.next_producer_id >= self._next_producer_id, "producer ids are never handed out again"
         self._next_producer_id = record.next_producer_id
@@ -225,6 +250,9 @@ class MetadataImage:
         if tombstone.kind == "configs":
             identity = config_identity(tombstone.identifier)
             return None if self._configs.pop(identity, None) is None else ConfigsChanged(*identity)
+        if tombstone.kind == "quota":
+            entity = quota_entity(tombstone.identifier)
+            return None if self._quotas.pop(entity, None) is None else QuotaChanged(entity, {})
         topic = self._topics.pop(UUID(tombstone.identifier), None)
         if topic is None:
             return None  # compaction kept the tombstone and removed what it buried

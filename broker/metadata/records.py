@@ -5,6 +5,7 @@
     broker/<node id>       BrokerRecord
     topic/<topic id>       TopicRecord
     configs/<kind>/<name>  ConfigsRecord
+    quota/<entity>         QuotaRecord
     producer-ids           ProducerIdsRecord
 
 The topic is compacted, so the latest value of each key is the whole state, and a record never depends on an
@@ -161,6 +162,25 @@ class ConfigsRecord:
         return f"{self.kind}/{urllib.parse.quote(self.name, safe='')}"
 
 
+Entity = tuple[tuple[str, str | None], ...]
+"""For whom a quota is: (type, name), sorted by type, each type once; the name None is the default of that type."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaRecord:
+    entity: Entity
+    limits: Mapping[str, float]
+    """Under Kafka's names. Without any it is written as a removal."""
+
+    @property
+    def identifier(self) -> str:
+        """As in client-id=app,user: names are quoted, the default has none."""
+        return ",".join(
+            kind if name is None else f"{kind}={urllib.parse.quote(name, safe='')}"
+            for kind, name in self.entity
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class ProducerIdsRecord:
     """All producer ids below `next_producer_id` were handed out in blocks, or may have been."""
@@ -168,7 +188,7 @@ class ProducerIdsRecord:
     next_producer_id: int
 
 
-Record = ClusterRecord | BrokerRecord | TopicRecord | ConfigsRecord | ProducerIdsRecord
+Record = ClusterRecord | BrokerRecord | TopicRecord | ConfigsRecord | QuotaRecord | ProducerIdsRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +229,10 @@ def encode(record: Record) -> KeyValue:
             return _pack("producer-ids", {"next_producer_id": record.next_producer_id})
         case ConfigsRecord():
             return _pack(f"configs/{record.identifier}", {"configs": _sorted(record.configs)})
+        case QuotaRecord() if not record.limits:
+            return KeyValue(f"quota/{record.identifier}".encode(), None)
+        case QuotaRecord():
+            return _pack(f"quota/{record.identifier}", {"limits": dict(record.limits)})
         case BrokerRecord():
             return _pack(f"broker/{record.node_id}", _broker_fields(record))
         case TopicRecord():
@@ -368,6 +392,23 @@ def _read_topic(identifier: str, fields: dict[str, Any]) -> TopicRecord:
     )
 
 
+def _read_quota(identifier: str, fields: dict[str, Any]) -> QuotaRecord:
+    limits = {_text(key): _limit(value) for key, value in fields.pop("limits").items()}
+    return QuotaRecord(quota_entity(identifier), limits)
+
+
+def quota_entity(identifier: str) -> Entity:
+    """The entity of a QuotaRecord or of its removal, as `identifier` in the key spells it."""
+    parts = (part.partition("=") for part in identifier.split(","))
+    return tuple((kind, urllib.parse.unquote(name) if equals else None) for kind, equals, name in parts)
+
+
+def _limit(value: object) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
+        raise ValueError(f"not a limit: {value!r}")
+    return float(value)
+
+
 def _read_configs(identifier: str, fields: dict[str, Any]) -> ConfigsRecord:
     kind, name = config_identity(identifier)
     return ConfigsRecord(kind, name, _configs(fields.pop("configs")))
@@ -424,7 +465,8 @@ _READERS: dict[str, Callable[[str, dict[str, Any]], Record]] = {
     "broker": _read_broker,
     "topic": _read_topic,
     "configs": _read_configs,
+    "quota": _read_quota,
 }
 
 #: Kinds of which there are many: their keys name one, and one can be removed.
-_KEYED = ("broker", "topic", "configs")
+_KEYED = ("broker", "topic", "configs", "quota")

@@ -20,6 +20,7 @@ from broker.network.turn import Turn
 from protocol.errors import ProtocolError
 from protocol.framing import FrameReader
 from protocol.headers import RequestHeader, parse_request_header, response_header
+from protocol.messages import RESPONSES
 from storage.disk import Buffer
 
 log = structlog.get_logger()
@@ -58,6 +59,7 @@ class Request:
         "owned",
         "parts",
         "size_bytes",
+        "throttle_ms",
     )
 
     def __init__(
@@ -73,6 +75,8 @@ class Request:
         self.owned = owned
         #: The encoded answer; None: not answered yet; empty: answered by silence (Produce with acks=0).
         self.parts: list[Buffer] | None = None
+        #: How long the client is told to wait because it is above a quota.
+        self.throttle_ms = 0
 
     @property
     def listener(self) -> str:
@@ -100,6 +104,27 @@ class Request:
         assert self.parts is None, "a request is answered once"
         self.parts = []
         self.connection.answer_ready()
+
+    def throttle(self, throttle_ms: int) -> None:
+        """The client is above a quota: nothing more is taken from this connection for so long, and the answer says so
+        (KIP-219)."""
+        if throttle_ms > self.throttle_ms:
+            self.throttle_ms = throttle_ms
+            self.connection.mute(throttle_ms)
+
+    def throttled_parts(self) -> list[Buffer]:
+        """The answer, with the time to wait in it. In all answers but Produce's, which is made with it, that stands
+        first, where the version has it."""
+        assert self.parts is not None
+        response = RESPONSES.get(self.api_key)
+        if not self.parts or response is None:
+            return self.parts
+        if response.__schema__.at(self.api_version)[0].name != "throttle_time_ms":
+            return self.parts
+        position = _SIZE.size + len(response_header(self.api_key, self.api_version, self.correlation_id))
+        head = bytearray().join(self.parts[:2])
+        _SIZE.pack_into(head, position, self.throttle_ms)
+        return [head, *self.parts[2:]]
 
     @property
     def is_abandoned(self) -> bool:
@@ -141,6 +166,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._write_paused = False
         self._read_paused = False
         self._is_untaken_noted = False
+        #: Until it fires nothing is taken from this client, who is above a quota.
+        self._unmuting: asyncio.TimerHandle | None = None
 
     # -- asyncio.BufferedProtocol ------------------------------------------------------------------------
 
@@ -153,6 +180,13 @@ class ClientConnection(asyncio.BufferedProtocol):
         if not self._registry.admit(self, self.host):
             log.warning("connection refused", peer=self.peer, reason="max.connections.per.ip reached")
             self._transport.abort()
+        elif throttle_ms := self._registry.throttle_of(self.host):
+            # Refused later, and not read until then: one that is refused at once comes again at once.
+            log.warning(
+                "connection refused", peer=self.peer, reason="its quota of new connections is used up"
+            )
+            self.mute(throttle_ms)
+            asyncio.get_running_loop().call_later(throttle_ms / 1000, self.abort)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._frames.get_buffer()
@@ -194,8 +228,25 @@ class ClientConnection(asyncio.BufferedProtocol):
     @property
     def _is_congested(self) -> bool:
         return (
-            self._write_paused or self.ready_bytes > MAX_READY_BYTES or len(self._requests) > MAX_UNANSWERED
+            self._write_paused
+            or self.ready_bytes > MAX_READY_BYTES
+            or len(self._requests) > MAX_UNANSWERED
+            or self._unmuting is not None
         )
+
+    def mute(self, throttle_ms: int) -> None:
+        """Take nothing from this client for so long from now on. Answers leave."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + throttle_ms / 1000
+        if self._unmuting is not None:
+            until_s = max(until_s, self._unmuting.when())
+            self._unmuting.cancel()
+        self._unmuting = loop.call_at(until_s, self._unmute)
+        self._pause_reading()
+
+    def _unmute(self) -> None:
+        self._unmuting = None
+        self._go_on()
 
     def _refuse(self, error: ProtocolError) -> None:
         log.warning("connection closed: bad request", peer=self.peer, reason=str(error))
@@ -206,6 +257,9 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_closed = True
+        if self._unmuting is not None:
+            self._unmuting.cancel()
+            self._unmuting = None
         for request in self._requests:
             self._registry.answered(request.size_bytes)
         self._requests.clear()
@@ -242,6 +296,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             parts = requests[0].parts
             if parts is None:
                 break
+            if requests[0].throttle_ms:
+                parts = requests[0].throttled_parts()
             self._registry.answered(requests.popleft().size_bytes)
             out.extend(parts)
         if self.ready_bytes:
@@ -301,6 +357,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._read_paused
             and not self._held
             and not self._write_paused
+            and self._unmuting is None
             and not self.is_closed
             and self._transport is not None
         ):
@@ -327,6 +384,8 @@ class ConnectionRegistry:
         self._untaken: dict[ClientConnection, int] = {}
         #: While that is too much: what each had left at the last look, and since when (loop time) not less.
         self._stuck: dict[ClientConnection, tuple[int, float]] = {}
+        #: For an address that has just connected: milliseconds until it is refused, 0 where it is taken.
+        self.throttle_of: Callable[[str], int] = lambda address: 0
         #: Connections that are not read until there is room again.
         self._waiting: dict[ClientConnection, None] = {}
         #: Insertion-ordered set of open connections.

@@ -20,9 +20,15 @@ class SimulatedClock:
         self._offset_ms = float(skew_ms)
         self._since_s = 0.0
         self._rate = drift_ppm / 1_000_000
+        self._looks = 0
 
     def now_ms(self) -> int:
         return EPOCH_MS + int(self._loop.time() * 1000 + self._ahead_ms())
+
+    def worked_s(self) -> float:
+        """Every look finds a millisecond more: callbacks take no virtual time, so whatever is measured took one."""
+        self._looks += 1
+        return self._looks / 1000
 
     def jump(self, by_ms: int) -> None:
         """An operator or NTP sets the clock, forwards or backwards."""

@@ -7,7 +7,7 @@ A fault does one thing to a cluster and sees to its own end: what it broke it me
 
 from __future__ import annotations
 
-from tests.simulator.faults import clocks, disks, membership, network, processes
+from tests.simulator.faults import clocks, disks, membership, network, processes, quotas
 from tests.simulator.faults.kind import Fault
 
 FAULTS: dict[str, Fault] = {
@@ -16,4 +16,5 @@ FAULTS: dict[str, Fault] = {
     **clocks.FAULTS,
     **disks.FAULTS,
     **membership.FAULTS,
+    **quotas.FAULTS,
 }

@@ -18,8 +18,8 @@ from protocol.messages.alter_partition_reassignments import (
     ReassignableTopic,
 )
 from storage.log_types import GroupKey
-from tests.simulator.client import Connection
-from tests.simulator.cluster import CLIENT_PORT, SimulatedCluster
+from tests.simulator.cluster import SimulatedCluster
+from tests.simulator.faults.administrator import ask_some_node
 from tests.simulator.faults.kind import Fault
 
 LEAST_REPLICAS = 3
@@ -103,28 +103,10 @@ def _ask(
             for node_id in {*wish, *topic.partitions[number].replicas}
         )
     ]
-    ready = [
-        node_id
-        for node_id in cluster.alive()
-        if node_id in cluster.nodes and cluster.nodes[node_id].ready.is_set()
-    ]
-    if sound and ready:
+    if sound:
         body = AlterPartitionReassignmentsRequest(topics=sound)
-        cluster.loop.create_task(_request(cluster, rng.choice(ready), body))
-
-
-async def _request(cluster: SimulatedCluster, node_id: int, body: AlterPartitionReassignmentsRequest) -> None:
-    """Once; nobody asks again where the question or its answer is lost."""
-    connection = Connection()
-    try:
-        await cluster.network.of("administrator").connect(f"n{node_id}", CLIENT_PORT, lambda: connection)
-        await connection.request(
-            ApiKey.ALTER_PARTITION_REASSIGNMENTS, 1, body, AlterPartitionReassignmentsResponse
-        )
-    except (OSError, TimeoutError):
-        return
-    finally:
-        connection.abort()
+        key, response = ApiKey.ALTER_PARTITION_REASSIGNMENTS, AlterPartitionReassignmentsResponse
+        ask_some_node(cluster, rng, key, 1, body, response)
 
 
 FAULTS: dict[str, Fault] = {

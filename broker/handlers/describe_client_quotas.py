@@ -1,0 +1,48 @@
+"""DescribeClientQuotas: the quotas that match, as this broker knows them (KIP-546).
+
+Behaviour: every component of the question has to match a part of the entity; with `strict` the entity has no other
+part, without it may have more. No component: all, or with `strict` none. Codes: broker.metadata.quotas.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.handlers.api import Api
+from broker.metadata.quotas import QuotaFilter, matching
+from protocol.api_keys import ApiKey
+from protocol.codec import encode
+from protocol.errors import KafkaError
+from protocol.messages.describe_client_quotas import (
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+    EntityData,
+    EntryData,
+    ValueData,
+)
+
+if TYPE_CHECKING:
+    from broker.network.connection import Request
+    from broker.node import Node
+
+
+def handle(node: Node, request: Request, body: DescribeClientQuotasRequest) -> None:
+    filters = [QuotaFilter(x.entity_type, x.match_type, x.match) for x in body.components]
+    try:
+        found = matching(node.metadata.image.quotas, filters, strict=body.strict)
+    except KafkaError as error:
+        response = DescribeClientQuotasResponse(error_code=error.code, error_message=error.message)
+    else:
+        response = DescribeClientQuotasResponse(
+            entries=[
+                EntryData(
+                    entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in quota.entity],
+                    values=[ValueData(key=key, value=value) for key, value in quota.limits.items()],
+                )
+                for quota in found
+            ]
+        )
+    request.reply_bytes(encode(response, request.api_version))
+
+
+API = Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, 1, DescribeClientQuotasRequest, handle)
