@@ -8,7 +8,7 @@ renamed to `-stray`, kept and reported.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -27,12 +27,14 @@ from broker.metadata.image import (
 )
 from broker.metadata.records import PartitionAssignment, TopicRecord
 from broker.replication.replica import Replica
+from broker.replication.replicas import NewReplica
 from broker.replication.wire import founding_configuration
 from protocol.errors import ErrorCode
 from raft.reconcile import next_change
 from raft.types import ProposalRefusedError, ReplicaId
 from storage.directory import delete_partition, list_partitions, set_aside_partition
 from storage.disk import Disk
+from storage.log import Log
 from storage.log_types import GroupKey
 from storage.partition_folder import METADATA_NAME, folder_name, read_topic_id
 
@@ -41,9 +43,9 @@ if TYPE_CHECKING:
 
 logger = structlog.get_logger()
 
-#: Partitions that are opened or deleted in one turn of the loop. Each takes some milliseconds of fsync; a topic of a
-#: thousand, done at once, would outlast an election timeout.
-STEPS_PER_TURN = 8
+#: Partitions that are opened or deleted in one turn of the loop. Each takes a millisecond or more of fsync; a topic of
+#: a thousand, done at once, would outlast an election timeout.
+STEPS_PER_TURN = 16
 
 
 class Publisher:
@@ -54,8 +56,8 @@ class Publisher:
         self._disk = disk
         self._begun = False
         self._is_closed = False
-        #: Partitions to open and folders to delete, in the order of the log; with the next turns.
-        self._steps: deque[Callable[[], None]] = deque()
+        #: Partitions to open, and what else is to be done, in the order of the log; with the next turns.
+        self._steps: deque[GroupKey | Callable[[], None]] = deque()
         self._is_stepping = False
         #: Partitions to open that are not open yet.
         self._opening: dict[GroupKey, None] = {}
@@ -122,8 +124,16 @@ class Publisher:
             self._step()
 
     def _step(self) -> None:
+        opening: list[GroupKey] = []
         for _ in range(min(STEPS_PER_TURN, len(self._steps))):
-            self._steps.popleft()()
+            step = self._steps.popleft()
+            if isinstance(step, GroupKey):
+                opening.append(step)
+            else:
+                self._open_partitions(opening)
+                opening = []
+                step()
+        self._open_partitions(opening)
         self._is_stepping = bool(self._steps)
         if self._is_stepping:
             self._node.loop.call_soon(self._step)
@@ -177,19 +187,28 @@ class Publisher:
                 self._node.heartbeat.group_assigned(key)
             elif key not in self._opening and not self._is_closed:
                 self._opening[key] = None
-                self._steps.append(partial(self._open_partition, key))
+                self._steps.append(key)
 
-    def _open_partition(self, key: GroupKey) -> None:
-        del self._opening[key]
-        topic = self._node.metadata.image.topics.get(key.topic_id)
-        if topic is None or not self._is_mine(topic, key.partition):
-            return  # deleted since
-        config = TopicConfig.resolve(topic.configs, self._node.config)
-        assignment = topic.partitions[key.partition]
-        founding = founding_configuration(assignment.founding)
-        replica = self._node.replicas.open(
-            key, topic.name, config, founding, is_only_copy=len(assignment.holders) == 1
-        )
+    def _open_partitions(self, keys: Sequence[GroupKey]) -> None:
+        topics, configs = self._node.metadata.image.topics, dict[UUID, TopicConfig]()
+        wanted: list[NewReplica] = []
+        for key in keys:
+            del self._opening[key]
+            topic = topics.get(key.topic_id)
+            if topic is None or not self._is_mine(topic, key.partition):
+                continue  # deleted since
+            if key.topic_id not in configs:
+                configs[key.topic_id] = TopicConfig.resolve(topic.configs, self._node.config)
+            founding = founding_configuration(topic.partitions[key.partition].founding)
+            wanted.append(NewReplica(key, topic.name, configs[key.topic_id], founding))
+        begun = self._node.replicas.begin(wanted)
+        for each in wanted:
+            self._open_partition(each, begun.get(each.key))
+
+    def _open_partition(self, wanted: NewReplica, begun: Log | None) -> None:
+        key = wanted.key
+        assignment = self._node.metadata.image.topics[key.topic_id].partitions[key.partition]
+        replica = self._node.replicas.open(*wanted, is_only_copy=len(assignment.holders) == 1, begun=begun)
         if replica is not None:
             self._note_unwished(replica)
             if assignment.replicas[0] == self._node.config.node_id:

@@ -1,11 +1,10 @@
-"""Making, opening and replacing logs: everything that must hold again after any crash.
+"""Opening logs: everything that must hold again after any crash.
 
 What recovery accepts and why is replication.md sections 1 and 2; the README of this package has the table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from itertools import zip_longest
 from typing import NamedTuple
@@ -13,17 +12,11 @@ from typing import NamedTuple
 from protocol.records.batch import HEADER_BYTES, MAGIC, MIN_LENGTH, BatchHeader, check_crc, parse_header
 from storage.disk import Disk
 from storage.errors import CorruptLogError
-from storage.journal import Journal
-from storage.journal_records import Flushed
-from storage.lineage import Lineage, Row
+from storage.lineage import Lineage
 from storage.log import Log
 from storage.log_types import NOTHING_FLUSHED, FlushedEnd, GroupKey, LogConfig
 from storage.partition_folder import (
-    DELETE_SUFFIX,
-    INSTALL_SUFFIX,
     check_topic_id,
-    free_name,
-    write_topic_id,
 )
 from storage.producer_snapshot import SnapshotDamagedError, read_snapshot
 from storage.segment import (
@@ -38,76 +31,6 @@ from storage.segment import (
 
 #: Bytes read at once while scanning. A larger batch is read on its own.
 SCAN_BLOCK_BYTES = 1 << 20
-
-
-def create_log(disk: Disk, directory: str, group: GroupKey, config: LogConfig) -> Log:
-    """An empty log in a new folder, durable by name. A folder of the same name (unfinished, or quarantined
-    under an incarnation that counts no more) goes in the background."""
-    if disk.exists(directory):
-        _discard_folder(disk, directory, group)
-    _write_folder(disk, directory, group, start_offset=0, rows=(), producer_snapshot=None)
-    disk.flush_directory(disk.root)
-    return open_log(disk, directory, group, config, recorded=None, log_start=0, is_clean=True)
-
-
-def install_log(
-    disk: Disk,
-    journal: Journal,
-    directory: str,
-    group: GroupKey,
-    config: LogConfig,
-    *,
-    log_start: int,
-    rows: Sequence[Row],
-    producer_snapshot: bytes | None,
-) -> Log:
-    """Replace a (closed) log by an empty one that starts at `log_start` (replication.md section 7).
-
-    `rows` are all lineage rows up to there. The new log is built beside the old one and takes its name only
-    when it is durable; a crash on the way leaves one of the two, whole (`directory.finish_installs`).
-    """
-    # The recorded end speaks of the old log; left standing it would call the new one corrupt.
-    journal.append(Flushed(group, NOTHING_FLUSHED))
-    journal.flush()
-    building = directory + INSTALL_SUFFIX
-    if disk.exists(building):
-        disk.remove_tree(building)
-    _write_folder(disk, building, group, log_start, rows, producer_snapshot)
-    disk.flush_directory(disk.root)
-    if disk.exists(directory):
-        _discard_folder(disk, directory, group)
-    disk.rename(building, directory)
-    disk.flush_directory(disk.root)
-    return open_log(disk, directory, group, config, recorded=None, log_start=log_start, is_clean=True)
-
-
-def _discard_folder(disk: Disk, directory: str, group: GroupKey) -> None:
-    discarded = free_name(disk, f"{directory}.{group.topic_id.hex}", DELETE_SUFFIX)
-    disk.rename(directory, discarded)
-    disk.flush_directory(disk.root)
-    disk.remove_later(discarded)
-
-
-def _write_folder(
-    disk: Disk,
-    directory: str,
-    group: GroupKey,
-    start_offset: int,
-    rows: Sequence[Row],
-    producer_snapshot: bytes | None,
-) -> None:
-    """A folder with an empty first segment. `partition.metadata` comes last: where it is, the rest is."""
-    disk.make_directory(directory)
-    Lineage.create(disk, directory, rows).flush()
-    disk.open(segment_path(directory, start_offset), create=True).close()
-    if producer_snapshot is not None:
-        file = disk.open(segment_path(directory, start_offset, SNAPSHOT_SUFFIX), create=True)
-        file.append([producer_snapshot])
-        file.flush()
-        file.close()
-    disk.flush_directory(directory)
-    write_topic_id(disk, directory, group.topic_id)
-    disk.flush_directory(directory)
 
 
 def open_log(

@@ -11,6 +11,7 @@ sends the written range to the followers from memory -> persisted() and append r
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import structlog
@@ -133,7 +134,8 @@ class Replica:
     def reconfigure(self, config: TopicConfig) -> None:
         """The topic's settings have changed: they count from the next batch on, and for who waits now."""
         self._use_config(config)
-        self.log.config = config.log_config
+        # Holes that are there stay, whatever the policy is now.
+        self.log.config = replace(config.log_config, may_have_holes=self.log.config.may_have_holes)
         if self._commit_waits:
             self._commit_waits.release(self._acknowledged_offset())
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
 import structlog
@@ -30,7 +30,8 @@ from storage.journal import Journal
 from storage.journal_records import Bounds, Flushed, Forget, Incarnation, Quarantine, Vote, VotedFor
 from storage.lineage import LINEAGE_NAME
 from storage.log import Log
-from storage.log_recovery import create_log, install_log, open_log
+from storage.log_creation import NewLog, create_log, create_logs, install_log
+from storage.log_recovery import open_log
 from storage.log_types import FlushedEnd, GroupKey, LogConfig
 from storage.partition_folder import METADATA_NAME, folder_name, read_topic_id
 from storage.producer_snapshot import encode_snapshot, load_producers
@@ -57,6 +58,15 @@ class ReplicasHost(Protocol):
         """Its log is bad and marked so, and it is closed: open it again, as somebody who has nothing."""
 
     def replica_closed(self, key: GroupKey) -> None: ...
+
+
+class NewReplica(NamedTuple):
+    """What may have to be begun; as for `Replicas.open`."""
+
+    key: GroupKey
+    topic: str
+    config: TopicConfig
+    founding: Configuration | None
 
 
 class Replicas:
@@ -119,6 +129,30 @@ class Replicas:
 
     # -- opening and closing -----------------------------------------------------------------------------
 
+    def begin(self, wanted: Sequence[NewReplica]) -> dict[GroupKey, Log]:
+        """Make the logs of those that never were here, for `open`: all of them with a few flushes, where each by itself
+        would need as many."""
+        new = [
+            (each, NewLog(self._directory_of(each.key, each.topic), each.key, each.config.log_config))
+            for each in wanted
+            if self._journal.state(each.key) is None
+        ]
+        new = [(each, log) for each, log in new if not self._disk.exists(log.directory)]
+        if not new:
+            return {}
+        logs = create_logs(self._disk, [log for _, log in new])
+        # The vote record comes first: with it, the log is one whose history we know.
+        for each, _ in new:
+            self._journal.append(Vote(each.key, 0, None))
+        self._journal.flush()
+        for (each, _), log in zip(new, logs, strict=True):
+            if each.founding is not None:
+                self._found(each.key, log, each.founding)
+        return {log.group: log for log in logs}
+
+    def _directory_of(self, key: GroupKey, topic: str) -> str:
+        return f"{self._disk.root}/{folder_name(topic, key.partition)}"
+
     def open(
         self,
         key: GroupKey,
@@ -127,6 +161,7 @@ class Replicas:
         founding: Configuration | None,
         *,
         is_only_copy: bool = False,
+        begun: Log | None = None,
     ) -> Replica | None:
         """Open the replica's log, or begin an empty one.
 
@@ -135,9 +170,12 @@ class Replicas:
         and waits to be added by its leader (replication.md section 3).
 
         A log that must not be used is discarded under a raised incarnation, and built anew from the others. If there
-        are none (`is_only_copy`), nothing is touched and None is returned: the partition is offline.
+        are none (`is_only_copy`), nothing is touched and None is returned: the partition is offline. `begun`: what
+        `begin` made of it just now.
         """
-        directory = f"{self._disk.root}/{folder_name(topic, key.partition)}"
+        if begun is not None:
+            return self._add(key, topic, config, begun, ProducerStates())
+        directory = self._directory_of(key, topic)
         state = self._journal.state(key)
         log_config = config.log_config
         self._make_way(key, topic, directory)
@@ -160,12 +198,17 @@ class Replicas:
             log = self._begin_log(key, directory, log_config, founding)
         elif log.end_index == 0 and founding is not None:
             self._found(key, log, founding)
+        if producers is None:
+            producers = load_producers(log)  # of an empty log
+        return self._add(key, topic, config, log, producers)
+
+    def _add(
+        self, key: GroupKey, topic: str, config: TopicConfig, log: Log, producers: ProducerStates
+    ) -> Replica:
         state = self._journal.state(key)
         incarnation = 0 if state is None else state.incarnation
         self_id = ReplicaId(self._node_id, self._directory_id.bytes, incarnation)
         self._opened[key] = None
-        if producers is None:
-            producers = load_producers(log)  # of an empty log
         group = Group(
             self_id,
             self._hard_state(key),
@@ -264,7 +307,10 @@ class Replicas:
         own = ReplicaId(self._node_id, self._directory_id.bytes, state.incarnation)
         if state.term == 0 and own in founding.voters:
             log.append_row(0, RowKind.CONFIGURATION, wire.encode_configuration(founding))
-            log.flush()
+            ticket = log.begin_flush()
+            for file in ticket.files:
+                file.flush()
+            log.finish_flush(ticket)
 
     def _raise_incarnation(self, key: GroupKey) -> None:
         state = self._journal.state(key)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import random
+
+import pytest
+
 from broker.publisher import STEPS_PER_TURN
 from protocol.errors import ErrorCode
 from storage.journal import Journal
@@ -77,3 +81,25 @@ def test_the_journal_forgets_deleted_groups_although_a_crash_came_first() -> Non
         world.wait_ready()
         world.loop.run_for(1)
         assert world.nodes[1].journal.state(key) is None
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_loss_of_power_while_partitions_are_made_costs_none_of_them(seed: int) -> None:
+    """Their folders are made together: whatever part of that is on disk, nobody's identity is lost by it."""
+    with running(seed=seed) as world:
+        world.create_topic("foo", partitions=MANY)
+        rng = random.Random(seed)
+        made = rng.randrange(MANY)
+        world.wait(lambda: any(_open(world, node_id) > made for node_id in world.ids))
+        for node_id in world.ids:
+            world.kill(node_id, power=True)
+        for node_id in world.ids:
+            world.start(node_id)
+        world.wait_ready()
+        for partition in range(MANY):
+            world.produce("foo", b"x", partition=partition)
+        assert {
+            replica.group.self_id.incarnation
+            for node in world.nodes.values()
+            for replica in node.replicas.by_name.values()
+        } == {0}

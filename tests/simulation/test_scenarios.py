@@ -36,7 +36,8 @@ from protocol.records.batch import iter_batches, stamp
 from protocol.records.builder import NewRecord, build_batch
 from raft.types import RowKind
 from storage.log import Log
-from storage.log_recovery import create_log, open_log
+from storage.log_creation import create_log
+from storage.log_recovery import open_log
 from storage.log_types import GroupKey, LogConfig
 from storage.partition_folder import read_topic_id
 from tests.broker.world import World, running

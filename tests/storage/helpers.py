@@ -16,7 +16,8 @@ from protocol.records.builder import NewRecord, build_batch
 from storage.disk import Buffer, Disk, DiskError, File
 from storage.file_disk import FileDisk
 from storage.log import Log
-from storage.log_recovery import create_log, open_log
+from storage.log_creation import create_log
+from storage.log_recovery import open_log
 from storage.log_types import FlushedEnd, GroupKey, LogConfig
 from storage.producer_snapshot import ensure_snapshot
 from tests.simulator.disk import MemoryDisk

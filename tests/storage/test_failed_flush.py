@@ -10,7 +10,8 @@ import pytest
 from storage.disk import DiskError
 from storage.journal import Journal
 from storage.journal_records import Vote
-from storage.log_recovery import create_log, open_log
+from storage.log_creation import create_log
+from storage.log_recovery import open_log
 from tests.simulator.disk import MemoryDisk
 from tests.simulator.loop import new_loop
 from tests.storage.helpers import GROUP, ROW_KIND, SMALL, append

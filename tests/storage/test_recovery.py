@@ -16,7 +16,8 @@ from storage.journal import Journal
 from storage.journal_records import Flushed
 from storage.lineage import Row
 from storage.log import Log
-from storage.log_recovery import create_log, install_log, open_log
+from storage.log_creation import create_log, install_log
+from storage.log_recovery import open_log
 from storage.log_types import FlushedEnd, GroupKey, LogConfig
 from storage.partition_folder import METADATA_NAME
 from storage.producer_snapshot import encode_snapshot
