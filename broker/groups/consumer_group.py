@@ -45,6 +45,10 @@ from broker.groups.records import GroupRecord
 from broker.metadata.image import MetadataImage
 from protocol.errors import ErrorCode, KafkaError
 
+_WAITING_INTERVAL_MS = 500
+#: At this pace the heartbeats of all members together are 200 in a second.
+_WAITING_INTERVAL_PER_MEMBER_MS = 5
+
 
 @dataclass(slots=True)
 class _Draft:
@@ -226,7 +230,7 @@ class ConsumerGroup:
         answer = HeartbeatAnswer(
             member_id=reconciled.member_id,
             member_epoch=reconciled.epoch,
-            heartbeat_interval_ms=self._config.consumer_heartbeat_interval_ms,
+            heartbeat_interval_ms=self._interval_ms(reconciled),
             assignment=_partitions(reconciled.assigned) if tells else None,
         )
         return Outcome([] if draft is None else draft.records, [(ticket, answer)])
@@ -263,6 +267,16 @@ class ConsumerGroup:
                 f"instance {request.instance_id} is member {known.member_id}",
             )
 
+    def _interval_ms(self, member: Member) -> int:
+        """Who waits for what others give up, or for the target, is asked to come back soon: they give it up at any
+        moment, and nobody can tell the one who waits. The more members, the less often."""
+        usual_ms = self._config.consumer_heartbeat_interval_ms
+        if member.state is not MemberState.UNRELEASED_PARTITIONS and self._assign_at is None:
+            return usual_ms
+        return min(
+            usual_ms, max(_WAITING_INTERVAL_MS, _WAITING_INTERVAL_PER_MEMBER_MS * len(self._durable.members))
+        )
+
     def _has_news(self, member: Member, said: Subscription, request: HeartbeatRequest, now: float) -> bool:
         """The usual heartbeat has none, and costs next to nothing."""
         durable = self._durable
@@ -296,8 +310,9 @@ class ConsumerGroup:
         draft.members[member.member_id] = updated
         if is_new or replaced is not None or updated != member:
             draft.records.append(records.member_record(self.group_id, updated))
-        self._match(draft, now, now_ms)
-        self._raise_epoch(draft, is_new or resubscribes)
+        if draft.records or self._subscriptions.may_have_changed(draft.regexes, now):
+            self._match(draft, now, now_ms)
+            self._raise_epoch(draft, is_new or resubscribes)
         if draft.epoch > draft.assignment_epoch:
             self._assign_when_due(draft, resubscribes, now, now_ms)
         stepped = reconcile(

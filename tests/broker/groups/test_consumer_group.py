@@ -54,7 +54,9 @@ def test_the_second_member_gets_what_the_first_has_given_up(coordinator: Coordin
     a, b = Consumer(coordinator, "a", "t"), Consumer(coordinator, "b", "t")
     a.heartbeat()
     coordinator.pass_time(1)
-    assert b.heartbeat().assignment == {}, "nothing is free yet"
+    answer = b.heartbeat()
+    assert answer.assignment == {}, "nothing is free yet"
+    assert answer.heartbeat_interval_ms == 500, "it is to come back soon"
     assert (b.epoch, coordinator.describe().state) == (2, "Reconciling")
     answer = a.heartbeat()
     assert answer.member_epoch == 1, "it has to give up two and stays in its epoch until then"
@@ -63,7 +65,7 @@ def test_the_second_member_gets_what_the_first_has_given_up(coordinator: Coordin
     b.heartbeat()
     assert not b.owned, "a has not said yet that it gave them up"
     assert a.heartbeat().member_epoch == 2
-    b.heartbeat()
+    assert b.heartbeat().heartbeat_interval_ms == 5000
     assert (len(a.owned), len(b.owned)) == (2, 2)
     assert coordinator.describe().state == "Stable"
 
