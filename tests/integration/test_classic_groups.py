@@ -30,23 +30,29 @@ class Member:
 
     def __init__(self, cluster: BrokerCluster, topic: str, **settings: object) -> None:
         self.assignments = 0
+        self.revoked: list[set[int]] = []
         self.records: list[tuple[int, int]] = []
+        # Where the broker assigns, these two are its own settings.
+        is_classic = settings.get("group.protocol", "classic") == "classic"
+        session = {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": 200} if is_classic else {}
         self.consumer = Consumer(
             {
                 "bootstrap.servers": cluster.bootstrap,
                 "group.id": f"{topic}-group",
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
-                "session.timeout.ms": SESSION_MS,
-                "heartbeat.interval.ms": 200,
+                **session,
                 **QUIET,
                 **settings,
             }
         )
-        self.consumer.subscribe([topic], on_assign=self._assigned)
+        self.consumer.subscribe([topic], on_assign=self._assigned, on_revoke=self._revoked)
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self.assignments += 1
+
+    def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self.revoked.append({each.partition for each in partitions})
 
     @property
     def partitions(self) -> set[int]:
