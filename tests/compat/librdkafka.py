@@ -1,0 +1,139 @@
+"""librdkafka's own regression tests, built from a checkout that the user names, one test per process.
+
+Its local tests need no broker and are not counted. With `group.protocol=consumer` (KIP-848) the suite runs a second
+time, as its authors do.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.compat import java_suites
+from tests.compat.report import Case, Outcome, SuiteResult
+from tests.compat.suite import Missing, Target, excluded, last_lines, need, run
+
+DEFAULT_SCENARIO = "default"
+NO_AUTO_CREATE = "noautocreate"
+#: The suite asks for features by broker version.
+BROKER_VERSION = "4.3.0"
+TEST_TIMEOUT_S = 400
+#: The suite's own time limits are for an idle machine with a broker to itself.
+TIMEOUT_MULTIPLIER = 2
+SUMMARY = re.compile(r"^\|\s*(\w+)\s*\|\s*(\w+)\s*\|\s*[\d.]+s\s*\|(.*)$", re.MULTILINE)
+FAILURE = re.compile(r"^### Test \"\w+\" failed at (\S+?)(?:\(\))? at .*: ###\n(.*)$", re.MULTILINE)
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def run_suite(
+    target: Target, checkout: Path | None, group_protocol: str, kafka_class_path: str | None, date: str
+) -> SuiteResult:
+    """All tests that need a broker; `group_protocol` is classic or consumer."""
+    suite = "librdkafka" if group_protocol == "classic" else f"librdkafka, group.protocol={group_protocol}"
+    if checkout is None:
+        return SuiteResult(suite, "librdkafka", date, "no checkout named; this helps: --librdkafka DIR")
+    try:
+        tests = build(checkout)
+        scripts = write_kafka_scripts(target.logs / "kafka-scripts", java_suites.class_path(kafka_class_path))
+    except Missing as missing:
+        return SuiteResult(suite, "librdkafka", date, str(missing))
+    scenarios = tests_of((checkout / "tests" / "test.c").read_text(encoding="utf-8"))
+    names = [name for name in scenarios if target.wants(name)]
+    cases = excluded(target, "librdkafka", names)
+    wanted = DEFAULT_SCENARIO if target.creates_topics else NO_AUTO_CREATE
+    for name in names:
+        if name not in cases and wanted in scenarios[name]:
+            cases[name] = _run_test(target, tests, name, wanted, group_protocol, scripts)
+            print(
+                f"  {cases[name].outcome:8} {name} {cases[name].seconds} s {cases[name].note}",
+                file=sys.stderr,
+            )
+    return SuiteResult(suite, f"librdkafka {_version(checkout)}", date, "", cases)
+
+
+def tests_of(source: str) -> dict[str, tuple[str, ...]]:
+    """Names of the tests that need a broker, in order, with the scenarios (broker settings) that they run in."""
+    table = source[source.index("struct test tests[]") :]
+    found = {}
+    for entry in table[: table.index("{NULL}")].split("\n    _TEST(")[1:]:
+        name = entry.split(",", 1)[0]
+        if "TEST_F_LOCAL" in entry or "TEST_F_MANUAL" in entry:
+            continue
+        scenario = re.search(r'\.scenario\s*=\s*"([^"]+)"', entry)
+        found[name] = tuple(scenario.group(1).split(",")) if scenario else (DEFAULT_SCENARIO,)
+    return found
+
+
+def build(checkout: Path) -> Path:
+    """Configure and make the test runner where it is not made yet; returns the folder it is run in."""
+    tests = checkout / "tests"
+    if not (tests / "test.c").exists():
+        raise Missing(f"{checkout} is not a checkout of librdkafka")
+    if not (tests / "test-runner").exists():
+        make = need("make", "sudo apt-get install -y build-essential zlib1g-dev libssl-dev")
+        need("g++", "sudo apt-get install -y build-essential")
+        log = checkout / "varve-compat-build.log"
+        for command in (["./configure"], [make, "-j2", "libs"], [make, "-j2", "-C", "tests", "test-runner"]):
+            ran = run(["nice", *command], log, 1800, cwd=checkout)
+            if ran.code != 0:
+                raise Missing(f"librdkafka could not be built, see {log}: {last_lines(ran.output, 1)}")
+    return tests
+
+
+def write_kafka_scripts(folder: Path, jars: str) -> Path:
+    """What some tests expect of a Kafka's folder: bin/kafka-topics.sh. Returns the folder."""
+    command = java_suites.java(jars, "org.apache.kafka.tools.TopicCommand", [])
+    script = folder / "bin" / "kafka-topics.sh"
+    script.parent.mkdir(parents=True, exist_ok=True)
+    script.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n', encoding="utf-8")
+    script.chmod(0o755)
+    return folder
+
+
+def _run_test(
+    target: Target, tests: Path, name: str, scenario: str, group_protocol: str, kafka_scripts: Path
+) -> Case:
+    config = target.logs / "librdkafka.conf"
+    config.write_text(
+        f"bootstrap.servers={target.bootstrap}\ntest.timeout.multiplier={TIMEOUT_MULTIPLIER}\n",
+        encoding="utf-8",
+    )
+    libraries = [str((tests / "../src").resolve()), str((tests / "../src-cpp").resolve())]
+    environment = {
+        "TESTS": name,
+        "RDKAFKA_TEST_CONF": str(config),
+        "TEST_KAFKA_VERSION": BROKER_VERSION,
+        "TEST_CONSUMER_GROUP_PROTOCOL": group_protocol,
+        "KAFKA_PATH": str(kafka_scripts),
+        "BROKERS": target.bootstrap,
+        "LD_LIBRARY_PATH": os.pathsep.join(libraries),
+    }
+    log = target.logs / f"librdkafka-{group_protocol}" / f"{name}.log"
+    command = ["nice", tests / "test-runner", "-L", "-p1", "-s", scenario]
+    ran = run(command, log, TEST_TIMEOUT_S, cwd=tests, environment=environment)
+    outcome, why = read_outcome(name, ANSI.sub("", ran.output), ran.code)
+    return target.case(name, outcome, why, ran.seconds)
+
+
+def read_outcome(name: str, output: str, code: int | None) -> tuple[Outcome, str]:
+    """What a run of one test came to, and why. A runner that aborts or hangs prints no summary."""
+    summary = {found[0]: found[1:] for found in SUMMARY.findall(output)}
+    state, said = summary.get(name, ("none", ""))
+    if state == "PASSED":
+        return Outcome.PASSED, ""
+    if state == "SKIPPED":
+        return Outcome.SKIPPED, said.strip()
+    failure = FAILURE.search(output)
+    how = f"no result in {TEST_TIMEOUT_S} s" if code is None else f"the runner ended with {code}"
+    return Outcome.FAILED, " ".join(failure.groups()) if failure else f"{how}: {last_lines(output, 1)}"
+
+
+def _version(checkout: Path) -> str:
+    described = subprocess.run(
+        ["git", "describe", "--tags", "--always"], cwd=checkout, capture_output=True, text=True, check=False
+    )
+    return described.stdout.strip() or "of an unknown version"
