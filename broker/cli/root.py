@@ -11,7 +11,8 @@ import click
 _COMMANDS: dict[str, tuple[str, str, str]] = {
     "start": ("broker.cli.start", "start", "Run one node in the foreground."),
     "cluster": ("broker.cli.cluster", "cluster", "Three nodes on this machine: up, down, status."),
-    "topic": ("broker.cli.topic", "topic", "Create, list, describe and delete topics."),
+    "topic": ("broker.cli.topic", "topic", "Create, list, describe, change and delete topics."),
+    "config": ("broker.cli.config", "config", "Settings of topics and brokers: describe, alter."),
     "produce": ("broker.cli.produce", "produce", "Write the lines of standard input to a topic."),
     "consume": ("broker.cli.consume", "consume", "Print the records of a topic."),
     "health": ("broker.cli.health", "health", "Exit code 0 if the brokers answer and agree on a leader."),

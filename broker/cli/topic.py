@@ -1,4 +1,4 @@
-"""`varve topic create|list|describe|delete`, with the output of Kafka's kafka-topics."""
+"""`varve topic create|list|describe|alter|add-partitions|delete`, with the output of Kafka's kafka-topics."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def topic() -> None:
-    """Create, list, describe and delete topics."""
+    """Create, list, describe, change and delete topics."""
 
 
 @topic.command()
@@ -106,6 +106,54 @@ def describe(
             click.echo(_headline(description))
         for partition in description["partitions"]:
             click.echo(_partition_line(description["topic"], partition))
+
+
+@topic.command()
+@click.argument("name", metavar="TOPIC")
+@click.option("--partitions", type=click.IntRange(1), help="How many partitions there shall be; never fewer.")
+@click.option("--config", multiple=True, metavar="KEY=VALUE", help="A topic setting. Repeatable.")
+@click.option("--delete-config", multiple=True, metavar="KEY", help="Back to the default. Repeatable.")
+@bootstrap_option
+def alter(
+    name: str,
+    partitions: int | None,
+    config: tuple[str, ...],
+    delete_config: tuple[str, ...],
+    bootstrap_server: str,
+) -> None:
+    """Change the settings of a topic, or give it more partitions."""
+    from broker.cli.config import alter_topic
+    from broker.cli.wire_client import WireClient
+
+    settings = pairs(config, "--config")
+    if not (settings or delete_config or partitions):
+        raise click.UsageError("nothing to change: use --partitions, --config or --delete-config")
+    if settings or delete_config:
+        alter_topic(WireClient(bootstrap_server), name, settings, delete_config)
+    if partitions:
+        _create_partitions(admin_client(bootstrap_server), {name: partitions}, bootstrap_server)
+    click.echo(f"Altered topic {name}.")
+
+
+@topic.command(name="add-partitions")
+@click.argument("names", nargs=-1, required=True, metavar="TOPIC...")
+@click.option("--num", type=click.IntRange(1), required=True, help="How many to add to each topic.")
+@bootstrap_option
+def add_partitions(names: tuple[str, ...], num: int, bootstrap_server: str) -> None:
+    """Give topics more partitions. Keys may belong to other partitions afterwards."""
+    admin = admin_client(bootstrap_server)
+    present = {d["topic"]: d["partition_count"] for d in _describe(admin, list(names), bootstrap_server)}
+    _create_partitions(admin, {name: count + num for name, count in present.items()}, bootstrap_server)
+    for name, count in present.items():
+        click.echo(f"Topic {name} has {count + num} partitions.")
+
+
+def _create_partitions(admin: AdminClient, counts: dict[str, int], bootstrap_server: str) -> None:
+    from confluent_kafka.admin import NewPartitions
+
+    requests = [NewPartitions(name, count) for name, count in counts.items()]
+    futures = admin.create_partitions(requests, operation_timeout=TIMEOUT_S, request_timeout=TIMEOUT_S)
+    _outcomes(futures, None, bootstrap_server)
 
 
 @topic.command()

@@ -108,3 +108,43 @@ def test_topics_and_records_by_the_command_line(varve: Varve, cluster: dict[str,
     assert varve("consume", "first", "-p", "0", "-o", "-1", "-n", "1").returncode == 0
     assert varve("topic", "delete", "first").stdout == "Deleted topic first.\n"
     assert varve("topic", "describe", "first").returncode == 1
+
+
+def test_settings_and_partitions_are_changed_by_the_command_line(
+    varve: Varve, cluster: dict[str, Any]
+) -> None:
+    assert varve("topic", "create", "changed", "--partitions", "2").returncode == 0
+    assert (
+        varve("topic", "add-partitions", "changed", "--num", "1").stdout
+        == "Topic changed has 3 partitions.\n"
+    )
+    altered = varve("topic", "alter", "changed", "--partitions", "4", "--config", "retention.ms=77")
+    assert altered.stdout == "Altered topic changed.\n", altered.stderr
+    described = json.loads(varve("topic", "describe", "changed", "--format", "json").stdout)
+    assert (described["partition_count"], described["configs"]) == (4, {"retention.ms": "77"})
+    fewer = varve("topic", "alter", "changed", "--partitions", "3")
+    assert fewer.returncode == 1 and "would not be an increase" in fewer.stderr
+
+    config = ("config", "alter", "--topic", "changed")
+    appended = varve(*config, "--append-config", "cleanup.policy=compact", "--delete-config", "retention.ms")
+    assert appended.stdout == "Completed updating config for topic changed.\n", appended.stderr
+    assert varve("config", "describe", "--topic", "changed").stdout == (
+        "Dynamic configs for topic changed are:\n"
+        "  cleanup.policy=delete,compact sensitive=false synonyms={"
+        "DYNAMIC_TOPIC_CONFIG:cleanup.policy=delete,compact, DEFAULT_CONFIG:log.cleanup.policy=delete}\n"
+    )
+    defaults = ("--broker-defaults", "--add-config", "log.retention.ms=99")
+    assert varve("config", "alter", *defaults).returncode == 0
+    assert varve("config", "alter", "--broker", "2", "--add-config", "log.retention.ms=88").returncode == 0
+    shown = json.loads(varve("config", "describe", "--broker", "2", "--format", "json").stdout)
+    assert [(row["name"], row["value"], row["source"]) for row in shown] == [
+        ("log.retention.ms", "88", "DYNAMIC_BROKER_CONFIG")
+    ]
+    assert "log.retention.ms=99" in varve("config", "describe", "--broker-defaults").stdout
+    refused = varve("config", "alter", "--broker", "2", "--add-config", "node.id=3")
+    assert refused.returncode == 1 and "node.id" in refused.stderr
+    assert varve("config", "alter", "--broker", "9", "--add-config", "log.retention.ms=1").returncode == 1
+    assert (
+        varve("config", "describe", "--topic", "missing").stderr == "varve: Topic 'missing' does not exist\n"
+    )
+    assert varve("config", "describe").returncode == 2

@@ -1,0 +1,198 @@
+"""`varve config describe|alter`: settings of topics and brokers, named and shown as kafka-configs does."""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+import click
+
+from broker.cli.clients import bootstrap_option, format_option
+from broker.cli.root import CommandError
+from broker.cli.start import pairs
+from broker.cli.wire_client import WireClient
+from broker.config.layers import ConfigSource
+from broker.metadata.alterations import AlterOperation
+from protocol.errors import ErrorCode
+from protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+)
+from protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+_TOPIC, _BROKER = 2, 4
+
+#: Kafka's names for where a value comes from, as its tool prints them.
+_SOURCES = {
+    ConfigSource.TOPIC: "DYNAMIC_TOPIC_CONFIG",
+    ConfigSource.DYNAMIC_BROKER: "DYNAMIC_BROKER_CONFIG",
+    ConfigSource.DYNAMIC_DEFAULT_BROKER: "DYNAMIC_DEFAULT_BROKER_CONFIG",
+    ConfigSource.STATIC_BROKER: "STATIC_BROKER_CONFIG",
+    ConfigSource.DEFAULT: "DEFAULT_CONFIG",
+    ConfigSource.GROUP: "DYNAMIC_GROUP_CONFIG",
+}
+_SET_BY_CLIENTS = (ConfigSource.TOPIC, ConfigSource.DYNAMIC_BROKER, ConfigSource.DYNAMIC_DEFAULT_BROKER)
+
+
+class _Resource(NamedTuple):
+    type: int
+    name: str
+
+    @property
+    def title(self) -> str:
+        if self.type == _TOPIC:
+            return f"topic {self.name}"
+        return f"broker {self.name}" if self.name else "brokers in the cluster"
+
+
+@click.group()
+def config() -> None:
+    """Show and change settings of topics and brokers while they run."""
+
+
+def _resource(topic: str | None, broker: int | None, broker_defaults: bool) -> _Resource:
+    if sum((topic is not None, broker is not None, broker_defaults)) != 1:
+        raise click.UsageError("name exactly one of --topic, --broker and --broker-defaults")
+    if topic is not None:
+        return _Resource(_TOPIC, topic)
+    return _Resource(_BROKER, "" if broker is None else str(broker))
+
+
+@config.command()
+@click.option("--topic", help="Settings of this topic.")
+@click.option("--broker", type=click.IntRange(0), metavar="ID", help="Settings of this broker.")
+@click.option("--broker-defaults", is_flag=True, help="What is set for all brokers.")
+@click.option("--all", "show_all", is_flag=True, help="Also what nobody has set.")
+@bootstrap_option
+@format_option
+def describe(
+    topic: str | None,
+    broker: int | None,
+    broker_defaults: bool,
+    show_all: bool,
+    bootstrap_server: str,
+    shape: str,
+) -> None:
+    """Show settings, where they come from, and what else would count."""
+    resource = _resource(topic, broker, broker_defaults)
+    request = DescribeConfigsRequest(
+        resources=[
+            DescribeConfigsResource(
+                resource_type=resource.type, resource_name=resource.name, configuration_keys=None
+            )
+        ],
+        include_synonyms=True,
+    )
+    client = WireClient(bootstrap_server)
+    if broker is None:
+        answer = client.ask(request, 4, DescribeConfigsResponse)
+    else:
+        answer = client.ask_broker(broker, request, 4, DescribeConfigsResponse)
+    (result,) = answer.results
+    _check(resource, result.error_code, result.error_message)
+    rows = [row for row in result.configs if show_all or row.config_source in _SET_BY_CLIENTS]
+    rows.sort(key=lambda row: row.name)
+    if shape == "json":
+        click.echo(json.dumps([_json(row) for row in rows]))
+        return
+    kind = "All" if show_all else "Default" if broker_defaults else "Dynamic"
+    click.echo(f"{kind} configs for {resource.title} are:")
+    for row in rows:
+        synonyms = ", ".join(f"{_SOURCES[ConfigSource(x.source)]}:{x.name}={x.value}" for x in row.synonyms)
+        value = "null" if row.is_sensitive else row.value
+        click.echo(f"  {row.name}={value} sensitive={str(row.is_sensitive).lower()} synonyms={{{synonyms}}}")
+
+
+def _json(row: DescribeConfigsResourceResult) -> dict[str, object]:
+    return {
+        "name": row.name,
+        "value": row.value,
+        "source": _SOURCES[ConfigSource(row.config_source)],
+        "read_only": row.read_only,
+    }
+
+
+@config.command()
+@click.option("--topic", help="Change settings of this topic.")
+@click.option("--broker", type=click.IntRange(0), metavar="ID", help="Change settings of this broker.")
+@click.option("--broker-defaults", is_flag=True, help="Change what is set for all brokers.")
+@click.option("--add-config", multiple=True, metavar="KEY=VALUE", help="Set. Repeatable.")
+@click.option("--delete-config", multiple=True, metavar="KEY", help="Back to the default. Repeatable.")
+@click.option("--append-config", multiple=True, metavar="KEY=VALUE", help="Add to a list. Repeatable.")
+@click.option("--subtract-config", multiple=True, metavar="KEY=VALUE", help="Take from a list. Repeatable.")
+@bootstrap_option
+def alter(
+    topic: str | None,
+    broker: int | None,
+    broker_defaults: bool,
+    add_config: tuple[str, ...],
+    delete_config: tuple[str, ...],
+    append_config: tuple[str, ...],
+    subtract_config: tuple[str, ...],
+    bootstrap_server: str,
+) -> None:
+    """Change settings: all that is named here, or nothing."""
+    resource = _resource(topic, broker, broker_defaults)
+    operations: list[tuple[str, AlterOperation, str | None]] = []
+    for texts, option, operation in (
+        (add_config, "--add-config", AlterOperation.SET),
+        (append_config, "--append-config", AlterOperation.APPEND),
+        (subtract_config, "--subtract-config", AlterOperation.SUBTRACT),
+    ):
+        operations += [(name, operation, value) for name, value in pairs(texts, option).items()]
+    operations += [(name, AlterOperation.DELETE, None) for name in delete_config]
+    if not operations:
+        raise click.UsageError("nothing to change: use --add-config or --delete-config")
+    alter_resource(WireClient(bootstrap_server), resource.type, resource.name, operations)
+    which = "default config" if broker_defaults else "config"
+    click.echo(f"Completed updating {which} for {resource.title}.")
+
+
+def alter_resource(
+    client: WireClient,
+    resource_type: int,
+    name: str,
+    operations: list[tuple[str, AlterOperation, str | None]],
+) -> None:
+    """Raises CommandError where the cluster refuses."""
+    request = IncrementalAlterConfigsRequest(
+        resources=[
+            AlterConfigsResource(
+                resource_type=resource_type,
+                resource_name=name,
+                configs=[
+                    AlterableConfig(name=key, config_operation=operation, value=value)
+                    for key, operation, value in operations
+                ],
+            )
+        ]
+    )
+    if resource_type == _BROKER and name:
+        answer = client.ask_broker(int(name), request, 1, IncrementalAlterConfigsResponse)
+    else:
+        answer = client.ask(request, 1, IncrementalAlterConfigsResponse)
+    (result,) = answer.responses
+    _check(_Resource(resource_type, name), result.error_code, result.error_message)
+
+
+def alter_topic(client: WireClient, name: str, configs: dict[str, str], deleted: tuple[str, ...]) -> None:
+    """Set and delete settings of a topic. Raises CommandError."""
+    operations: list[tuple[str, AlterOperation, str | None]] = [
+        (key, AlterOperation.SET, value) for key, value in configs.items()
+    ]
+    operations += [(key, AlterOperation.DELETE, None) for key in deleted]
+    alter_resource(client, _TOPIC, name, operations)
+
+
+def _check(resource: _Resource, code: int, message: str | None) -> None:
+    if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        raise CommandError(f"Topic '{resource.name}' does not exist")
+    if code:
+        raise CommandError(f"{message or 'refused'} ({ErrorCode(code).name})")

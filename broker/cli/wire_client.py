@@ -1,0 +1,82 @@
+"""Requests that the client library does not have, over plain sockets: one request, one answer.
+
+They work with Apache Kafka, too.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from typing import TypeVar
+
+from broker.cli.clients import TIMEOUT_S
+from broker.cli.root import CommandError
+from protocol.codec import decode, encode
+from protocol.errors import ProtocolError
+from protocol.headers import RequestHeader, encode_request_header, parse_response_header
+from protocol.messages.metadata import MetadataRequest, MetadataResponse
+from protocol.schema import Message
+
+M = TypeVar("M", bound=Message)
+
+_METADATA_VERSION = 4
+_MAX_RESPONSE_BYTES = 64 << 20
+
+
+class WireClient:
+    """Asks any broker of a cluster, or a certain one. Raises CommandError where nobody answers."""
+
+    def __init__(self, bootstrap_server: str) -> None:
+        self._bootstrap_server = bootstrap_server
+
+    def ask(self, request: Message, version: int, response: type[M]) -> M:
+        """The answer of the first broker of the list that gives one."""
+        for address in self._bootstrap_server.split(","):
+            host, _, port = address.strip().rpartition(":")
+            try:
+                return _ask_at(host.strip("[]"), int(port), request, version, response)
+            except (OSError, ValueError):
+                continue
+        raise CommandError(f"no broker answers at {self._bootstrap_server}")
+
+    def ask_broker(self, node_id: int, request: Message, version: int, response: type[M]) -> M:
+        metadata = self.ask(
+            MetadataRequest(topics=[], allow_auto_topic_creation=False), _METADATA_VERSION, MetadataResponse
+        )
+        broker = next((broker for broker in metadata.brokers if broker.node_id == node_id), None)
+        if broker is None:
+            raise CommandError(f"there is no broker {node_id}")
+        try:
+            return _ask_at(broker.host, broker.port, request, version, response)
+        except (OSError, ProtocolError):
+            raise CommandError(f"broker {node_id} does not answer at {broker.host}:{broker.port}") from None
+
+
+def _ask_at(host: str, port: int, request: Message, version: int, response: type[M]) -> M:
+    with socket.create_connection((host, port), TIMEOUT_S) as connection:
+        connection.settimeout(TIMEOUT_S)
+        return ask_on(connection, request, version, response)
+
+
+def ask_on(connection: socket.socket, request: Message, version: int, response: type[M]) -> M:
+    """One request and its answer. Raises OSError, ProtocolError."""
+    key = request.__schema__.api_key
+    assert key is not None
+    body = encode_request_header(RequestHeader(key, version, 1, "varve-cli")) + encode(request, version)
+    connection.sendall(struct.pack(">i", len(body)) + body)
+    (size,) = struct.unpack(">i", _receive(connection, 4))
+    if not 0 <= size <= _MAX_RESPONSE_BYTES:
+        raise ProtocolError(f"an answer of {size} bytes")
+    frame = memoryview(_receive(connection, size))
+    _, position = parse_response_header(key, version, frame)
+    return decode(response, version, frame, position)[0]
+
+
+def _receive(connection: socket.socket, size: int) -> bytes:
+    received = bytearray()
+    while len(received) < size:
+        part = connection.recv(size - len(received))
+        if not part:
+            raise ProtocolError("the connection was closed in the middle of an answer")
+        received += part
+    return bytes(received)
