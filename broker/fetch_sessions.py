@@ -85,7 +85,7 @@ class FetchTargets:
         #: By the last look, and not watched yet.
         self.looked_at: dict[FetchTarget, None] = {}
         self._is_watched = False
-        #: Called when a target becomes due; None while nobody waits for that.
+        #: Called when a target becomes due, and when none is left; None while nobody waits for that.
         self.woken: Callable[[], None] | None = None
 
     def __len__(self) -> int:
@@ -123,7 +123,7 @@ class FetchTargets:
         self.looked_at = {}
 
     def close(self) -> None:
-        """Nobody is to be woken any more."""
+        """Nothing is left, which ends a poll that waits; no replica wakes it any more."""
         if self._is_watched:
             for target in self._by_key.values():
                 target.leave_replica()
@@ -132,7 +132,8 @@ class FetchTargets:
         self.due.clear()
         self.telling.clear()
         self.looked_at = {}
-        self.woken = None
+        if self.woken is not None:
+            self.woken()
 
 
 class FetchSession(FetchTargets):

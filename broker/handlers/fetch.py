@@ -85,7 +85,7 @@ class PendingFetch:
 
     def start(self) -> None:
         self._look()
-        if self._body.max_wait_ms <= 0 or not self._targets or self._is_enough:
+        if self._body.max_wait_ms <= 0 or self._is_enough:
             self._finish()
             return
         self._deadline = self._node.loop.time() + self._body.max_wait_ms / 1000
@@ -95,7 +95,7 @@ class PendingFetch:
 
     @property
     def _is_enough(self) -> bool:
-        return self._has_error or self._size_bytes >= self._body.min_bytes
+        return self._has_error or self._size_bytes >= self._body.min_bytes or not self._targets
 
     def _set_timer(self) -> None:
         loop = self._node.loop

@@ -354,6 +354,17 @@ def test_a_second_request_while_the_first_waits_is_out_of_order() -> None:
         assert consumer.next() == []
 
 
+def test_who_ends_a_session_does_not_wait_for_its_poll() -> None:
+    """A consumer that closes asks on the connection on which its last poll waits."""
+    with running(size=1) as world:
+        consumer = Consumer(world, "foo")
+        consumer.begin({0: 0})
+        poll = Poll(consumer, max_wait_ms=60_000)
+        assert consumer.fetch(epoch=FINAL_EPOCH).error_code == OK
+        world.wait(poll.task.done)
+        assert (poll.task.result().error_code, told(poll.task.result())) == (OK, [])
+
+
 def test_what_a_lost_client_was_not_told_is_told_when_it_comes_back() -> None:
     """The connection ends while a poll waits for more bytes; another one goes on with the session."""
     with running(size=1) as world:
