@@ -206,8 +206,9 @@ class Replica:
 
     def may_become(self, configuration: Configuration) -> bool:
         """Whether a majority of these voters has the log start that readers were shown. Otherwise, some changes later,
-        a majority might be of those that lack it."""
-        return self.group.majority_log_start(configuration.voters) >= self._log_start.exposed
+        a majority might be of those that lack it. Not while this leader does not know what that is."""
+        log_start = self._log_start
+        return log_start.settle() and self.group.majority_log_start(configuration.voters) >= log_start.exposed
 
     def check_in_sync(self) -> None:
         """min.insync.replicas before the append; beyond a majority it also delays the answer."""

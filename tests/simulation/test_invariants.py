@@ -343,10 +343,19 @@ def test_a_log_start_that_falls_and_one_above_the_high_watermark(small: Small) -
         small.oracle.nodes.log_starts.check(follower)
 
 
+def test_a_deletion_that_nobody_asked_for(small: Small) -> None:
+    follower = small.follower
+    small.oracle.deletions.asked(follower.key, 4)
+    follower.log.set_start_offset(5)
+    with bites("deleted_as_asked"):
+        small.cluster.scan()
+
+
 def test_a_log_start_that_a_restart_forgets(small: Small) -> None:
     """It is raised in memory and not recorded."""
     follower = small.follower
     node_id = follower.group.self_id.node_id
+    small.oracle.deletions.asked(follower.key, 5)
     follower.log.set_start_offset(5)
     small.cluster.scan()
     small.cluster.kill(node_id)

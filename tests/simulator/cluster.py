@@ -352,6 +352,10 @@ class SimulatedCluster:
             if hasattr(node, "replicas") and key in node.replicas.by_key
         }
 
+    def newest_term(self, key: GroupKey) -> int:
+        """The highest term that any running node knows of."""
+        return max((replica.group.term for replica in self.holders(key).values()), default=0)
+
     def are_equal(self) -> bool:
         """Every partition is held by exactly the nodes that should, and all of it is committed on each of them."""
         if not all(node_id in self.nodes and self.nodes[node_id].ready.is_set() for node_id in self.node_ids):

@@ -10,6 +10,7 @@ from storage.log_types import GroupKey
 from tests.simulator.disk import MemoryDisk
 from tests.simulator.invariants.acknowledged_never_lost import AcknowledgedNeverLost
 from tests.simulator.invariants.acknowledged_once import AcknowledgedOnce
+from tests.simulator.invariants.deleted_as_asked import DeletedAsAsked
 from tests.simulator.invariants.failed_never_appears import FailedNeverAppears
 from tests.simulator.invariants.latest_covers_promises import LatestCoversPromises
 from tests.simulator.invariants.log_matching import LogMatching
@@ -33,6 +34,7 @@ class Oracle:
         self.failed = FailedNeverAppears(self.values.places)
         self.once = AcknowledgedOnce(self.values.places)
         self.watermarks = WatermarksMonotone()
+        self.deletions = DeletedAsAsked()
         self.latest = LatestCoversPromises(self.acknowledged)
         #: (node, group, incarnation) -> high watermark up to which this life of the replica was compared.
         self._compared: dict[tuple[int, GroupKey, int], int] = {}
@@ -64,6 +66,7 @@ class Oracle:
     def committed(self, node_id: int, replica: Replica) -> None:
         """A replica's high watermark rose: compare what lies below it now."""
         self.nodes.commit_moved(replica)
+        self.deletions.check(replica)
         at = (node_id, replica.key, replica.group.self_id.incarnation)
         start = max(self._compared.get(at, 0), replica.log.start_offset)
         for stored in replica.log.batches(start, replica.high_watermark):
@@ -88,5 +91,6 @@ class Oracle:
     def scan(self, replica: Replica) -> None:
         """Every batch and row of a log, committed or not."""
         self.matching.scan(replica.key, replica.log)
+        self.deletions.check(replica)
         assert replica.group.end_index == replica.log.end_index
         replica.group.check()

@@ -194,6 +194,7 @@ class Stage:
         """As retention or DeleteRecords do, on the leader, where it is durable then."""
         leader = self.leader()
         replica = self.replica(leader)
+        self.cluster.oracle.deletions.asked(replica.key, offset)
         self.call(leader, replica.delete_records, offset)
         self.wait(lambda: replica.log.start_offset == offset)
 

@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from broker.replication import log_start, replicas
+from broker.replication.log_start import LogStart
 from broker.replication.producer_upkeep import ProducerUpkeep
+from broker.replication.replica import Replica
+from broker.replication.replicas import Replicas
+from broker.replication.waits import Acknowledged
 from protocol.errors import ErrorCode
 from raft.leading import Leading
 from raft.types import Watermarks
+from storage.journal_records import Bounds
 from storage.log import Log
+from storage.producer_snapshot import write_snapshot
 from storage.producer_state import ProducerStates
 from tests.simulator.disk import MemoryDisk
 from tests.simulator.mutations.kind import Mutation
@@ -18,6 +24,8 @@ from tests.simulator.mutations.switch import off, without_call
 
 #: Producers that are not the stage's usual one.
 RETRYING, LATE = 3_000_000, 4_000_000
+#: What makes leaders change while clients delete records.
+DELETING = ("kill", "power", "isolate")
 
 
 def _some_records(stage: Stage) -> int:
@@ -28,9 +36,12 @@ def _some_records(stage: Stage) -> int:
 
 
 def _earliest(stage: Stage) -> int:
-    error, offset = stage.offset_of(stage.leader(), EARLIEST)
-    assert error is ErrorCode.NONE, error
-    return offset
+    """As the leader shows it, once there is one that knows."""
+    while True:
+        error, offset = stage.offset_of(stage.leader(), EARLIEST)
+        if error is not ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            assert error is ErrorCode.NONE, error
+            return offset
 
 
 # -- log start in vote grants --------------------------------------------------------------------------------
@@ -74,7 +85,86 @@ def a_deletion_is_shown_too_early(stage: Stage) -> None:
     stage.delete_below(start)
 
 
+def _when_durable_here(_: object) -> object:
+    def wait(self: LogStart, offset: int, waiter: Acknowledged, slot: int) -> None:
+        replica = self._replica
+        if offset <= replica.log.start_offset:
+            waiter.partition_done(slot, ErrorCode.NONE)
+        else:
+            replica.host.after_flush(lambda: wait(self, offset, waiter, slot))
+
+    return wait
+
+
+def _told_at_once(_: object) -> object:
+    def persist(self: Replicas, replica: Replica, offset: int) -> None:
+        self._journal.append(Bounds(replica.key, offset, -1, -1, -1, -1))
+        self._log_start_persisted(replica, offset)
+
+    return persist
+
+
+def all_lose_power_before_a_deletion_is_flushed(stage: Stage) -> None:
+    """What was shown before is there afterwards."""
+    stage.create_topic()
+    end_offset = _some_records(stage)
+    stage.everybody_has_all()
+    replica = stage.replica(stage.leader())
+    disks = stage.cluster.disks
+    for disk in disks.values():
+        disk.faults.slow_factor = 500.0
+    start = stage.rng.randint(1, end_offset)
+    stage.cluster.oracle.deletions.asked(replica.key, start)
+    stage.call(replica.group.self_id.node_id, replica.delete_records, start)
+    stage.run_for(stage.rng.uniform(0.01, 0.05))
+    shown = replica.log_start_offset
+    for node_id, disk in disks.items():
+        stage.cluster.cut_power(node_id)
+        disk.faults.slow_factor = 1.0
+    stage.start(*disks)
+    found = _earliest(stage)
+    assert found >= shown, f"a reader was shown the log start {shown}, and after the power cut {found}"
+
+
+def the_one_that_did_not_hear_of_a_deletion_is_left(stage: Stage) -> None:
+    """A and B of three have deleted, C hears of it and is slow to persist it. The partition is moved to C alone; what C
+    shows then must have been deleted, too."""
+    stage.create_topic()
+    end_offset = _some_records(stage)
+    stage.everybody_has_all()
+    a = stage.leader()
+    c = stage.followers()[0]
+    slow = stage.cluster.nodes[c].replicas
+    persist, late = slow.persist_log_start, list[tuple[Replica, int]]()
+    slow.persist_log_start = lambda replica, offset: late.append((replica, offset))  # type: ignore[method-assign]
+    start = stage.rng.randint(1, end_offset)
+    stage.delete_below(start)
+    stage.wait(lambda: stage.replica(a).log_start_offset == start)
+    arguments = {"partitions": [(stage.topic, 0, [c])], "may_change_count": True}
+    assert stage.ask_controller(c, "reassign_partitions", arguments)["error_code"] == ErrorCode.NONE
+    for _ in range(20):
+        stage.run_for(0.1)
+        error, found = stage.offset_of(stage.leader(), EARLIEST)
+        assert error is ErrorCode.NOT_LEADER_OR_FOLLOWER or found >= start, (
+            f"records below {start} were deleted; now the log starts at {found}"
+        )
+    slow.persist_log_start = persist  # type: ignore[method-assign]
+    for replica, offset in late:
+        stage.call(c, persist, replica, offset)
+    stage.wait(lambda: stage.leader_now() == c)
+    assert _earliest(stage) == start
+
+
 # -- producer snapshots --------------------------------------------------------------------------------------
+
+
+def _of_no_producers(_: object) -> object:
+    def ensure(log: Log, end_offset: int, high_watermark: int) -> None:
+        states = ProducerStates()
+        states.end_offset = end_offset
+        write_snapshot(log, states, high_watermark)
+
+    return ensure
 
 
 def _of_nobody(encode: Callable[[ProducerStates], bytes]) -> object:
@@ -169,13 +259,32 @@ MUTATIONS = (
     Mutation(
         "log-start-exposed-by-majority",
         "The log start is exposed only once a majority has persisted it (section 6)",
-        off((Leading, "majority_log_start", lambda _: lambda self: self.watermarks.log_start)),
+        off((Leading, "majority_log_start", lambda _: lambda self, voters=None: self.watermarks.log_start)),
         story=a_deletion_is_shown_too_early,
     ),
     Mutation(
-        "snapshot-at-log-start",
-        "A producer snapshot for the new log start is durable before the log start rises (section 8)",
-        off((log_start, "ensure_snapshot", lambda _: lambda *arguments: None)),
+        "deletion-answered-by-majority",
+        "DeleteRecords is answered once a majority has persisted the log start (section 6)",
+        off((LogStart, "wait_exposed", _when_durable_here)),
+        DELETING,
+        note="by the faults of the plan, with clients that delete records",
+    ),
+    Mutation(
+        "log-start-durable",
+        "A log start is durable before it is told, shown, or deletes anything (section 6)",
+        off((Replicas, "persist_log_start", _told_at_once)),
+        story=all_lose_power_before_a_deletion_is_flushed,
+    ),
+    Mutation(
+        "members-have-the-log-start",
+        "Members change only while a majority of the new ones has the log start that was shown (section 6)",
+        off((Replica, "may_become", lambda _: lambda self, configuration: True)),
+        story=the_one_that_did_not_hear_of_a_deletion_is_left,
+    ),
+    Mutation(
+        "snapshot-before-deletion",
+        "A producer snapshot at or below the log start is durable before the bytes below it go (section 8)",
+        off((log_start, "ensure_snapshot", _of_no_producers)),
         story=a_retry_comes_to_the_one_that_was_installed,
     ),
     Mutation(

@@ -12,6 +12,7 @@ from tests.simulator.workload.offsets import Lister
 from tests.simulator.workload.plain_producer import PlainProducer
 from tests.simulator.workload.plan import ProducerPlan, TopicPlan, Workload
 from tests.simulator.workload.producer import Producer
+from tests.simulator.workload.purger import Purger
 from tests.simulator.workload.reader import Follower, Rereader
 from tests.simulator.workload.topics import create_topic, recreate_topic
 
@@ -105,6 +106,12 @@ class Clients:
             rereader = Rereader(self._client(), oracle, topic, rng.randrange(topic.partitions))
             self._rereaders.append(rereader)
             self._endless.append(loop.create_task(rereader.run()))
+        if topic.is_purged:
+            for partition in range(topic.partitions):
+                purger = Purger(
+                    self._client(), oracle, topic, partition, self._cluster.newest_term, rng.getrandbits(64)
+                )
+                self._endless.append(loop.create_task(purger.run()))
         made = [
             self._producer(number, plan)
             for number, plan in enumerate(self._plan.producers)

@@ -17,6 +17,8 @@ class TopicPlan(NamedTuple):
     configs: tuple[tuple[str, str], ...]
     #: Deleted and created again under its name while clients are at work.
     times_recreated: int
+    #: Clients delete its records.
+    is_purged: bool
 
     @property
     def is_recreated(self) -> bool:
@@ -73,7 +75,7 @@ def workload_of(rng: random.Random, node_count: int) -> Workload:
 def _topic(
     rng: random.Random, name: str, partitions: int, replication_factor: int, *, is_special: bool
 ) -> TopicPlan:
-    """A special one is re-created, or loses what is old or too much."""
+    """A special one is re-created, purged by clients, or loses what is old or too much."""
     configs = [
         ("max.message.bytes", str(MAX_MESSAGE_BYTES)),
         # Clocks of nodes jump; that a batch from the future is refused is not what is looked at here.
@@ -82,16 +84,18 @@ def _topic(
     ]
     if replication_factor > 1:
         configs.append(("min.insync.replicas", rng.choice(("1", "1", "2"))))
-    times_recreated = 0
+    times_recreated, special = 0, ""
     if is_special:
-        special = rng.choice(("re-created", "retention.bytes", "retention.ms"))
+        special = rng.choice(("re-created", "purged", "purged", "retention.bytes", "retention.ms"))
         if special == "re-created":
             times_recreated = rng.randint(1, 3)
         elif special == "retention.bytes":
             configs.append((special, rng.choice(("1500", "6000"))))
-        else:
+        elif special == "retention.ms":
             configs.append((special, rng.choice(("500", "2000"))))
-    return TopicPlan(name, partitions, replication_factor, tuple(configs), times_recreated)
+    return TopicPlan(
+        name, partitions, replication_factor, tuple(configs), times_recreated, is_purged=special == "purged"
+    )
 
 
 def _producer(rng: random.Random, topic: TopicPlan, partition: int, *, is_steady: bool) -> ProducerPlan:
