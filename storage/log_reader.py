@@ -184,16 +184,25 @@ class ReadableLog:
     def max_timestamp_offset(self, below_offset: int) -> TimestampedOffset | None:
         """The record with the largest timestamp below `below_offset` (ListOffsets -3, KIP-734)."""
         best: StoredBatch | None = None
+        largest_ms = -1
         for segment in self.segments:
             if segment.base_offset >= below_offset:
                 break
-            largest_ms = best.header.max_timestamp if best is not None else -1
             if segment.max_timestamp[0] <= largest_ms:
                 continue
             batch = self._youngest_batch(segment, below_offset)
-            if batch is not None and batch.header.max_timestamp > largest_ms:
-                best = batch
-        return self._first_record(best, best.header.max_timestamp) if best is not None else None
+            if batch is not None and self._largest_ms(batch) > largest_ms:
+                best, largest_ms = batch, self._largest_ms(batch)
+        return self._first_record(best, largest_ms) if best is not None else None
+
+    def _largest_ms(self, batch: StoredBatch) -> int:
+        """The largest timestamp of a batch, of which the log start may have left a part."""
+        if batch.header.base_offset >= self.start_offset:
+            return batch.header.max_timestamp
+        records = iter_records(_whole(batch))
+        return max(
+            (record.timestamp_ms for record in records if record.offset >= self.start_offset), default=-1
+        )
 
     def _youngest_batch(self, segment: Segment, below_offset: int) -> StoredBatch | None:
         """The batch with the largest timestamp in the part of a segment below `below_offset`."""
@@ -204,16 +213,22 @@ class ReadableLog:
         for position, header in iter_headers(segment.file, start, segment.size_bytes):
             if header.last_offset >= below_offset:
                 break
-            if best is None or header.max_timestamp > best.header.max_timestamp:
-                best = StoredBatch(header, segment.file, position)
+            batch = StoredBatch(header, segment.file, position)
+            if best is None or self._largest_ms(batch) > self._largest_ms(best):
+                best = batch
         return best
 
     def _first_record(self, batch: StoredBatch, timestamp_ms: int) -> TimestampedOffset | None:
         """The first record of a batch with at least this timestamp, at or above the log start."""
-        data = batch.view()
-        if not check_crc(data, 0, batch.header):
-            raise CorruptLogError(batch.file.path, batch.position, "checksum")
-        for record in iter_records(data):
+        for record in iter_records(_whole(batch)):
             if record.timestamp_ms >= timestamp_ms and record.offset >= self.start_offset:
                 return TimestampedOffset(record.offset, record.timestamp_ms, batch.header.leader_epoch)
         return None
+
+
+def _whole(batch: StoredBatch) -> memoryview:
+    """Raises CorruptLogError."""
+    data = batch.view()
+    if not check_crc(data, 0, batch.header):
+        raise CorruptLogError(batch.file.path, batch.position, "checksum")
+    return data

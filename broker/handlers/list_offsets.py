@@ -4,11 +4,12 @@ Behaviour
 - Every answer waits for one liveness round begun after the request came, shared by all groups of the node
   (replication.md section 6): a leader that was cut off cannot answer with an end that is old.
 - timestamp -1: high watermark (read_committed: last stable offset); -2 and -4 (local log start, no tiering): log
-  start; -3: the record with the largest timestamp; -5 (tiered): -1; else the first record at or after the time.
+  start; -3: the record with the largest timestamp; -5 (tiered) and -6 (to be tiered): -1; else the first record at or
+  after the time. What is deleted is not found.
 - A leader whose first row is not committed answers OFFSET_NOT_AVAILABLE to -1 (replication.md section 6).
 - Nothing found is no error: offset -1, timestamp -1. The same partition twice: INVALID_REQUEST.
 
-Versions: 2 isolation level; 4 leader epochs; 6 flexible; 7 timestamp -3; 8 -4; 9 -5; 10 timeout_ms.
+Versions: 2 isolation level; 4 leader epochs; 6 flexible; 7 timestamp -3; 8 -4; 9 -5; 10 timeout_ms; 11 -6 (KIP-1023).
 """
 
 from __future__ import annotations
@@ -40,8 +41,16 @@ EARLIEST = -2
 MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
 #: First version that knows each special timestamp.
-_SINCE_VERSION = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+_SINCE_VERSION = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
 _READ_COMMITTED = 1
 
 
@@ -117,7 +126,7 @@ def _look_up(
     elif timestamp in (EARLIEST, EARLIEST_LOCAL):
         answer.offset = replica.log_start_offset
         answer.leader_epoch = lineage.term_at_offset(answer.offset)
-    elif timestamp != LATEST_TIERED:
+    elif timestamp not in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         if timestamp == MAX_TIMESTAMP:
             found = replica.log.max_timestamp_offset(below_offset=bound)
         else:
@@ -126,4 +135,4 @@ def _look_up(
             answer.offset, answer.timestamp, answer.leader_epoch = found
 
 
-API = Api(ApiKey.LIST_OFFSETS, 1, 10, ListOffsetsRequest, handle)
+API = Api(ApiKey.LIST_OFFSETS, 1, 11, ListOffsetsRequest, handle)

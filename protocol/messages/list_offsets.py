@@ -16,7 +16,7 @@ class ListOffsetsTopic(Message):
     partitions: list[ListOffsetsPartition] = field(array(ListOffsetsPartition))
 
 
-class ListOffsetsRequest(Message, api_key=2, versions="1-10", flexible="6+"):
+class ListOffsetsRequest(Message, api_key=2, versions="1-11", flexible="6+"):
     replica_id: int = field(INT32, default=-1)
     isolation_level: int = field(INT8, versions="2+", default=0)
     topics: list[ListOffsetsTopic] = field(array(ListOffsetsTopic))
@@ -36,6 +36,6 @@ class ListOffsetsTopicResponse(Message):
     partitions: list[ListOffsetsPartitionResponse] = field(array(ListOffsetsPartitionResponse))
 
 
-class ListOffsetsResponse(Message, api_key=2, versions="1-10", flexible="6+"):
+class ListOffsetsResponse(Message, api_key=2, versions="1-11", flexible="6+"):
     throttle_time_ms: int = field(INT32, versions="2+", default=0)
     topics: list[ListOffsetsTopicResponse] = field(array(ListOffsetsTopicResponse))

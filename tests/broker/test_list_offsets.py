@@ -1,4 +1,4 @@
-"""ListOffsets of a leader that does not know yet how much is committed (replication.md section 6)."""
+"""ListOffsets: what each special timestamp means, and a leader that does not know yet how much is committed."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from protocol.records.batch import iter_batches
+from protocol.records.builder import NewRecord, build_batch
 from tests.broker.asking import ask
-from tests.broker.world import running
+from tests.broker.world import World, running
 
 
 @pytest.mark.parametrize(
@@ -41,3 +43,87 @@ def test_a_leader_that_is_not_established_has_the_client_ask_again(version: int,
         body = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="foo", partitions=[wanted])])
         answer = ask(world, winner, ApiKey.LIST_OFFSETS, version, body, ListOffsetsResponse)
         assert answer.topics[0].partitions[0].error_code == expected
+
+
+#: Three batches of records with these times; the answers are those of Apache Kafka 4.3 to the same requests.
+TIMES_MS = ((1000, 1005, 1003), (1010, 1015, 1013), (1020, 1025, 1023))
+NOTHING = (ErrorCode.NONE, -1, -1, -1)
+UNSUPPORTED = (ErrorCode.UNSUPPORTED_VERSION, -1, -1, -1)
+
+
+def list_offset(
+    world: World, node_id: int, timestamp: int, version: int = 10, *, partition: int = 0, epoch: int = -1
+) -> tuple[ErrorCode, int, int, int]:
+    """(error, timestamp, offset, leader epoch); the epoch as if it were the first."""
+    wanted = ListOffsetsPartition(partition_index=partition, timestamp=timestamp, current_leader_epoch=epoch)
+    body = ListOffsetsRequest(topics=[ListOffsetsTopic(name="foo", partitions=[wanted])])
+    answer = ask(world, node_id, ApiKey.LIST_OFFSETS, version, body, ListOffsetsResponse)
+    found = answer.topics[0].partitions[0]
+    return ErrorCode(found.error_code), found.timestamp, found.offset, min(found.leader_epoch, 1)
+
+
+def with_three_batches(world: World, start: int) -> int:
+    """Topic "foo", whose records below `start` are deleted; returns its leader."""
+    world.create_topic("foo", configs={"message.timestamp.before.max.ms": str((1 << 63) - 1)})
+    leader = world.leader("foo")
+    replica = world.replica(leader, "foo")
+    for times_ms in TIMES_MS:
+        batch = build_batch([NewRecord(None, b"v", time_ms) for time_ms in times_ms])
+        header = next(iter_batches(memoryview(batch)))[1]
+        world.processes[leader].call(replica.append, header, batch)
+    world.wait(lambda: replica.high_watermark == 9)
+    world.processes[leader].call(replica.delete_records, start)
+    world.wait(lambda: replica.log_start_offset == start)
+    return leader
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "since", "expected"),
+    [
+        (-1, 1, (ErrorCode.NONE, -1, 9, 1)),
+        (-2, 1, (ErrorCode.NONE, -1, 4, 1)),
+        (-3, 7, (ErrorCode.NONE, 1025, 7, 1)),
+        (-4, 8, (ErrorCode.NONE, -1, 4, 1)),
+        (-5, 9, NOTHING),
+        (-6, 11, NOTHING),
+        (-7, 99, UNSUPPORTED),
+        (0, 1, (ErrorCode.NONE, 1015, 4, 1)),
+        (1014, 1, (ErrorCode.NONE, 1015, 4, 1)),
+        (1016, 1, (ErrorCode.NONE, 1020, 6, 1)),
+        (1021, 1, (ErrorCode.NONE, 1025, 7, 1)),
+        (9999, 1, NOTHING),
+    ],
+)
+def test_special_and_other_timestamps(
+    timestamp: int, since: int, expected: tuple[ErrorCode, int, int, int]
+) -> None:
+    with running() as world:
+        leader = with_three_batches(world, start=4)
+        for version in range(1, 12):
+            wanted = UNSUPPORTED if version < since else expected
+            if version < 4:
+                wanted = (*wanted[:3], -1)
+            assert list_offset(world, leader, timestamp, version) == wanted, version
+
+
+def test_the_largest_time_is_that_of_a_record_that_is_not_deleted() -> None:
+    """A log may begin behind the youngest record of a batch. Kafka goes by the batch and names what is deleted."""
+    with running() as world:
+        leader = with_three_batches(world, start=8)
+        assert list_offset(world, leader, -3) == (ErrorCode.NONE, 1023, 8, 1)
+        assert list_offset(world, leader, 1024) == NOTHING
+        replica = world.replica(leader, "foo")
+        world.processes[leader].call(replica.delete_records, 9)
+        world.wait(lambda: replica.log_start_offset == 9)
+        assert list_offset(world, leader, -3) == list_offset(world, leader, 0) == NOTHING
+
+
+def test_who_is_asked_and_with_which_epoch() -> None:
+    with running() as world:
+        leader = with_three_batches(world, start=0)
+        term = world.replica(leader, "foo").leader_epoch
+        assert list_offset(world, 1 + leader % 3, -1)[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert list_offset(world, leader, -1, partition=9)[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert list_offset(world, leader, -1, epoch=term)[0] == ErrorCode.NONE
+        assert list_offset(world, leader, -1, epoch=term - 1)[0] == ErrorCode.FENCED_LEADER_EPOCH
+        assert list_offset(world, leader, -1, epoch=term + 1)[0] == ErrorCode.UNKNOWN_LEADER_EPOCH

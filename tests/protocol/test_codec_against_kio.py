@@ -40,7 +40,7 @@ def test_declared_versions_are_those_of_the_table() -> None:
     assert declared == {
         "ProduceRequest": (3, 11),
         "FetchRequest": (4, 18),
-        "ListOffsetsRequest": (1, 10),
+        "ListOffsetsRequest": (1, 11),
         "MetadataRequest": (0, 13),
         "OffsetCommitRequest": (2, 10),
         "OffsetFetchRequest": (1, 10),
