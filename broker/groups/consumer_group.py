@@ -64,8 +64,8 @@ class _Draft:
 
     def names(self) -> frozenset[str]:
         """The topics that anybody is subscribed to."""
-        subscriptions = {member.subscription for member in self.members.values()}
-        return frozenset().union(*(topic_names(each, self.regexes) for each in subscriptions))
+        wanted = {member.subscription.topics for member in self.members.values()}
+        return frozenset().union(*(topic_names(each, self.regexes) for each in wanted))
 
 
 class ConsumerGroup:
@@ -130,7 +130,7 @@ class ConsumerGroup:
 
     def is_subscribed(self, topic: str) -> bool:
         return any(
-            topic in topic_names(member.subscription, self._durable.regexes)
+            topic in topic_names(member.subscription.topics, self._durable.regexes)
             for member in self._durable.members.values()
         )
 
@@ -369,12 +369,12 @@ class ConsumerGroup:
 
     def _assign(self, draft: _Draft, now: float, now_ms: int) -> None:
         ids = {
-            subscription: topic_ids(topic_names(subscription, draft.regexes), self._image)
-            for subscription in {member.subscription for member in draft.members.values()}
+            wanted: topic_ids(topic_names(wanted, draft.regexes), self._image)
+            for wanted in {member.subscription.topics for member in draft.members.values()}
         }
         members = {
             member_id: MemberSpec(
-                ids[member.subscription], member.subscription.instance_id, draft.targets.get(member_id)
+                ids[member.subscription.topics], member.subscription.instance_id, draft.targets.get(member_id)
             )
             for member_id, member in draft.members.items()
         }
@@ -454,7 +454,7 @@ def _said(before: Subscription, request: HeartbeatRequest) -> Subscription:
 
 def _wants(subscription: Subscription) -> tuple[object, ...]:
     """What the assignment depends on."""
-    return subscription.topic_names, subscription.topic_regex, subscription.server_assignor
+    return subscription.topics, subscription.server_assignor
 
 
 def _check_epoch(member: Member, request: HeartbeatRequest) -> None:

@@ -36,6 +36,10 @@ NOTHING: Owned = {}
 NOTHING_OF_TOPIC: Mapping[int, int] = {}
 
 
+TopicsWanted = tuple[tuple[str, ...], str]
+"""Topics by name, and an expression that more topics match; empty: none. Most members of a group want the same."""
+
+
 @dataclass(frozen=True, slots=True)
 class Subscription:
     """What a member says about itself. A heartbeat repeats only what has changed."""
@@ -50,6 +54,10 @@ class Subscription:
     """Empty: none."""
     rebalance_timeout_ms: int = -1
     server_assignor: str | None = None
+
+    @property
+    def topics(self) -> TopicsWanted:
+        return self.topic_names, self.topic_regex
 
 
 @dataclass(frozen=True, slots=True)

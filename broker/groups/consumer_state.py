@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from uuid import UUID
 
 from broker.groups.assignors import Assignment
@@ -45,16 +44,16 @@ class ConsumerGroupState:
 
     @property
     def members(self) -> Mapping[str, Member]:
-        return MappingProxyType(self._members)
+        return self._members
 
     @property
     def targets(self) -> Mapping[str, Assignment]:
-        return MappingProxyType(self._targets)
+        return self._targets
 
     @property
     def regexes(self) -> Mapping[str, frozenset[str]]:
         """Expression -> the topics that matched when it was last looked at."""
-        return MappingProxyType(self._regexes)
+        return self._regexes
 
     def static_member(self, instance_id: str) -> Member | None:
         member_id = self._static_members.get(instance_id)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from hashlib import blake2b
 from uuid import UUID
 
-from broker.groups.consumer_member import Subscription
+from broker.groups.consumer_member import TopicsWanted
 from broker.groups.topic_pattern import PatternError, TopicPattern
 from broker.metadata.image import MetadataImage
 from protocol.errors import ErrorCode, KafkaError
@@ -69,10 +69,10 @@ class Subscriptions:
         return changed
 
 
-def topic_names(subscription: Subscription, regexes: Mapping[str, frozenset[str]]) -> frozenset[str]:
+def topic_names(wanted: TopicsWanted, regexes: Mapping[str, frozenset[str]]) -> frozenset[str]:
     """All that a member wants, whether it exists or not."""
-    names = frozenset(subscription.topic_names)
-    return names | regexes.get(subscription.topic_regex, frozenset()) if subscription.topic_regex else names
+    names, regex = wanted
+    return frozenset(names) | regexes.get(regex, frozenset())
 
 
 def topic_ids(names: Iterable[str], image: MetadataImage) -> frozenset[UUID]:

@@ -18,6 +18,8 @@ from protocol.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
     unsupported_version_body,
 )
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from broker.network.connection import Request
     from broker.node import Node
 
+_GROUP_VERSION = "group.version"
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -35,6 +38,8 @@ def handle(node: Node, request: Request, body: ApiVersionsRequest) -> None:
         response.error_code = ErrorCode.INVALID_REQUEST
     else:
         response.api_keys = offered()
+        if "consumer" in node.config.group_protocols:
+            _tell_features(response, request.api_version)
     request.reply_bytes(encode(response, request.api_version))
 
 
@@ -48,6 +53,17 @@ def offered() -> list[ApiVersion]:
             max_version=api.max_version,
         )
         for api in sorted(APIS, key=lambda api: api.key)
+    ]
+
+
+def _tell_features(response: ApiVersionsResponse, version: int) -> None:
+    """group.version 1: the consumer protocol. That it may be 0 is told from version 4 on: Java clients of before do not
+    parse a 0 (KAFKA-17011). transaction.version is not there, so that clients add partitions to transactions."""
+    if version >= 4:
+        response.supported_features = [SupportedFeatureKey(name=_GROUP_VERSION, min_version=0, max_version=1)]
+    response.finalized_features_epoch = 0
+    response.finalized_features = [
+        FinalizedFeatureKey(name=_GROUP_VERSION, min_version_level=1, max_version_level=1)
     ]
 
 
