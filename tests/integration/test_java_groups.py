@@ -1,4 +1,4 @@
-"""Java's own consumers and tools with groups of the classic protocol: share, are killed, come back, describe."""
+"""Java's own consumers and tools with groups of both protocols: share, are killed, come back, describe."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import pytest
 from tests.integration.conftest import ClusterFactory
 from tests.integration.harness import BrokerCluster, eventually
 from tests.integration.test_classic_groups import PARTITIONS, SESSION_MS, create, produce
+from tests.integration.test_committed_offsets import OFFSETS
 from tests.storage.test_kafka_reads_our_files import TOOL, pytestmark  # noqa: F401 slow, and needs Kafka's jars
 
 #: A JVM of its own that starts fast and takes little.
@@ -26,17 +27,26 @@ JAVA = ["java", "-Xmx200m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
 class JavaConsumer:
     """Kafka's VerifiableConsumer: each thing that happens to it is a line of JSON."""
 
-    def __init__(self, cluster: BrokerCluster, topic: str, settings: Path, **configured: object) -> None:
+    def __init__(
+        self,
+        cluster: BrokerCluster,
+        topic: str,
+        settings: Path,
+        protocol: str = "classic",
+        **configured: object,
+    ) -> None:
         self.partitions: set[int] = set()
         self.assignments = 0
         self.consumed = 0
-        session_ms = configured.pop("session.timeout.ms", SESSION_MS)
-        configured |= {"heartbeat.interval.ms": 200}
+        session = []
+        if protocol == "classic":  # where the broker assigns it has these settings
+            session = ["--session-timeout", str(configured.pop("session.timeout.ms", SESSION_MS))]
+            configured |= {"heartbeat.interval.ms": 200}
         settings.write_text("".join(f"{name}={value}\n" for name, value in configured.items()))
         command = [
             *JAVA, "-cp", class_path(), "org.apache.kafka.tools.VerifiableConsumer",
             "--bootstrap-server", cluster.bootstrap, "--topic", topic, "--group-id", f"{topic}-group",
-            "--session-timeout", str(session_ms), "--command-config", str(settings),
+            "--group-protocol", protocol, *session, "--command-config", str(settings),
         ]  # fmt: skip
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         self._reader = threading.Thread(target=self._read)
@@ -52,7 +62,9 @@ class JavaConsumer:
     def _take(self, event: dict[str, Any]) -> None:
         if event["name"] == "partitions_assigned":
             self.assignments += 1
-            self.partitions = {each["partition"] for each in event["partitions"]}
+            self.partitions |= {each["partition"] for each in event["partitions"]}
+        elif event["name"] == "partitions_revoked":
+            self.partitions -= {each["partition"] for each in event["partitions"]}
         elif event["name"] == "records_consumed":
             self.consumed += event["count"]
 
@@ -80,8 +92,11 @@ def start(tmp_path: Path) -> Iterator[Callable[..., JavaConsumer]]:
     """`start(cluster, topic, **{"group.instance.id": "i"})`: a consumer, which is killed in the end."""
     started: list[JavaConsumer] = []
 
-    def one(cluster: BrokerCluster, topic: str, **settings: object) -> JavaConsumer:
-        started.append(JavaConsumer(cluster, topic, tmp_path / f"consumer-{len(started)}", **settings))
+    def one(
+        cluster: BrokerCluster, topic: str, protocol: str = "classic", **settings: object
+    ) -> JavaConsumer:
+        path = tmp_path / f"consumer-{len(started)}"
+        started.append(JavaConsumer(cluster, topic, path, protocol, **settings))
         return started[-1]
 
     yield one
@@ -137,3 +152,50 @@ def test_a_java_static_member_comes_back_without_a_rebalance(
     back = start(cluster, topic, **{"group.instance.id": "b"}, **long)
     eventually(lambda: share([stays, back]), "its partitions are its again", 40)
     assert stays.assignments == before
+
+
+def test_java_consumers_are_assigned_by_the_broker(
+    make_cluster: ClusterFactory, start: Callable[..., JavaConsumer]
+) -> None:
+    """The consumer protocol (KIP-848), and what of it Kafka reads in our log."""
+    cluster = make_cluster(
+        group__consumer__heartbeat__interval__ms="200",
+        group__consumer__session__timeout__ms="3000",
+        offsets__topic__num__partitions="1",
+    )
+    topic = "java-assigned"
+    group = ["--group", f"{topic}-group"]
+    create(cluster, topic)
+    first = start(cluster, topic, "consumer")
+    eventually(lambda: share([first]), "one consumer has all", 60)
+    second = start(cluster, topic, "consumer")
+    eventually(lambda: share([first, second]), "two consumers share", 60)
+    members = group_command(cluster, "--describe", *group, "--members", "--verbose")
+    assert members.count(f"{topic}:") == 4, members  # what each has, and what it is to have
+    written = len(produce(cluster, topic, 20))
+    eventually(lambda: first.consumed + second.consumed == written, "all is consumed", 60)
+    state = group_command(cluster, "--describe", *group, "--state")
+    assert "Stable" in state and "uniform" in state
+    assert re.search(
+        f"{topic}-group +Consumer +Stable", group_command(cluster, "--list", "--state", "--type")
+    )
+    cluster.kill(next(x.node_id for x in cluster.brokers.values() if f":{x.port} " in state))
+    written += len(produce(cluster, topic, 20))
+    eventually(lambda: first.consumed + second.consumed == written, "all that came meanwhile is consumed", 60)
+    second.end(signal.SIGKILL)
+    written += len(produce(cluster, topic, 20))
+    eventually(lambda: first.consumed + second.consumed >= written, "the one that is left has all", 60)
+    first.end()
+    offsets = group_command(cluster, "--describe", *group, "--offsets")
+    assert len(re.findall(r" 60 +60 +0 ", offsets)) == PARTITIONS, offsets
+    cluster.terminate()
+    segment = max(
+        (segment for node_id in cluster.brokers for segment in cluster.segments(node_id, OFFSETS)),
+        key=lambda path: path.stat().st_size,
+    )
+    command = [TOOL, "tool", "org.apache.kafka.tools.DumpLogSegments", "--offsets-decoder", "--files"]
+    dumped = subprocess.run([*command, str(segment)], capture_output=True, text=True, check=True, timeout=120)
+    for record_type in (3, 5, 6, 7, 8):
+        assert f'"type":"{record_type}","data":{{"groupId":"{topic}-group"' in dumped.stdout, record_type
+    assert '"assignedPartitions":[{' in dumped.stdout and '"assignmentEpochs":[' in dumped.stdout
+    assert "isvalid: false" not in dumped.stdout
