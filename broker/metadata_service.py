@@ -141,7 +141,7 @@ class MetadataService:
             decision, result = _OPERATIONS[operation](self, controller, arguments)
             end_offset = self._append(decision)
         except KafkaError as refused:
-            done(error(refused.code, str(refused)))
+            done(error(refused.code, refused.message or refused.code.name))
             return
 
         def answer(code: ErrorCode) -> None:

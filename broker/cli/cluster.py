@@ -1,4 +1,5 @@
-"""`varve cluster up|down|status`: a cluster on this machine, for development, tests and the demo."""
+"""`varve cluster up|down|status`: a cluster on this machine, for development, tests and the demo; and beside them what
+is asked of a cluster as a whole, wherever it is."""
 
 from __future__ import annotations
 
@@ -10,6 +11,9 @@ from pathlib import Path
 import click
 
 from broker.cli.clients import format_option
+from broker.cli.cluster_health import health
+from broker.cli.cluster_leaders import elect_leaders
+from broker.cli.cluster_quorum import quorum
 from broker.cli.local_cluster import (
     DEFAULT_BASE_DIR,
     DEFAULT_PORTS,
@@ -18,6 +22,7 @@ from broker.cli.local_cluster import (
     LocalNode,
 )
 from broker.cli.processes import POLL_S, Process, is_running, stop
+from broker.cli.reassign import reassign
 from broker.cli.root import CommandError
 from broker.cli.start import pairs
 
@@ -36,7 +41,11 @@ _base_dir_option = click.option(
 
 @click.group()
 def cluster() -> None:
-    """A cluster of three nodes on this machine, kept running in the background."""
+    """A cluster of three nodes on this machine (up, down, status), or any cluster as a whole."""
+
+
+for command in (health, quorum, elect_leaders, reassign):
+    cluster.add_command(command)
 
 
 def _ports(_: click.Context, __: click.Parameter, value: str | None) -> tuple[int, ...] | None:

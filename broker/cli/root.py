@@ -10,7 +10,12 @@ import click
 #: name -> (module, attribute, line in the help). Help must not import what a subcommand needs.
 _COMMANDS: dict[str, tuple[str, str, str]] = {
     "start": ("broker.cli.start", "start", "Run one node in the foreground."),
-    "cluster": ("broker.cli.cluster", "cluster", "Three nodes on this machine: up, down, status."),
+    "cluster": (
+        "broker.cli.cluster",
+        "cluster",
+        "Three nodes on this machine; health and moves of any cluster.",
+    ),
+    "broker": ("broker.cli.broker", "broker", "Take a broker out of the cluster."),
     "topic": ("broker.cli.topic", "topic", "Create, list, describe, change and delete topics."),
     "config": ("broker.cli.config", "config", "Settings of topics and brokers: describe, alter."),
     "produce": ("broker.cli.produce", "produce", "Write the lines of standard input to a topic."),
@@ -69,5 +74,5 @@ def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None
 def varve() -> None:
     """Varve, a Kafka-protocol broker cluster.
 
-    Exit codes: 0 done, 1 failed, 2 wrong usage or configuration.
+    Exit codes: 0 done, 1 failed, 2 wrong usage or configuration; `cluster health` has 10 for a cluster that is not.
     """

@@ -12,7 +12,7 @@ from typing import TypeVar
 from broker.cli.clients import TIMEOUT_S
 from broker.cli.root import CommandError
 from protocol.codec import decode, encode
-from protocol.errors import ProtocolError
+from protocol.errors import ErrorCode, ProtocolError
 from protocol.headers import RequestHeader, encode_request_header, parse_response_header
 from protocol.messages.metadata import MetadataRequest, MetadataResponse
 from protocol.schema import Message
@@ -29,12 +29,14 @@ class WireClient:
     def __init__(self, bootstrap_server: str) -> None:
         self._bootstrap_server = bootstrap_server
 
-    def ask(self, request: Message, version: int, response: type[M]) -> M:
-        """The answer of the first broker of the list that gives one."""
+    def ask(self, request: Message, version: int, response: type[M], timeout_s: float = TIMEOUT_S) -> M:
+        """The answer of the first broker of the list that gives one, within `timeout_s` of the question."""
         for address in self._bootstrap_server.split(","):
             host, _, port = address.strip().rpartition(":")
             try:
-                return _ask_at(host.strip("[]"), int(port), request, version, response)
+                return ask_at(host.strip("[]"), int(port), request, version, response, timeout_s)
+            except ProtocolError as error:
+                raise CommandError(f"{address} does not answer {type(request).__name__}: {error}") from None
             except (OSError, ValueError):
                 continue
         raise CommandError(f"no broker answers at {self._bootstrap_server}")
@@ -47,14 +49,17 @@ class WireClient:
         if broker is None:
             raise CommandError(f"there is no broker {node_id}")
         try:
-            return _ask_at(broker.host, broker.port, request, version, response)
+            return ask_at(broker.host, broker.port, request, version, response)
         except (OSError, ProtocolError):
             raise CommandError(f"broker {node_id} does not answer at {broker.host}:{broker.port}") from None
 
 
-def _ask_at(host: str, port: int, request: Message, version: int, response: type[M]) -> M:
-    with socket.create_connection((host, port), TIMEOUT_S) as connection:
-        connection.settimeout(TIMEOUT_S)
+def ask_at(
+    host: str, port: int, request: Message, version: int, response: type[M], timeout_s: float = TIMEOUT_S
+) -> M:
+    """Raises OSError, ProtocolError."""
+    with socket.create_connection((host, port), timeout_s) as connection:
+        connection.settimeout(timeout_s)
         return ask_on(connection, request, version, response)
 
 
@@ -70,6 +75,18 @@ def ask_on(connection: socket.socket, request: Message, version: int, response: 
     frame = memoryview(_receive(connection, size))
     _, position = parse_response_header(key, version, frame)
     return decode(response, version, frame, position)[0]
+
+
+def check(error_code: int, message: str | None) -> None:
+    """Raise CommandError where an answer is a refusal."""
+    if error_code != ErrorCode.NONE:
+        raise CommandError(words(error_code, message))
+
+
+def words(error_code: int, message: str | None) -> str:
+    """What a broker answered, as a line for the terminal."""
+    name = ErrorCode(error_code).name
+    return f"{message} ({name})" if message else name
 
 
 def _receive(connection: socket.socket, size: int) -> bytes:

@@ -16,7 +16,7 @@ from tests.cli.conftest import ROOT, Varve, environment
 def test_help_names_every_command(varve: Varve) -> None:
     shown = varve("--help")
     assert shown.returncode == 0
-    for command in ("start", "cluster", "topic", "produce", "consume", "health"):
+    for command in ("start", "cluster", "broker", "topic", "produce", "consume", "health"):
         assert f"\n  {command} " in shown.stdout
         assert varve(command, "--help").returncode == 0
 

@@ -1,0 +1,100 @@
+"""`varve cluster health`: what is wrong with the cluster as a whole, in the shape of `rpk cluster health`."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from broker.cli.clients import bootstrap_option, format_option
+from broker.cli.root import CommandError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from broker.cli.cluster_state import ClusterState, Partition
+
+UNHEALTHY_EXIT_CODE = 10
+WATCH_INTERVAL_S = 1.0
+
+
+@click.command()
+@bootstrap_option
+@click.option("--watch", "-w", is_flag=True, help="Go on, and print whatever changes, until Ctrl-C.")
+@click.option("--exit-when-healthy", "-e", is_flag=True, help="Go on until the cluster is healthy.")
+@format_option
+def health(bootstrap_server: str, watch: bool, exit_when_healthy: bool, shape: str) -> None:
+    """Show nodes that are down, and partitions without a leader or with a replica out of sync.
+
+    Exit codes: 0 healthy; 10 not; 1 no broker answers.
+    """
+    shown: dict[str, object] | None = None
+    while True:
+        report = _report(bootstrap_server, is_patient=watch or exit_when_healthy)
+        is_healthy = bool(report["healthy"])
+        if report != shown:
+            click.echo(json.dumps(report) if shape == "json" else _text(report))
+            shown = report
+        if (is_healthy and exit_when_healthy) or not (watch or exit_when_healthy):
+            sys.exit(0 if is_healthy else UNHEALTHY_EXIT_CODE)
+        time.sleep(WATCH_INTERVAL_S)
+
+
+def _report(bootstrap_server: str, *, is_patient: bool) -> dict[str, object]:
+    from broker.cli.cluster_state import look
+
+    try:
+        return _judged(look(bootstrap_server))
+    except CommandError as error:
+        if not is_patient:
+            raise
+        return {"healthy": False, "unhealthy_reasons": [error.format_message()]}
+
+
+def _judged(state: ClusterState) -> dict[str, object]:
+    problems = {
+        "no controller": state.controller is None,
+        "nodes down": bool(state.down),
+        "leaderless partitions": bool(state.leaderless),
+        "under-replicated partitions": bool(state.under_replicated),
+    }
+    reasons = [problem for problem, is_there in problems.items() if is_there]
+    return {
+        "healthy": not reasons,
+        "unhealthy_reasons": reasons,
+        "controller_id": state.controller,
+        "nodes": sorted(state.brokers),
+        "nodes_down": state.down,
+        "leaderless_partitions": _names(state.leaderless),
+        "under_replicated_partitions": _names(state.under_replicated),
+    }
+
+
+def _names(partitions: Sequence[Partition]) -> list[str]:
+    return [f"{topic}/{number}" for topic, number in sorted(partitions)]
+
+
+def _text(report: dict[str, object]) -> str:
+    rows = {
+        "Healthy:": "true" if report["healthy"] else "false",
+        "Unhealthy reasons:": _listed(report["unhealthy_reasons"], ", "),
+    }
+    if "nodes" in report:
+        rows["Controller ID:"] = "none" if report["controller_id"] is None else str(report["controller_id"])
+        rows["All nodes:"] = _listed(report["nodes"])
+        rows["Nodes down:"] = _listed(report["nodes_down"])
+        for name, key in (("Leaderless", "leaderless"), ("Under-replicated", "under_replicated")):
+            partitions = report[f"{key}_partitions"]
+            assert isinstance(partitions, list)
+            rows[f"{name} partitions ({len(partitions)}):"] = _listed(partitions)
+    title = "CLUSTER HEALTH OVERVIEW"
+    width = max(len(name) for name in rows) + 2
+    return "\n".join([title, "=" * len(title), *(f"{name:<{width}}{value}" for name, value in rows.items())])
+
+
+def _listed(values: object, separator: str = " ") -> str:
+    assert isinstance(values, list)
+    return f"[{separator.join(map(str, values))}]"

@@ -1,0 +1,56 @@
+"""`varve cluster elect-leaders`: leadership goes back to the replicas that are named first."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import click
+
+from broker.cli.clients import TIMEOUT_S, bootstrap_option, format_option
+
+_VERSION = 2
+
+
+@click.command(name="elect-leaders")
+@click.option("--topic", "topics", multiple=True, help="Only partitions of this topic. Repeatable.")
+@click.option(
+    "--timeout", "timeout_s", type=click.IntRange(1), default=20, show_default=True, help="Seconds to wait."
+)
+@bootstrap_option
+@format_option
+def elect_leaders(topics: tuple[str, ...], timeout_s: int, bootstrap_server: str, shape: str) -> None:
+    """Have each partition led by its preferred replica, the first of its list, where that can lead.
+
+    Nodes do this by themselves, too (leader.imbalance.check.interval.seconds). Exit code 1 if some cannot be.
+    """
+    from broker.cli.cluster_state import chosen, look
+    from broker.cli.wire_client import WireClient, check, words
+    from protocol.errors import ErrorCode
+    from protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
+
+    wanted = None
+    if topics:
+        names = chosen(look(bootstrap_server), topics)
+        wanted = [
+            TopicPartitions(topic=topic, partitions=[number for name, number in names if name == topic])
+            for topic in topics
+        ]
+    question = ElectLeadersRequest(topic_partitions=wanted, timeout_ms=1000 * timeout_s)
+    patience_s = timeout_s + TIMEOUT_S
+    answer = WireClient(bootstrap_server).ask(question, _VERSION, ElectLeadersResponse, patience_s)
+    check(answer.error_code, None)
+    results = {
+        f"{topic.topic}-{x.partition_id}": (ErrorCode(x.error_code), x.error_message)
+        for topic in answer.replica_election_results
+        for x in topic.partition_result
+        if x.error_code != ErrorCode.ELECTION_NOT_NEEDED
+    }
+    if shape == "json":
+        click.echo(json.dumps({name: code.name for name, (code, _) in results.items()}))
+    elif not results:
+        click.echo("Every partition is led by its preferred replica.")
+    else:
+        for name, (code, message) in results.items():
+            click.echo(f"{name}: {'elected' if code == ErrorCode.NONE else words(code, message)}")
+    sys.exit(any(code != ErrorCode.NONE for code, _ in results.values()))
