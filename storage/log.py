@@ -278,7 +278,7 @@ class Log(ReadableLog):
 
     def whole_segments_end(self, offset: int) -> int:
         """Where those segments end that lie wholly below `offset`; the log's first offset where none does."""
-        return self._bases[bisect_right(self._bases, offset) - 1]
+        return self._bases[max(bisect_right(self._bases, offset) - 1, 0)]
 
     def delete_segments(self, end_offset: int) -> None:
         """Delete the segments up to `end_offset`, told by `whole_segments_end` of an offset at or below the log start.
