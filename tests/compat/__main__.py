@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from tests.compat import cluster, java_suites, kafka_python, kafkajs, librdkafka, pytest_suites, report
@@ -22,6 +24,11 @@ Suite = Callable[[Target], SuiteResult]
 def suites(options: argparse.Namespace, date: str) -> dict[str, Suite]:
     """All suites by name, in the order in which they run: the quick ones first."""
     jars = options.kafka_classpath
+
+    def of_librdkafka(target: Target, protocol: str) -> SuiteResult:
+        keep = partial(report.keep, options.results, target.broker)
+        return librdkafka.run_suite(target, options.librdkafka, protocol, jars, keep, date)
+
     of_pytest = {
         suite.name.replace(" ", "-"): lambda target, suite=suite: pytest_suites.run_suite(
             suite, target, jars, date
@@ -34,10 +41,8 @@ def suites(options: argparse.Namespace, date: str) -> dict[str, Suite]:
         "java": lambda target: java_suites.run_clients(target, jars, date),
         "streams": lambda target: java_suites.run_streams(target, jars, options.streams_seconds, date),
         "kafka-python": lambda target: kafka_python.run_suite(target, options.kafka_python, date),
-        "librdkafka": lambda target: librdkafka.run_suite(target, options.librdkafka, "classic", jars, date),
-        "librdkafka-consumer": lambda target: librdkafka.run_suite(
-            target, options.librdkafka, "consumer", jars, date
-        ),
+        "librdkafka": lambda target: of_librdkafka(target, "classic"),
+        "librdkafka-consumer": lambda target: of_librdkafka(target, "consumer"),
     }
 
 
@@ -73,6 +78,13 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--only", action="append", default=[], metavar="PART", help="cases whose name contains this"
     )
+    parser.add_argument(
+        "--results",
+        type=Path,
+        metavar="DIR",
+        default=report.HERE,
+        help="where to keep what is found; default: here",
+    )
     parser.add_argument("--ports", default=cluster.DEFAULT_PORTS, help="of the cluster that is started")
     options = parser.parse_args()
     unknown = set(options.suite) - set(names)
@@ -96,16 +108,13 @@ def target_of(options: argparse.Namespace, creates_topics: bool) -> Iterator[Tar
 
 
 def run_suites(wanted: dict[str, Suite], options: argparse.Namespace, creates_topics: bool) -> None:
-    """Each suite's result is kept as soon as it is there: a run takes long, and may be ended."""
+    """Each suite's result is kept as soon as it is there: a run takes long."""
     with target_of(options, creates_topics) as target:
         for name, suite in wanted.items():
             print(f"{name} against {target.broker} at {target.bootstrap}", file=sys.stderr)
             found = suite(target)
             print(f"{name}: {found.missing or _counts(found)}", file=sys.stderr)
-            results = report.load()
-            report.merge(results, target.broker, found)
-            report.save(results)
-            report.RESULTS_MD.write_text(report.render(results), encoding="utf-8")
+            report.keep(options.results, target.broker, found)
 
 
 def _counts(found: SuiteResult) -> str:
@@ -123,13 +132,14 @@ def main() -> int:
     of_librdkafka = {name: suite for name, suite in wanted.items() if name.startswith("librdkafka")}
     if of_librdkafka and options.librdkafka and (options.no_auto_create or not options.bootstrap_server):
         run_suites(of_librdkafka, options, creates_topics=False)
-    worse = report.differences(report.load())
+    worse = report.differences(report.load(options.results / report.JSON_NAME))
     for line in worse:
         print(f"passes on Kafka and fails on Varve: {line}", file=sys.stderr)
     return 1 if worse else 0
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
     try:
         sys.exit(main())
     except cluster.ClusterError as problem:

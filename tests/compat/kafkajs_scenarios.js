@@ -7,7 +7,9 @@ const assert = require('node:assert')
 const { randomUUID } = require('node:crypto')
 const { CompressionTypes, ConfigResourceTypes, Kafka, logLevel } = require('kafkajs')
 
-const LIMIT_MS = 90_000
+const LIMIT_MS = 180_000
+// Scenarios judge what happens, not how fast: the machine may be busy with other things.
+const WAIT_MS = 60_000
 const PARTITIONS = 4
 const RECORDS = 200
 // In the past, but not so far that retention takes it.
@@ -18,10 +20,10 @@ const fresh = (what) => `kafkajs-${what}-${randomUUID().slice(0, 8)}`
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms))
 
 async function eventually(look, what) {
-  const deadline = Date.now() + 30_000
+  const deadline = Date.now() + WAIT_MS
   for (;;) {
     if (await look()) return
-    assert(Date.now() < deadline, `waited 30 s for: ${what}`)
+    assert(Date.now() < deadline, `waited ${WAIT_MS / 1000} s for: ${what}`)
     await pause(100)
   }
 }

@@ -11,6 +11,8 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
+from itertools import groupby
 from pathlib import Path
 
 from tests.compat import java_suites
@@ -24,15 +26,20 @@ BROKER_VERSION = "4.3.0"
 TEST_TIMEOUT_S = 400
 #: The suite's own time limits are for an idle machine with a broker to itself.
 TIMEOUT_MULTIPLIER = 2
-SUMMARY = re.compile(r"^\|\s*(\w+)\s*\|\s*(\w+)\s*\|\s*[\d.]+s\s*\|(.*)$", re.MULTILINE)
-FAILURE = re.compile(r"^### Test \"\w+\" failed at (\S+?)(?:\(\))? at .*: ###\n(.*)$", re.MULTILINE)
+SKIPPED = re.compile(r"^\|\s*(\w+)\s*\|\s*SKIPPED\s*\|[^|]*\|(.*)$", re.MULTILINE)
+FAILURE = re.compile(r'^### Test "(\w+)[^"]*" failed at (\S+?)(?:\(\))? at .*: ###\n(.*)$', re.MULTILINE)
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def run_suite(
-    target: Target, checkout: Path | None, group_protocol: str, kafka_class_path: str | None, date: str
+    target: Target,
+    checkout: Path | None,
+    group_protocol: str,
+    kafka_class_path: str | None,
+    keep: Callable[[SuiteResult], None],
+    date: str,
 ) -> SuiteResult:
-    """All tests that need a broker; `group_protocol` is classic or consumer."""
+    """All tests that need a broker; `group_protocol` is classic or consumer. Each one's outcome is kept as it comes."""
     suite = "librdkafka" if group_protocol == "classic" else f"librdkafka, group.protocol={group_protocol}"
     if checkout is None:
         return SuiteResult(suite, "librdkafka", date, "no checkout named; this helps: --librdkafka DIR")
@@ -41,18 +48,18 @@ def run_suite(
         scripts = write_kafka_scripts(target.logs / "kafka-scripts", java_suites.class_path(kafka_class_path))
     except Missing as missing:
         return SuiteResult(suite, "librdkafka", date, str(missing))
+    scenario = DEFAULT_SCENARIO if target.creates_topics else NO_AUTO_CREATE
     scenarios = tests_of((checkout / "tests" / "test.c").read_text(encoding="utf-8"))
-    names = [name for name in scenarios if target.wants(name)]
-    cases = excluded(target, "librdkafka", names)
-    wanted = DEFAULT_SCENARIO if target.creates_topics else NO_AUTO_CREATE
-    for name in names:
-        if name not in cases and wanted in scenarios[name]:
-            cases[name] = _run_test(target, tests, name, wanted, group_protocol, scripts)
-            print(
-                f"  {cases[name].outcome:8} {name} {cases[name].seconds} s {cases[name].note}",
-                file=sys.stderr,
-            )
-    return SuiteResult(suite, f"librdkafka {_version(checkout)}", date, "", cases)
+    names = [name for name in scenarios if target.wants(name) and scenario in scenarios[name]]
+    result = SuiteResult(suite, f"librdkafka {_version(checkout)}", date)
+    result.cases = excluded(target, "librdkafka", names)
+    for number, group in groupby((name for name in names if name not in result.cases), lambda name: name[:4]):
+        found = _run_tests(target, tests, number, list(group), scenario, group_protocol, scripts)
+        for case in found.values():
+            print(f"  {case.outcome:8} {case.name} {case.seconds} s {case.note}", file=sys.stderr)
+        result.cases |= found
+        keep(result)
+    return result
 
 
 def tests_of(source: str) -> dict[str, tuple[str, ...]]:
@@ -94,9 +101,16 @@ def write_kafka_scripts(folder: Path, jars: str) -> Path:
     return folder
 
 
-def _run_test(
-    target: Target, tests: Path, name: str, scenario: str, group_protocol: str, kafka_scripts: Path
-) -> Case:
+def _run_tests(
+    target: Target,
+    tests: Path,
+    number: str,
+    names: list[str],
+    scenario: str,
+    group_protocol: str,
+    kafka_scripts: Path,
+) -> dict[str, Case]:
+    """Run the tests of one number: the runner can select no finer."""
     config = target.logs / "librdkafka.conf"
     config.write_text(
         f"bootstrap.servers={target.bootstrap}\ntest.timeout.multiplier={TIMEOUT_MULTIPLIER}\n",
@@ -104,7 +118,7 @@ def _run_test(
     )
     libraries = [str((tests / "../src").resolve()), str((tests / "../src-cpp").resolve())]
     environment = {
-        "TESTS": name,
+        "TESTS": number,
         "RDKAFKA_TEST_CONF": str(config),
         "TEST_KAFKA_VERSION": BROKER_VERSION,
         "TEST_CONSUMER_GROUP_PROTOCOL": group_protocol,
@@ -112,24 +126,25 @@ def _run_test(
         "BROKERS": target.bootstrap,
         "LD_LIBRARY_PATH": os.pathsep.join(libraries),
     }
-    log = target.logs / f"librdkafka-{group_protocol}" / f"{name}.log"
+    log = target.logs / f"librdkafka-{group_protocol}" / f"{number}-{scenario}.log"
     command = ["nice", tests / "test-runner", "-L", "-p1", "-s", scenario]
     ran = run(command, log, TEST_TIMEOUT_S, cwd=tests, environment=environment)
-    outcome, why = read_outcome(name, ANSI.sub("", ran.output), ran.code)
-    return target.case(name, outcome, why, ran.seconds)
+    output = ANSI.sub("", ran.output)
+    return {name: target.case(name, *read_outcome(name, output, ran.code), ran.seconds) for name in names}
 
 
 def read_outcome(name: str, output: str, code: int | None) -> tuple[Outcome, str]:
-    """What a run of one test came to, and why. A runner that aborts or hangs prints no summary."""
-    summary = {found[0]: found[1:] for found in SUMMARY.findall(output)}
-    state, said = summary.get(name, ("none", ""))
-    if state == "PASSED":
+    """What one test came to, and why. The runner aborts after a failure, without its summary, or hangs."""
+    if f" Test {name} PASSED " in output:
         return Outcome.PASSED, ""
-    if state == "SKIPPED":
-        return Outcome.SKIPPED, said.strip()
-    failure = FAILURE.search(output)
+    for test, where, what in FAILURE.findall(output):
+        if test == name:
+            return Outcome.FAILED, f"{where} {what}"
+    for test, said in SKIPPED.findall(output):
+        if test == name:
+            return Outcome.SKIPPED, said.strip()
     how = f"no result in {TEST_TIMEOUT_S} s" if code is None else f"the runner ended with {code}"
-    return Outcome.FAILED, " ".join(failure.groups()) if failure else f"{how}: {last_lines(output, 1)}"
+    return Outcome.FAILED, f"{how}: {last_lines(output, 1)}"
 
 
 def _version(checkout: Path) -> str:

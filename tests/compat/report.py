@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import fcntl
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -10,8 +11,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 HERE = Path(__file__).parent
-RESULTS_JSON = HERE / "results.json"
-RESULTS_MD = HERE / "RESULTS.md"
+JSON_NAME = "results.json"
+DOCUMENT_NAME = "RESULTS.md"
 #: The broker that everything is compared with, and ours.
 KAFKA = "Apache Kafka 4.3.1"
 VARVE = "Varve"
@@ -65,10 +66,9 @@ def short(note: str) -> str:
     return line if len(line) <= MAX_NOTE_CHARS else line[: MAX_NOTE_CHARS - 3] + "..."
 
 
-def load(path: Path = RESULTS_JSON) -> Results:
-    if not path.exists():
-        return {}
-    kept = json.loads(path.read_text(encoding="utf-8"))
+def load(path: Path) -> Results:
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    kept = json.loads(text) if text else {}
     return {
         broker: {
             suite: SuiteResult(
@@ -84,7 +84,7 @@ def load(path: Path = RESULTS_JSON) -> Results:
     }
 
 
-def save(results: Results, path: Path = RESULTS_JSON) -> None:
+def save(results: Results, path: Path) -> None:
     kept = {
         broker: {suite: _as_json(result) for suite, result in sorted(suites.items())}
         for broker, suites in sorted(results.items())
@@ -110,6 +110,17 @@ def merge(results: Results, broker: str, found: SuiteResult) -> None:
     elif known is not None and found.missing:
         found = SuiteResult(known.suite, known.client, known.date, found.missing, known.cases)
     results[broker][found.suite] = found
+
+
+def keep(folder: Path, broker: str, found: SuiteResult) -> None:
+    """Add what a run found to the files. Runs against several clusters may do so at the same time."""
+    kept = folder / JSON_NAME
+    with kept.open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        results = load(kept)
+        merge(results, broker, found)
+        save(results, kept)
+        (folder / DOCUMENT_NAME).write_text(render(results), encoding="utf-8")
 
 
 # -- the document --------------------------------------------------------------------------------------------

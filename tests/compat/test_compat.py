@@ -12,9 +12,9 @@ from tests.compat.report import Case, Outcome, Results, SuiteResult
 from tests.compat.suite import Missing, Ran, Target, excluded, need, read_json_lines, read_junit, run
 
 TARGET = Target("localhost:1", report.VARVE, Path("unused"), "abc1234")
-PASSED = "|\x1b[32m 0001_multiobj                            |     PASSED |   1.234s \x1b[0m|"
+PASSED = "\x1b[32m================= Test 0001_multiobj PASSED =================\x1b[0m\n"
 FAILED = (
-    '### Test "0081_admin" failed at 0081-admin.c:12:do_it() at Sat Nov 21 19:42:56 2026: ###\nexpected 3 topics\n'
+    '### Test "0081_admin (sub:12: classic)" failed at 0081-admin.c:12:do_it() at Sat Nov 21: ###\nexpected 3 topics\n'
     "|\x1b[31m 0081_admin      |     FAILED |   1.234s \x1b[0m|\x1b[31m do_it():12: expected\x1b[0m"
 )
 
@@ -141,4 +141,6 @@ def test_the_document_names_what_differs_from_kafka(tmp_path: Path) -> None:
 
 
 def test_the_document_is_made_of_the_results_that_are_kept() -> None:
-    assert report.RESULTS_MD.read_text(encoding="utf-8") == report.render(report.load())
+    assert (report.HERE / report.DOCUMENT_NAME).read_text(encoding="utf-8") == report.render(
+        report.load(report.HERE / report.JSON_NAME)
+    )

@@ -94,10 +94,10 @@ public final class Clients {
         }
     }
 
-    /** Values until there are `count`, or half a minute has passed. */
+    /** Values until there are `count`, or the time to wait has passed. */
     private static List<ConsumerRecord<String, String>> read(KafkaConsumer<String, String> consumer, int count) {
         List<ConsumerRecord<String, String>> found = new ArrayList<>();
-        long deadline = System.nanoTime() + Duration.ofSeconds(30).toNanos();
+        long deadline = System.nanoTime() + Duration.ofSeconds(Scenario.WAIT_SECONDS).toNanos();
         while (found.size() < count && System.nanoTime() < deadline) {
             consumer.poll(Duration.ofMillis(200)).forEach(found::add);
         }

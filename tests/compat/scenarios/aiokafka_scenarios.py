@@ -15,6 +15,8 @@ from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssigno
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from aiokafka.errors import TopicAlreadyExistsError
 
+from tests.compat.scenarios.patience import WAIT_S
+
 PARTITIONS = 4
 RECORDS = 400
 #: In the past, but not so far that retention takes it.
@@ -55,7 +57,7 @@ async def member(
 
 
 async def read(consumer: AIOKafkaConsumer, count: int) -> list[ConsumerRecord]:
-    return [await asyncio.wait_for(consumer.getone(), 30) for _ in range(count)]
+    return [await asyncio.wait_for(consumer.getone(), WAIT_S) for _ in range(count)]
 
 
 @pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4", "zstd"])
@@ -96,7 +98,7 @@ async def test_group_rebalances(bootstrap: str, topic: str, group: str, assignor
 
 
 async def _wait_until_shared(*consumers: AIOKafkaConsumer) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(WAIT_S):
         while True:
             owned = [{part.partition for part in consumer.assignment()} for consumer in consumers]
             equal = all(len(each) == PARTITIONS // len(consumers) for each in owned)
@@ -137,7 +139,7 @@ async def test_admin(bootstrap: str, name: str, group: str) -> None:
         again = await admin.create_topics([NewTopic(name, 2, 3)])
         assert [error[1] for error in again.topic_errors] == [TopicAlreadyExistsError.errno]
         await admin.create_partitions({name: NewPartitions(4)})
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(WAIT_S):
             while len((await admin.describe_topics([name]))[0]["partitions"]) != 4:
                 pass  # each question is a round trip
         async with member(bootstrap, group, name) as consumer:

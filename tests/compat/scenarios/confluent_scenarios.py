@@ -26,6 +26,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from tests.compat.scenarios.patience import WAIT_S
+
 PARTITIONS = 4
 RECORDS = 400
 #: In the past, but not so far that retention takes it.
@@ -46,7 +48,7 @@ def fill(bootstrap: str, topic: str, first: int = 0, **settings: Any) -> None:
             headers={"number": str(number)},
             on_delivery=lambda error, message: reports.append(error),
         )
-    assert producer.flush(30) == 0
+    assert producer.flush(WAIT_S) == 0
     assert reports == [None] * RECORDS
 
 
@@ -68,7 +70,7 @@ def member(bootstrap: str, group: str, protocol: str = "classic", **settings: An
 
 def read(consumer: Consumer, count: int) -> list[Message]:
     found: list[Message] = []
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + WAIT_S
     while len(found) < count and time.monotonic() < deadline:
         found += consumer.consume(count - len(found), 0.5)
     assert [message.error() for message in found] == [None] * len(found)
@@ -130,7 +132,7 @@ def test_group_rebalances(bootstrap: str, topic: str, group: str, protocol: str,
 
 def _wait_until_shared(*consumers: Consumer) -> None:
     """Poll them in turn until they have equal shares that together are all partitions."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + WAIT_S
     while True:
         for consumer in consumers:
             consumer.poll(0.1)
@@ -147,7 +149,7 @@ def test_admin_topics_and_settings(
     bootstrap: str, topic: str, admin: AdminClient, eventually: Eventually
 ) -> None:
     fill(bootstrap, topic)
-    admin.create_partitions([NewPartitions(topic, PARTITIONS + 2)])[topic].result(30)
+    admin.create_partitions([NewPartitions(topic, PARTITIONS + 2)])[topic].result(WAIT_S)
     eventually(
         lambda: len(admin.list_topics(topic, 10).topics[topic].partitions) == PARTITIONS + 2, "new partitions"
     )
@@ -156,14 +158,14 @@ def test_admin_topics_and_settings(
     (changed,) = admin.incremental_alter_configs(
         [ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[wanted])]
     ).values()
-    changed.result(30)
+    changed.result(WAIT_S)
 
     def retention() -> str:
         (described,) = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
-        return str(described.result(30)["retention.ms"].value)
+        return str(described.result(WAIT_S)["retention.ms"].value)
 
     eventually(lambda: retention() == "60000", "the setting to hold")
-    admin.delete_topics([topic])[topic].result(30)
+    admin.delete_topics([topic])[topic].result(WAIT_S)
     eventually(lambda: topic not in admin.list_topics(timeout=10).topics, "the topic to be gone")
 
 
@@ -171,11 +173,11 @@ def test_admin_records(bootstrap: str, topic: str, admin: AdminClient) -> None:
     fill(bootstrap, topic)
     partition = TopicPartition(topic, 0)
     (deleted,) = admin.delete_records([TopicPartition(topic, 0, 40)]).values()
-    assert deleted.result(30).low_watermark == 40
+    assert deleted.result(WAIT_S).low_watermark == 40
 
     def offset(spec: OffsetSpec) -> int:
         (listed,) = admin.list_offsets({partition: spec}).values()
-        return int(listed.result(30).offset)
+        return int(listed.result(WAIT_S).offset)
 
     assert offset(OffsetSpec.earliest()) == 40
     assert offset(OffsetSpec.latest()) == 100
@@ -183,30 +185,30 @@ def test_admin_records(bootstrap: str, topic: str, admin: AdminClient) -> None:
     assert offset(OffsetSpec.for_timestamp(FIRST_TIMESTAMP_MS + 50 * PARTITIONS)) == 50
     (refused,) = admin.delete_records([TopicPartition(topic, 0, 101)]).values()
     with pytest.raises(KafkaException, match="OFFSET_OUT_OF_RANGE"):
-        refused.result(30)
+        refused.result(WAIT_S)
 
 
 def test_admin_groups(bootstrap: str, topic: str, group: str, admin: AdminClient) -> None:
     wanted = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 1, 7)])
-    admin.alter_consumer_group_offsets([wanted])[group].result(30)
+    admin.alter_consumer_group_offsets([wanted])[group].result(WAIT_S)
     (listed,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
-    assert [(each.partition, each.offset) for each in listed.result(30).topic_partitions] == [(1, 7)]
-    assert group in {each.group_id for each in admin.list_consumer_groups().result(30).valid}
-    described = admin.describe_consumer_groups([group])[group].result(30)
+    assert [(each.partition, each.offset) for each in listed.result(WAIT_S).topic_partitions] == [(1, 7)]
+    assert group in {each.group_id for each in admin.list_consumer_groups().result(WAIT_S).valid}
+    described = admin.describe_consumer_groups([group])[group].result(WAIT_S)
     assert described.state.name == "EMPTY"
     with member(bootstrap, group) as consumer:
         consumer.subscribe([topic])
         _wait_until_shared(consumer)
-        described = admin.describe_consumer_groups([group])[group].result(30)
+        described = admin.describe_consumer_groups([group])[group].result(WAIT_S)
         assert (described.state.name, len(described.members)) == ("STABLE", 1)
         with pytest.raises(KafkaException, match="NON_EMPTY_GROUP"):
-            admin.delete_consumer_groups([group])[group].result(30)
-    admin.delete_consumer_groups([group])[group].result(30)
+            admin.delete_consumer_groups([group])[group].result(WAIT_S)
+    admin.delete_consumer_groups([group])[group].result(WAIT_S)
     with pytest.raises(KafkaException, match="GROUP_ID_NOT_FOUND"):
-        admin.delete_consumer_groups([group])[group].result(30)
+        admin.delete_consumer_groups([group])[group].result(WAIT_S)
 
 
 def test_admin_cluster(admin: AdminClient) -> None:
-    described = admin.describe_cluster().result(30)
+    described = admin.describe_cluster().result(WAIT_S)
     assert len(described.nodes) == 3
     assert described.controller is not None

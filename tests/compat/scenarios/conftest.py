@@ -10,6 +10,8 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.compat.scenarios.patience import WAIT_S
+
 
 @pytest.fixture(scope="session")
 def bootstrap() -> str:
@@ -41,7 +43,7 @@ def topic(admin: AdminClient) -> str:
     """A topic of four partitions, three replicas each."""
     name = fresh_name("topic")
     (made,) = admin.create_topics([NewTopic(name, 4, 3)]).values()
-    made.result(30)
+    made.result(WAIT_S)
     return name
 
 
@@ -50,9 +52,9 @@ def eventually() -> Callable[[Callable[[], object], str], None]:
     """Ask until it is so: for state of the cluster that nothing announces."""
 
     def ask(look: Callable[[], object], what: str) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + WAIT_S
         while not look():
-            assert time.monotonic() < deadline, f"waited 30 s for: {what}"
+            assert time.monotonic() < deadline, f"waited {WAIT_S} s for: {what}"
             time.sleep(0.1)
 
     return ask
