@@ -293,6 +293,7 @@ def test_a_log_may_begin_inside_a_batch_and_keep_what_is_below_for_a_while(disk:
         "a majority may lag behind what is deleted here already"
     )
     assert log.snapshot_offsets() == [log.install_offset]
+    assert log.whole_segments_end(1) == log.install_offset, "of what is gone already nothing is left to go"
     read, kept = log.read(start, 1, below_offset=log.end_offset), log.install_offset
     assert read is not None and parse_header(read.view()) == inside
     end = log.end
