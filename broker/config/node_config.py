@@ -517,6 +517,11 @@ class NodeConfig:
                 f"varve.election.timeout.ms ({self.election_timeout_ms}) must be at least three times "
                 f"varve.heartbeat.interval.ms ({self.heartbeat_interval_ms}), or a lost packet costs a leader"
             )
+        if self.consumer_heartbeat_interval_ms >= self.consumer_session_timeout_ms:
+            raise ConfigError(
+                f"group.consumer.heartbeat.interval.ms ({self.consumer_heartbeat_interval_ms}) must be below "
+                f"group.consumer.session.timeout.ms ({self.consumer_session_timeout_ms}), or every member is put out"
+            )
         if self.message_max_bytes >= self.socket_request_max_bytes:
             raise ConfigError(
                 f"message.max.bytes ({self.message_max_bytes}) must be below socket.request.max.bytes "

@@ -1,20 +1,22 @@
-"""What has settings that clients can read and change: topics and brokers."""
+"""What has settings that clients can read and change: topics, brokers and groups."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from broker.config.group_config import GROUP_KEYS, GroupConfig
 from broker.config.layers import Described, NodeSettings, validate_dynamic
 from broker.config.sources import NODE_KEYS
 from broker.config.topic_config import TOPIC_KEYS, TopicConfig
 from broker.config.values import ConfigType, Key
 
 #: Kafka's numbers for what a setting belongs to ("resource_type"), and the names they have in the metadata.
-KINDS = {2: "topic", 4: "broker"}
+KINDS = {2: "topic", 4: "broker", 32: "group"}
 
 _KEYS: dict[str, Mapping[str, Key]] = {
     "topic": TOPIC_KEYS,
     "broker": {key.name: key for key in NODE_KEYS.values()},
+    "group": GROUP_KEYS,
 }
 
 
@@ -28,6 +30,8 @@ class Resources:
         """Raise KafkaError where these cannot be all that is set for one of a kind."""
         if kind == "topic":
             TopicConfig.validate(overrides)
+        elif kind == "group":
+            GroupConfig.validate(overrides, self._settings().config)
         else:
             validate_dynamic(overrides, self._settings().static)
 
@@ -45,6 +49,9 @@ class Resources:
 
     def describe_topic(self, overrides: Mapping[str, str]) -> list[Described]:
         return TopicConfig.describe(overrides, self._settings())
+
+    def describe_group(self, overrides: Mapping[str, str]) -> list[Described]:
+        return GroupConfig.describe(overrides, self._settings())
 
     def describe_node(self) -> list[Described]:
         """This node."""

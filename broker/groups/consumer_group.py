@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
+from broker.config.group_config import GroupConfig
 from broker.config.node_config import NodeConfig
 from broker.groups import consumer_records as records
 from broker.groups.assignors import ASSIGNORS, EMPTY, Assignment, MemberSpec
@@ -86,6 +87,16 @@ class ConsumerGroup:
         #: When the target that is behind will be computed; None: it is not behind, or the next heartbeat sees to it.
         self._assign_at: float | None = None
         self._subscriptions = Subscriptions(image)
+        self._settings = GroupConfig.resolve(image.configs_of("group", group_id), config)
+        #: `end_offset` of the image that the settings are of.
+        self._settings_of = image.end_offset
+
+    @property
+    def _limits(self) -> GroupConfig:
+        if self._image.end_offset != self._settings_of:
+            self._settings_of = self._image.end_offset
+            self._settings = GroupConfig.resolve(self._image.configs_of("group", self.group_id), self._config)
+        return self._settings
 
     # -- questions ---------------------------------------------------------------------------------------
 
@@ -201,7 +212,7 @@ class ConsumerGroup:
         return Outcome(draft.records)
 
     def _put_off(self, member: Member, now: float) -> None:
-        self._sessions.set(member.member_id, now + self._config.consumer_session_timeout_ms / 1000)
+        self._sessions.set(member.member_id, now + self._limits.consumer_session_timeout_ms / 1000)
         if member.state is not MemberState.UNREVOKED_PARTITIONS:
             self._revocations.set(member.member_id, None)
         elif member.member_id not in self._revocations:
@@ -270,7 +281,7 @@ class ConsumerGroup:
     def _interval_ms(self, member: Member) -> int:
         """Who waits for what others give up, or for the target, is asked to come back soon: they give it up at any
         moment, and nobody can tell the one who waits. The more members, the less often."""
-        usual_ms = self._config.consumer_heartbeat_interval_ms
+        usual_ms = self._limits.consumer_heartbeat_interval_ms
         if member.state is not MemberState.UNRELEASED_PARTITIONS and self._assign_at is None:
             return usual_ms
         return min(
@@ -361,7 +372,7 @@ class ConsumerGroup:
     def _assign_when_due(self, draft: _Draft, is_urgent: bool, now: float, now_ms: int) -> None:
         """A thousand members that join within a second cost one assignment, not a thousand. Who changes what it
         subscribes to gets its answer at once: the old target may hold what it does not want any more."""
-        interval_s = self._config.consumer_assignment_interval_ms / 1000
+        interval_s = self._limits.consumer_assignment_interval_ms / 1000
         if is_urgent or self._assigned_at is None or now >= self._assigned_at + interval_s:
             self._assign(draft, now, now_ms)
         else:

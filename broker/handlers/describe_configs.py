@@ -1,8 +1,9 @@
-"""DescribeConfigs: the settings of topics and brokers, where they come from, and what else would count (KIP-226).
+"""DescribeConfigs: the settings of topics, brokers and groups, where they come from, what else would count (KIP-226).
 
 Behaviour
 - A topic shows all its settings; a broker its own, and only itself: each knows what it was started with. The empty
   broker name is what clients have set for all of them.
+- A group shows all its settings, whether it exists or not: they may be set before it does.
 - `configuration_keys`: only these, unknown ones left out; none or an empty list: all.
 - An unknown topic is UNKNOWN_TOPIC_OR_PARTITION, another broker or another kind of resource INVALID_REQUEST.
 - As committed and replayed here: who has just changed something through this broker sees it.
@@ -68,6 +69,10 @@ def _described(node: Node, resource: DescribeConfigsResource) -> list[Described]
         case "broker":
             check_broker_name(node, name)
             return node.resources.describe_node()
+        case "group" if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a group has a name")
+        case "group":
+            return node.resources.describe_group(node.metadata.image.configs_of("group", name))
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
 
 

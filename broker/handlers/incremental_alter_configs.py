@@ -89,6 +89,8 @@ def _kind(node: Node, resource_type: int, name: str) -> str:
     kind = KINDS.get(resource_type)
     if kind is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
+    if kind == "group" and not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a group has a name")
     if kind == "broker" and name:
         check_broker_name(node, name)
     return kind

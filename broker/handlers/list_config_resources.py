@@ -1,8 +1,8 @@
 """ListConfigResources: the names of everything that has settings (KIP-1142).
 
-Behaviour: topics and registered brokers, whether anything is set for them or not. Version 0 asks for
-subscriptions of client metrics, of which there are none. A type that Apache Kafka does not list either is
-UNSUPPORTED_VERSION.
+Behaviour: topics and registered brokers, whether anything is set for them or not, and groups for which something is.
+Version 0 asks for subscriptions of client metrics, of which there are none. A type that Apache Kafka does not list
+either is UNSUPPORTED_VERSION.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ def handle(node: Node, request: Request, body: ListConfigResourcesRequest) -> No
         names = {
             "topic": [topic.name for topic in image.topics_by_name()],
             "broker": [str(node_id) for node_id in sorted(image.brokers)],
+            "group": image.configured("group"),
         }
         response.config_resources = [
             ConfigResource(resource_type=type_, resource_name=name)

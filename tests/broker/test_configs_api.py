@@ -32,7 +32,7 @@ from protocol.messages.list_config_resources import ListConfigResourcesRequest, 
 from tests.broker.asking import ask
 from tests.broker.world import World, running
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, GROUP = 2, 4, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 NONE, INVALID_CONFIG, INVALID_REQUEST = ErrorCode.NONE, ErrorCode.INVALID_CONFIG, ErrorCode.INVALID_REQUEST
 
@@ -362,6 +362,45 @@ def test_who_waits_for_a_third_copy_is_answered_when_it_is_not_asked_for_any_mor
     assert done == [NONE]
 
 
+# -- groups -----------------------------------------------------------------------------------------------------
+
+
+def test_a_group_has_settings_of_its_own_before_it_exists(world: World) -> None:
+    assert sorted(rows(world, 1, GROUP, "g")) == [
+        "consumer.assignment.interval.ms",
+        "consumer.heartbeat.interval.ms",
+        "consumer.session.timeout.ms",
+    ]
+    assert value(world, 1, GROUP, "g", "consumer.session.timeout.ms") == ("45000", 5)
+    assert change(world, 1, GROUP, "g", ("consumer.session.timeout.ms", SET, "50000")) == NONE
+    row = rows(world, 1, GROUP, "g")["consumer.session.timeout.ms"]
+    assert [(x.name, x.value, x.source) for x in row.synonyms] == [
+        ("consumer.session.timeout.ms", "50000", 8),
+        ("group.consumer.session.timeout.ms", "45000", 5),
+    ]
+    assert value(world, 1, GROUP, "other", "consumer.session.timeout.ms") == ("45000", 5)
+    assert change(world, 1, GROUP, "g", ("consumer.session.timeout.ms", DELETE, None)) == NONE
+    assert value(world, 1, GROUP, "g", "consumer.session.timeout.ms") == ("45000", 5)
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "error"),
+    [
+        ("nonsense", "1", INVALID_CONFIG),
+        ("consumer.session.timeout.ms", "abc", INVALID_CONFIG),
+        ("consumer.session.timeout.ms", "5000", INVALID_CONFIG),  # no longer than between two heartbeats
+        ("consumer.heartbeat.interval.ms", "0", INVALID_CONFIG),
+    ],
+)
+def test_what_a_group_cannot_have_is_refused(world: World, key: str, text: str, error: ErrorCode) -> None:
+    assert change(world, 1, GROUP, "g", (key, SET, text)) == error
+
+
+def test_a_group_without_a_name_has_no_settings(world: World) -> None:
+    assert change(world, 1, GROUP, "", ("consumer.session.timeout.ms", SET, "50000")) == INVALID_REQUEST
+    assert describe(world, 1, GROUP, "").error_code == INVALID_REQUEST
+
+
 # -- names ------------------------------------------------------------------------------------------------------
 
 
@@ -375,5 +414,7 @@ def test_what_has_settings_is_listed(world: World) -> None:
     assert listed(1) == (NONE, [(TOPIC, "t"), *brokers])
     assert listed(1, BROKER) == (NONE, brokers)
     assert listed(1, 8, 16) == (NONE, [])
+    assert change(world, 1, GROUP, "g", ("consumer.session.timeout.ms", SET, "50000")) == NONE
+    assert listed(1, GROUP) == (NONE, [(GROUP, "g")])
     assert listed(1, 99) == (ErrorCode.UNSUPPORTED_VERSION, [])
     assert listed(0) == (NONE, [])

@@ -37,6 +37,11 @@ class Topics:
         self.image.replay(key, value, self.image.end_offset, 0)
         return topic_id
 
+    def configure_group(self, **settings: object) -> None:
+        configs = {key.replace("_", "."): str(value) for key, value in settings.items()}
+        key, value = metadata.encode(metadata.ConfigsRecord("group", GROUP, configs))
+        self.image.replay(key, value, self.image.end_offset, 0)
+
     def delete(self, name: str) -> None:
         topic = self.image.topic_named(name)
         assert topic is not None

@@ -151,6 +151,19 @@ def test_a_member_that_keeps_what_it_was_to_give_up_is_put_out(coordinator: Coor
     assert a.heartbeat().error == ErrorCode.UNKNOWN_MEMBER_ID
 
 
+def test_a_groups_own_settings_count_from_the_next_heartbeat(
+    topics: Topics, coordinator: Coordinator
+) -> None:
+    a = Consumer(coordinator, "a", "t")
+    assert a.heartbeat().heartbeat_interval_ms == 5000
+    topics.configure_group(consumer_heartbeat_interval_ms=1000, consumer_session_timeout_ms=3000)
+    assert a.heartbeat().heartbeat_interval_ms == 1000
+    coordinator.pass_time(2.9)
+    assert not coordinator.group.is_empty
+    coordinator.pass_time(0.2)
+    assert coordinator.group.is_empty
+
+
 def test_a_group_is_full(topics: Topics) -> None:
     coordinator = Coordinator(topics, group_consumer_max_size=1)
     a = Consumer(coordinator, "a", "t")

@@ -148,7 +148,8 @@ def test_version_0_gets_its_member_id_from_the_broker() -> None:
 
 
 def test_a_member_that_is_not_heard_is_put_out_by_the_clock() -> None:
-    with running(settings={"group.consumer.session.timeout.ms": "2000"}) as world:
+    settings = {"group.consumer.session.timeout.ms": "2000", "group.consumer.heartbeat.interval.ms": "500"}
+    with running(settings=settings) as world:
         world.create_topic("foo")
         node_id = coordinator(world, "g")
         join(world, node_id, "a")
