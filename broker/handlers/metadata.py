@@ -11,7 +11,7 @@ Behaviour
 - ISR: on the leader's own node the replicas that keep up; elsewhere the leader and the replicas that are alive.
 
 Versions: 0 an empty list asks for all; 1+ null does. 4 auto-creation flag; 7 leader epoch; 9 flexible; 10 topic ids;
-12 asks by id.
+12 asks by id; 13 has room for an error of the whole answer, of which there is none (KIP-1102).
 """
 
 from __future__ import annotations
@@ -114,4 +114,4 @@ def describe_partition(node: Node, topic: TopicRecord, index: int) -> MetadataRe
     )
 
 
-API = Api(ApiKey.METADATA, 0, 12, MetadataRequest, handle)
+API = Api(ApiKey.METADATA, 0, 13, MetadataRequest, handle)

@@ -80,8 +80,9 @@ class ObservedNode(Node):
             for number in range(len(change.old.partitions)):
                 self.oracle.nodes.given_up(self.config.node_id, GroupKey(change.old.topic_id, number))
         if isinstance(change, TopicChanged):
+            # Partitions that were added had no replica to give up.
             for number, (old, new) in enumerate(
-                zip(change.old.partitions, change.new.partitions, strict=True)
+                zip(change.old.partitions, change.new.partitions, strict=False)
             ):
                 key = GroupKey(change.new.topic_id, number)
                 for node_id in set(old.holders) - set(new.holders):

@@ -94,12 +94,17 @@ def find_driver(prefer_python: bool = False) -> Driver:
             [str(reason), "version"], capture_output=True, text=True, check=True
         ).stdout.strip()
         return Driver((str(reason),), f"C, librdkafka {version}", {})
+    return _python("benchmark.python_driver", f"Python, confluent-kafka ({reason})")
+
+
+def scale_driver() -> Driver:
+    """For the job with many partitions, whatever the other jobs are done with."""
+    return _python("benchmark.scale_job", "Python, confluent-kafka")
+
+
+def _python(module: str, description: str) -> Driver:
     python_path = str(Path(__file__).resolve().parent.parent)
-    return Driver(
-        (sys.executable, "-m", "benchmark.python_driver"),
-        f"Python, confluent-kafka ({reason})",
-        {"PYTHONPATH": python_path},
-    )
+    return Driver((sys.executable, "-m", module), description, {"PYTHONPATH": python_path})
 
 
 def _build() -> Path | str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from benchmark.cluster import NODE_COUNT, Cluster, ClusterError
-from benchmark.driver import Driver, DriverError, Option
+from benchmark.driver import Driver, DriverError, Option, scale_driver
 from benchmark.process_stats import CpuSample, resident_mb, sample_cpu
 from benchmark.rows import PRELOAD_BATCH_BYTES, Kind, Row
 
@@ -138,6 +138,7 @@ class Bench:
             Kind.FAILOVER: self._failover,
             Kind.IDLE: self._idle,
             Kind.STARTUP: self._startup,
+            Kind.SCALE: self._scale,
         }.get(row.kind, self._produce)
         if row.kind is Kind.CONSUME:
             return RowResult(row, self._consume_runs(row, runs))
@@ -276,6 +277,24 @@ class Bench:
         }
         metrics = {**_memory_metrics(memory), "cpu_cores": sum(used_ms.values()) / 1e3 / elapsed_s}
         return Run(metrics, brokers)
+
+    def _scale(self, row: Row) -> Run:
+        """Many partitions: until they are served, and what they cost when nothing is done with them."""
+        self._topics_made += 1
+        options = self._options(f"{self._topic_prefix}-{self._topics_made}")
+        window = _Window(self.cluster.pids())
+        result = scale_driver().run(
+            "scale",
+            options | {"partitions": row.partitions, "replication-factor": NODE_COUNT},
+            window.open,
+            window.close,
+        )
+        run = self._idle(row)
+        run.metrics["idle_cpu_percent_max"] = 100 * max(x["cpu_cores"] for x in run.brokers.values())
+        run.metrics["cpu_ms"] = sum(window.cpu_ms_by_node.values())
+        run.metrics |= {key: result[key] for key in ("served_s", "answered_s")}
+        self._delete_topic(str(options["topic"]))
+        return run
 
     def _startup(self, row: Row) -> Run:
         if self.cluster.pids():

@@ -42,6 +42,10 @@ METRIC_TITLES: Mapping[str, str] = {
     "kill_to_ack_ms": "kill to ack ms",
     "first_ack_s": "first ack s",
     "command_s": "command s",
+    "served_s": "all served s",
+    "answered_s": "answered s",
+    "idle_cpu_percent_max": "idle CPU % of a core, max",
+    "cpu_ms": "broker CPU ms",
 }
 
 

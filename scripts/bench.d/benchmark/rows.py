@@ -2,7 +2,7 @@
 
 1 KB is 1024 bytes of value, 100 B is 100; MB is 1,000,000 bytes of values, so record and batch headers do not
 count. A batch size is librdkafka's `batch.size`; the largest stays at its `message.max.bytes`, 1,000,000.
-All rows: one partition, replication factor 3, acks=all, no compression.
+All rows but those that say otherwise: one partition, replication factor 3, acks=all, no compression.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ class Kind(Enum):
     FAILOVER = "failover"
     IDLE = "idle"
     STARTUP = "startup"
+    SCALE = "scale"
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ class Row:
     record_bytes: int = 100
     batch_bytes: int = 16384
     producers: int = 1
+    partitions: int = 1
     preload_records: int = field(default=0, metadata={"doc": "consume rows: records written before reading"})
 
 
@@ -120,6 +122,18 @@ ROWS: tuple[Row, ...] = (
         Kind.STARTUP,
         ("first_ack_s", "command_s", "memory_mb_per_node"),
         (Bar("first_ack_s", limit=2),),
+    ),
+    Row(
+        "scale-1000",
+        "1,000 partitions, three replicas",
+        Kind.SCALE,
+        ("served_s", "answered_s", "idle_cpu_percent_max", "memory_mb_max", "cpu_ms"),
+        (
+            Bar("served_s", limit=3),
+            Bar("idle_cpu_percent_max", limit=4),
+            Bar("memory_mb_max", limit=150),
+        ),
+        partitions=1000,
     ),
 )
 ROW_BY_NAME = {row.name: row for row in ROWS}

@@ -12,14 +12,20 @@ from storage.log_types import GroupKey
 class DeletedAsAsked:
     def __init__(self) -> None:
         self._asked: dict[GroupKey, float] = {}
+        #: Topics that an administrator gave a retention meanwhile; a node may act on that, or hear of its end, late.
+        self._retained: dict[str, None] = {}
 
     def asked(self, key: GroupKey, offset: int) -> None:
         """A client is about to ask. -1: everything that is committed when the request arrives."""
         self._asked[key] = max(self._asked.get(key, 0), math.inf if offset < 0 else offset)
 
+    def retained(self, topic: str) -> None:
+        """A client is about to have the topic lose what is old or too much."""
+        self._retained[topic] = None
+
     def check(self, replica: Replica) -> None:
         config = replica.config
-        if config.retention_ms >= 0 or config.retention_bytes >= 0:
+        if config.retention_ms >= 0 or config.retention_bytes >= 0 or replica.topic in self._retained:
             return
         asked = self._asked.get(replica.key, 0)
         assert replica.log.start_offset <= asked, (

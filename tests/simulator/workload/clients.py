@@ -8,6 +8,7 @@ import random
 from broker.replication.replica import Replica
 from tests.simulator.client import Client
 from tests.simulator.cluster import CLIENT_PORT, SimulatedCluster, host_of
+from tests.simulator.workload.administrator import Administrator
 from tests.simulator.workload.offsets import Lister
 from tests.simulator.workload.plain_producer import PlainProducer
 from tests.simulator.workload.plan import ProducerPlan, TopicPlan, Workload
@@ -30,6 +31,7 @@ class Clients:
         self._producers: list[Producer | PlainProducer] = []
         self._followers: list[Follower] = []
         self._rereaders: list[Rereader] = []
+        self._administrators: list[Administrator] = []
         #: They go on for ever; one that is done has found something.
         self._endless: list[asyncio.Task[None]] = []
         self._work = cluster.loop.start_process("client").create_task(self._run())
@@ -59,7 +61,9 @@ class Clients:
         )
 
     def check_all_seen(self) -> None:
-        """... and has seen what was promised."""
+        """... and has seen what was promised; and what administrators were promised is so."""
+        for administrator in self._administrators:
+            administrator.check(self._cluster)
         leaders = self._leaders()
         for follower in self._followers:
             leader = leaders[follower.partition]
@@ -118,9 +122,12 @@ class Clients:
             if plan.topic == topic
         ]
         self._producers += made
-        await asyncio.gather(
-            *(producer.run() for producer in made), recreate_topic(admin, topic, rng.getrandbits(64))
-        )
+        work = [*(producer.run() for producer in made), recreate_topic(admin, topic, rng.getrandbits(64))]
+        if not topic.is_recreated:
+            administrator = Administrator(self._client(), oracle, topic, rng.getrandbits(64))
+            self._administrators.append(administrator)
+            work.append(administrator.run())
+        await asyncio.gather(*work)
 
     def _producer(self, number: int, plan: ProducerPlan) -> Producer | PlainProducer:
         name = f"{plan.topic.name}-{plan.partition}/{number}"

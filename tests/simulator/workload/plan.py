@@ -12,13 +12,18 @@ MAX_MESSAGE_BYTES = 2048
 
 class TopicPlan(NamedTuple):
     name: str
+    #: In the end. Clients use all of them from the beginning, as soon as they are there.
     partitions: int
+    #: With which it is created; the others are added while clients are at work.
+    partitions_at_first: int
     replication_factor: int
     configs: tuple[tuple[str, str], ...]
     #: Deleted and created again under its name while clients are at work.
     times_recreated: int
     #: Clients delete its records.
     is_purged: bool
+    #: Settings changed meanwhile.
+    times_altered: int
 
     @property
     def is_recreated(self) -> bool:
@@ -75,7 +80,8 @@ def workload_of(rng: random.Random, node_count: int) -> Workload:
 def _topic(
     rng: random.Random, name: str, partitions: int, replication_factor: int, *, is_special: bool
 ) -> TopicPlan:
-    """A special one is re-created, purged by clients, or loses what is old or too much."""
+    """A special one is re-created, purged by clients, or loses what is old or too much. The settings of others may be
+    changed, and they may get their second partition later."""
     configs = [
         ("max.message.bytes", str(MAX_MESSAGE_BYTES)),
         # Clocks of nodes jump; that a batch from the future is refused is not what is looked at here.
@@ -93,8 +99,16 @@ def _topic(
             configs.append((special, rng.choice(("1500", "6000"))))
         elif special == "retention.ms":
             configs.append((special, rng.choice(("500", "2000"))))
+    times_altered = 0 if is_special else rng.choice((0, 0, 1, 3))
     return TopicPlan(
-        name, partitions, replication_factor, tuple(configs), times_recreated, is_purged=special == "purged"
+        name,
+        partitions,
+        partitions if is_special else rng.randint(1, partitions),
+        replication_factor,
+        tuple(configs),
+        times_recreated,
+        is_purged=special == "purged",
+        times_altered=times_altered,
     )
 
 

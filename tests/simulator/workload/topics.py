@@ -30,7 +30,7 @@ async def create_topic(client: Client, plan: TopicPlan) -> None:
     """Until it is there: answers get lost, and then it exists already."""
     topic = CreatableTopic(
         name=plan.name,
-        num_partitions=plan.partitions,
+        num_partitions=plan.partitions_at_first,
         replication_factor=plan.replication_factor,
         configs=[CreatableTopicConfig(name=name, value=value) for name, value in plan.configs],
     )
