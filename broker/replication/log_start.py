@@ -135,6 +135,7 @@ class LogStart:
             if exposed > self._exposed:
                 self._exposed = exposed
                 self._waits.release(exposed)
+                replica.wake_fetches()
                 self.delete_segments()
 
     # -- deleting bytes ----------------------------------------------------------------------------------

@@ -532,7 +532,7 @@ class Replica:
         self._log_start.take()
         if self._commit_waits:
             self._commit_waits.release(self._acknowledged_offset())
-        self._wake_fetches()
+        self.wake_fetches()
         self.host.commit_moved(self)
 
     def _role_changed(self) -> None:
@@ -541,7 +541,7 @@ class Replica:
             self._fail_waits(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             self._log_start.fail_waits(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             self._sender.forget()
-        self._wake_fetches()
+        self.wake_fetches()
         self.host.role_changed(self)
 
     def _discard_staged(self) -> None:
@@ -555,7 +555,7 @@ class Replica:
         self._commit_waits.fail(error, above_offset)
         self._flush_waits.fail(error, above_offset)
 
-    def _wake_fetches(self) -> None:
+    def wake_fetches(self) -> None:
         if self._fetch_waiters:
             waiters, self._fetch_waiters = self._fetch_waiters, {}
             for waiter in waiters:
@@ -597,4 +597,4 @@ class Replica:
         self._discard_staged()
         self._fail_waits(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self._log_start.fail_waits(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        self._wake_fetches()
+        self.wake_fetches()

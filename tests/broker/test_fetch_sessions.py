@@ -23,6 +23,12 @@ from broker.fetch_sessions import (
 from broker.handlers.fetch import PendingFetch
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
 from protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -343,6 +349,17 @@ def test_a_long_poll_of_a_session_looks_only_where_something_moved(monkeypatch: 
         assert looked == [2]
 
 
+def test_who_has_read_all_is_told_that_the_log_starts_later() -> None:
+    with running(size=1) as world:
+        consumer = Consumer(world, "foo")
+        world.produce("foo", b"x")
+        consumer.begin({0: 1})
+        assert consumer.next() == []
+        delete_records(world, "foo", 0)
+        [data] = partitions(consumer.fetch())
+        assert (data.error_code, data.log_start_offset) == (OK, 1)
+
+
 def test_a_second_request_while_the_first_waits_is_out_of_order() -> None:
     with running(size=1) as world:
         consumer = Consumer(world, "foo")
@@ -425,6 +442,14 @@ def test_a_topic_that_is_deleted_and_created_again_is_another_one_for_its_name()
         assert size
 
 
+def delete_records(world: World, topic: str, partition: int) -> None:
+    """All that is in a partition."""
+    wanted = DeleteRecordsPartition(partition_index=partition, offset=-1)
+    body = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=topic, partitions=[wanted])], timeout_ms=1000)
+    [answer] = ask(world, 1, ApiKey.DELETE_RECORDS, 2, body, DeleteRecordsResponse).topics
+    assert answer.partitions[0].error_code == OK
+
+
 # -- against full fetches ------------------------------------------------------------------------------------
 
 #: Partition 4 does not exist.
@@ -433,6 +458,7 @@ STEPS = st.lists(
     | st.tuples(st.just("want"), st.tuples(st.integers(0, 4), st.integers(0, 3)))
     | st.tuples(st.just("forget"), st.integers(0, 4))
     | st.tuples(st.just("fetch"), st.integers(0, 1))
+    | st.tuples(st.just("delete"), st.integers(0, 3))
     | st.tuples(st.just("poll"), st.integers(0, 3)),
     max_size=25,
 )
@@ -464,6 +490,9 @@ class Model:
 
     def produce(self, partition: int) -> None:
         self.world.produce(self.consumer.record.name, b"x", partition=partition)
+
+    def delete(self, partition: int) -> None:
+        delete_records(self.world, self.consumer.record.name, partition)
 
     def fetch(self, level: int) -> None:
         self.level = level
