@@ -1,4 +1,5 @@
-"""`varve consume TOPIC`: print records. Partitions are assigned, no consumer group is joined."""
+"""`varve consume TOPIC`: print records. By itself it has all partitions and remembers nothing; with `--group` it is a
+member of that group, which shares the partitions and remembers what was printed."""
 
 from __future__ import annotations
 
@@ -41,6 +42,11 @@ def _check_offset(_: click.Context, __: click.Parameter, value: str | None) -> s
     multiple=True,
     help="Repeatable.  [default: all]",
 )
+@click.option(
+    "--group",
+    "-g",
+    help="As a member of this group, from where it is; --from-beginning is for a group that has no offsets.",
+)
 @click.option("--max-messages", "-n", type=click.IntRange(1), help="Stop after so many records.")
 @click.option("--exit-on-end", "-e", is_flag=True, help="Stop at the end of every partition.")
 @click.option("--timeout-ms", type=click.IntRange(1), help="Stop when no record has come for so long.")
@@ -55,6 +61,7 @@ def consume(
     from_beginning: bool,
     offset: str | None,
     partitions: tuple[int, ...],
+    group: str | None,
     max_messages: int | None,
     exit_on_end: bool,
     timeout_ms: int | None,
@@ -66,23 +73,33 @@ def consume(
     """Print the records of a topic: values as lines, or one JSON object for each record."""
     if from_beginning and offset is not None:
         raise click.UsageError("--from-beginning and --offset exclude each other")
+    if group is not None and (partitions or offset is not None):
+        raise click.UsageError(
+            "a group chooses partitions and offsets: --partition and --offset are not for it"
+        )
     from confluent_kafka import Consumer, KafkaException
 
     consumer = Consumer(
         client_config(
             bootstrap_server,
-            group_id="varve-cli",  # the library wants a name; none is joined, nothing is committed
-            enable_auto_commit=False,
+            # The library wants a name; without --group none is joined, and nothing is committed.
+            group_id=group or "varve-cli",
+            enable_auto_commit=group is not None,
+            enable_auto_offset_store=False,
             enable_partition_eof=True,
-            auto_offset_reset="error",
+            auto_offset_reset="error" if group is None else "earliest" if from_beginning else "latest",
             isolation_level=isolation_level,
         )
     )
+    printer = _Printer(as_json=shape == "json", key_separator=key_separator)
+    follower = _Follower(consumer, printer, remembers=group is not None)
     try:
-        assigned = _positions(consumer, topic, partitions, "start" if from_beginning else offset or "end")
-        consumer.assign(assigned)
-        printer = _Printer(as_json=shape == "json", key_separator=key_separator)
-        _follow(consumer, assigned, printer, max_messages, timeout_ms, exit_on_end=exit_on_end)
+        if group is None:
+            start = "start" if from_beginning else offset or "end"
+            follower.assign(_positions(consumer, topic, partitions, start))
+        else:
+            follower.join(topic)
+        follower.run(max_messages, timeout_ms, exit_on_end=exit_on_end)
     except KafkaException as failure:
         raise refusal(failure.args[0], bootstrap_server) from None
     except KeyboardInterrupt:
@@ -156,36 +173,56 @@ def _positions(
     return positions
 
 
-def _follow(
-    consumer: Consumer,
-    assigned: list[TopicPartition],
-    printer: _Printer,
-    max_messages: int | None,
-    timeout_ms: int | None,
-    *,
-    exit_on_end: bool,
-) -> None:
-    """Print until one of the bounds is reached. Raises KafkaException for an error of the cluster."""
-    from confluent_kafka import KafkaError, KafkaException
+class _Follower:
+    """Prints what comes from the partitions that it has. `remembers`: what was printed is committed, at the latest when
+    the consumer is closed."""
 
-    open_partitions: set[int | None] = {position.partition for position in assigned}
-    printed = 0
-    last_s = time.monotonic()
-    while max_messages is None or printed < max_messages:
-        message = consumer.poll(0.2)
-        if message is None:
-            if timeout_ms is not None and (time.monotonic() - last_s) * 1000 > timeout_ms:
+    def __init__(self, consumer: Consumer, printer: _Printer, *, remembers: bool) -> None:
+        self._consumer = consumer
+        self._printer = printer
+        self._remembers = remembers
+        #: Partitions whose end was not seen. None: nothing is assigned yet.
+        self._open: set[int | None] | None = None
+
+    def assign(self, positions: list[TopicPartition]) -> None:
+        self._consumer.assign(positions)
+        self._open = {position.partition for position in positions}
+
+    def join(self, topic: str) -> None:
+        """Raises CommandError if there is no such topic."""
+        if topic not in self._consumer.list_topics(timeout=TIMEOUT_S).topics:
+            raise CommandError(f"Topic '{topic}' does not exist")
+
+        def assigned(_: Consumer, positions: list[TopicPartition]) -> None:
+            self._open = {position.partition for position in positions}
+
+        self._consumer.subscribe([topic], on_assign=assigned)
+
+    def run(self, max_messages: int | None, timeout_ms: int | None, *, exit_on_end: bool) -> None:
+        """Print until one of the bounds is reached. Raises KafkaException for an error of the cluster."""
+        from confluent_kafka import KafkaError, KafkaException
+
+        printed = 0
+        last_s = time.monotonic()
+        while max_messages is None or printed < max_messages:
+            message = self._consumer.poll(0.2)
+            if message is None:
+                if timeout_ms is not None and (time.monotonic() - last_s) * 1000 > timeout_ms:
+                    return
+            elif (error := message.error()) is None:
+                self._note(message.partition(), is_at_end=False)
+                self._printer.write(message)
+                if self._remembers:
+                    self._consumer.store_offsets(message)
+                printed += 1
+                last_s = time.monotonic()
+            elif error.code() == KafkaError._PARTITION_EOF:
+                self._note(message.partition(), is_at_end=True)
+            elif error.code() not in (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT):
+                raise KafkaException(error)  # the two above pass: the client connects again by itself
+            if exit_on_end and self._open is not None and not self._open:
                 return
-            continue
-        error, partition = message.error(), message.partition()
-        if error is None:
-            open_partitions.add(partition)
-            printer.write(message)
-            printed += 1
-            last_s = time.monotonic()
-        elif error.code() == KafkaError._PARTITION_EOF:
-            open_partitions.discard(partition)
-            if exit_on_end and not open_partitions:
-                return
-        elif error.code() not in (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT):
-            raise KafkaException(error)  # the two above pass: the client connects again by itself
+
+    def _note(self, partition: int | None, *, is_at_end: bool) -> None:
+        if self._open is not None:
+            (self._open.discard if is_at_end else self._open.add)(partition)

@@ -135,6 +135,8 @@ class LocalCluster:
     def _command(self, node: LocalNode) -> list[str]:
         voters = ",".join(f"{x.node_id}@localhost:{x.controller_port}" for x in self.nodes)
         settings = {
+            # As in the file that Apache Kafka comes with: who tries something does not wait for more members.
+            "group.initial.rebalance.delay.ms": "0",
             **self.settings,
             "node.id": str(node.node_id),
             "process.roles": "broker,controller",

@@ -10,6 +10,7 @@ import click
 from broker.cli.clients import TIMEOUT_S, admin_client, bootstrap_option, format_option, refusal
 from broker.cli.root import CommandError
 from broker.cli.start import pairs
+from broker.metadata.ids import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -60,12 +61,18 @@ def create(
     _report("created", _outcomes(futures, passed_over, bootstrap_server), shape)
 
 
+_exclude_internal_option = click.option(
+    "--exclude-internal", is_flag=True, help="Without the topics that brokers keep for themselves."
+)
+
+
 @topic.command(name="list")
+@_exclude_internal_option
 @bootstrap_option
 @format_option
-def list_topics(bootstrap_server: str, shape: str) -> None:
+def list_topics(exclude_internal: bool, bootstrap_server: str, shape: str) -> None:
     """List the topics, one name on each line."""
-    names = _names(admin_client(bootstrap_server), bootstrap_server)
+    names = _names(admin_client(bootstrap_server), bootstrap_server, with_internal=not exclude_internal)
     click.echo(json.dumps(names) if shape == "json" else "\n".join(names), nl=shape == "json" or bool(names))
 
 
@@ -75,12 +82,14 @@ def list_topics(bootstrap_server: str, shape: str) -> None:
     "--under-replicated-partitions", is_flag=True, help="Only partitions with a replica out of sync."
 )
 @click.option("--offsets", is_flag=True, help="First and next offset of each partition as well.")
+@_exclude_internal_option
 @bootstrap_option
 @format_option
 def describe(
     names: tuple[str, ...],
     under_replicated_partitions: bool,
     offsets: bool,
+    exclude_internal: bool,
     bootstrap_server: str,
     shape: str,
 ) -> None:
@@ -89,7 +98,7 @@ def describe(
     JSON: one object where one topic was named, else a list.
     """
     admin = admin_client(bootstrap_server)
-    wanted = list(dict.fromkeys(names)) or _names(admin, bootstrap_server)
+    wanted = list(dict.fromkeys(names)) or _names(admin, bootstrap_server, with_internal=not exclude_internal)
     descriptions = _describe(admin, wanted, bootstrap_server)
     if under_replicated_partitions:
         for description in descriptions:
@@ -209,11 +218,12 @@ def _refusal(name: str, failure: KafkaException, bootstrap_server: str) -> Comma
     return refusal(failure.args[0], bootstrap_server)
 
 
-def _names(admin: AdminClient, bootstrap_server: str) -> list[str]:
+def _names(admin: AdminClient, bootstrap_server: str, *, with_internal: bool = True) -> list[str]:
     from confluent_kafka import KafkaException
 
     try:
-        return sorted(admin.list_topics(timeout=TIMEOUT_S).topics)
+        names = admin.list_topics(timeout=TIMEOUT_S).topics
+        return sorted(name for name in names if with_internal or name not in INTERNAL_TOPICS)
     except KafkaException as failure:
         raise refusal(failure.args[0], bootstrap_server) from None
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,6 +54,17 @@ def ports() -> list[int]:
         if all(_is_free(port) for port in (candidate, candidate + 1)):
             found.append(candidate)
     return found
+
+
+@pytest.fixture
+def cluster(varve: Varve, ports: list[int]) -> Iterator[dict[str, Any]]:
+    """What `varve cluster up` says of the cluster that it started."""
+    started = varve("cluster", "up", "--ports", ",".join(map(str, ports)), "--format", "json")
+    try:
+        assert started.returncode == 0, started.stderr
+        yield json.loads(started.stdout)
+    finally:
+        varve("cluster", "down", "--grace", "10")
 
 
 def _is_free(port: int) -> bool:

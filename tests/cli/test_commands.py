@@ -16,7 +16,8 @@ from tests.cli.conftest import ROOT, Varve, environment
 def test_help_names_every_command(varve: Varve) -> None:
     shown = varve("--help")
     assert shown.returncode == 0
-    for command in ("start", "cluster", "broker", "topic", "produce", "consume", "health"):
+    commands = ("start", "cluster", "broker", "topic", "config", "group", "produce", "consume", "health")
+    for command in commands:
         assert f"\n  {command} " in shown.stdout
         assert varve(command, "--help").returncode == 0
 
@@ -26,6 +27,7 @@ def test_help_names_every_command(varve: Varve) -> None:
     [
         (["--help"], {"confluent_kafka", "rich", "asyncio", "structlog", "uvloop", "protocol"}),
         (["start", "--check"], {"confluent_kafka", "rich"}),
+        (["group", "describe", "--help"], {"confluent_kafka", "asyncio"}),
         (["health", "-b", "localhost:1"], {"confluent_kafka", "rich"}),
     ],
 )
@@ -93,6 +95,13 @@ def test_an_unknown_variable_is_a_warning(varve: Varve) -> None:
         ["produce", "t", "--key", "a", "--key-separator", ":"],
         ["consume", "t", "--offset", "middle"],
         ["consume", "t", "--from-beginning", "--offset", "1"],
+        ["consume", "t", "--group", "g", "--partition", "1"],
+        ["group", "describe"],
+        ["group", "describe", "g", "--members", "--state"],
+        ["group", "delete", "g", "--all-groups"],
+        ["group", "reset-offsets", "g", "--all-topics"],
+        ["group", "reset-offsets", "g", "--to-earliest"],
+        ["group", "reset-offsets", "g", "--all-topics", "--to-earliest", "--dry-run", "--execute"],
         ["cluster", "up", "--nodes", "0"],
         ["cluster", "up", "--ports", "19092,19093"],
         ["cluster", "up", "--nodes", "2", "--ports", "19092"],

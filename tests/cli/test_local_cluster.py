@@ -5,24 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.cli.conftest import Varve
-
-
-@pytest.fixture
-def cluster(varve: Varve, ports: list[int]) -> Iterator[dict[str, Any]]:
-    """What `varve cluster up` says of the cluster that it started."""
-    started = varve("cluster", "up", "--ports", ",".join(map(str, ports)), "--format", "json")
-    try:
-        assert started.returncode == 0, started.stderr
-        yield json.loads(started.stdout)
-    finally:
-        varve("cluster", "down", "--grace", "10")
 
 
 def states(varve: Varve) -> dict[int, str]:

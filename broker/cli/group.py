@@ -1,0 +1,233 @@
+"""`varve group list|describe|reset-offsets|delete`, with the output of Kafka's kafka-consumer-groups."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from broker.cli.clients import admin_client, bootstrap_option, format_option
+from broker.cli.group_offsets import Scope, target
+from broker.cli.root import CommandError
+
+if TYPE_CHECKING:
+    from broker.cli.group_admin import Group, GroupAdmin
+
+#: Columns are as wide as Kafka's tool makes them, or as what is in them.
+_WIDTHS = {"PARTITION": 10, "COORDINATOR (ID)": 25, "ASSIGNMENT-STRATEGY": 20, "STATE": 20}
+_LEAST_WIDTH = 15
+_OFFSET_COLUMNS = "GROUP TOPIC PARTITION CURRENT-OFFSET LOG-END-OFFSET LAG CONSUMER-ID HOST CLIENT-ID".split()
+_INACTIVE = ("Empty", "Dead")
+
+
+@click.group()
+def group() -> None:
+    """List, describe, reset and delete consumer groups."""
+
+
+@group.command(name="list")
+@click.option(
+    "--state",
+    "states",
+    is_flag=False,
+    flag_value="",
+    metavar="[STATE,...]",
+    help="Show the state of each group; only those in these states, if any are named.",
+)
+@click.option(
+    "--type", "types", is_flag=False, flag_value="", metavar="[TYPE,...]", help="As --state, of types."
+)
+@bootstrap_option
+@format_option
+def list_groups(states: str | None, types: str | None, bootstrap_server: str, shape: str) -> None:
+    """List the groups, one name on each line."""
+    found = _admin(bootstrap_server).listing(_names(states), _names(types))
+    if shape == "json":
+        click.echo(json.dumps(found))
+    elif states is None and types is None:
+        for row in found:
+            click.echo(row["group"])
+    else:
+        columns = {"GROUP": "group"}
+        columns |= {"TYPE": "type"} if types is not None else {}
+        columns |= {"STATE": "state"} if states is not None else {}
+        _print_table(list(columns), [[row[key] for key in columns.values()] for row in found])
+
+
+def _names(text: str | None) -> list[str]:
+    return [name.strip() for name in text.split(",")] if text else []
+
+
+@group.command()
+@click.argument("names", nargs=-1, metavar="[GROUP]...")
+@click.option("--all-groups", is_flag=True, help="All groups of the cluster.")
+@click.option("--members", is_flag=True, help="Members instead of offsets.")
+@click.option("--state", is_flag=True, help="Coordinator and state instead of offsets.")
+@click.option(
+    "--verbose", is_flag=True, help="With --members: what is assigned to each; else: leader epochs."
+)
+@bootstrap_option
+@format_option
+def describe(
+    names: tuple[str, ...],
+    all_groups: bool,
+    members: bool,
+    state: bool,
+    verbose: bool,
+    bootstrap_server: str,
+    shape: str,
+) -> None:
+    """Show how far groups are and who is in them.
+
+    JSON has everything: one object where one group was named, else a list.
+    """
+    if members and state:
+        raise click.UsageError("--members and --state exclude each other")
+    admin = _admin(bootstrap_server)
+    groups = admin.describe(_chosen(admin, names, all_groups))
+    if shape == "json":
+        shown = [{**found, "offsets": admin.offsets(found)} for found in groups]
+        click.echo(json.dumps(shown[0] if len(names) == 1 else shown))
+        return
+    for found in groups:
+        if not found["members"]:
+            click.echo(f"Consumer group '{found['group']}' has no active members.", err=True)
+        if members:
+            _print_members(found, verbose=verbose)
+        elif state:
+            _print_state(found)
+        else:
+            _print_offsets(admin.offsets(found), verbose=verbose)
+
+
+@group.command(name="reset-offsets")
+@click.argument("names", nargs=-1, metavar="[GROUP]...")
+@click.option("--all-groups", is_flag=True, help="All groups of the cluster.")
+@click.option("--topic", "topics", multiple=True, metavar="TOPIC[:0,1,...]", help="Repeatable.")
+@click.option("--all-topics", is_flag=True, help="All topics in which the group has offsets.")
+@click.option("--to-earliest", is_flag=True, help="The first record that there is.")
+@click.option("--to-latest", is_flag=True, help="The next record to come.")
+@click.option("--to-current", is_flag=True, help="Where the group is, or the next record to come.")
+@click.option("--to-offset", type=click.IntRange(0), metavar="N", help="This offset.")
+@click.option("--shift-by", type=int, metavar="N", help="Forwards, or with a minus backwards.")
+@click.option("--by-duration", metavar="PnDTnHnMnS", help="The first record that is not older, as PT1H.")
+@click.option("--to-datetime", metavar="YYYY-MM-DDTHH:mm:SS.sss", help="The first record from then on; UTC.")
+@click.option("--dry-run", is_flag=True, help="Only show the offsets that would result.  [default]")
+@click.option("--execute", is_flag=True, help="Do it.")
+@bootstrap_option
+@format_option
+def reset_offsets(
+    names: tuple[str, ...],
+    all_groups: bool,
+    topics: tuple[str, ...],
+    all_topics: bool,
+    dry_run: bool,
+    execute: bool,
+    bootstrap_server: str,
+    shape: str,
+    **options: Any,
+) -> None:
+    """Set the offsets from which groups go on. Nobody may be a member of them meanwhile."""
+    if dry_run and execute:
+        raise click.UsageError("--dry-run and --execute exclude each other")
+    scope = Scope.of(topics, all_topics)
+    wanted = target(round(time.time() * 1000), **options)
+    admin = _admin(bootstrap_server)
+    groups = admin.describe(_chosen(admin, names, all_groups), may_be_missing=True)
+    for found in groups:
+        if found["state"] not in _INACTIVE:
+            raise CommandError(
+                f"offsets of group '{found['group']}' cannot be reset while it has members: its state is "
+                f"{found['state']}"
+            )
+    rows = []
+    for found in groups:
+        offsets = admin.resolve(found["group"], scope, wanted)
+        if execute:
+            admin.commit(found["group"], offsets)
+        rows += [(found["group"], *partition, offset) for partition, offset in sorted(offsets.items())]
+    columns = ("GROUP", "TOPIC", "PARTITION", "NEW-OFFSET")
+    if shape == "json":
+        keys = [column.lower().replace("-", "_") for column in columns]
+        click.echo(json.dumps([dict(zip(keys, row, strict=True)) for row in rows]))
+        return
+    _print_table(columns, rows)
+    if not execute:
+        click.echo("Nothing was changed: --execute does it.", err=True)
+
+
+@group.command()
+@click.argument("names", nargs=-1, metavar="[GROUP]...")
+@click.option("--all-groups", is_flag=True, help="All groups of the cluster.")
+@bootstrap_option
+@format_option
+def delete(names: tuple[str, ...], all_groups: bool, bootstrap_server: str, shape: str) -> None:
+    """Delete groups without members, with their offsets."""
+    admin = _admin(bootstrap_server)
+    refused = admin.delete(chosen := _chosen(admin, names, all_groups))
+    deleted = [name for name in chosen if name not in refused]
+    if shape == "json":
+        click.echo(json.dumps([{"group": name, "deleted": name not in refused} for name in chosen]))
+    elif deleted:
+        quoted = ", ".join(f"'{name}'" for name in deleted)
+        click.echo(f"Deletion of requested consumer groups ({quoted}) was successful.")
+    if refused:
+        raise CommandError(
+            "; ".join(f"group '{name}' is not deleted: {why}" for name, why in refused.items())
+        )
+
+
+def _admin(bootstrap_server: str) -> GroupAdmin:
+    from broker.cli.group_admin import GroupAdmin  # the client library: not for help and wrong usage
+
+    return GroupAdmin(admin_client(bootstrap_server), bootstrap_server)
+
+
+def _chosen(admin: GroupAdmin, names: tuple[str, ...], all_groups: bool) -> list[str]:
+    if bool(names) == all_groups:
+        raise click.UsageError("name either groups, or --all-groups")
+    return list(dict.fromkeys(names)) if names else [row["group"] for row in admin.listing()]
+
+
+def _print_offsets(rows: list[dict[str, Any]], *, verbose: bool) -> None:
+    columns = list(_OFFSET_COLUMNS)
+    if verbose:
+        columns.insert(3, "LEADER-EPOCH")
+    _print_table(columns, [[row[column.lower().replace("-", "_")] for column in columns] for row in rows])
+
+
+def _print_members(found: Group, *, verbose: bool) -> None:
+    columns = ["GROUP", "CONSUMER-ID", "HOST", "CLIENT-ID", "#PARTITIONS"]
+    rows = []
+    for member in found["members"]:
+        assigned = member["assignment"]
+        row = [found["group"], member["consumer_id"], member["host"], member["client_id"]]
+        row.append(sum(len(numbers) for numbers in assigned.values()))
+        if verbose:
+            row.append(
+                " ".join(f"{topic}:{','.join(map(str, numbers))}" for topic, numbers in assigned.items())
+            )
+        rows.append(row)
+    _print_table([*columns, "CURRENT-ASSIGNMENT"] if verbose else columns, rows)
+
+
+def _print_state(found: Group) -> None:
+    coordinator = found["coordinator"]
+    where = f"{coordinator['host']}:{coordinator['port']}  ({coordinator['id']})"
+    columns = ["GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS"]
+    row = [found["group"], where, found["assignment_strategy"] or None, found["state"], len(found["members"])]
+    _print_table(columns, [row])
+
+
+def _print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Columns side by side, - where there is nothing."""
+    texts = [["-" if value is None else str(value) for value in row] for row in rows]
+    widths = [
+        max(_WIDTHS.get(column, _LEAST_WIDTH), *(len(row[at]) for row in [columns, *texts]))
+        for at, column in enumerate(columns)
+    ]
+    for row in [columns, *texts]:
+        click.echo(" ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
