@@ -102,6 +102,11 @@ def scale_driver() -> Driver:
     return _python("benchmark.scale_job", "Python, confluent-kafka")
 
 
+def group_driver() -> Driver:
+    """For jobs with groups, whatever the other jobs are done with."""
+    return _python("benchmark.group_job", "Python, confluent-kafka")
+
+
 def _python(module: str, description: str) -> Driver:
     python_path = str(Path(__file__).resolve().parent.parent)
     return Driver((sys.executable, "-m", module), description, {"PYTHONPATH": python_path})

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from benchmark.cluster import NODE_COUNT, Cluster, ClusterError
-from benchmark.driver import Driver, DriverError, Option, scale_driver
+from benchmark.driver import Driver, DriverError, Option, group_driver, scale_driver
 from benchmark.process_stats import CpuSample, resident_mb, sample_cpu
 from benchmark.rows import PRELOAD_BATCH_BYTES, Kind, Row
 
@@ -139,6 +139,7 @@ class Bench:
             Kind.IDLE: self._idle,
             Kind.STARTUP: self._startup,
             Kind.SCALE: self._scale,
+            Kind.GROUPS: self._groups,
         }.get(row.kind, self._produce)
         if row.kind is Kind.CONSUME:
             return RowResult(row, self._consume_runs(row, runs))
@@ -294,6 +295,25 @@ class Bench:
         run.metrics["cpu_ms"] = sum(window.cpu_ms_by_node.values())
         run.metrics |= {key: result[key] for key in ("served_s", "answered_s")}
         self._delete_topic(str(options["topic"]))
+        return run
+
+    def _groups(self, row: Row) -> Run:
+        self._topics_made += 1
+        topic = f"{self._topic_prefix}-{self._topics_made}"
+        options = self._options(topic) | {
+            "members": row.members,
+            "partitions": row.partitions,
+            "protocol": row.group_protocol,
+            "strategy": row.strategy,
+        }
+        window = _Window(self.cluster.pids())
+        result = group_driver().run("groups", options, window.open, window.close)
+        self._delete_topic(topic)
+        metrics = {key: float(value) for key, value in result.items() if key != "event"}
+        run = Run(metrics | {"driver_cores": window.driver_cores})
+        if window.cpu_ms_by_node:
+            run.metrics["cpu_ms"] = sum(window.cpu_ms_by_node.values())
+            run.brokers = {node: {"cpu_ms": ms} for node, ms in window.cpu_ms_by_node.items()}
         return run
 
     def _startup(self, row: Row) -> Run:

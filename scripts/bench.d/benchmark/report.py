@@ -45,6 +45,11 @@ METRIC_TITLES: Mapping[str, str] = {
     "served_s": "all served s",
     "answered_s": "answered s",
     "idle_cpu_percent_max": "idle CPU % of a core, max",
+    "start_s": "all start s",
+    "leave_s": "one leaves s",
+    "join_s": "one joins s",
+    "kept_leave": "undisturbed",
+    "kept_join": "undisturbed",
     "cpu_ms": "broker CPU ms",
 }
 

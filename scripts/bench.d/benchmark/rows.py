@@ -19,6 +19,7 @@ class Kind(Enum):
     IDLE = "idle"
     STARTUP = "startup"
     SCALE = "scale"
+    GROUPS = "groups"
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,11 @@ class Row:
     batch_bytes: int = 16384
     producers: int = 1
     partitions: int = 1
+    members: int = 50
+    group_protocol: str = "classic"
+    strategy: str = field(
+        default="range,roundrobin", metadata={"doc": "who assigns in a classic group, and how"}
+    )
     preload_records: int = field(default=0, metadata={"doc": "consume rows: records written before reading"})
 
 
@@ -79,6 +85,7 @@ LATENCY_COLUMNS = (
     "record_p99_9_us",
     "cpu_us_per_request",
 )
+GROUP_COLUMNS = ("start_s", "leave_s", "join_s", "kept_leave", "kept_join", "cpu_ms")
 CONSUME_COLUMNS = ("mb_per_s", "records_per_s", "cpu_ms_per_mb")
 
 
@@ -92,6 +99,11 @@ def _latency(name: str, title: str, producers: int) -> Row:
     return Row(name, title, Kind.LATENCY, LATENCY_COLUMNS, bars, producers=producers)
 
 
+def _groups(name: str, title: str, bars: tuple[Bar, ...], **how: str) -> Row:
+    return Row(name, title, Kind.GROUPS, GROUP_COLUMNS, bars, partitions=200, **how)  # type: ignore[arg-type]
+
+
+REBALANCE_BARS = (Bar("leave_s", limit=2), Bar("join_s", limit=2))
 ROWS: tuple[Row, ...] = (
     _produce("produce-1k-16k", "produce 1 KB, 16 KB batches", 1024, 16384, 1.5),
     _produce("produce-1k-64k", "produce 1 KB, 64 KB batches", 1024, 65536, 1.5),
@@ -135,6 +147,9 @@ ROWS: tuple[Row, ...] = (
         ),
         partitions=1000,
     ),
+    _groups("groups-classic", "50 consumers, 200 partitions, classic", REBALANCE_BARS),
+    _groups("groups-cooperative", "the same, cooperative", REBALANCE_BARS, strategy="cooperative-sticky"),
+    _groups("groups-consumer", "the same, consumer protocol", (), group_protocol="consumer"),
 )
 ROW_BY_NAME = {row.name: row for row in ROWS}
 PRELOAD_BATCH_BYTES = 65536
