@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from broker.config.kafka_keys import DYNAMIC_KEYS_WITHOUT_USE
@@ -104,24 +105,39 @@ class NodeSettings:
     def describe(self) -> list[Described]:
         """Every setting of this node, sorted by name. What follows from other settings is shown as it came out."""
         rows = []
-        for attribute, key in sorted(NODE_KEYS.items(), key=lambda item: item[1].name):
+        for attribute, key in NODE_KEYS.items():
             values = self.values_of(attribute)
             if values[0].source is ConfigSource.DEFAULT:
                 values[0] = values[0]._replace(value=show(getattr(self.static, attribute)))
             rows.append(Described.of(key, values, is_read_only=not key.is_dynamic))
-        return rows
+        rows += _without_use(self.cluster, ConfigSource.DYNAMIC_DEFAULT_BROKER, hidden_by=self.own)
+        rows += _without_use(self.own, ConfigSource.DYNAMIC_BROKER)
+        return sorted(rows)
 
     def describe_cluster(self) -> list[Described]:
         """What is set for all nodes, and nothing else."""
-        return [
+        source = ConfigSource.DYNAMIC_DEFAULT_BROKER
+        rows = [
             Described.of(
-                NODE_KEYS[_DYNAMIC_ATTRIBUTES[name]],
-                [Synonym(name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER)],
-                is_read_only=False,
+                NODE_KEYS[_DYNAMIC_ATTRIBUTES[name]], [Synonym(name, value, source)], is_read_only=False
             )
-            for name, value in sorted(self.cluster.items())
+            for name, value in self.cluster.items()
             if name in _DYNAMIC_ATTRIBUTES
         ]
+        return sorted([*rows, *_without_use(self.cluster, source)])
+
+
+def _without_use(
+    layer: Mapping[str, str], source: ConfigSource, hidden_by: Mapping[str, str] = MappingProxyType({})
+) -> list[Described]:
+    """What is set although it means nothing here: tools that have set it look for it, and take it away again."""
+    return [
+        Described(
+            name, value, source, False, ConfigType.STRING, "Kept, not used.", [Synonym(name, value, source)]
+        )
+        for name, value in layer.items()
+        if name in DYNAMIC_KEYS_WITHOUT_USE and name not in hidden_by
+    ]
 
 
 def validate_dynamic(overrides: Mapping[str, str], static: NodeConfig) -> None:

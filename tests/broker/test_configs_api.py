@@ -291,6 +291,18 @@ def test_settings_of_brokers_survive_a_restart(world: World) -> None:
     assert world.replica(3, "t").log.config.segment_bytes == 123456
 
 
+def test_settings_that_mean_nothing_here_are_kept_for_the_tools_that_set_them(world: World) -> None:
+    rate = "leader.replication.throttled.rate"
+    assert change(world, 1, BROKER, "", (rate, SET, "7")) == NONE
+    assert value(world, 1, BROKER, "", rate) == ("7", 3)
+    assert value(world, 1, BROKER, "1", rate) == ("7", 3)
+    assert change(world, 1, BROKER, "1", (rate, SET, "8")) == NONE
+    assert value(world, 1, BROKER, "1", rate) == ("8", 2)
+    for name in ("1", ""):
+        assert change(world, 1, BROKER, name, (rate, DELETE, None)) == NONE
+    assert rate not in rows(world, 1, BROKER, "1")
+
+
 @pytest.mark.parametrize(
     ("name", "change_", "code"),
     [
