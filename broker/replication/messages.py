@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
 from uuid import UUID
 
 from broker.network.peers import PeerIdentity
@@ -12,8 +13,8 @@ from protocol.peer import PeerMessage
 from raft.types import ReplicaId, VoteReply, VoteRequest, Watermarks
 from storage.log_types import GroupKey
 
-#: Groups of which a leader's word is kept for a replica to come; beyond that the oldest word is forgotten, and its
-#: leader speaks again after its resend timeout.
+#: Groups of which a leader's and a candidate's word is kept for a replica to come; beyond that the oldest is forgotten,
+#: and who spoke it speaks again after a timeout.
 MAX_EARLY = 10_000
 
 
@@ -25,6 +26,8 @@ class GroupMessages:
         #: The last range for a group without a replica here, emptied. A leader speaks as soon as there is a link, which
         #: is before a node that starts has opened its partitions, and then waits for an answer.
         self._early: dict[GroupKey, tuple[PeerIdentity, peer.Append]] = {}
+        #: The last question for a vote, likewise: nodes open a new topic's partitions each at its own pace.
+        self._early_votes: dict[GroupKey, tuple[PeerIdentity, peer.VoteRequest]] = {}
 
     def received(self, sender: PeerIdentity, message: PeerMessage) -> None:
         """A message for a group. The sender's identity is its connection's directory and the message's incarnation."""
@@ -59,7 +62,10 @@ class GroupMessages:
                     )
 
     def opened(self, key: GroupKey) -> None:
-        """There is a replica now. Its leader is heard as if it had spoken only now: Raft allows any delay."""
+        """There is a replica now. Who spoke to it is heard as if it had spoken only now: Raft allows any delay."""
+        vote = self._early_votes.pop(key, None)
+        if vote is not None:
+            self._vote_request(*vote)
         early = self._early.pop(key, None)
         if early is not None:
             self._append(*early)
@@ -74,10 +80,7 @@ class GroupMessages:
     def _keep(self, sender: PeerIdentity, message: peer.Append) -> None:
         """Without what it carries, whose memory is the link's: the answer makes the leader send it again."""
         message.to_index, message.rows, message.records = message.prev_index, [], None
-        key = GroupKey(message.topic_id, message.partition)
-        if len(self._early) >= MAX_EARLY and key not in self._early:
-            del self._early[next(iter(self._early))]
-        self._early[key] = (sender, message)
+        _keep_last(self._early, sender, message)
 
     def _find(self, topic_id: UUID, partition: int) -> Replica | None:
         return self._replicas.by_key.get(GroupKey(topic_id, partition))
@@ -85,6 +88,7 @@ class GroupMessages:
     def _vote_request(self, sender: PeerIdentity, message: peer.VoteRequest) -> None:
         replica = self._find(message.topic_id, message.partition)
         if replica is None:
+            _keep_last(self._early_votes, sender, message)
             return
         request = VoteRequest(
             message.term, message.last_term, message.end_index, message.pre_vote, message.transfer
@@ -100,6 +104,16 @@ class GroupMessages:
         reply = VoteReply(message.term, message.granted, message.pre_vote, watermarks)
         identity = _identity(sender, message.incarnation)
         replica.apply(replica.group.vote_replied(identity, reply, self._replicas.now()))
+
+
+M = TypeVar("M", peer.Append, peer.VoteRequest)
+
+
+def _keep_last(early: dict[GroupKey, tuple[PeerIdentity, M]], sender: PeerIdentity, message: M) -> None:
+    key = GroupKey(message.topic_id, message.partition)
+    if len(early) >= MAX_EARLY and key not in early:
+        del early[next(iter(early))]
+    early[key] = (sender, message)
 
 
 def _identity(sender: PeerIdentity, incarnation: int) -> ReplicaId:

@@ -103,3 +103,25 @@ def test_a_loss_of_power_while_partitions_are_made_costs_none_of_them(seed: int)
             for node in world.nodes.values()
             for replica in node.replicas.by_name.values()
         } == {0}
+
+
+def test_a_candidate_that_was_early_is_answered_when_the_partition_is_open() -> None:
+    """Nodes open a thousand partitions each at its own pace. Who asks too early need not wait for another election."""
+    with running() as world:
+        late = [2, 3]
+        for node_id in late:
+            world.nodes[node_id].publisher._is_stepping = True  # as in the middle of many others
+        topic = {
+            "name": "foo",
+            "num_partitions": -1,
+            "replication_factor": -1,
+            "assignments": [(0, [1, 2, 3])],
+            "configs": {},
+        }
+        world.ask(1, "create_topics", {"topics": [topic], "validate_only": False})
+        world.loop.run_for(0.4)
+        for node_id in late:
+            world.processes[node_id].call(world.nodes[node_id].publisher._step)
+        opened_s = world.loop.time()
+        assert world.leader("foo") == 1
+        assert world.loop.time() - opened_s < 0.1
