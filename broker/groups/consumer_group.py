@@ -10,15 +10,15 @@ Heartbeats are the only way in and out: nothing waits here.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from uuid import UUID
 
 from broker.config.group_config import GroupConfig
 from broker.config.node_config import NodeConfig
-from broker.groups import consumer_records as records
-from broker.groups.assignors import ASSIGNORS, EMPTY, Assignment, MemberSpec
+from broker.groups import consumer_records as as_records
+from broker.groups.assignors import EMPTY, Assignment
+from broker.groups.consumer_draft import Draft, assignor_of
 from broker.groups.consumer_member import (
     JOIN_EPOCH,
     LEAVE_FOR_A_WHILE_EPOCH,
@@ -38,7 +38,7 @@ from broker.groups.consumer_requests import (
     is_leaving,
 )
 from broker.groups.consumer_state import ConsumerGroupState
-from broker.groups.consumer_subscriptions import Subscriptions, topic_ids, topic_names
+from broker.groups.consumer_subscriptions import Subscriptions, all_names
 from broker.groups.deadlines import Deadlines
 from broker.groups.group import CommitCheck
 from broker.groups.outcome import Outcome, Ticket
@@ -49,24 +49,6 @@ from protocol.errors import ErrorCode, KafkaError
 _WAITING_INTERVAL_MS = 500
 #: At this pace the heartbeats of all members together are 200 in a second.
 _WAITING_INTERVAL_PER_MEMBER_MS = 5
-
-
-@dataclass(slots=True)
-class _Draft:
-    """The group as a decision leaves it; the group itself changes when the records are replayed."""
-
-    members: dict[str, Member]
-    targets: dict[str, Assignment]
-    regexes: dict[str, frozenset[str]]
-    epoch: int
-    metadata_hash: int
-    assignment_epoch: int
-    records: list[GroupRecord] = field(default_factory=list)
-
-    def names(self) -> frozenset[str]:
-        """The topics that anybody is subscribed to."""
-        wanted = {member.subscription.topics for member in self.members.values()}
-        return frozenset().union(*(topic_names(each, self.regexes) for each in wanted))
 
 
 class ConsumerGroup:
@@ -87,6 +69,8 @@ class ConsumerGroup:
         #: When the target that is behind will be computed; None: it is not behind, or the next heartbeat sees to it.
         self._assign_at: float | None = None
         self._subscriptions = Subscriptions(image)
+        #: The topics that members want; None: to be found out again.
+        self._names: frozenset[str] | None = None
         self._settings = GroupConfig.resolve(image.configs_of("group", group_id), config)
         #: `end_offset` of the image that the settings are of.
         self._settings_of = image.end_offset
@@ -126,7 +110,7 @@ class ConsumerGroup:
             self.state,
             durable.epoch,
             durable.assignment_epoch,
-            _assignor_of(durable.members.values()),
+            assignor_of(durable.members.values()),
             [
                 MemberDescription(
                     member.member_id,
@@ -140,10 +124,9 @@ class ConsumerGroup:
         )
 
     def is_subscribed(self, topic: str) -> bool:
-        return any(
-            topic in topic_names(member.subscription.topics, self._durable.regexes)
-            for member in self._durable.members.values()
-        )
+        if self._names is None:
+            self._names = all_names(self._durable.members.values(), self._durable.regexes)
+        return topic in self._names
 
     def expires_from_ms(self, commit_timestamp_ms: int) -> int | None:
         return commit_timestamp_ms  # what is not subscribed to any more; the rest is kept (`is_subscribed`)
@@ -184,13 +167,14 @@ class ConsumerGroup:
 
     def replay(self, record: GroupRecord) -> None:
         self._durable.replay(record)
+        self._names = None
 
     def tombstones(self) -> list[GroupRecord]:
         tombstones: list[GroupRecord] = []
         for member_id in self._durable.members:
-            tombstones += records.member_tombstones(self.group_id, member_id)
-        tombstones += [records.regex_tombstone(self.group_id, regex) for regex in self._durable.regexes]
-        return tombstones + records.group_tombstones(self.group_id)
+            tombstones += as_records.member_tombstones(self.group_id, member_id)
+        tombstones += [as_records.regex_tombstone(self.group_id, regex) for regex in self._durable.regexes]
+        return tombstones + as_records.group_tombstones(self.group_id)
 
     # -- deadlines ---------------------------------------------------------------------------------------
 
@@ -204,9 +188,9 @@ class ConsumerGroup:
 
     def expire(self, now: float, now_ms: int) -> Outcome:
         """Members that were not heard, or kept what they were to give up, are put out; a target is computed."""
-        due = dict.fromkeys([*self._sessions.due(now), *self._revocations.due(now)])
+        due = {*self._sessions.due(now), *self._revocations.due(now)}
         draft = self._draft()
-        self._remove(draft, [member_id for member_id in due if member_id in draft.members])
+        self._remove(draft, sorted(due & draft.members.keys()))
         if self._assign_at is not None and self._assign_at <= now:
             self._assign(draft, now, now_ms)
         return Outcome(draft.records)
@@ -227,24 +211,28 @@ class ConsumerGroup:
             return self._leave(ticket, request)
         member, replaced = self._who(request)
         subscription = _said(member.subscription, request)
-        if self._has_news(member, subscription, request, now):
+        outcome = Outcome()
+        reconciled = member
+        if self._has_news(member, subscription, now):
             draft = self._draft()
             reconciled = self._change(draft, member, replaced, subscription, request, now, now_ms)
-            if replaced is not None:
-                self._sessions.set(replaced, None)
-        else:
-            draft, reconciled = None, member
+            outcome.records = draft.records
+        if replaced is not None:
+            self._sessions.set(replaced, None)
+        if reconciled.revoking != member.revoking:
+            self._revocations.set(member.member_id, None)  # another time for other partitions
         self._put_off(reconciled, now)
-        tells = (
-            request.member_epoch == JOIN_EPOCH or request.is_whole or reconciled.assigned != member.assigned
-        )
         answer = HeartbeatAnswer(
             member_id=reconciled.member_id,
             member_epoch=reconciled.epoch,
             heartbeat_interval_ms=self._interval_ms(reconciled),
-            assignment=_partitions(reconciled.assigned) if tells else None,
         )
-        return Outcome([] if draft is None else draft.records, [(ticket, answer)])
+        # Who comes with another epoch than its own joins, or has missed an answer.
+        is_behind = request.member_epoch != member.epoch or request.member_epoch == JOIN_EPOCH
+        if is_behind or request.is_whole or reconciled.assigned != member.assigned:
+            answer = replace(answer, assignment=_partitions(reconciled.assigned))
+        outcome.answers.append((ticket, answer))
+        return outcome
 
     def _who(self, request: HeartbeatRequest) -> tuple[Member, str | None]:
         """The member, perhaps a new one; and the member id that it replaces, if it is a static member that is back."""
@@ -288,7 +276,7 @@ class ConsumerGroup:
             usual_ms, max(_WAITING_INTERVAL_MS, _WAITING_INTERVAL_PER_MEMBER_MS * len(self._durable.members))
         )
 
-    def _has_news(self, member: Member, said: Subscription, request: HeartbeatRequest, now: float) -> bool:
+    def _has_news(self, member: Member, said: Subscription, now: float) -> bool:
         """The usual heartbeat has none, and costs next to nothing."""
         durable = self._durable
         return (
@@ -301,7 +289,7 @@ class ConsumerGroup:
 
     def _change(
         self,
-        draft: _Draft,
+        draft: Draft,
         member: Member,
         replaced: str | None,
         subscription: Subscription,
@@ -309,21 +297,17 @@ class ConsumerGroup:
         now: float,
         now_ms: int,
     ) -> Member:
-        """Everything that one heartbeat can bring about. Raises KafkaError before anything has changed."""
+        """Everything that one heartbeat can bring about; returns the member after it. Raises KafkaError."""
         updated = replace(member, subscription=subscription)
         is_new = replaced is None and member.member_id not in draft.members
         resubscribes = not is_new and _wants(subscription) != _wants(member.subscription)
         if replaced is not None:
-            del draft.members[replaced]
-            draft.targets[member.member_id] = target = draft.targets.pop(replaced, EMPTY)
-            draft.records += records.member_tombstones(self.group_id, replaced)
-            draft.records.append(records.target_record(self.group_id, member.member_id, target))
-        draft.members[member.member_id] = updated
-        if is_new or replaced is not None or updated != member:
-            draft.records.append(records.member_record(self.group_id, updated))
-        if draft.records or self._subscriptions.may_have_changed(draft.regexes, now):
-            self._match(draft, now, now_ms)
-            self._raise_epoch(draft, is_new or resubscribes)
+            draft.replace(replaced, updated)
+        elif is_new or updated != member:
+            draft.put(updated)
+        if draft.records or self._subscriptions.may_have_changed(self._durable.regexes, now):
+            draft.match(now, now_ms)
+            draft.raise_epoch(must=is_new or resubscribes)
         if draft.epoch > draft.assignment_epoch:
             self._assign_when_due(draft, resubscribes, now, now_ms)
         stepped = reconcile(
@@ -334,42 +318,13 @@ class ConsumerGroup:
             lambda topic_id, partition: self._durable.owner(topic_id, partition) is None,
         )
         if stepped is not updated:
-            draft.records.append(records.assignment_record(self.group_id, stepped))
+            draft.step(stepped)
         return stepped
 
-    # -- the steps of a decision -------------------------------------------------------------------------
+    def _draft(self) -> Draft:
+        return Draft(self.group_id, self._durable, self._subscriptions, self._image)
 
-    def _draft(self) -> _Draft:
-        durable = self._durable
-        return _Draft(
-            dict(durable.members),
-            dict(durable.targets),
-            dict(durable.regexes),
-            durable.epoch,
-            durable.metadata_hash,
-            durable.assignment_epoch,
-        )
-
-    def _match(self, draft: _Draft, now: float, now_ms: int) -> None:
-        """Expressions that somebody uses, and the topics that match them now."""
-        used = {member.subscription.topic_regex for member in draft.members.values()} - {""}
-        for regex in draft.regexes.keys() - used:
-            del draft.regexes[regex]
-            draft.records.append(records.regex_tombstone(self.group_id, regex))
-        for regex, names in self._subscriptions.match(used, draft.regexes, now).items():
-            draft.regexes[regex] = names
-            version = self._image.end_offset
-            draft.records.append(records.regex_record(self.group_id, regex, names, version, now_ms))
-
-    def _raise_epoch(self, draft: _Draft, must: bool) -> None:
-        """`must`, or where the topics are others than at the last time."""
-        now_hash = self._subscriptions.look(draft.names())
-        if must or now_hash != draft.metadata_hash:
-            draft.epoch += 1
-            draft.metadata_hash = now_hash
-            draft.records.append(records.epoch_record(self.group_id, draft.epoch, now_hash))
-
-    def _assign_when_due(self, draft: _Draft, is_urgent: bool, now: float, now_ms: int) -> None:
+    def _assign_when_due(self, draft: Draft, is_urgent: bool, now: float, now_ms: int) -> None:
         """A thousand members that join within a second cost one assignment, not a thousand. Who changes what it
         subscribes to gets its answer at once: the old target may hold what it does not want any more."""
         interval_s = self._limits.consumer_assignment_interval_ms / 1000
@@ -378,27 +333,8 @@ class ConsumerGroup:
         else:
             self._assign_at = self._assigned_at + interval_s
 
-    def _assign(self, draft: _Draft, now: float, now_ms: int) -> None:
-        ids = {
-            wanted: topic_ids(topic_names(wanted, draft.regexes), self._image)
-            for wanted in {member.subscription.topics for member in draft.members.values()}
-        }
-        members = {
-            member_id: MemberSpec(
-                ids[member.subscription.topics], member.subscription.instance_id, draft.targets.get(member_id)
-            )
-            for member_id, member in draft.members.items()
-        }
-        counts = {
-            topic_id: len(self._image.topics[topic_id].partitions)
-            for topic_id in frozenset().union(*ids.values())
-        }
-        for member_id, target in ASSIGNORS[_assignor_of(draft.members.values())](members, counts).items():
-            if target != draft.targets.get(member_id):
-                draft.targets[member_id] = target
-                draft.records.append(records.target_record(self.group_id, member_id, target))
-        draft.assignment_epoch = draft.epoch
-        draft.records.append(records.assignment_epoch_record(self.group_id, draft.epoch, now_ms))
+    def _assign(self, draft: Draft, now: float, now_ms: int) -> None:
+        draft.assign(now_ms)
         self._assigned_at = now
         self._assign_at = None
 
@@ -417,7 +353,7 @@ class ConsumerGroup:
                 state=MemberState.STABLE,
                 revoking=NOTHING,
             )
-            draft.records.append(records.assignment_record(self.group_id, away))
+            draft.step(away)
             self._revocations.set(
                 member.member_id, None
             )  # its session goes on: that is how long it may be away
@@ -426,21 +362,16 @@ class ConsumerGroup:
         answer = HeartbeatAnswer(member_id=member.member_id, member_epoch=request.member_epoch)
         return Outcome(draft.records, [(ticket, answer)])
 
-    def _remove(self, draft: _Draft, member_ids: list[str]) -> None:
+    def _remove(self, draft: Draft, member_ids: list[str]) -> None:
         """The next heartbeat of anybody has the target computed."""
         if not member_ids:
             return
+        draft.remove(member_ids)
         for member_id in member_ids:
-            del draft.members[member_id]
-            draft.targets.pop(member_id, None)
-            draft.records += records.member_tombstones(self.group_id, member_id)
             self._sessions.set(member_id, None)
             self._revocations.set(member_id, None)
-        used = {member.subscription.topic_regex for member in draft.members.values()}
-        for regex in draft.regexes.keys() - used:
-            del draft.regexes[regex]
-            draft.records.append(records.regex_tombstone(self.group_id, regex))
-        self._raise_epoch(draft, must=True)
+        if not draft.members:
+            self._assign_at = None
 
 
 def _said(before: Subscription, request: HeartbeatRequest) -> Subscription:
@@ -479,12 +410,6 @@ def _check_epoch(member: Member, request: HeartbeatRequest) -> None:
         ErrorCode.FENCED_MEMBER_EPOCH,
         f"member {member.member_id} is in epoch {member.epoch}, not {epoch}, and has to join again",
     )
-
-
-def _assignor_of(members: Iterable[Member]) -> str:
-    """The one that most members ask for, and the first of those that as many ask for."""
-    votes = Counter(member.subscription.server_assignor for member in members)
-    return max(ASSIGNORS, key=lambda name: votes[name])
 
 
 def _partitions(owned: Owned) -> Assignment:

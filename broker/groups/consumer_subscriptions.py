@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from hashlib import blake2b
 from uuid import UUID
 
-from broker.groups.consumer_member import TopicsWanted
+from broker.groups.consumer_member import Member, TopicsWanted
 from broker.groups.topic_pattern import PatternError, TopicPattern
 from broker.metadata.image import MetadataImage
 from protocol.errors import ErrorCode, KafkaError
@@ -73,6 +73,12 @@ def topic_names(wanted: TopicsWanted, regexes: Mapping[str, frozenset[str]]) -> 
     """All that a member wants, whether it exists or not."""
     names, regex = wanted
     return frozenset(names) | regexes.get(regex, frozenset())
+
+
+def all_names(members: Iterable[Member], regexes: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    """What any member wants."""
+    wanted = {member.subscription.topics for member in members}
+    return frozenset().union(*(topic_names(each, regexes) for each in wanted))
 
 
 def topic_ids(names: Iterable[str], image: MetadataImage) -> frozenset[UUID]:

@@ -151,6 +151,25 @@ def test_a_member_that_keeps_what_it_was_to_give_up_is_put_out(coordinator: Coor
     assert a.heartbeat().error == ErrorCode.UNKNOWN_MEMBER_ID
 
 
+def test_other_partitions_to_give_up_have_a_time_of_their_own(
+    topics: Topics, coordinator: Coordinator
+) -> None:
+    topics.set("t", 6)
+    a, b = Consumer(coordinator, "a", "t", rebalance_timeout_ms=10_000), Consumer(coordinator, "b", "t")
+    a.heartbeat()
+    coordinator.pass_time(1)
+    b.heartbeat()
+    a.heartbeat()  # it is to give up two, and does
+    coordinator.pass_time(9)
+    c = Consumer(coordinator, "c", "t")
+    c.heartbeat()
+    assert a.has_revoked
+    assert a.heartbeat().member_epoch == 1, "now it is to give up another one"
+    coordinator.pass_time(9)
+    assert a.heartbeat().error == ErrorCode.NONE
+    settle(a, b, c)
+
+
 def test_a_groups_own_settings_count_from_the_next_heartbeat(
     topics: Topics, coordinator: Coordinator
 ) -> None:
@@ -186,7 +205,9 @@ def test_a_member_whose_answer_was_lost_may_come_once_more_with_its_old_epoch(
     a.heartbeat()
     a.heartbeat(lose_answer=True)  # it is in epoch 2 now, and does not know
     assert a.epoch == 1
-    assert a.heartbeat().member_epoch == 2
+    answer = a.heartbeat()
+    assert answer.member_epoch == 2
+    assert answer.assignment is not None, "what it has may have been in the answer that was lost"
 
 
 def test_other_epochs_are_fenced(coordinator: Coordinator) -> None:
