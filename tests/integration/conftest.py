@@ -31,8 +31,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerCluster]
         # Groups of the classic protocol: no waiting for more members, and who is killed is missed soon.
         "group__initial__rebalance__delay__ms": "0",
         "group__min__session__timeout__ms": "1000",
-        # Those of the consumer protocol: the same.
-        "group__consumer__session__timeout__ms": "2000",
+        # Those of the consumer protocol: members hear of changes soon.
         "group__consumer__heartbeat__interval__ms": "200",
         "group__consumer__assignment__interval__ms": "100",
     }

@@ -8,13 +8,14 @@ import sys
 from collections.abc import Callable
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from tests.integration.harness import BrokerCluster
 from tests.integration.test_classic_groups import (
     PARTITIONS,
     QUIET,
+    SESSION_MS,
     Member,
     committed,
     create,
@@ -82,6 +83,19 @@ while True:
 def test_the_partitions_of_a_killed_member_are_taken_over(cluster: BrokerCluster) -> None:
     topic = "consumer-killed"
     create(cluster, topic)
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})
+    resource = ConfigResource(
+        ConfigResource.Type.GROUP,
+        f"{topic}-group",
+        incremental_configs=[
+            ConfigEntry(
+                "consumer.session.timeout.ms",
+                str(SESSION_MS),
+                incremental_operation=AlterConfigOpType.SET,
+            )
+        ],
+    )
+    admin.incremental_alter_configs([resource])[resource].result(timeout=20)
     member = join(cluster, topic)
     poll_until([member], share_all([member]), "one member has all")
     arguments = [sys.executable, "-c", KILLED, cluster.bootstrap, f"{topic}-group"]
