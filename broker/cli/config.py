@@ -1,4 +1,4 @@
-"""`varve config describe|alter`: settings of topics and brokers, named and shown as kafka-configs does."""
+"""`varve config describe|alter`: settings of topics, brokers and groups, named and shown as kafka-configs does."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 
-_TOPIC, _BROKER = 2, 4
+_TOPIC, _BROKER, _GROUP = 2, 4, 32
 
 #: Kafka's names for where a value comes from, as its tool prints them.
 _SOURCES = {
@@ -38,7 +38,7 @@ _SOURCES = {
     ConfigSource.DEFAULT: "DEFAULT_CONFIG",
     ConfigSource.GROUP: "DYNAMIC_GROUP_CONFIG",
 }
-_SET_BY_CLIENTS = (ConfigSource.TOPIC, ConfigSource.DYNAMIC_BROKER, ConfigSource.DYNAMIC_DEFAULT_BROKER)
+_SET_BY_CLIENTS = frozenset(_SOURCES) - {ConfigSource.STATIC_BROKER, ConfigSource.DEFAULT}
 
 
 class _Resource(NamedTuple):
@@ -47,28 +47,37 @@ class _Resource(NamedTuple):
 
     @property
     def title(self) -> str:
-        if self.type == _TOPIC:
-            return f"topic {self.name}"
+        if self.type != _BROKER:
+            return f"{'topic' if self.type == _TOPIC else 'group'} {self.name}"
         return f"broker {self.name}" if self.name else "brokers in the cluster"
 
 
 @click.group()
 def config() -> None:
-    """Show and change settings of topics and brokers while they run."""
+    """Show and change settings of topics, brokers and groups while they run."""
 
 
-def _resource(topic: str | None, broker: int | None, broker_defaults: bool) -> _Resource:
-    if sum((topic is not None, broker is not None, broker_defaults)) != 1:
-        raise click.UsageError("name exactly one of --topic, --broker and --broker-defaults")
-    if topic is not None:
-        return _Resource(_TOPIC, topic)
-    return _Resource(_BROKER, "" if broker is None else str(broker))
+def _resource(topic: str | None, broker: int | None, broker_defaults: bool, group: str | None) -> _Resource:
+    named = [
+        _Resource(type_, name)
+        for type_, name in (
+            (_TOPIC, topic),
+            (_BROKER, None if broker is None else str(broker)),
+            (_BROKER, "" if broker_defaults else None),
+            (_GROUP, group),
+        )
+        if name is not None
+    ]
+    if len(named) != 1:
+        raise click.UsageError("name exactly one of --topic, --broker, --broker-defaults and --group")
+    return named[0]
 
 
 @config.command()
 @click.option("--topic", help="Settings of this topic.")
 @click.option("--broker", type=click.IntRange(0), metavar="ID", help="Settings of this broker.")
 @click.option("--broker-defaults", is_flag=True, help="What is set for all brokers.")
+@click.option("--group", help="Settings of this consumer group.")
 @click.option("--all", "show_all", is_flag=True, help="Also what nobody has set.")
 @bootstrap_option
 @format_option
@@ -76,12 +85,13 @@ def describe(
     topic: str | None,
     broker: int | None,
     broker_defaults: bool,
+    group: str | None,
     show_all: bool,
     bootstrap_server: str,
     shape: str,
 ) -> None:
     """Show settings, where they come from, and what else would count."""
-    resource = _resource(topic, broker, broker_defaults)
+    resource = _resource(topic, broker, broker_defaults, group)
     request = DescribeConfigsRequest(
         resources=[
             DescribeConfigsResource(
@@ -123,6 +133,7 @@ def _json(row: DescribeConfigsResourceResult) -> dict[str, object]:
 @click.option("--topic", help="Change settings of this topic.")
 @click.option("--broker", type=click.IntRange(0), metavar="ID", help="Change settings of this broker.")
 @click.option("--broker-defaults", is_flag=True, help="Change what is set for all brokers.")
+@click.option("--group", help="Change settings of this consumer group.")
 @click.option("--add-config", multiple=True, metavar="KEY=VALUE", help="Set. Repeatable.")
 @click.option("--delete-config", multiple=True, metavar="KEY", help="Back to the default. Repeatable.")
 @click.option("--append-config", multiple=True, metavar="KEY=VALUE", help="Add to a list. Repeatable.")
@@ -132,6 +143,7 @@ def alter(
     topic: str | None,
     broker: int | None,
     broker_defaults: bool,
+    group: str | None,
     add_config: tuple[str, ...],
     delete_config: tuple[str, ...],
     append_config: tuple[str, ...],
@@ -139,7 +151,7 @@ def alter(
     bootstrap_server: str,
 ) -> None:
     """Change settings: all that is named here, or nothing."""
-    resource = _resource(topic, broker, broker_defaults)
+    resource = _resource(topic, broker, broker_defaults, group)
     operations: list[tuple[str, AlterOperation, str | None]] = []
     for texts, option, operation in (
         (add_config, "--add-config", AlterOperation.SET),

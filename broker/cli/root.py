@@ -17,7 +17,7 @@ _COMMANDS: dict[str, tuple[str, str, str]] = {
     ),
     "broker": ("broker.cli.broker", "broker", "Take a broker out of the cluster."),
     "topic": ("broker.cli.topic", "topic", "Create, list, describe, change and delete topics."),
-    "config": ("broker.cli.config", "config", "Settings of topics and brokers: describe, alter."),
+    "config": ("broker.cli.config", "config", "Settings of topics, brokers and groups: describe, alter."),
     "group": ("broker.cli.group", "group", "Consumer groups: list, describe, reset offsets, delete."),
     "produce": ("broker.cli.produce", "produce", "Write the lines of standard input to a topic."),
     "consume": ("broker.cli.consume", "consume", "Print the records of a topic."),

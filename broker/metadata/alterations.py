@@ -6,10 +6,13 @@ Codes are those of Apache Kafka 4.3.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from broker.config.resources import Resources
+from broker.metadata.image import MetadataImage
+from broker.metadata.records import KeyValue, configs_record, encode
+from broker.metadata.topic_checks import check_name
 from protocol.errors import ErrorCode, KafkaError
 
 
@@ -43,7 +46,23 @@ class AlterationResult:
     message: str | None = None
 
 
-def altered(current: Mapping[str, str], wanted: ConfigAlteration, resources: Resources) -> dict[str, str]:
+def altered_records(image: MetadataImage, wanted: ConfigAlteration, resources: Resources) -> list[KeyValue]:
+    """The record that changes the settings; none where they are so already. Raises KafkaError."""
+    if wanted.kind != "topic":
+        current = image.configs_of(wanted.kind, wanted.name)
+        configs = _altered(current, wanted, resources)
+        return [configs_record(wanted.kind, wanted.name, configs)] if configs != current else []
+    if not wanted.name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+    check_name(wanted.name)
+    topic = image.topic_named(wanted.name)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{wanted.name}' does not exist.")
+    configs = _altered(topic.configs, wanted, resources)
+    return [encode(replace(topic, configs=configs))] if configs != topic.configs else []
+
+
+def _altered(current: Mapping[str, str], wanted: ConfigAlteration, resources: Resources) -> dict[str, str]:
     """The settings that result, all together valid. Raises KafkaError."""
     _check_operations(wanted)
     result = {} if wanted.replaces_all else dict(current)

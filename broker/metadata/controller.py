@@ -15,7 +15,7 @@ from uuid import UUID
 
 from broker.config.resources import Resources
 from broker.metadata import quotas, reassignment
-from broker.metadata.alterations import AlterationResult, ConfigAlteration, altered
+from broker.metadata.alterations import AlterationResult, ConfigAlteration, altered_records
 from broker.metadata.ids import INTERNAL_TOPICS, METADATA_TOPIC_ID, random_uuid
 from broker.metadata.image import MetadataImage, fold_name
 from broker.metadata.placement import place
@@ -31,7 +31,6 @@ from broker.metadata.records import (
     ReplicaIdentity,
     TopicRecord,
     broker_tombstone,
-    configs_record,
     encode,
     topic_tombstone,
 )
@@ -226,7 +225,7 @@ class Controller:
             try:
                 if requested[each.kind, each.name] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-                records += self._altered(each)
+                records += altered_records(self._image, each, self._resources)
             except KafkaError as refused:
                 results.append(AlterationResult(each.kind, each.name, refused.code, refused.message))
             else:
@@ -435,23 +434,6 @@ class Controller:
         else:
             self._check_some_alive(placed)
         return [self._founding(replicas) for replicas in placed]
-
-    def _altered(self, wanted: ConfigAlteration) -> list[KeyValue]:
-        """The record that changes the settings; none where they are so already."""
-        if wanted.kind != "topic":
-            current = self._image.configs_of(wanted.kind, wanted.name)
-            configs = altered(current, wanted, self._resources)
-            return [configs_record(wanted.kind, wanted.name, configs)] if configs != current else []
-        if not wanted.name:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
-        check_name(wanted.name)
-        topic = self._image.topic_named(wanted.name)
-        if topic is None:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{wanted.name}' does not exist."
-            )
-        configs = altered(topic.configs, wanted, self._resources)
-        return [encode(replace(topic, configs=configs))] if configs != topic.configs else []
 
     def _partition_count(self, topic: NewTopic) -> int:
         if topic.assignments:

@@ -114,13 +114,19 @@ def test_answers_to_a_node_that_asks_and_cannot_be_reached_do_not_pile_up() -> N
     assert len(controller.sent) == TIMEOUT_S
 
 
-def test_an_answer_waits_until_the_asker_has_replayed_what_was_decided() -> None:
+def asked_for_a_change_at_5() -> tuple[Member, list[dict[str, Any]]]:
+    """Decided, committed, and the answer is here; the asker has replayed nothing."""
     controller, asker = Member(1), Member(2)
     controller.links[2] = asker.links[1] = True
     controller.decided = 5
     answers: list[dict[str, Any]] = []
     asker.client.call("alter_configs", {}, answers.append)
     deliver(asker, controller)
+    return asker, answers
+
+
+def test_an_answer_waits_until_the_asker_has_replayed_what_was_decided() -> None:
+    asker, answers = asked_for_a_change_at_5()
     asker.replayed = 4
     asker.client.image_read()
     asker.client.node_lost(1)
@@ -132,12 +138,7 @@ def test_an_answer_waits_until_the_asker_has_replayed_what_was_decided() -> None
 
 
 def test_an_answer_is_given_in_the_end_although_the_image_stands_still() -> None:
-    controller, asker = Member(1), Member(2)
-    controller.links[2] = asker.links[1] = True
-    controller.decided = 5
-    answers: list[dict[str, Any]] = []
-    asker.client.call("alter_configs", {}, answers.append)
-    deliver(asker, controller)
+    asker, answers = asked_for_a_change_at_5()
     asker.time_s += TIMEOUT_S
     asker.client.tick()
     assert [answer["error_code"] for answer in answers] == [0]

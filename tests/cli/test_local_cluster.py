@@ -127,6 +127,11 @@ def test_settings_and_partitions_are_changed_by_the_command_line(
         ("log.retention.ms", "88", "DYNAMIC_BROKER_CONFIG")
     ]
     assert "log.retention.ms=99" in varve("config", "describe", "--broker-defaults").stdout
+    timeout = "consumer.session.timeout.ms=50000"
+    assert varve("config", "alter", "--group", "g", "--add-config", timeout).returncode == 0
+    assert varve("config", "describe", "--group", "g").stdout.startswith(
+        f"Dynamic configs for group g are:\n  {timeout} sensitive=false synonyms={{DYNAMIC_GROUP_CONFIG:{timeout}, "
+    )
     refused = varve("config", "alter", "--broker", "2", "--add-config", "node.id=3")
     assert refused.returncode == 1 and "node.id" in refused.stderr
     assert varve("config", "alter", "--broker", "9", "--add-config", "log.retention.ms=1").returncode == 1
