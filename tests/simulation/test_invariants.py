@@ -3,28 +3,37 @@ and exactly that invariant says so."""
 
 from __future__ import annotations
 
+import asyncio
 import random
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 
+from broker.groups.shard import Shard
 from broker.metadata.records import PartitionAssignment
 from broker.replication import wire
 from broker.replication.replica import Replica
 from protocol import peer
+from protocol.group_records import OffsetCommitKey
 from protocol.records.batch import iter_batches
 from protocol.records.builder import NewRecord, build_batch
 from raft.types import Configuration, ReplicaId, Role, Row, RowKind
 from storage.journal import Journal
 from storage.journal_records import Flushed
 from storage.log_types import FlushedEnd
-from tests.simulator.cluster import METADATA_KEY, SimulatedCluster, host_of
+from tests.simulator.client import Client
+from tests.simulator.cluster import CLIENT_PORT, METADATA_KEY, SimulatedCluster, host_of
 from tests.simulator.invariants.acknowledged_never_lost import Acknowledged
 from tests.simulator.loop import SimulationError
+from tests.simulator.workload.group_requests import fetch
+from tests.simulator.workload.members import Committer, Group, Member, RefusedError
+from tests.simulator.workload.plan import GroupPlan
 
 LIMIT_S = 20.0
+T = TypeVar("T")
 
 
 class Small:
@@ -522,3 +531,65 @@ def test_a_wiped_node_is_somebody_else(small: Small) -> None:
     small.wait(lambda: small.cluster.replica(node_id, "t") is not None)
     small.produce(3)
     small.cluster.scan()
+
+
+# -- groups --------------------------------------------------------------------------------------------------
+
+
+def as_client(small: Small, work: Coroutine[Any, Any, T]) -> T:
+    loop = small.cluster.loop
+    process = loop.process("client") or loop.start_process("client")
+    task = process.create_task(work)
+    small.wait(task.done)
+    return task.result()
+
+
+def new_client(small: Small) -> Client:
+    nodes = [(host_of(node_id), CLIENT_PORT) for node_id in small.cluster.node_ids]
+    return Client(small.cluster.network.of("client"), nodes)
+
+
+def shard_of(small: Small, group_id: str) -> Shard:
+    """Where it is coordinated."""
+    for node in small.cluster.nodes.values():
+        served = node.groups._served.get(node.offsets_topic.partition_of(group_id))
+        if served is not None:
+            return served.shard
+    raise AssertionError("nobody coordinates it")
+
+
+def test_a_commit_that_gets_lost(small: Small) -> None:
+    client, oracle = new_client(small), small.oracle
+    plan = GroupPlan("g", members=0, session_timeout_ms=300, commits=5, seed=1)
+    as_client(small, Committer(client, oracle, "g", plan, ("t", 0), seed=1).run())
+    (place,) = oracle.offsets.places
+
+    async def audit() -> None:
+        connection = await client.coordinator(place.group)
+        assert connection is not None
+        assert (await fetch(connection, oracle, place.group, [("t", 0)]))[0] == 0
+
+    as_client(small, audit())
+    key = OffsetCommitKey(group=place.group, topic="t", partition=0)
+    shard_of(small, place.group).offsets.replay(key, None)
+    with bites("offsets_never_back"):
+        as_client(small, audit())
+
+
+def test_a_generation_that_is_given_out_twice(small: Small) -> None:
+    plan = GroupPlan("g", members=2, session_timeout_ms=300, commits=5, seed=1)
+    group = Group(plan, [("t", 0)])
+
+    async def join(name: str) -> None:
+        member = Member(new_client(small), small.oracle, group, name, seed=1)
+        while True:
+            try:
+                assert await member._join() == [("t", 0)]
+                return
+            except RefusedError:  # the topic of offsets is being created
+                await asyncio.sleep(0.1)
+
+    as_client(small, join("first"))
+    del shard_of(small, "g").groups["g"]
+    with bites("one_owner"):
+        as_client(small, join("second"))

@@ -8,8 +8,10 @@ from typing import NamedTuple, TypeVar
 
 from protocol.api_keys import ApiKey
 from protocol.codec import decode, encode
+from protocol.errors import ErrorCode
 from protocol.framing import FrameReader
 from protocol.headers import RequestHeader, encode_request_header, parse_response_header
+from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -23,6 +25,7 @@ from tests.simulator.network import NodeNetwork
 M = TypeVar("M", bound=Message)
 
 METADATA_VERSION = 12
+FIND_COORDINATOR_VERSION = 4
 #: A client gives up on an answer, and on the connection with it, after this long.
 REQUEST_TIMEOUT_S = 2.0
 MAX_FRAME_BYTES = 1 << 24
@@ -107,6 +110,7 @@ class Client:
         self._turn = 0
         self._addresses: dict[int, tuple[str, int]] = {}
         self._leaders: dict[tuple[str, int], Leader] = {}
+        self._coordinators: dict[str, tuple[str, int]] = {}
         #: The newest leader epoch that was seen of each partition: older answers are old (Java's Metadata).
         self._epochs: dict[GroupKey, int] = {}
 
@@ -154,6 +158,25 @@ class Client:
                 leader = Leader(found.leader_id, found.leader_epoch, key)
                 self._leaders[topic, found.partition_index] = leader
         return self._leaders.get((topic, partition))
+
+    async def coordinator(self, group: str) -> Connection | None:
+        """Of the coordinator that is remembered, or that the next node names; None: it knows of none. Raises OSError,
+        TimeoutError."""
+        if group not in self._coordinators:
+            connection = await self.any_broker()
+            body = FindCoordinatorRequest(key_type=0, coordinator_keys=[group])
+            answer = await connection.request(
+                ApiKey.FIND_COORDINATOR, FIND_COORDINATOR_VERSION, body, FindCoordinatorResponse
+            )
+            (found,) = answer.coordinators
+            if found.error_code != ErrorCode.NONE:
+                assert found.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode(found.error_code)
+                return None
+            self._coordinators[group] = (found.host, found.port)
+        return await self.connection(self._coordinators[group])
+
+    def forget_coordinator(self, group: str) -> None:
+        self._coordinators.pop(group, None)
 
     def forget(self, topic: str, partition: int) -> None:
         """Ask anew who leads it: after any error, as real clients do."""

@@ -12,6 +12,7 @@ from typing import Any
 import structlog
 
 from broker.config.node_config import Address, Listener, NodeConfig
+from broker.config.values import INT32_MAX
 from broker.metadata.ids import METADATA_TOPIC_ID
 from broker.metadata.image import Change, TopicChanged, TopicDeleted
 from broker.node import Node
@@ -42,6 +43,11 @@ TINY = NodeConfig(
     log_retention_check_interval_ms=1000,
     leader_imbalance_check_interval_s=1,
     log_retention_ms=-1,
+    offsets_topic_num_partitions=2,
+    # Nothing expires: clocks jump by months, and a group that is gone may begin with its first generation again.
+    offsets_retention_check_interval_ms=INT32_MAX,
+    group_initial_rebalance_delay_ms=100,
+    group_min_session_timeout_ms=100,
 )
 
 

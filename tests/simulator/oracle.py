@@ -15,7 +15,9 @@ from tests.simulator.invariants.failed_never_appears import FailedNeverAppears
 from tests.simulator.invariants.latest_covers_promises import LatestCoversPromises
 from tests.simulator.invariants.log_matching import LogMatching
 from tests.simulator.invariants.no_duplicate import NoDuplicate
+from tests.simulator.invariants.offsets_never_back import OffsetsNeverBack
 from tests.simulator.invariants.one_leader_per_term import OneLeaderPerTerm
+from tests.simulator.invariants.one_owner import OneOwner
 from tests.simulator.invariants.one_value_per_offset import OneValuePerOffset, value_of
 from tests.simulator.invariants.watermarks_monotone import WatermarksMonotone
 from tests.simulator.node_oracle import NodeOracle
@@ -36,6 +38,8 @@ class Oracle:
         self.watermarks = WatermarksMonotone()
         self.deletions = DeletedAsAsked()
         self.latest = LatestCoversPromises(self.acknowledged)
+        self.owners = OneOwner()
+        self.offsets = OffsetsNeverBack()
         #: (node, group, incarnation) -> high watermark up to which this life of the replica was compared.
         self._compared: dict[tuple[int, GroupKey, int], int] = {}
         self._given_up: dict[tuple[int, GroupKey, int], None] = {}

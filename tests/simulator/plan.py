@@ -34,11 +34,12 @@ class Plan:
     workload: Workload
 
 
-def plan_of(seed: int, *, mix: tuple[str, ...] | None = None) -> Plan:
-    """`mix`: these kinds of fault instead of those that the seed would choose."""
+def plan_of(seed: int, *, mix: tuple[str, ...] | None = None, has_groups: bool | None = None) -> Plan:
+    """`mix`: these kinds of fault instead of those that the seed would choose. `has_groups`: whether clients are
+    members of groups."""
     rng = random.Random(seed)
     node_count = rng.choice((3, 3, 3, 4, 5))
-    workload = workload_of(random.Random(rng.getrandbits(64)), node_count)
+    workload = workload_of(random.Random(rng.getrandbits(64)), node_count, has_groups=has_groups)
     chosen = tuple(name for name in FAULTS if rng.random() < 0.4)
     kinds = chosen if mix is None else mix
     faults: list[PlannedFault] = []

@@ -185,7 +185,10 @@ def simulate(
         None if mutation is None else mutation.name,
         is_off,
     )
-    plan = plan_of(seed, mix=mix if mix is not None or mutation is None else mutation.mix)
+    if mutation is None:
+        plan = plan_of(seed, mix=mix)
+    else:
+        plan = plan_of(seed, mix=mutation.mix if mix is None else mix, has_groups=mutation.has_groups)
     simulation = Simulation(plan)
     cluster = simulation.cluster
     loop = cluster.loop

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
+from broker.metadata.ids import INTERNAL_TOPICS
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
@@ -98,6 +99,8 @@ class Writer:
         images = [node.metadata.image for node in self._cluster.nodes.values() if node.ready.is_set()]
         newest = max(images, key=lambda image: image.end_offset)
         for topic in newest.topics.values():
+            if topic.name in INTERNAL_TOPICS:
+                continue  # nobody may write there; groups do, and have to get done
             for number in range(len(topic.partitions)):
                 self._left[topic.name, number] = "not tried"
         await asyncio.gather(*(self._repeat(*partition, self._write) for partition in list(self._left)))

@@ -6,6 +6,7 @@ from __future__ import annotations
 from tests.simulator.mutations import (
     coordination,
     flushing,
+    groups,
     identity,
     liveness,
     logs,
@@ -26,5 +27,6 @@ MUTATIONS: dict[str, Mutation] = {
         *liveness.MUTATIONS,
         *watermarks.MUTATIONS,
         *coordination.MUTATIONS,
+        *groups.MUTATIONS,
     )
 }

@@ -23,7 +23,7 @@ from protocol.messages.list_offsets import (
 from protocol.records.batch import iter_batches
 from protocol.records.builder import NewRecord, build_batch
 from raft.types import Configuration
-from tests.simulator.client import Client
+from tests.simulator.client import Client, Connection
 from tests.simulator.cluster import CLIENT_PORT, SimulatedCluster, host_of
 from tests.simulator.invariants.acknowledged_never_lost import Acknowledged
 
@@ -338,7 +338,7 @@ class Stage:
         body = FetchRequest(
             max_wait_ms=0, min_bytes=0, topics=[FetchTopic(topic_id=topic.topic_id, partitions=[wanted])]
         )
-        connection = await self._client.connection((host_of(node_id), CLIENT_PORT))
+        connection = await self.connection(node_id)
         answer = await connection.request(ApiKey.FETCH, 13, body, FetchResponse)
         part = answer.responses[0].partitions[0]
         return Part(ErrorCode(part.error_code), part.high_watermark, part.log_start_offset)
@@ -353,7 +353,7 @@ class Stage:
         body = ListOffsetsRequest(
             replica_id=-1, isolation_level=0, topics=[ListOffsetsTopic(name=self.topic, partitions=[wanted])]
         )
-        connection = await self._client.connection((host_of(node_id), CLIENT_PORT))
+        connection = await self.connection(node_id)
         answer = await connection.request(ApiKey.LIST_OFFSETS, 5, body, ListOffsetsResponse)
         part = answer.topics[0].partitions[0]
         return ErrorCode(part.error_code), part.offset
@@ -363,11 +363,15 @@ class Stage:
         body = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
 
         async def ask() -> tuple[ErrorCode, int]:
-            connection = await self._client.connection((host_of(node_id), CLIENT_PORT))
+            connection = await self.connection(node_id)
             answer = await connection.request(ApiKey.INIT_PRODUCER_ID, 4, body, InitProducerIdResponse)
             return ErrorCode(answer.error_code), answer.producer_id
 
         return self.run(ask())
+
+    async def connection(self, node_id: int) -> Connection:
+        """A client's. Raises OSError, TimeoutError."""
+        return await self._client.connection((host_of(node_id), CLIENT_PORT))
 
     def begin(self, question: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
         """Ask as a client, without waiting for the answer."""

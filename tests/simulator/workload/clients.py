@@ -9,9 +9,10 @@ from broker.replication.replica import Replica
 from tests.simulator.client import Client
 from tests.simulator.cluster import CLIENT_PORT, SimulatedCluster, host_of
 from tests.simulator.workload.administrator import Administrator
+from tests.simulator.workload.members import Auditor, Committer, Group, Member
 from tests.simulator.workload.offsets import Lister
 from tests.simulator.workload.plain_producer import PlainProducer
-from tests.simulator.workload.plan import ProducerPlan, TopicPlan, Workload
+from tests.simulator.workload.plan import GroupPlan, ProducerPlan, TopicPlan, Workload
 from tests.simulator.workload.producer import Producer
 from tests.simulator.workload.purger import Purger
 from tests.simulator.workload.reader import Follower, Rereader
@@ -29,6 +30,7 @@ class Clients:
         self._rng = random.Random(plan.seed)
         self._network = cluster.network.of("client")
         self._producers: list[Producer | PlainProducer] = []
+        self._consumers: list[Member | Committer] = []
         self._followers: list[Follower] = []
         self._rereaders: list[Rereader] = []
         self._administrators: list[Administrator] = []
@@ -76,8 +78,8 @@ class Clients:
         return {(replica.topic, replica.partition): replica for replica in replicas if replica.is_serving}
 
     def describe(self) -> list[str]:
-        """What each producer met last, for reports."""
-        return [producer.describe() for producer in self._producers]
+        """What each client that has work to do met last, for reports."""
+        return [client.describe() for client in (*self._producers, *self._consumers)]
 
     def _client(self) -> Client:
         """Each begins with another node."""
@@ -89,7 +91,11 @@ class Clients:
         )
 
     async def _run(self) -> None:
-        await asyncio.gather(*(self._use(topic) for topic in self._plan.topics), self._list())
+        await asyncio.gather(
+            *(self._use(topic) for topic in self._plan.topics),
+            self._list(),
+            *(self._consume(group) for group in self._plan.groups),
+        )
 
     async def _list(self) -> None:
         seed = self._rng.getrandbits(64)
@@ -128,6 +134,26 @@ class Clients:
             self._administrators.append(administrator)
             work.append(administrator.run())
         await asyncio.gather(*work)
+
+    async def _consume(self, plan: GroupPlan) -> None:
+        """All that is done by one group. Topics may not be there yet: then its commits wait."""
+        loop, oracle = asyncio.get_running_loop(), self._cluster.oracle
+        rng = random.Random(plan.seed)
+        stay = [topic for topic in self._plan.topics if not topic.is_recreated]
+        places = [(topic.name, number) for topic in stay for number in range(topic.partitions)]
+        auditor = Auditor(self._client(), oracle, rng.getrandbits(64))
+        self._endless.append(loop.create_task(auditor.run()))
+        group = Group(plan, places)
+        consumers: list[Member | Committer] = [
+            Member(self._client(), oracle, group, f"{plan.name}/{number}", rng.getrandbits(64))
+            for number in range(plan.members)
+        ]
+        if not consumers:
+            consumers.append(
+                Committer(self._client(), oracle, plan.name, plan, rng.choice(places), rng.getrandbits(64))
+            )
+        self._consumers += consumers
+        await asyncio.gather(*(consumer.run() for consumer in consumers))
 
     def _producer(self, number: int, plan: ProducerPlan) -> Producer | PlainProducer:
         name = f"{plan.topic.name}-{plan.partition}/{number}"

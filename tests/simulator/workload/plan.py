@@ -45,15 +45,27 @@ class ProducerPlan(NamedTuple):
     seed: int
 
 
+class GroupPlan(NamedTuple):
+    name: str
+    #: 0: one that commits from outside.
+    members: int
+    session_timeout_ms: int
+    #: How far each partition is to be committed.
+    commits: int
+    seed: int
+
+
 class Workload(NamedTuple):
     topics: tuple[TopicPlan, ...]
     producers: tuple[ProducerPlan, ...]
+    groups: tuple[GroupPlan, ...]
     #: Of what readers, listers and administrators draw.
     seed: int
 
 
-def workload_of(rng: random.Random, node_count: int) -> Workload:
-    """One or two topics of the usual kind, and often one with something special; four to six producers or so."""
+def workload_of(rng: random.Random, node_count: int, *, has_groups: bool | None = None) -> Workload:
+    """One or two topics of the usual kind, and often one with something special; four to six producers or so; in every
+    other seed a group or two, in all or none if `has_groups` says so."""
     topics = [_topic(rng, "t0", rng.randint(1, 2), 3, is_special=False)]
     if rng.random() < 0.6:
         topics.append(
@@ -74,7 +86,22 @@ def workload_of(rng: random.Random, node_count: int) -> Workload:
             producers.append(_producer(rng, topic, partition, is_steady=not producers))
             if rng.random() < 0.5:
                 producers.append(_producer(rng, topic, partition, is_steady=False))
-    return Workload(tuple(topics), tuple(producers), rng.getrandbits(64))
+    seed = rng.getrandbits(64)
+    return Workload(tuple(topics), tuple(producers), _groups(random.Random(seed), has_groups), seed)
+
+
+def _groups(rng: random.Random, has_groups: bool | None) -> tuple[GroupPlan, ...]:
+    is_wanted = rng.random() < 0.5
+    if not (is_wanted if has_groups is None else has_groups):
+        return ()
+    groups = [_group(rng, "g0", rng.randint(1, 3))]
+    if rng.random() < 0.5:
+        groups.append(_group(rng, "g1", 0))
+    return tuple(groups)
+
+
+def _group(rng: random.Random, name: str, members: int) -> GroupPlan:
+    return GroupPlan(name, members, rng.choice((300, 1000, 2000)), rng.randint(10, 30), rng.getrandbits(64))
 
 
 def _topic(

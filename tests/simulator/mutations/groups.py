@@ -1,0 +1,102 @@
+"""What a group's coordinator may answer, and when (replication.md section 9; broker/groups/README.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from broker.groups.classic_group import ClassicGroup
+from broker.groups.coordinator import GroupCoordinator, _Served
+from broker.groups.outcome import Outcome
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
+from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from tests.simulator.mutations.kind import Mutation
+from tests.simulator.mutations.stage import Stage
+from tests.simulator.mutations.switch import off
+from tests.simulator.workload.group_requests import commit, fetch
+
+GROUP = "g"
+
+
+def _at_once(carry_out: Callable[..., None]) -> object:
+    def answering(self: GroupCoordinator, served: _Served, outcome: Outcome) -> None:
+        carry_out(self, served, Outcome(outcome.records))
+        for ticket, answer in outcome.answers:
+            served.open.pop(ticket, None)
+            ticket.answer(answer)
+
+    return answering
+
+
+def _without_a_round(read: Callable[..., None]) -> object:
+    def reading(self: GroupCoordinator, *arguments: Any) -> None:
+        confirm = self._node.reads.confirm
+        self._node.reads.confirm = lambda replicas, answer: answer({x.key for x in replicas})  # type: ignore[method-assign]
+        try:
+            read(self, *arguments)
+        finally:
+            self._node.reads.confirm = confirm  # type: ignore[method-assign]
+
+    return reading
+
+
+def the_coordinator_of_yesterday_is_asked(stage: Stage) -> None:
+    """It is cut off, a successor takes a commit, and the old one does not know it yet."""
+    stage.create_topic()
+    old = _commit_somewhere(stage, stage.cluster.node_ids, 1)
+    stage.run_for(stage.rng.uniform(0, 0.3))
+    stage.isolate(old)
+    _commit_somewhere(stage, [node_id for node_id in stage.cluster.node_ids if node_id != old], 2)
+    stage.run_for(stage.rng.uniform(0, 0.05))
+    with suppress(TimeoutError, OSError):
+        stage.run(_fetching(stage, old))
+
+
+def _commit_somewhere(stage: Stage, node_ids: list[int], offset: int) -> int:
+    """Until one of them takes it: the group's coordinator."""
+    while True:
+        for node_id in node_ids:
+            with suppress(TimeoutError, OSError):
+                if stage.run(_committing(stage, node_id, offset)) is ErrorCode.NONE:
+                    return node_id
+        stage.run_for(0.02)
+
+
+async def _committing(stage: Stage, node_id: int, offset: int) -> ErrorCode:
+    connection = await stage.connection(node_id)
+    body = FindCoordinatorRequest(key_type=0, coordinator_keys=[GROUP])
+    # Who is asked first has the topic of offsets created.
+    await connection.request(ApiKey.FIND_COORDINATOR, 4, body, FindCoordinatorResponse)
+    return await commit(connection, stage.cluster.oracle, GROUP, {(stage.topic, 0): offset})
+
+
+async def _fetching(stage: Stage, node_id: int) -> None:
+    connection = await stage.connection(node_id)
+    await fetch(connection, stage.cluster.oracle, GROUP, [(stage.topic, 0)])
+
+
+MUTATIONS = (
+    Mutation(
+        "group-answers-committed",
+        "A coordinator's answer leaves when the log end that it saw is committed (section 9)",
+        off((GroupCoordinator, "_carry_out", _at_once)),
+        mix=("isolate", "partition", "kill"),
+        has_groups=True,
+    ),
+    Mutation(
+        "group-reads-confirmed",
+        "What a coordinator tells without a record waits for a liveness round (sections 6 and 9)",
+        off((GroupCoordinator, "read", _without_a_round)),
+        story=the_coordinator_of_yesterday_is_asked,
+    ),
+    Mutation(
+        "group-generation-fences",
+        "A commit of a generation that has ended, or of somebody who is no member any more, is refused (KIP-62)",
+        off((ClassicGroup, "check_commit", lambda _: lambda *arguments: None)),
+        mix=("client cut", "stall", "pause"),
+        has_groups=True,
+        is_slow=True,
+    ),
+)
