@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, KeysView
 from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
@@ -12,6 +13,8 @@ from broker.groups.records import GroupRecord
 from protocol.errors import ErrorCode
 from protocol.group_records import OffsetCommitKey, OffsetCommitValue
 
+#: What a text of a record can hold in its older versions; `max_metadata_bytes` counts characters, as Kafka does.
+MAX_TEXT_BYTES = 32767
 #: What a record of an offset takes in a batch beside its texts, and a little more.
 _RECORD_OVERHEAD_BYTES = 64
 
@@ -61,12 +64,19 @@ class Offsets:
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[str, dict[int, OffsetCommitValue]]] = {}
+        #: How many offsets there are of each topic; of none, no entry.
+        self._topic_counts: Counter[UUID] = Counter()
 
     # -- reading -----------------------------------------------------------------------------------------
 
     @property
     def group_ids(self) -> Iterable[str]:
         return self._groups.keys()
+
+    @property
+    def topic_ids(self) -> KeysView[UUID]:
+        """Of all topics with offsets; the nil id where a record did not name one."""
+        return self._topic_counts.keys()
 
     def has_group(self, group_id: str) -> bool:
         return group_id in self._groups
@@ -103,7 +113,7 @@ class Offsets:
             if error != ErrorCode.NONE:
                 errors.append(error)
                 continue
-            if len(each.metadata) > max_metadata_bytes:
+            if len(each.metadata) > max_metadata_bytes or len(each.metadata.encode()) > MAX_TEXT_BYTES:
                 errors.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
                 continue
             errors.append(ErrorCode.NONE)
@@ -132,17 +142,22 @@ class Offsets:
     # -- state -------------------------------------------------------------------------------------------
 
     def replay(self, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
+        before = self.get(key.group, Place(key.topic, key.partition))
+        if before is not None:
+            self._topic_counts[before.topic_id] -= 1
+            if not self._topic_counts[before.topic_id]:
+                del self._topic_counts[before.topic_id]
         if value is not None:
+            self._topic_counts[value.topic_id] += 1
             topics = self._groups.setdefault(key.group, {})
             topics.setdefault(key.topic, {})[key.partition] = value
-            return
-        topics = self._groups.get(key.group, {})
-        partitions = topics.get(key.topic, {})
-        partitions.pop(key.partition, None)
-        if not partitions:
-            topics.pop(key.topic, None)
-        if not topics:
-            self._groups.pop(key.group, None)
+        elif before is not None:
+            topics = self._groups[key.group]
+            del topics[key.topic][key.partition]
+            if not topics[key.topic]:
+                del topics[key.topic]
+            if not topics:
+                del self._groups[key.group]
 
 
 def _key(group_id: str, place: Place) -> OffsetCommitKey:

@@ -177,13 +177,7 @@ class Shard:
 
     def unknown_topics(self) -> set[UUID]:
         """Topics with offsets that the image does not have: deleted, or newer than what this node has heard of."""
-        known = self.image.topics
-        return {
-            value.topic_id
-            for group_id in self.offsets.group_ids
-            for _, value in self.offsets.of_group(group_id)
-            if value.topic_id not in known and value.topic_id != NIL_UUID
-        }
+        return self.offsets.topic_ids - self.image.topics.keys() - {NIL_UUID}
 
     # -- groups ------------------------------------------------------------------------------------------
 

@@ -1,0 +1,50 @@
+"""The committed offsets of a shard, against a plain dict that is told the same."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.groups.offsets import CommitRequest, Offsets, OffsetToCommit, Place
+from protocol.errors import ErrorCode
+from protocol.group_records import OffsetCommitKey, OffsetCommitValue
+
+TOPIC_IDS = [UUID(int=number) for number in range(3)]
+RECORDS = st.lists(
+    st.tuples(
+        st.sampled_from("gh"),
+        st.sampled_from("st"),
+        st.integers(0, 1),
+        st.none() | st.sampled_from(TOPIC_IDS),
+    ),
+    max_size=40,
+)
+
+
+@given(RECORDS)
+def test_replay_keeps_the_newest_of_each_place(records: list[tuple[str, str, int, UUID | None]]) -> None:
+    offsets = Offsets()
+    plain: dict[tuple[str, Place], OffsetCommitValue] = {}
+    for offset, (group, topic, partition, topic_id) in enumerate(records):
+        key, place = OffsetCommitKey(group=group, topic=topic, partition=partition), Place(topic, partition)
+        if topic_id is None:
+            offsets.replay(key, None)
+            plain.pop((group, place), None)
+        else:
+            value = OffsetCommitValue(offset=offset, commit_timestamp_ms=0, topic_id=topic_id)
+            offsets.replay(key, value)
+            plain[group, place] = value
+        assert {group: dict(offsets.of_group(group)) for group in offsets.group_ids} == {
+            group: {place: value for (of, place), value in plain.items() if of == group} for group, _ in plain
+        }
+        assert set(offsets.topic_ids) == {value.topic_id for value in plain.values()}
+        assert all(offsets.get(group, place) is value for (group, place), value in plain.items())
+
+
+def test_a_text_that_no_record_can_hold_is_too_large_whatever_the_setting() -> None:
+    """Older versions of the record have room for 32,767 bytes; the setting counts characters."""
+    wanted = [OffsetToCommit("t", TOPIC_IDS[1], 0, 5, metadata=text) for text in ("ü" * 16_384, "x" * 32_767)]
+    _, answer = Offsets().commit(CommitRequest("g", wanted), 0, 1 << 20, 1 << 20)
+    assert answer.errors == [ErrorCode.OFFSET_METADATA_TOO_LARGE, ErrorCode.NONE]
