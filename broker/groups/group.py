@@ -15,9 +15,8 @@ from broker.groups.outcome import Outcome
 from broker.groups.records import GroupRecord
 from protocol.errors import ErrorCode, KafkaError
 
-#: What the key of a record can hold of an id.
-MAX_ID_BYTES = 32767
-
+#: What a record, or an older version of an answer, can hold of a text. Newer requests can bring longer ones.
+MAX_TEXT_BYTES = 32767
 
 #: (topic id, partition) -> NONE, or why this member may not commit there.
 CommitCheck = Callable[[UUID, int], ErrorCode]
@@ -76,5 +75,11 @@ class Group(Protocol):
 
 def check_group_id(group_id: str, *, may_be_empty: bool = False) -> None:
     """Offsets may be committed for the group "", as in Kafka; nobody can join it."""
-    if not (group_id or may_be_empty) or len(group_id.encode()) > MAX_ID_BYTES:
+    if not (group_id or may_be_empty) or len(group_id.encode()) > MAX_TEXT_BYTES:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+
+
+def check_texts(*texts: str | None) -> None:
+    """Of a request, which are to be stored."""
+    if any(text is not None and len(text.encode()) > MAX_TEXT_BYTES for text in texts):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"a text of more than {MAX_TEXT_BYTES} bytes")

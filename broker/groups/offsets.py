@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
-from broker.groups.group import CommitCheck
+from broker.groups.group import MAX_TEXT_BYTES, CommitCheck
 from broker.groups.records import GroupRecord
 from protocol.errors import ErrorCode
 from protocol.group_records import OffsetCommitKey, OffsetCommitValue
 
-#: What a text of a record can hold in its older versions; `max_metadata_bytes` counts characters, as Kafka does.
-MAX_TEXT_BYTES = 32767
 #: What a record of an offset takes in a batch beside its texts, and a little more.
 _RECORD_OVERHEAD_BYTES = 64
 

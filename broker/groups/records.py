@@ -6,7 +6,7 @@ import struct
 from dataclasses import dataclass
 
 from protocol.codec import decoder, encoder
-from protocol.errors import ProtocolError
+from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.group_records import RECORD_TYPES, OffsetCommitKey, OffsetCommitValue
 from protocol.schema import Message
 
@@ -27,7 +27,15 @@ class GroupRecord:
 
 
 def encode(record: GroupRecord) -> tuple[bytes, bytes | None]:
-    """(key, value) as they lie in the log."""
+    """(key, value) as they lie in the log. Raises KafkaError for a text that its field cannot hold: who took it from a
+    request should have looked (broker.groups.group.check_texts)."""
+    try:
+        return _encode(record)
+    except struct.error as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"no record can hold this: {error}") from error
+
+
+def _encode(record: GroupRecord) -> tuple[bytes, bytes | None]:
     number = _TYPE_OF[type(record.key)]
     key = _INT16.pack(number) + encoder(type(record.key), 0)(record.key)
     if record.value is None:

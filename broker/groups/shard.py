@@ -21,7 +21,7 @@ from broker.groups.classic_messages import ClassicDescription, JoinRequest
 from broker.groups.classic_rebalance import ClassicLimits
 from broker.groups.classic_states import ClassicState
 from broker.groups.deadlines import Deadlines
-from broker.groups.group import CommitCheck, Group, check_group_id
+from broker.groups.group import CommitCheck, Group, check_group_id, check_texts
 from broker.groups.offsets import CommitAnswer, CommitRequest, Offsets, Place
 from broker.groups.outcome import Outcome, Ticket
 from broker.groups.records import GroupRecord
@@ -217,6 +217,7 @@ class Shard:
     def join(self, ticket: Ticket, group_id: str, request: JoinRequest, now: float, now_ms: int) -> Outcome:
         """Answer: JoinAnswer, perhaps much later. Raises KafkaError."""
         check_group_id(group_id)
+        check_texts(request.instance_id, request.protocol_type, *(name for name, _ in request.protocols))
         config = self.config
         shortest_ms, longest_ms = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
         if not shortest_ms <= request.session_timeout_ms <= longest_ms:

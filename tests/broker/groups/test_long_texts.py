@@ -1,0 +1,58 @@
+"""Newer requests can bring texts that no record can hold, nor an answer of an older version. One such request once
+ended the node, and its repetition the next one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.groups.records import GroupRecord, encode
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode, KafkaError
+from protocol.group_records import GroupMetadataKey
+from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from tests.broker.asking import ask
+from tests.broker.groups.world import FEW, commit, commit_request, coordinator
+from tests.broker.world import running
+
+LONG = "x" * 32_768
+
+
+def join_request(**fields: Any) -> JoinGroupRequest:
+    protocols = [JoinGroupRequestProtocol(name=fields.pop("protocol", "range"), metadata=b"")]
+    usual: dict[str, Any] = {
+        "group_id": "g",
+        "session_timeout_ms": 10_000,
+        "rebalance_timeout_ms": 10_000,
+        "member_id": "",
+        "protocol_type": "consumer",
+    }
+    return JoinGroupRequest(protocols=protocols, **{**usual, **fields})
+
+
+@pytest.mark.parametrize("field", ["group_instance_id", "protocol_type", "protocol"])
+def test_a_member_with_a_name_that_is_too_long_is_refused(field: str) -> None:
+    with running(size=1, settings=FEW) as world:
+        coordinator(world, "g")
+        body = join_request(**{field: LONG})
+        answer = ask(world, 1, ApiKey.JOIN_GROUP, 9, body, JoinGroupResponse)
+        assert answer.error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_a_group_with_a_name_that_is_too_long_is_refused() -> None:
+    with running(size=1, settings=FEW) as world:
+        world.create_topic("foo", replication_factor=1)
+        coordinator(world, "g")
+        assert commit(world, 1, commit_request(LONG, "foo", {0: 1}), 9) in (
+            [ErrorCode.INVALID_GROUP_ID],
+            [ErrorCode.NOT_COORDINATOR],
+        )
+        body = join_request(group_id="ü" * 16_384)
+        answer = ask(world, 1, ApiKey.JOIN_GROUP, 9, body, JoinGroupResponse)
+        assert answer.error_code in (ErrorCode.INVALID_GROUP_ID, ErrorCode.NOT_COORDINATOR)
+
+
+def test_what_slips_through_is_an_error_of_its_own_kind() -> None:
+    with pytest.raises(KafkaError, match="no record can hold this"):
+        encode(GroupRecord(GroupMetadataKey(group=LONG), None))
