@@ -46,5 +46,7 @@ def test_replay_keeps_the_newest_of_each_place(records: list[tuple[str, str, int
 def test_a_text_that_no_record_can_hold_is_too_large_whatever_the_setting() -> None:
     """Older versions of the record have room for 32,767 bytes; the setting counts characters."""
     wanted = [OffsetToCommit("t", TOPIC_IDS[1], 0, 5, metadata=text) for text in ("ü" * 16_384, "x" * 32_767)]
-    _, answer = Offsets().commit(CommitRequest("g", wanted), 0, 1 << 20, 1 << 20)
+    _, answer = Offsets().commit(
+        CommitRequest("g", wanted), None, 0, max_metadata_bytes=1 << 20, max_batch_bytes=1 << 20
+    )
     assert answer.errors == [ErrorCode.OFFSET_METADATA_TOO_LARGE, ErrorCode.NONE]
