@@ -54,7 +54,7 @@ class PreferredLeaders:
         return float(self._node.config.leader_imbalance_check_interval_s)
 
     def tick(self, now: float) -> None:
-        if now >= self._next_look:
+        if now >= self._next_look and not self._due:
             self._next_look = now + self._interval_s
             if self._node.config.auto_leader_rebalance_enable:
                 self._due.extend(

@@ -105,10 +105,16 @@ class ClientQuotas:
 
     def fetched(self, client_id: str, size_bytes: int) -> int:
         """Milliseconds to wait if a client were given so much. If it has to wait it is given nothing, and nothing
-        counts."""
-        throttle_ms = self._used(CONSUMER_BYTE_RATE, client_id, size_bytes)
-        if throttle_ms:
-            self._used(CONSUMER_BYTE_RATE, client_id, -size_bytes)
+        counts. Who has saved all it can is given even a batch that is larger than that, and pays for it afterwards."""
+        limit = self._limit(CONSUMER_BYTE_RATE, client_id)
+        if limit is None:
+            return 0
+        meter = self._meters.get((CONSUMER_BYTE_RATE, limit.sharers))
+        has_saved_all = meter is None or meter.is_idle(self._now())
+        throttle_ms = self._use(CONSUMER_BYTE_RATE, limit, size_bytes)
+        if not throttle_ms or has_saved_all:
+            return 0
+        self._use(CONSUMER_BYTE_RATE, limit, -size_bytes)
         return throttle_ms
 
     def fetch_bound(self, client_id: str) -> int | None:

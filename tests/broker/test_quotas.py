@@ -100,7 +100,8 @@ def test_the_closest_quota_counts() -> None:
 def test_each_kind_has_the_closest_quota_that_limits_it() -> None:
     made = quotas((entity(user="ANONYMOUS"), {FETCH: 100.0}), (SIM, {PRODUCE: 200.0}))
     assert made.produced("sim", 400) == 1000
-    assert made.fetched("sim", 300) == 2000
+    assert made.fetched("sim", 50) == 0
+    assert made.fetched("sim", 250) == 2000
     assert made.produced("other", 10**9) == 0
 
 
@@ -112,6 +113,19 @@ def test_clients_share_what_is_their_users_and_nothing_else() -> None:
     assert of_each.produced("a", 100) == 0
     assert of_each.produced("b", 100) == 0
     assert of_each.produced("a", 100) == 1000
+
+
+def test_a_batch_larger_than_all_that_can_be_saved_is_given_and_paid_for() -> None:
+    """It could never be read otherwise."""
+    moment = [100.0]
+    made = ClientQuotas(2, 1.0, lambda: moment[0])
+    made.change(SIM, {FETCH: 100.0})
+    assert made.fetched("sim", 500) == 0
+    assert made.fetched("sim", 10) == 4100
+    moment[0] = 104.1
+    assert made.fetched("sim", 500) == pytest.approx(4900, abs=2), "it has not saved all again"
+    moment[0] = 105.0
+    assert made.fetched("sim", 500) == 0
 
 
 def test_without_a_quota_nothing_is_measured() -> None:
