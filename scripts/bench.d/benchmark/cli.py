@@ -27,6 +27,7 @@ from benchmark.cluster import (
 from benchmark.compare import compare, print_comparison
 from benchmark.driver import BUILD_DIRECTORY, DriverError, find_driver
 from benchmark.measure import Bench, RowResult, Run
+from benchmark.purge import document_of, measure_beside, measure_calls, print_purge
 from benchmark.report import (
     commit,
     console,
@@ -220,6 +221,43 @@ def add_measuring_command(name: str, kinds: set[Kind]) -> None:
 
 for command_name, command_kinds in KINDS.items():
     add_measuring_command(command_name, command_kinds)
+
+
+@main.command("purge")
+@click.option(
+    "--cluster", "cluster_name", type=click.Choice(["varve", "kafka"]), default="varve", show_default=True
+)
+@click.option("--against", metavar="HOST:PORT", help="Measure a cluster that runs already instead.")
+@click.option("--config", "settings", multiple=True, metavar="KEY=VALUE", help="For each node started.")
+@click.option("--pids", metavar="PID,PID,PID", help="Its brokers' process ids, for CPU.")
+@click.option("--partitions", default=100, show_default=True, help="Purged by each call.")
+@run_options
+def purge_command(
+    cluster_name: str,
+    against: str | None,
+    pids: str | None,
+    settings: tuple[str, ...],
+    partitions: int,
+    runs: int,
+    seconds: float,
+    output: str,
+    python_driver: bool,
+) -> None:
+    """Calls of DeleteRecords per second, and producing while many partitions are purged every 100 ms, 1 s and 30 s."""
+    cluster = choose_cluster(cluster_name, against, pids, settings)
+    if against is None:
+        refuse_company(cluster)
+    bench = Bench(cluster, find_driver(python_driver), seconds, log)
+    with running(cluster):
+        bench.warm_up()
+        calls = measure_calls(bench, partitions)
+        results = measure_beside(bench, partitions, runs)
+    if output == "json":
+        click.echo(json.dumps(header_of(bench, runs) | document_of(results, calls), indent=1))
+    else:
+        print_purge(results, calls, partitions, console())
+    if any(result.errors for result in results):
+        raise ClusterError("a row has errors: its figures do not count")
 
 
 @main.command("compare")

@@ -125,10 +125,10 @@ class Bench:
 
     def warm_up(self) -> None:
         """One discarded run: connections, page cache, and the JVM's compiler."""
-        topic = self._create_topic()
+        topic = self.create_topic()
         options = self._options(topic) | {"record-bytes": 1024, "batch-bytes": 16384, "seconds": self.seconds}
         self.driver.run("produce", options)
-        self._delete_topic(topic)
+        self.delete_topic(topic)
 
     def measure(self, row: Row, runs: int) -> RowResult:
         """`runs` runs of one row. Raises ClusterError or DriverError where a run cannot be finished."""
@@ -152,7 +152,7 @@ class Bench:
     def _options(self, topic: str) -> dict[str, Option]:
         return {"bootstrap": self.cluster.bootstrap, "topic": topic}
 
-    def _create_topic(self) -> str:
+    def create_topic(self, partitions: int = 1) -> str:
         """A fresh topic with all replicas; waits while a node that was just restarted is still missing."""
         self._topics_made += 1
         topic = f"{self._topic_prefix}-{self._topics_made}"
@@ -160,7 +160,9 @@ class Bench:
         while True:
             try:
                 self.driver.run(
-                    "create", self._options(topic) | {"replication-factor": NODE_COUNT, "timeout-ms": 10_000}
+                    "create",
+                    self._options(topic)
+                    | {"partitions": partitions, "replication-factor": NODE_COUNT, "timeout-ms": 10_000},
                 )
                 return topic
             except DriverError:
@@ -168,7 +170,7 @@ class Bench:
                     raise
                 time.sleep(0.5)
 
-    def _delete_topic(self, topic: str) -> None:
+    def delete_topic(self, topic: str) -> None:
         self.driver.run("delete", self._options(topic))
         time.sleep(SETTLE_S)
 
@@ -180,7 +182,13 @@ class Bench:
         return result, window
 
     def _produce(self, row: Row) -> Run:
-        topic = self._create_topic()
+        topic = self.create_topic()
+        run = self.produce_into(topic, row)
+        self.delete_topic(topic)
+        return run
+
+    def produce_into(self, topic: str, row: Row) -> Run:
+        """As fast as it goes, into the first partition."""
         options = self._options(topic) | {
             "record-bytes": row.record_bytes,
             "batch-bytes": row.batch_bytes,
@@ -188,23 +196,21 @@ class Bench:
             "linger-ms": 5,
             "seconds": self.seconds,
         }
-        run = _producing_run(*self._run_job("produce", options))
-        self._delete_topic(topic)
-        return run
+        return _producing_run(*self._run_job("produce", options))
 
     def _latency(self, row: Row) -> Run:
-        topic = self._create_topic()
+        topic = self.create_topic()
         options = self._options(topic) | {
             "record-bytes": row.record_bytes,
             "producers": row.producers,
             "seconds": self.seconds,
         }
         run = _producing_run(*self._run_job("latency", options))
-        self._delete_topic(topic)
+        self.delete_topic(topic)
         return run
 
     def _consume_runs(self, row: Row, runs: int) -> list[Run]:
-        topic = self._create_topic()
+        topic = self.create_topic()
         options = self._options(topic) | {"record-bytes": row.record_bytes}
         load = {"total-records": row.preload_records, "batch-bytes": PRELOAD_BATCH_BYTES, "warmup-seconds": 0}
         self.log(f"{self.cluster.name}: {row.name}, writing {row.preload_records:,} records")
@@ -222,11 +228,11 @@ class Bench:
                 "passes": float(result["passes"]),
             }
             measured.append(_with_cpu(Run(metrics, errors=result["errors"]), window, result["bytes"], None))
-        self._delete_topic(topic)
+        self.delete_topic(topic)
         return measured
 
     def _failover(self, row: Row) -> Run:
-        topic = self._create_topic()
+        topic = self.create_topic()
         killed: dict[str, Any] = {}
 
         def kill_leader(_driver_pid: int) -> None:
@@ -247,7 +253,7 @@ class Bench:
         finally:
             if "node" in killed:
                 self.cluster.restart(killed["node"])
-        self._delete_topic(topic)
+        self.delete_topic(topic)
         gap_end_us = result["gap_began_us"] + result["longest_gap_us"]
         metrics = {
             "longest_gap_ms": result["longest_gap_us"] / 1e3,
