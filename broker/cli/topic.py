@@ -10,6 +10,8 @@ import click
 from broker.cli.clients import TIMEOUT_S, admin_client, bootstrap_option, format_option, refusal
 from broker.cli.root import CommandError
 from broker.cli.start import pairs
+from broker.cli.topic_records import offsets as offsets_command
+from broker.cli.topic_records import purge
 from broker.metadata.ids import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
@@ -21,7 +23,11 @@ if TYPE_CHECKING:
 
 @click.group()
 def topic() -> None:
-    """Create, list, describe, change and delete topics."""
+    """Create, list, describe, change and delete topics; show and delete records."""
+
+
+topic.add_command(offsets_command)
+topic.add_command(purge)
 
 
 @topic.command()

@@ -1,0 +1,219 @@
+"""`varve topic offsets|purge`: where partitions begin and end, and having them begin later; with the output of Kafka's
+kafka-get-offsets and kafka-delete-records."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from broker.cli.clients import TIMEOUT_S, admin_client, bootstrap_option, format_option, refusal
+from broker.cli.root import CommandError
+
+if TYPE_CHECKING:
+    from confluent_kafka import TopicPartition
+    from confluent_kafka.admin import AdminClient
+
+#: What Kafka's tools call the special timestamps of ListOffsets.
+_TIMES = {"latest": -1, "earliest": -2, "max-timestamp": -3}
+#: Offset in a deletion: all that is there.
+_ALL = -1
+
+
+class Time(click.ParamType[int]):
+    """A special timestamp by name or number, or milliseconds since 1970."""
+
+    name = "time"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            time_ms = _TIMES[value] if value in _TIMES else int(value)
+        except ValueError:
+            self.fail(f"{value!r} is neither {', '.join(_TIMES)} nor milliseconds since 1970", param, ctx)
+        if time_ms < min(_TIMES.values()):
+            self.fail(f"{value} is no special timestamp", param, ctx)
+        return time_ms
+
+
+class Numbers(click.ParamType[tuple[int, ...]]):
+    """Partition numbers: 0,1,2."""
+
+    name = "numbers"
+
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        numbers = value.split(",")
+        if not all(number.isdecimal() for number in numbers):
+            self.fail(f"{value!r} does not look like 0,1,2", param, ctx)
+        return tuple(dict.fromkeys(map(int, numbers)))
+
+
+partitions_option = click.option(
+    "--partitions", type=Numbers(), metavar="N,N", help="Only these partitions.  [default: all]"
+)
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[TOPIC]...")
+@partitions_option
+@click.option(
+    "--time",
+    "time_ms",
+    type=Time(),
+    default="latest",
+    metavar="TIME",
+    help="latest, earliest, max-timestamp, or milliseconds since 1970.  [default: latest]",
+)
+@bootstrap_option
+@format_option
+def offsets(
+    names: tuple[str, ...],
+    partitions: tuple[int, ...] | None,
+    time_ms: int,
+    bootstrap_server: str,
+    shape: str,
+) -> None:
+    """Show offsets of topics, or of all: TOPIC:PARTITION:OFFSET, without OFFSET where no record is that young."""
+    admin = admin_client(bootstrap_server)
+    wanted = _partitions(admin, names, partitions, bootstrap_server)
+    found = _list_offsets(admin, wanted, time_ms, bootstrap_server)
+    if shape == "json":
+        click.echo(json.dumps([{"topic": x.topic, "partition": x.partition, "offset": y} for x, y in found]))
+        return
+    for place, offset in found:
+        click.echo(f"{place.topic}:{place.partition}:{'' if offset is None else offset}")
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[TOPIC]...")
+@partitions_option
+@click.option(
+    "--before-offset", type=click.IntRange(0), metavar="OFFSET", help="Delete the records below it."
+)
+@click.option("--all", "all_records", is_flag=True, help="Delete all records.")
+@click.option(
+    "--offset-json-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help='As for kafka-delete-records: {"partitions": [{"topic": "t", "partition": 0, "offset": 3}]}.',
+)
+@bootstrap_option
+@format_option
+def purge(
+    names: tuple[str, ...],
+    partitions: tuple[int, ...] | None,
+    before_offset: int | None,
+    all_records: bool,
+    offset_json_file: Path | None,
+    bootstrap_server: str,
+    shape: str,
+) -> None:
+    """Delete the oldest records of partitions, for good. Shows where each begins then (its low watermark)."""
+    if [before_offset is not None, all_records, offset_json_file is not None].count(True) != 1:
+        raise click.UsageError("say what to delete: one of --before-offset, --all and --offset-json-file")
+    if bool(names) == (offset_json_file is not None):
+        raise click.UsageError("topics are named in the command or in --offset-json-file")
+    admin = admin_client(bootstrap_server)
+    if offset_json_file is not None:
+        wanted = _from_file(offset_json_file)
+    else:
+        wanted = _partitions(admin, names, partitions, bootstrap_server)
+        for place in wanted:
+            place.offset = _ALL if before_offset is None else before_offset
+    deleted, failures = _delete_records(admin, wanted)
+    if shape == "json":
+        click.echo(json.dumps(deleted))
+    else:
+        for entry in deleted:
+            click.echo(
+                f"partition: {entry['topic']}-{entry['partition']}\tlow_watermark: {entry['low_watermark']}"
+            )
+    if failures:
+        raise CommandError("\n".join(failures))
+
+
+def _partitions(
+    admin: AdminClient, names: Sequence[str], numbers: Sequence[int] | None, bootstrap_server: str
+) -> list[TopicPartition]:
+    """Those that are named, in order. Raises CommandError where one does not exist."""
+    from confluent_kafka import KafkaException, TopicPartition
+
+    try:
+        topics = admin.list_topics(timeout=TIMEOUT_S).topics
+    except KafkaException as failure:
+        raise refusal(failure.args[0], bootstrap_server) from None
+    found = []
+    for name in dict.fromkeys(names) or sorted(topics):
+        if name not in topics:
+            raise CommandError(f"Topic '{name}' does not exist")
+        present = sorted(topics[name].partitions)
+        missing = [number for number in numbers or () if number not in present]
+        if missing and names:
+            raise CommandError(f"Topic '{name}' has no partition {missing[0]}")
+        found += [TopicPartition(name, number) for number in present if numbers is None or number in numbers]
+    return found
+
+
+def _list_offsets(
+    admin: AdminClient, wanted: Sequence[TopicPartition], time_ms: int, bootstrap_server: str
+) -> list[tuple[TopicPartition, int | None]]:
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import OffsetSpec
+
+    if not wanted:
+        return []
+    specs: dict[int, Any] = {
+        _TIMES["latest"]: OffsetSpec.latest(),
+        _TIMES["earliest"]: OffsetSpec.earliest(),
+        _TIMES["max-timestamp"]: OffsetSpec.max_timestamp(),
+    }
+    spec = specs[time_ms] if time_ms in specs else OffsetSpec.for_timestamp(time_ms)
+    futures = admin.list_offsets(dict.fromkeys(wanted, spec), request_timeout=TIMEOUT_S)
+    answers = {(place.topic, place.partition): future for place, future in futures.items()}
+    found: list[tuple[TopicPartition, int | None]] = []
+    for place in wanted:
+        try:
+            offset = answers[place.topic, place.partition].result().offset
+        except KafkaException as failure:
+            raise refusal(failure.args[0], bootstrap_server) from None
+        found.append((place, offset if offset >= 0 else None))
+    return found
+
+
+def _from_file(path: Path) -> list[TopicPartition]:
+    from confluent_kafka import TopicPartition
+
+    try:
+        entries = json.loads(path.read_text())["partitions"]
+        return [TopicPartition(str(x["topic"]), int(x["partition"]), int(x["offset"])) for x in entries]
+    except (ValueError, KeyError, TypeError) as error:
+        raise click.UsageError(f"{path} is not what --help shows: {error!r}") from None
+
+
+def _delete_records(
+    admin: AdminClient, wanted: Sequence[TopicPartition]
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """What was deleted, and what was not and why: the others are done all the same."""
+    from confluent_kafka import KafkaException
+
+    deleted: list[dict[str, Any]] = []
+    failures: list[str] = []
+    if not wanted:
+        return deleted, failures
+    futures = admin.delete_records(list(wanted), request_timeout=TIMEOUT_S, operation_timeout=TIMEOUT_S)
+    for place, future in futures.items():
+        try:
+            low_watermark = future.result().low_watermark
+        except KafkaException as failure:
+            error = failure.args[0]
+            failures.append(
+                f"partition: {place.topic}-{place.partition}\terror: {error.str()} ({error.name()})"
+            )
+        else:
+            deleted.append(
+                {"topic": place.topic, "partition": place.partition, "low_watermark": low_watermark}
+            )
+    return deleted, failures
