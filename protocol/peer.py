@@ -172,6 +172,39 @@ class AppendReply(PeerMessage):
     error: int = field(INT16, default=0)
 
 
+class ToldLogStart(Message):
+    """A leader's log start, with what a follower needs to take it."""
+
+    topic_id: uuid.UUID = field(UUID)
+    partition: int = field(INT32)
+    incarnation: int = field(INT32)
+    """Of the leader's log."""
+    follower_incarnation: int = field(INT32)
+    term: int = field(INT32)
+    commit_index: int = field(INT64)
+    log_start: int = field(INT64)
+
+
+class LogStarts(PeerMessage):
+    """What the sender leads and the receiver replicates begins later now."""
+
+    groups: list[ToldLogStart] = field(array(ToldLogStart))
+
+
+class HeldLogStart(Message):
+    """A follower's log start, durable."""
+
+    topic_id: uuid.UUID = field(UUID)
+    partition: int = field(INT32)
+    incarnation: int = field(INT32)
+    term: int = field(INT32)
+    log_start: int = field(INT64)
+
+
+class LogStartsReply(PeerMessage):
+    groups: list[HeldLogStart] = field(array(HeldLogStart))
+
+
 class TimeoutNow(PeerMessage):
     """Leadership transfer: campaign at once."""
 
@@ -255,6 +288,8 @@ PEER_KINDS: dict[int, type[PeerMessage]] = {
     12: ForwardReply,
     13: Form,
     14: FormReply,
+    15: LogStarts,
+    16: LogStartsReply,
 }
 _KIND_OF = {cls: kind for kind, cls in PEER_KINDS.items()}
 # Filled when a kind is first used, like the codecs themselves.

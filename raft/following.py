@@ -83,12 +83,13 @@ class Following(Election):
                 self._acknowledge(out, self.leader, durable)
         return out
 
-    def log_start_persisted(self, log_start: int) -> Output:
-        """This replica's log start has risen, durably. A leader waits to hear that."""
+    def commit_told(self, from_: ReplicaId, term: int, commit_end: int) -> Output | None:
+        """The leader says outside of a range what is committed. None: it is not known here as the leader of this term,
+        and what it says cannot be used."""
+        if term != self.term or from_ != self.leader or self.role is not Role.FOLLOWER or self._installing:
+            return None
         out = Output()
-        self.watermarks = self.watermarks._replace(log_start=log_start)
-        if self.role is Role.FOLLOWER and self.leader is not None and self._verified_end > 0:
-            self._acknowledge(out, self.leader, min(self._verified_end, self.persisted_end))
+        self._learn_commit(out, commit_end)
         return out
 
     def install_received(

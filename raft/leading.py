@@ -108,6 +108,14 @@ class Leading(GroupState):
             self._hand_over_if_ready(out)
         return out
 
+    def log_start_replied(self, from_: ReplicaId, term: int, log_start: int) -> bool:
+        """A follower's log start has risen, durably. False: it is of another term, or of nobody who is followed."""
+        progress = self._progress.get(from_)
+        if term != self.term or progress is None:
+            return False
+        progress.log_start = max(progress.log_start, log_start)
+        return True
+
     def install_replied(self, from_: ReplicaId, term: int, log_start: int, now: float) -> Output:
         """A follower's log now begins, durably, at log_start."""
         out = Output()
@@ -232,6 +240,16 @@ class Leading(GroupState):
         if self.role is not Role.LEADER:
             return ()
         return tuple(voter for voter in self.configuration.voters if self.is_caught_up(voter, now, max_lag_s))
+
+    def lacking_log_start(self) -> list[ReplicaId]:
+        """The followers that can be told of a log start that they have not confirmed."""
+        return [
+            progress.replica
+            for progress in self._followers
+            if progress.log_start < self.watermarks.log_start
+            and progress.reachable
+            and progress.state is ProgressState.REPLICATE
+        ]
 
     def majority_log_start(self, voters: Sequence[ReplicaId] | None = None) -> int:
         """The log start (offset) that a majority of the voters (by default the present ones) has persisted."""

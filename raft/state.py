@@ -146,8 +146,7 @@ class GroupState:
 
         #: Nodes without a link.
         self._unreachable: dict[int, None] = {}
-        #: This replica's persisted watermarks (offsets). The host sets them when they rise; the log start by
-        #: `log_start_persisted`.
+        #: This replica's persisted watermarks (offsets). The host sets them when they rise.
         self.watermarks = watermarks
         self._configuration_changed()
         self.install_offset = install_offset

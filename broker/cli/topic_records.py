@@ -12,6 +12,7 @@ import click
 
 from broker.cli.clients import TIMEOUT_S, admin_client, bootstrap_option, format_option, refusal
 from broker.cli.root import CommandError
+from broker.metadata.ids import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
     from confluent_kafka import TopicPartition
@@ -146,7 +147,7 @@ def _partitions(
     except KafkaException as failure:
         raise refusal(failure.args[0], bootstrap_server) from None
     found = []
-    for name in dict.fromkeys(names) or sorted(topics):
+    for name in dict.fromkeys(names) or sorted(topics.keys() - INTERNAL_TOPICS):
         if name not in topics:
             raise CommandError(f"Topic '{name}' does not exist")
         present = sorted(topics[name].partitions)

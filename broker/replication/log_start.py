@@ -114,9 +114,9 @@ class LogStart:
         log = replica.log
         if offset <= log.start_offset:
             return  # the log was installed above it in the meantime
-        logger.debug("log start raised", topic=replica.topic, partition=replica.partition, offset=offset)
         log.set_start_offset(offset)
-        replica.apply(replica.group.log_start_persisted(offset))
+        group = replica.group
+        group.watermarks = group.watermarks._replace(log_start=offset)
         if replica.is_leader:
             self.expose()
         else:

@@ -286,8 +286,21 @@ class Replica:
         self._log_start.wait_exposed(offset, waiter, slot)
 
     def log_start_persisted(self, offset: int) -> None:
-        if self.is_open:
-            self._log_start.persisted(offset)
+        """What the journal was given is durable."""
+        self._log_start.persisted(offset)
+
+    def log_start_told(self, leader: ReplicaId, term: int, commit_end: int, log_start: int) -> None:
+        """Follower: the leader's log start."""
+        out = self.group.commit_told(leader, term, commit_end)
+        if out is not None:
+            self.apply(out)
+            self._log_start.want(log_start)
+
+    def log_start_replied(self, follower: ReplicaId, term: int, log_start: int) -> None:
+        """Leader: a follower's log start is durable."""
+        if self.group.log_start_replied(follower, term, log_start):
+            self._log_start.want(log_start)
+            self._log_start.expose()
 
     def write_pending(self) -> None:
         """Write what this turn staged, as one vectored write, and let the group replicate it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 from uuid import UUID
@@ -16,6 +16,7 @@ from broker.environment import Clock
 from broker.metadata.ids import METADATA_TOPIC_ID
 from broker.network.turn import Turn
 from broker.replication import wire
+from broker.replication.log_starts import LogStarts
 from broker.replication.ranges import MAX_APPEND_BYTES, check_own_range
 from broker.replication.replica import Replica
 from broker.replication.timers import TimerHeap
@@ -117,8 +118,8 @@ class Replicas:
         self.by_log: dict[Log, Replica] = {}
         #: Replicas that may have a commit index to tell: looked at by the slow tick.
         self._commits_to_tell: dict[Replica, None] = {}
-        #: ... and those that are told when this turn is over.
-        self._to_tell_soon: dict[Replica, None] = {}
+        self._is_telling = False
+        self._log_starts = LogStarts(loop, host.send_to)
         #: Replicas whose group keeps followers waiting, until the timer that is set while there are any.
         self._lingering: dict[Replica, None] = {}
         #: Replicas whose log was found corrupt in this turn.
@@ -328,7 +329,7 @@ class Replicas:
         self.by_name.pop((replica.topic, replica.partition), None)
         self.by_log.pop(replica.log, None)
         self._commits_to_tell.pop(replica, None)
-        self._to_tell_soon.pop(replica, None)
+        self._log_starts.closed(replica)
         self._host.replica_closed(replica.key)
         self._timers.set(replica, None)
         replica.stop()
@@ -373,9 +374,11 @@ class Replicas:
         self.after_flush(partial(self._log_start_persisted, replica, offset))
 
     def _log_start_persisted(self, replica: Replica, offset: int) -> None:
-        replica.log_start_persisted(offset)
-        if replica.is_leader:
-            self._tell_soon(replica)  # somebody may wait for a majority
+        if replica.is_open:
+            replica.log_start_persisted(offset)
+            self._log_starts.persisted(replica)
+            if replica.is_leader:
+                self._note_commit(replica)  # the slow tick, for who cannot be told now
 
     def truncate(self, replica: Replica, to_index: int, known_commit: int) -> None:
         self._rounds.truncate(replica.log, to_index, known_commit)
@@ -517,31 +520,24 @@ class Replicas:
         """Followers may lack the commit index. What was created must be seen on every broker at once, so metadata does
         not wait for the slow tick."""
         self._commits_to_tell[replica] = None
-        if replica.key.topic_id == METADATA_TOPIC_ID:
-            self._tell_soon(replica)
-
-    def _tell_soon(self, replica: Replica) -> None:
-        self._commits_to_tell[replica] = None  # the slow tick again, if it cannot be told yet
-        if not self._to_tell_soon:
+        if replica.key.topic_id == METADATA_TOPIC_ID and not self._is_telling:
+            self._is_telling = True
             self._loop.call_soon(self._tell_now)
-        self._to_tell_soon[replica] = None
 
     def _tell_now(self) -> None:
-        replicas, self._to_tell_soon = self._to_tell_soon, {}
-        self._tell(replicas)
+        self._is_telling = False
+        self.tell_commits()
 
     def tell_commits(self) -> None:
         """Slow tick: followers learn the last commit index and log start although nothing else is sent to them."""
-        if self._commits_to_tell:
-            self._tell(list(self._commits_to_tell))
-
-    def _tell(self, replicas: Iterable[Replica]) -> None:
+        if not self._commits_to_tell:
+            return
         now = self.now()
-        for replica in replicas:
+        for replica in list(self._commits_to_tell):
             if replica.is_leader:
                 replica.apply(replica.group.flush_commits(now))
             if not (replica.is_leader and replica.group.commit_unsent):
-                self._commits_to_tell.pop(replica, None)
+                del self._commits_to_tell[replica]
 
     def apply_retention(self) -> None:
         for replica in list(self.by_key.values()):

@@ -333,10 +333,8 @@ class Host:
 
     def raise_log_start(self, log_start: int) -> None:
         """Durably; this host forgets all that lies below at once."""
-        out = self.group.log_start_persisted(log_start)
+        self.watermarks = self.group.watermarks = self.watermarks._replace(log_start=log_start)
         self.group.install_offset = log_start
-        self.watermarks = self.group.watermarks
-        self.apply(out)
 
     def finish_install(self) -> None:
         install, self.install = self.install, None

@@ -239,10 +239,26 @@ class TestLeader:
         do_sends(group, group.appended(12, 100, 1.0))
         group.persisted(12, 1.0)
         acknowledge(group, TWO, 12)
-        assert group.log_start_persisted(5).messages == []
+        group.watermarks = group.watermarks._replace(log_start=5)
         assert group.majority_log_start() == 0
         acknowledge(group, TWO, 12, log_start=3)
         assert group.majority_log_start() == 3
+        assert group.lacking_log_start() == [TWO], "the other's log is not known to agree"
+        assert not group.log_start_replied(TWO, group.term - 1, 5)
+        assert group.majority_log_start() == 3
+        assert group.log_start_replied(TWO, group.term, 5)
+        assert group.majority_log_start() == 5
+        assert group.lacking_log_start() == []
+
+    def test_learns_a_commit_outside_of_ranges_from_its_leader_only(self) -> None:
+        group = make(end=6, term=1)
+        assert group.commit_told(TWO, 1, 4) is None, "nobody is known to lead"
+        group.append_received(TWO, 1, 6, 0, 6, [], 0, 1.0)
+        assert group.commit_told(THREE, 1, 4) is None
+        assert group.commit_told(TWO, 0, 4) is None
+        out = group.commit_told(TWO, 1, 4)
+        assert out is not None and out.commit_advanced
+        assert group.commit_end == 4
 
     def test_who_was_caught_up_stays_in_sync_after_a_long_silence(self) -> None:
         group = make_leader()

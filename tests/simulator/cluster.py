@@ -17,6 +17,7 @@ from broker.metadata.ids import METADATA_TOPIC_ID
 from broker.metadata.image import Change, TopicChanged, TopicDeleted
 from broker.node import Node
 from broker.replication.replica import Replica
+from protocol import peer
 from protocol.peer import PeerMessage
 from storage.log_types import GroupKey
 from storage.partition_folder import folder_name
@@ -74,6 +75,13 @@ class ObservedNode(Node):
 
     def send_to(self, directory: tuple[int, bytes], message: PeerMessage) -> None:
         """Every message between replicas passes here."""
+        if isinstance(message, peer.LogStarts | peer.LogStartsReply):
+            for group in message.groups:
+                self.oracle.nodes.log_starts.check(
+                    self.replicas.by_key[GroupKey(group.topic_id, group.partition)]
+                )
+            super().send_to(directory, message)
+            return
         key = GroupKey(message.topic_id, message.partition)  # type: ignore[attr-defined]
         own = (self.config.node_id, self.directory_id.bytes)
         self.oracle.nodes.sent(own, directory, message, self.replicas.by_key.get(key))
