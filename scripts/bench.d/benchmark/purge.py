@@ -50,8 +50,9 @@ class Purger:
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
         self._topic = topic
         self._partitions = range(partitions)
-        self._admin = AdminClient({"bootstrap.servers": bootstrap})
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "acks": "all"})
+        settings = {"bootstrap.servers": bootstrap, "log_level": 0}
+        self._admin = AdminClient(settings)
+        self._producer = Producer({**settings, "linger.ms": 5, "acks": "all"})
 
     def fill(self, records: int) -> None:
         """So many small records for every partition, each in a batch of its own."""
