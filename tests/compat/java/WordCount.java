@@ -41,9 +41,11 @@ public final class WordCount {
     private static final String PADDING = "x".repeat(200);
     /** The least that Kafka allows. Whole segments go, so each replica keeps up to one of them, and the one being written. */
     private static final long SEGMENT_BYTES = 1 << 20;
-    /** What was read in a purge interval and a commit interval may still be there, with a margin for a slow machine. */
-    private static final long MAX_KEPT_RECORDS = 10L * LINES_PER_SECOND * WORDS_PER_LINE;
+    /** Records that the job has committed are purged within a purge interval, with a margin for a slow machine. */
+    private static final long MAX_UNPURGED_RECORDS = 10L * LINES_PER_SECOND * WORDS_PER_LINE;
+    /** Disk of a replica, beside what the job has still to read. */
     private static final long MAX_DISK_BYTES_PER_REPLICA = 6 * SEGMENT_BYTES;
+    private static final long MAX_RECORD_BYTES = 256;
 
     private final String bootstrap;
     private final Admin admin;
@@ -52,7 +54,8 @@ public final class WordCount {
     private final String output = application + "-counts";
     private final String repartition = application + "-words-repartition";
     private final Map<String, Long> expected = new HashMap<>();
-    private long maxKept;
+    private long maxUnpurged;
+    private long maxUnread;
     private long maxDisk;
 
     private WordCount(String bootstrap) {
@@ -82,11 +85,9 @@ public final class WordCount {
             Scenario.checkEquals(0L, failures.get(), "failed stream threads");
             checkCounts();
             long through = expected.values().stream().mapToLong(Long::longValue).sum();
-            Scenario.eventually(() -> kept() == 0, "the last records of the repartition topic to be deleted");
-            Scenario.check(maxKept <= MAX_KEPT_RECORDS, "the repartition topic kept " + maxKept + " of " + through + " records");
-            Scenario.check(maxDisk <= MAX_DISK_BYTES_PER_REPLICA, "a replica of it took " + maxDisk + " bytes");
-            return String.format("%d s, %d records through the repartition topic, at most %d kept and %.1f MB in a replica's folder",
-                seconds, through, maxKept, maxDisk / 1e6);
+            Scenario.eventually(() -> offsets(OffsetSpec.latest()) == offsets(OffsetSpec.earliest()), "the last records to be purged");
+            return String.format("%d s, %d records through the repartition topic; at most %d read and not purged, %d unread, %.1f MB in a replica's folder",
+                seconds, through, maxUnpurged, maxUnread, maxDisk / 1e6);
         }
     }
 
@@ -125,8 +126,7 @@ public final class WordCount {
                     producer.send(new ProducerRecord<>(input, line % PARTITIONS, null, line(second * LINES_PER_SECOND + line)));
                 }
                 producer.flush();
-                maxKept = Math.max(maxKept, kept());
-                maxDisk = Math.max(maxDisk, largestReplica());
+                lookAtRepartitionTopic();
                 long sleepMs = (second + 1) * 1000L - (System.nanoTime() - started) / 1_000_000;
                 Thread.sleep(Math.max(0, sleepMs));
             }
@@ -143,20 +143,34 @@ public final class WordCount {
         return line.toString();
     }
 
-    /** Records between the first and the last offset of the repartition topic; 0 while it is not there. */
-    private long kept() {
+    private void lookAtRepartitionTopic() throws Exception {
+        if (!admin.listTopics().names().get().contains(repartition)) {
+            return; // the job is only starting
+        }
+        long earliest = offsets(OffsetSpec.earliest());
+        long committed = admin.listConsumerGroupOffsets(application).partitionsToOffsetAndMetadata().get().entrySet().stream()
+            .filter(kept -> kept.getKey().topic().equals(repartition) && kept.getValue() != null)
+            .mapToLong(kept -> kept.getValue().offset())
+            .sum();
+        long unread = offsets(OffsetSpec.latest()) - committed;
+        long unpurged = committed - earliest;
+        long disk = largestReplica();
+        maxUnread = Math.max(maxUnread, unread);
+        maxUnpurged = Math.max(maxUnpurged, unpurged);
+        maxDisk = Math.max(maxDisk, disk);
+        Scenario.check(unpurged <= MAX_UNPURGED_RECORDS, "the repartition topic keeps " + unpurged + " records that are read");
+        Scenario.check(disk <= MAX_DISK_BYTES_PER_REPLICA + unread * MAX_RECORD_BYTES,
+            "a replica of it takes " + disk + " bytes, and only " + unread + " records are unread");
+    }
+
+    /** The sum over the partitions of the repartition topic. */
+    private long offsets(OffsetSpec which) {
+        Map<TopicPartition, OffsetSpec> asked = new HashMap<>();
+        for (int index = 0; index < PARTITIONS; index++) {
+            asked.put(new TopicPartition(repartition, index), which);
+        }
         try {
-            if (!admin.listTopics().names().get().contains(repartition)) {
-                return 0;
-            }
-            Map<TopicPartition, OffsetSpec> earliest = new HashMap<>();
-            Map<TopicPartition, OffsetSpec> latest = new HashMap<>();
-            for (int index = 0; index < PARTITIONS; index++) {
-                earliest.put(new TopicPartition(repartition, index), OffsetSpec.earliest());
-                latest.put(new TopicPartition(repartition, index), OffsetSpec.latest());
-            }
-            long first = admin.listOffsets(earliest).all().get().values().stream().mapToLong(found -> found.offset()).sum();
-            return admin.listOffsets(latest).all().get().values().stream().mapToLong(found -> found.offset()).sum() - first;
+            return admin.listOffsets(asked).all().get().values().stream().mapToLong(found -> found.offset()).sum();
         } catch (Exception wrong) {
             throw new AssertionError("the repartition topic could not be looked at: " + wrong, wrong);
         }

@@ -188,9 +188,16 @@ def test_admin_records(bootstrap: str, topic: str, admin: AdminClient) -> None:
         refused.result(WAIT_S)
 
 
-def test_admin_groups(bootstrap: str, topic: str, group: str, admin: AdminClient) -> None:
+def test_admin_groups(
+    bootstrap: str, topic: str, group: str, admin: AdminClient, eventually: Eventually
+) -> None:
     wanted = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 1, 7)])
-    admin.alter_consumer_group_offsets([wanted])[group].result(WAIT_S)
+
+    def alter() -> bool:
+        (answer,) = admin.alter_consumer_group_offsets([wanted])[group].result(WAIT_S).topic_partitions
+        return answer.error is None
+
+    eventually(alter, "the coordinator to know the new topic")
     (listed,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
     assert [(each.partition, each.offset) for each in listed.result(WAIT_S).topic_partitions] == [(1, 7)]
     assert group in {each.group_id for each in admin.list_consumer_groups().result(WAIT_S).valid}
