@@ -80,7 +80,6 @@ def _compile(jars: str) -> None:
 def java(jars: str, main_class: str, arguments: list[str]) -> list[str]:
     logging = SOURCES / "log4j2.properties"
     return [
-        "nice",
         "java",
         HEAP,
         f"-Dlog4j2.configurationFile={logging}",

@@ -65,7 +65,6 @@ def _run_tests(
     junit = target.logs / "kafka-python.xml"
     junit.unlink(missing_ok=True)
     command = [
-        "nice",
         python,
         "-m",
         "pytest",

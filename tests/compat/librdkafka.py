@@ -127,7 +127,7 @@ def _run_tests(
         "LD_LIBRARY_PATH": os.pathsep.join(libraries),
     }
     log = target.logs / f"librdkafka-{group_protocol}" / f"{number}-{scenario}.log"
-    command = ["nice", tests / "test-runner", "-L", "-p1", "-s", scenario]
+    command = [tests / "test-runner", "-L", "-p1", "-s", scenario]
     ran = run(command, log, TEST_TIMEOUT_S, cwd=tests, environment=environment)
     output = ANSI.sub("", ran.output)
     return {name: target.case(name, *read_outcome(name, output, ran.code), ran.seconds) for name in names}
