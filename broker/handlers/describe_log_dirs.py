@@ -4,7 +4,7 @@ Behaviour: of this broker only; clients ask one by one. Null asks for all; what 
 error. The size is that of the segments: what is deleted counts until its segment goes. There is one directory, so no
 replica is on its way to another (is_future_key), and none lacks what it knows to be committed (offset_lag).
 
-Versions: 2 flexible; 3 error_code; 4 total_bytes and usable_bytes.
+Versions: 2 flexible; 3 error_code; 4 total_bytes and usable_bytes; 5 is_cordoned, which no directory is.
 """
 
 from __future__ import annotations
@@ -58,4 +58,4 @@ def handle(node: Node, request: Request, body: DescribeLogDirsRequest) -> None:
     request.reply_bytes(encode(response, request.api_version))
 
 
-API = Api(ApiKey.DESCRIBE_LOG_DIRS, 1, 4, DescribeLogDirsRequest, handle)
+API = Api(ApiKey.DESCRIBE_LOG_DIRS, 1, 5, DescribeLogDirsRequest, handle)

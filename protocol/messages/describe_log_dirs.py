@@ -1,4 +1,4 @@
-"""DescribeLogDirs (35, KIP-113). From version 4 on with the disk's size (KIP-827)."""
+"""DescribeLogDirs (35, KIP-113). Version 4: the disk's size (KIP-827); 5: whether it takes new replicas (KIP-1066)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class DescribableLogDirTopic(Message):
     partitions: list[int] = field(array(INT32))
 
 
-class DescribeLogDirsRequest(Message, api_key=35, versions="1-4", flexible="2+"):
+class DescribeLogDirsRequest(Message, api_key=35, versions="1-5", flexible="2+"):
     topics: list[DescribableLogDirTopic] | None = field(array(DescribableLogDirTopic), nullable="0+")
     """None: all."""
 
@@ -33,9 +33,11 @@ class DescribeLogDirsResult(Message):
     topics: list[DescribeLogDirsTopic] = field(array(DescribeLogDirsTopic))
     total_bytes: int = field(INT64, versions="4+", default=-1)
     usable_bytes: int = field(INT64, versions="4+", default=-1)
+    is_cordoned: bool = field(BOOLEAN, versions="5+", default=False)
+    """No new replicas are put there (KIP-1066)."""
 
 
-class DescribeLogDirsResponse(Message, api_key=35, versions="1-4", flexible="2+"):
+class DescribeLogDirsResponse(Message, api_key=35, versions="1-5", flexible="2+"):
     throttle_time_ms: int = field(INT32, default=0)
     error_code: int = field(INT16, versions="3+", default=0)
     results: list[DescribeLogDirsResult] = field(array(DescribeLogDirsResult))

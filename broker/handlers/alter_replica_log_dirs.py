@@ -1,0 +1,58 @@
+"""AlterReplicaLogDirs: put a replica of this broker into another of its directories (KIP-113).
+
+Behaviour: a node has one directory, so a replica is either where it is asked to be, which is done, or the directory is
+not there: LOG_DIR_NOT_FOUND. A partition that has no replica here: REPLICA_NOT_AVAILABLE, as Apache Kafka answers.
+
+Versions: 2 flexible.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from broker.handlers.api import Api
+from protocol.api_keys import ApiKey
+from protocol.codec import encode
+from protocol.errors import ErrorCode
+from protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
+
+if TYPE_CHECKING:
+    from broker.network.connection import Request
+    from broker.node import Node
+
+
+def handle(node: Node, request: Request, body: AlterReplicaLogDirsRequest) -> None:
+    here = os.path.abspath(node.config.log_dir)
+    by_topic: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
+    for folder in body.dirs:
+        for topic in folder.topics:
+            by_topic.setdefault(topic.name, []).extend(
+                AlterReplicaLogDirPartitionResult(
+                    partition_index=index,
+                    error_code=_error(node, topic.name, index)
+                    if folder.path == here
+                    else ErrorCode.LOG_DIR_NOT_FOUND,
+                )
+                for index in topic.partitions
+            )
+    results = [
+        AlterReplicaLogDirTopicResult(topic_name=name, partitions=partitions)
+        for name, partitions in by_topic.items()
+    ]
+    request.reply_bytes(encode(AlterReplicaLogDirsResponse(results=results), request.api_version))
+
+
+def _error(node: Node, topic: str, partition: int) -> ErrorCode:
+    if (topic, partition) in node.replicas.by_name:
+        return ErrorCode.NONE
+    why = node.view.why_no_replica(topic, partition)
+    return ErrorCode.REPLICA_NOT_AVAILABLE if why is ErrorCode.NOT_LEADER_OR_FOLLOWER else why
+
+
+API = Api(ApiKey.ALTER_REPLICA_LOG_DIRS, 1, 2, AlterReplicaLogDirsRequest, handle)
