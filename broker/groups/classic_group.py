@@ -30,6 +30,8 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.group_records import GroupMetadataKey
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
+#: Characters of a client or instance id that a member id begins with. The rest would not fit into what says the id.
+MAX_NAME_IN_ID = 4096
 
 
 class ClassicGroup(Rebalance):
@@ -69,20 +71,23 @@ class ClassicGroup(Rebalance):
 
     def _join_without_id(self, step: Step, ticket: Ticket, request: JoinRequest) -> None:
         if request.instance_id is not None:
-            member_id = f"{request.instance_id}-{random_uuid(self._rng)}"
+            member_id = self._new_id(request.instance_id)
             predecessor = self.members.of_instance(request.instance_id)
             if predecessor is None:
                 self._add(step, member_id, ticket, request)
             else:
                 self._succeed(step, self.members[predecessor], member_id, ticket, request)
             return
-        member_id = f"{request.client_id}-{random_uuid(self._rng)}"
+        member_id = self._new_id(request.client_id)
         if request.takes_id_first:
             self._pending.add(member_id)
             self._sessions.set(member_id, step.now + request.session_timeout_ms / 1000)
             step.answer(ticket, JoinAnswer(ErrorCode.MEMBER_ID_REQUIRED, member_id))
         else:
             self._add(step, member_id, ticket, request)
+
+    def _new_id(self, name: str) -> str:
+        return f"{name[:MAX_NAME_IN_ID]}-{random_uuid(self._rng)}"
 
     def _join_again(self, step: Step, ticket: Ticket, request: JoinRequest) -> None:
         member_id = request.member_id
@@ -260,6 +265,11 @@ class ClassicGroup(Rebalance):
     @property
     def is_empty(self) -> bool:
         return self.state is EMPTY
+
+    @property
+    def is_vacant(self) -> bool:
+        """No members, and none to come."""
+        return self.state is EMPTY and not self._pending
 
     def is_subscribed(self, topic: str) -> bool:
         """Assumed where it cannot be known: no consumers, or no generation yet."""

@@ -229,10 +229,13 @@ class Shard:
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         if request.member_id:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-        former = [] if group is None else group.tombstones()
-        group = self.groups[group_id] = self._new_classic(group_id)
-        joined = group.join(ticket, request, now, now_ms)
-        return Outcome(former + joined.records, joined.answers)
+        successor = self._new_classic(group_id)
+        outcome = successor.join(ticket, request, now, now_ms)
+        if not successor.is_vacant:  # it was not refused
+            if group is not None:
+                outcome.records[:0] = group.tombstones()
+            self.groups[group_id] = successor
+        return outcome
 
     def classic(self, group_id: str) -> ClassicGroup:
         """For its members. Raises KafkaError where there is none."""

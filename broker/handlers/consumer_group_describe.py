@@ -18,6 +18,7 @@ from broker.groups.assignors import Assignment
 from broker.groups.consumer_requests import GroupDescription
 from broker.groups.shard import Shard
 from broker.handlers.api import Api
+from broker.handlers.describe_groups import GROUP_OPERATIONS
 from broker.handlers.gathered import Gathered
 from broker.metadata.image import MetadataImage
 from protocol.api_keys import ApiKey
@@ -41,6 +42,9 @@ _CONSUMER_MEMBER = 1
 
 def handle(node: Node, request: Request, body: ConsumerGroupDescribeRequest) -> None:
     def answer(groups: list[DescribedConsumerGroup]) -> None:
+        for group in groups:
+            if body.include_authorized_operations and group.error_code == ErrorCode.NONE:
+                group.authorized_operations = GROUP_OPERATIONS
         request.reply_bytes(encode(ConsumerGroupDescribeResponse(groups=groups), request.api_version))
 
     gathered = Gathered(len(body.group_ids), answer)

@@ -4,7 +4,7 @@ Behaviour
 - The chosen protocol and the members' metadata are shown while the group is Stable, assignments always.
 - A group of offsets only is Empty. One that does not exist, or speaks the consumer protocol, is Dead.
 - Every group is answered for itself: NOT_COORDINATOR for those that others coordinate.
-- Authorized operations are not told: there is no authorizer.
+- Authorized operations, if asked for, are all that apply to groups: there is no authorizer.
 
 Versions: 3 authorized operations; 4 instance ids; 5 flexible; 6 Dead is GROUP_ID_NOT_FOUND with a message (KIP-1043).
 """
@@ -30,9 +30,16 @@ if TYPE_CHECKING:
     from broker.network.connection import Request
     from broker.node import Node
 
+#: Bits of Kafka's AclOperation that apply to a group: 3 read, 6 delete, 8 describe, 10 describe configs, 11 alter
+#: configs.
+GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8, 10, 11))
+
 
 def handle(node: Node, request: Request, body: DescribeGroupsRequest) -> None:
     def reply(groups: list[DescribedGroup]) -> None:
+        for group in groups:
+            if body.include_authorized_operations and group.error_code == ErrorCode.NONE:
+                group.authorized_operations = GROUP_OPERATIONS
         request.reply_bytes(encode(DescribeGroupsResponse(groups=groups), request.api_version))
 
     gathered = Gathered(len(body.groups), reply)

@@ -103,8 +103,8 @@ class GroupClient:
         answer = self.result(self.put(ApiKey.LEAVE_GROUP, version, body, LeaveGroupResponse))
         return answer.error_code, [(x.member_id, x.group_instance_id, x.error_code) for x in answer.members]
 
-    def describe(self, version: int = 6) -> DescribedGroup:
-        body = DescribeGroupsRequest(groups=[self.group_id])
+    def describe(self, version: int = 6, *, with_operations: bool = False) -> DescribedGroup:
+        body = DescribeGroupsRequest(groups=[self.group_id], include_authorized_operations=with_operations)
         answer = self.result(self.put(ApiKey.DESCRIBE_GROUPS, version, body, DescribeGroupsResponse))
         return answer.groups[0]
 

@@ -7,7 +7,13 @@ from contextlib import contextmanager
 
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
+from protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from protocol.messages.describe_groups import NOT_ASKED
+from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from tests.broker.asking import ask
 from tests.broker.groups.classic_client import GroupClient
 from tests.broker.groups.world import commit, commit_request, committed, coordinator, pass_time
@@ -59,6 +65,9 @@ def test_members_join_are_assigned_and_described() -> None:
             [(leader, "sim", b"L"), (follower, "sim", b"F")]
         )
         assert {x.client_host[0] for x in described.members} == {"/"}
+        assert described.authorized_operations == NOT_ASKED
+        # READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: as Kafka 4 (librdkafka 0081 looks at it).
+        assert client.describe(with_operations=True).authorized_operations == 0b110101001000
 
 
 def test_a_new_coordinator_goes_on_with_the_generation() -> None:
@@ -214,6 +223,10 @@ def test_refusals_are_those_of_apache_kafka() -> None:
         empty = client.describe()
         assert (empty.group_state, empty.protocol_type, empty.members) == ("Empty", "consumer", [])
         assert join(leader)[0] == 25
+        long = "x" * 32768
+        assert (
+            join(instance=long)[0] == join(protocols=((long, b""),))[0] == join(protocol_type=long)[0] == 42
+        )
         nameless = GroupClient(client.world, client.node_id, "")
         assert nameless.result(nameless.put_join()).error_code in (16, 24)
         assert nameless.heartbeat("x", 1) in (16, 24)
@@ -239,3 +252,39 @@ def test_a_static_member_comes_back_to_its_place() -> None:
         assert client.heartbeat(third.member_id, 1, "i") == 0
         assert client.leave(("", "i"), ("", "j")) == (0, [("", "i", 0), ("", "j", 25)])
         assert client.describe().group_state == "Empty"
+
+
+def test_a_refused_join_makes_no_group_and_ends_none() -> None:
+    """Where a group of the consumer protocol is empty, a classic one takes its place only with a member to come."""
+    with group() as (world, client):
+        epoch = join_by_consumer_protocol(world, client.node_id, 0)
+        assert client.result(client.put_join()).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        assert client.describe().error_code == ErrorCode.GROUP_ID_NOT_FOUND
+        assert epoch > 0 and join_by_consumer_protocol(world, client.node_id, -1) == -1
+        assert client.result(client.put_join(protocols=())).error_code == 23
+        assert listed(world, client.node_id) == [("g", "consumer")]
+        members, generation = client.stable(1)
+        assert listed(world, client.node_id) == [("g", "classic")]
+        client = successor(world, client)
+        assert listed(world, client.node_id) == [("g", "classic")]
+        assert client.heartbeat(members[0], generation) == 0
+
+
+def join_by_consumer_protocol(world: World, node_id: int, epoch: int) -> int:
+    """The member epoch after it."""
+    body = ConsumerGroupHeartbeatRequest(
+        group_id="g",
+        member_id="m",
+        member_epoch=epoch,
+        rebalance_timeout_ms=10_000 if epoch == 0 else -1,
+        subscribed_topic_names=["foo"] if epoch == 0 else None,
+        topic_partitions=[] if epoch == 0 else None,
+    )
+    answer = ask(world, node_id, ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, body, ConsumerGroupHeartbeatResponse)
+    assert answer.error_code == 0, answer
+    return answer.member_epoch
+
+
+def listed(world: World, node_id: int) -> list[tuple[str, str]]:
+    answer = ask(world, node_id, ApiKey.LIST_GROUPS, 5, ListGroupsRequest(), ListGroupsResponse)
+    return [(each.group_id, each.group_type) for each in answer.groups]
