@@ -109,7 +109,14 @@ class Clients:
         admin = self._client()
         await create_topic(admin, topic)
         for partition in range(topic.partitions):
-            follower = Follower(self._client(), oracle, topic, partition, sends_last_epoch=rng.random() < 0.5)
+            follower = Follower(
+                self._client(),
+                oracle,
+                topic,
+                partition,
+                sends_last_epoch=rng.random() < 0.5,
+                has_session=rng.random() < 0.5,
+            )
             self._followers.append(follower)
             self._endless.append(loop.create_task(follower.run()))
         if rng.random() < 0.5:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from protocol.messages.fetch import PartitionData
 from protocol.records.batch import iter_batches
 from storage.log_types import GroupKey
 from tests.simulator.client import Client, Leader
@@ -16,36 +15,13 @@ from tests.simulator.invariants.no_deleted_record_back import check_served
 from tests.simulator.invariants.positions_stay_valid import check_position
 from tests.simulator.invariants.watermarks_monotone import Watermarks
 from tests.simulator.oracle import Oracle
+from tests.simulator.workload.fetching import Fetch, InSession, fetch
 from tests.simulator.workload.offsets import EARLIEST, epoch_end, list_offsets
 from tests.simulator.workload.plan import TopicPlan
 from tests.simulator.workload.retry import READ_RETRIABLE, RETRY_S
 
-FETCH_VERSION = 13
-MAX_WAIT_MS = 200
 #: Virtual seconds that a rereader rests at the end.
 REREAD_PAUSE_S = 0.5
-
-
-async def fetch(
-    client: Client, leader: Leader, offset: int, *, epoch: int = -1, last_epoch: int = -1, max_bytes: int
-) -> PartitionData:
-    """`epoch`: the current one as far as the reader knows; `last_epoch`: of the batch before `offset`; -1 names none.
-    Raises OSError, TimeoutError."""
-    connection = await client.broker(leader.node_id)
-    wanted = FetchPartition(
-        partition=leader.key.partition,
-        current_leader_epoch=epoch,
-        fetch_offset=offset,
-        last_fetched_epoch=last_epoch,
-        partition_max_bytes=max_bytes,
-    )
-    body = FetchRequest(
-        max_wait_ms=MAX_WAIT_MS,
-        min_bytes=1,
-        topics=[FetchTopic(topic_id=leader.key.topic_id, partitions=[wanted])],
-    )
-    answer = await connection.request(ApiKey.FETCH, FETCH_VERSION, body, FetchResponse)
-    return answer.responses[0].partitions[0]
 
 
 @dataclass
@@ -110,9 +86,17 @@ class Follower(_Reader):
     consumer does. One that is below the log start begins at the earliest offset again."""
 
     def __init__(
-        self, client: Client, oracle: Oracle, topic: TopicPlan, partition: int, *, sends_last_epoch: bool
+        self,
+        client: Client,
+        oracle: Oracle,
+        topic: TopicPlan,
+        partition: int,
+        *,
+        sends_last_epoch: bool,
+        has_session: bool,
     ) -> None:
         super().__init__(client, oracle, topic, partition)
+        self._fetch: Fetch = InSession().fetch if has_session else fetch
         self._sends_last_epoch = sends_last_epoch
         #: By group: a topic that is created again is another one, and an old answer may still name the one before.
         self.positions: dict[GroupKey, Position] = {}
@@ -137,7 +121,7 @@ class Follower(_Reader):
         if position.valid_under != leader.epoch and not await self._validate(leader, position):
             return
         floor = self._oracle.watermarks.floor(leader.key, leader.epoch)
-        data = await fetch(
+        data = await self._fetch(
             self._client,
             leader,
             position.offset,
