@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Protocol
 
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from storage.log_types import GroupKey
 from tests.simulator.client import Client, Connection, Leader
 
 FETCH_VERSION = 13
@@ -32,10 +34,11 @@ async def fetch(
     client: Client, leader: Leader, offset: int, *, epoch: int = -1, last_epoch: int = -1, max_bytes: int
 ) -> PartitionData:
     """A `Fetch` without a session."""
-    connection = await client.broker(leader.node_id)
     wanted = _wanted(leader, offset, epoch, last_epoch, max_bytes)
-    answer = await _ask(connection, leader, [wanted])
-    return answer.responses[0].partitions[0]
+    while True:
+        answer = await _ask(await client.broker(leader.node_id), leader, [wanted])
+        if not await _is_throttled(answer):
+            return answer.responses[0].partitions[0]
 
 
 class InSession:
@@ -43,13 +46,13 @@ class InSession:
 
     def __init__(self) -> None:
         self._connection: Connection | None = None
-        self._leader: Leader | None = None
+        self._key: GroupKey | None = None
         self._id = 0
         #: Of the next request; 0 begins a session.
         self._epoch = 0
-        #: What the node was told last, and what it told.
+        #: What the node was told last, and what it told in this session.
         self._wanted: FetchPartition | None = None
-        self._known = PartitionData(partition_index=-1)
+        self._known: PartitionData | None = None
 
     async def fetch(
         self,
@@ -61,33 +64,53 @@ class InSession:
         last_epoch: int = -1,
         max_bytes: int,
     ) -> PartitionData:
-        connection = await client.broker(leader.node_id)
-        if connection is not self._connection:
-            self._connection, self._id, self._epoch = connection, 0, 0
-        elif self._leader is None or leader.key != self._leader.key:
-            self._epoch = 0  # ends the session of that id
-        self._leader = leader
         wanted = _wanted(leader, offset, epoch, last_epoch, max_bytes)
-        is_named = self._epoch == 0 or wanted != self._wanted
-        answer = await _ask(connection, leader, [wanted] if is_named else [], self._id, self._epoch)
+        while True:
+            connection = await client.broker(leader.node_id)
+            if connection is not self._connection:
+                self._connection, self._id, self._epoch = connection, 0, 0
+            elif leader.key != self._key:
+                self._epoch = 0  # ends the session of that id
+            self._key = leader.key
+            answer = await self._ask(connection, leader, wanted)
+            if not await _is_throttled(answer):
+                return self._learn(answer)
+
+    async def _ask(self, connection: Connection, leader: Leader, wanted: FetchPartition) -> FetchResponse:
+        begins = self._epoch == 0
+        named = [wanted] if begins or wanted != self._wanted else []
+        answer = await _ask(connection, leader, named, self._id, self._epoch)
         if answer.error_code:
-            assert answer.error_code in _SESSION_ERRORS and self._epoch, ErrorCode(answer.error_code)
+            assert answer.error_code in _SESSION_ERRORS and not begins, ErrorCode(answer.error_code)
             self._id = self._epoch = 0
             raise OSError("the session is over")
         self._wanted = wanted
+        self._id = answer.session_id
+        self._epoch = self._epoch + 1 if self._id else 0
+        if begins:
+            self._known = None
+        return answer
+
+    def _learn(self, answer: FetchResponse) -> PartitionData:
         named = [data for topic in answer.responses for data in topic.partitions]
         if named:
             [self._known] = named
-        else:
-            assert self._epoch, "who begins a session is told everything"
-            assert self._known.error_code == ErrorCode.NONE, "errors are told each time"
-            self._known.records = b""
-        self._id = answer.session_id
-        self._epoch = self._epoch + 1 if self._id else 0
+            return self._known
+        assert self._known is not None, "who begins a session is told everything"
+        assert self._known.error_code == ErrorCode.NONE, "errors are told each time"
+        self._known.records = b""
         return self._known
 
 
 _SESSION_ERRORS = (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+
+
+async def _is_throttled(answer: FetchResponse) -> bool:
+    """Whether the answer tells nothing but to come back later (KIP-219). Waits until then."""
+    if not answer.throttle_time_ms or answer.responses:
+        return False
+    await asyncio.sleep(answer.throttle_time_ms / 1000)
+    return True
 
 
 def _wanted(leader: Leader, offset: int, epoch: int, last_epoch: int, max_bytes: int) -> FetchPartition:
