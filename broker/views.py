@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from broker.metadata.ids import METADATA_TOPIC_ID
@@ -12,8 +12,22 @@ from protocol.errors import ErrorCode, KafkaError
 from storage.log_types import GroupKey
 
 if TYPE_CHECKING:
+    from broker.metadata.leaders import Leadership
+    from broker.metadata.records import TopicRecord
     from broker.node import Node
     from broker.replication.replica import Replica
+
+
+class PartitionState(NamedTuple):
+    """What clients are shown of a partition."""
+
+    #: -1: nobody serves it.
+    leader: int
+    #: -1: no leader was ever heard of.
+    epoch: int
+    #: The leader knows who keeps up; other nodes show who is alive.
+    in_sync: list[int]
+    offline: list[int]
 
 
 class ClusterView:
@@ -82,28 +96,39 @@ class ClusterView:
 
     def leader_of_id(self, topic_id: UUID, partition: int) -> tuple[int, int]:
         """(node id or -1, leader epoch or -1). Only a leader that serves is shown."""
-        known = self._node.leaders.get(topic_id, partition)
-        if known is None:
-            return -1, -1
-        if known.node_id is None or not known.established or not self._is_alive(known.node_id):
-            return -1, known.term
-        return known.node_id, known.term
+        return _served_by(self._node.leaders.get(topic_id, partition), self._is_alive)
 
-    def replica_state(
-        self, topic_id: UUID, partition: int, leader: int, replicas: Sequence[int]
-    ) -> tuple[list[int], list[int]]:
-        """(in-sync nodes, offline nodes). The leader knows who keeps up; elsewhere those that are alive are shown."""
-        offline = [node_id for node_id in replicas if not self._is_alive(node_id)]
-        replica = self._node.replicas.by_key.get(GroupKey(topic_id, partition))
-        if replica is not None and replica.is_leader:
-            lag_s = self._node.replicas.replica_lag_time_max_s
-            in_sync = [
-                voter.node_id
-                for voter in replica.group.in_sync(self._node.now(), lag_s)
-                if self._holds_directory(voter.node_id, voter.directory_id)
-            ]
-            return [node_id for node_id in replicas if node_id in in_sync and node_id not in offline], offline
-        return [node_id for node_id in replicas if node_id not in offline and leader >= 0], offline
+    def partition_states(self, topic: TopicRecord, numbers: Iterable[int]) -> list[PartitionState]:
+        """Of these partitions of a topic. What concerns all of them is looked up once: there may be thousands."""
+        alive = {node_id for node_id in self._node.metadata.image.brokers if self._is_alive(node_id)}
+        leaderships = self._node.leaders.of_topic(topic.topic_id)
+        own_id = self._node.config.node_id
+        states: list[PartitionState] = []
+        for number in numbers:
+            leader, epoch = _served_by(leaderships.get(number), alive.__contains__)
+            replicas = topic.partitions[number].replicas
+            here = [node_id for node_id in replicas if node_id in alive]
+            offline = [node_id for node_id in replicas if node_id not in alive]
+            if leader < 0:
+                in_sync = []
+            elif leader != own_id:
+                in_sync = here
+            else:
+                keeping_up = self._keeping_up(GroupKey(topic.topic_id, number))
+                in_sync = [node_id for node_id in here if node_id in keeping_up]
+            states.append(PartitionState(leader, epoch, in_sync, offline))
+        return states
+
+    def _keeping_up(self, key: GroupKey) -> set[int]:
+        """What the leader, this node, knows of its followers, itself included."""
+        replica = self._node.replicas.by_key.get(key)
+        if replica is None or not replica.is_leader:
+            return set()
+        return {
+            voter.node_id
+            for voter in replica.group.in_sync(self._node.now(), self._node.replicas.replica_lag_time_max_s)
+            if self._holds_directory(voter.node_id, voter.directory_id)
+        }
 
     def _holds_directory(self, node_id: int, directory_id: bytes) -> bool:
         """A node that came back with an empty disk is alive, but it is not the voter that kept up until then."""
@@ -156,3 +181,12 @@ class ClusterView:
         except KafkaError as error:
             return error.code
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _served_by(known: Leadership | None, is_alive: Callable[[int], bool]) -> tuple[int, int]:
+    """(node id or -1, leader epoch or -1). Only a leader that serves is shown."""
+    if known is None:
+        return -1, -1
+    if known.node_id is None or not known.established or not is_alive(known.node_id):
+        return -1, known.term
+    return known.node_id, known.term

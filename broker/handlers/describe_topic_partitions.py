@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.handlers.api import Api
-from broker.handlers.metadata import TOPIC_OPERATIONS, describe_partition
+from broker.handlers.metadata import TOPIC_OPERATIONS, describe_partitions
 from broker.metadata.ids import INTERNAL_TOPICS
 from broker.metadata.records import TopicRecord
 from protocol.api_keys import ApiKey
@@ -72,20 +72,19 @@ def handle(node: Node, request: Request, body: DescribeTopicPartitionsRequest) -
 
 
 def _describe(node: Node, topic: TopicRecord, first: int, limit: int) -> DescribeTopicPartitionsResponseTopic:
-    partitions = []
-    for index in range(first, min(first + limit, len(topic.partitions))):
-        described = describe_partition(node, topic, index)
-        partitions.append(
-            DescribeTopicPartitionsResponsePartition(
-                error_code=described.error_code,
-                partition_index=index,
-                leader_id=described.leader_id,
-                leader_epoch=described.leader_epoch,
-                replica_nodes=described.replica_nodes,
-                isr_nodes=described.isr_nodes,
-                offline_replicas=described.offline_replicas,
-            )
+    numbers = range(first, min(first + limit, len(topic.partitions)))
+    partitions = [
+        DescribeTopicPartitionsResponsePartition(
+            error_code=described.error_code,
+            partition_index=described.partition_index,
+            leader_id=described.leader_id,
+            leader_epoch=described.leader_epoch,
+            replica_nodes=described.replica_nodes,
+            isr_nodes=described.isr_nodes,
+            offline_replicas=described.offline_replicas,
         )
+        for described in describe_partitions(node, topic, numbers)
+    ]
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,

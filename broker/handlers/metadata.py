@@ -95,23 +95,24 @@ def _describe(node: Node, topic: TopicRecord) -> MetadataResponseTopic:
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=[describe_partition(node, topic, index) for index in range(len(topic.partitions))],
+        partitions=describe_partitions(node, topic, range(len(topic.partitions))),
     )
 
 
-def describe_partition(node: Node, topic: TopicRecord, index: int) -> MetadataResponsePartition:
-    replicas = topic.partitions[index].replicas
-    leader, epoch = node.view.leader_of_id(topic.topic_id, index)
-    in_sync, offline = node.view.replica_state(topic.topic_id, index, leader, replicas)
-    return MetadataResponsePartition(
-        error_code=ErrorCode.NONE if leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
-        partition_index=index,
-        leader_id=leader,
-        leader_epoch=epoch,
-        replica_nodes=list(replicas),
-        isr_nodes=in_sync,
-        offline_replicas=offline,
-    )
+def describe_partitions(node: Node, topic: TopicRecord, numbers: range) -> list[MetadataResponsePartition]:
+    states = node.view.partition_states(topic, numbers)
+    return [
+        MetadataResponsePartition(
+            error_code=ErrorCode.NONE if leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+            partition_index=number,
+            leader_id=leader,
+            leader_epoch=epoch,
+            replica_nodes=list(topic.partitions[number].replicas),
+            isr_nodes=in_sync,
+            offline_replicas=offline,
+        )
+        for number, (leader, epoch, in_sync, offline) in zip(numbers, states, strict=True)
+    ]
 
 
 API = Api(ApiKey.METADATA, 0, 13, MetadataRequest, handle)

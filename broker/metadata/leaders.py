@@ -5,8 +5,9 @@ Not part of the metadata log: every node keeps such a table from what it hears, 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from uuid import UUID
 
 PartitionKey = tuple[UUID, int]
@@ -27,13 +28,16 @@ class Leadership:
     """The first row of that term is committed: the leader serves reads up to the high watermark."""
 
 
+_NOTHING: Mapping[int, Leadership] = MappingProxyType({})
+
+
 class LeaderTable:
     """Invariant: `_led[n]` holds exactly the keys whose leadership names node n."""
 
     def __init__(self) -> None:
-        self._partitions: dict[PartitionKey, Leadership] = {}
+        #: By topic, because that is how clients ask; by partition number.
+        self._topics: dict[UUID, dict[int, Leadership]] = {}
         self._led: dict[int, dict[PartitionKey, None]] = {}
-        self._by_topic: dict[UUID, dict[int, None]] = {}
 
     def announce(
         self,
@@ -54,7 +58,7 @@ class LeaderTable:
         whoever committed in a later term knows all that was committed before (replication.md section 4).
         """
         key = (topic_id, partition)
-        known = self._partitions.get(key)
+        known = self.get(topic_id, partition)
         known_index = 0 if known is None else known.configuration_index
         if known is not None:
             if term < known.term:
@@ -71,7 +75,7 @@ class LeaderTable:
     def resigned(self, topic_id: UUID, partition: int, node_id: int) -> bool:
         """That node says that it does not lead any more. Returns whether the leader became unknown."""
         key = (topic_id, partition)
-        known = self._partitions.get(key)
+        known = self.get(topic_id, partition)
         if known is None or known.node_id != node_id:
             return False
         self._set(key, replace(known, node_id=None, established=False))
@@ -82,17 +86,20 @@ class LeaderTable:
         led."""
         lost = list(self._led.get(node_id, ()))
         for key in lost:
-            self._set(key, replace(self._partitions[key], node_id=None, established=False))
+            self._set(key, replace(self._topics[key[0]][key[1]], node_id=None, established=False))
         return lost
 
     def forget_topic(self, topic_id: UUID) -> None:
         """The topic was deleted; its id is never used again."""
-        for partition in self._by_topic.pop(topic_id, {}):
-            key = (topic_id, partition)
-            self._unlink(key, self._partitions.pop(key))
+        for partition, leadership in self._topics.pop(topic_id, {}).items():
+            self._unlink((topic_id, partition), leadership)
 
     def get(self, topic_id: UUID, partition: int) -> Leadership | None:
-        return self._partitions.get((topic_id, partition))
+        return self.of_topic(topic_id).get(partition)
+
+    def of_topic(self, topic_id: UUID) -> Mapping[int, Leadership]:
+        """By partition number; without those of which nobody was heard."""
+        return self._topics.get(topic_id, _NOTHING)
 
     def _confirm(
         self, key: PartitionKey, known: Leadership, node_id: int, configuration_index: int, established: bool
@@ -111,12 +118,12 @@ class LeaderTable:
         return True
 
     def _set(self, key: PartitionKey, leadership: Leadership) -> None:
-        known = self._partitions.get(key)
+        partitions = self._topics.setdefault(key[0], {})
+        known = partitions.get(key[1])
         if known is not None:
             assert leadership.term >= known.term
             self._unlink(key, known)
-        self._partitions[key] = leadership
-        self._by_topic.setdefault(key[0], {})[key[1]] = None
+        partitions[key[1]] = leadership
         if leadership.node_id is not None:
             self._led.setdefault(leadership.node_id, {})[key] = None
 
