@@ -105,6 +105,9 @@ class Disk(Protocol):
         other flush stalls behind the discard (performance.md section 1)."""
 
     def flush_directory(self, path: str) -> None: ...
+    def flush_together(self, files: Sequence[File], directories: Sequence[str] = ()) -> None:
+        """Make all of these durable before returning, in whatever order. Blocks, but about as long as for one: what is
+        asked of a disk at the same time it does at once."""
 
     def free_bytes(self) -> int: ...
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Sequence
 from uuid import UUID
 
 from storage.disk import Disk
@@ -68,13 +69,22 @@ def check_topic_id(disk: Disk, directory: str, topic_id: UUID) -> None:
 
 def write_topic_id(disk: Disk, directory: str, topic_id: UUID) -> None:
     """Written last when a log is created: a folder that has it is whole. Durable with the folder's flush."""
-    path = f"{directory}/{METADATA_NAME}"
-    file = disk.open(path + ".tmp", create=True)
-    file.truncate(0)
-    file.append([f"version: 0\ntopic_id: {encode_uuid(topic_id)}\n".encode("ascii")])
-    file.flush()
-    file.close()
-    disk.rename(path + ".tmp", path)
+    write_topic_ids(disk, [(directory, topic_id)])
+
+
+def write_topic_ids(disk: Disk, topics: Sequence[tuple[str, UUID]]) -> None:
+    """The same for many folders."""
+    paths = [f"{directory}/{METADATA_NAME}" for directory, _ in topics]
+    files = []
+    for path, (_, topic_id) in zip(paths, topics, strict=True):
+        file = disk.open(path + ".tmp", create=True)
+        file.truncate(0)
+        file.append([f"version: 0\ntopic_id: {encode_uuid(topic_id)}\n".encode("ascii")])
+        files.append(file)
+    disk.flush_together(files)
+    for path, file in zip(paths, files, strict=True):
+        file.close()
+        disk.rename(path + ".tmp", path)
 
 
 def free_name(disk: Disk, stem: str, suffix: str) -> str:

@@ -33,7 +33,7 @@ from storage.lineage import LINEAGE_NAME
 from storage.log import Log
 from storage.log_creation import NewLog, create_log, create_logs, install_log
 from storage.log_recovery import open_log
-from storage.log_types import FlushedEnd, GroupKey, LogConfig
+from storage.log_types import FlushedEnd, FlushTicket, GroupKey, LogConfig
 from storage.partition_folder import METADATA_NAME, folder_name, read_topic_id
 from storage.producer_snapshot import encode_snapshot, load_producers
 from storage.producer_state import ProducerStates
@@ -146,9 +146,7 @@ class Replicas:
         for each, _ in new:
             self._journal.append(Vote(each.key, 0, None))
         self._journal.flush()
-        for (each, _), log in zip(new, logs, strict=True):
-            if each.founding is not None:
-                self._found(each.key, log, each.founding)
+        self._found([(log, each.founding) for (each, _), log in zip(new, logs, strict=True)])
         return {log.group: log for log in logs}
 
     def _directory_of(self, key: GroupKey, topic: str) -> str:
@@ -197,8 +195,8 @@ class Replicas:
             self._raise_incarnation(key)
         if log is None:
             log = self._begin_log(key, directory, log_config, founding)
-        elif log.end_index == 0 and founding is not None:
-            self._found(key, log, founding)
+        elif log.end_index == 0:
+            self._found([(log, founding)])
         if producers is None:
             producers = load_producers(log)  # of an empty log
         return self._add(key, topic, config, log, producers)
@@ -296,21 +294,22 @@ class Replicas:
         # The vote record comes first: with it, the log is one whose history we know.
         self._journal.append(Vote(key, 0 if state is None else state.term, None))
         self._journal.flush()
-        if founding is not None:
-            self._found(key, log, founding)
+        self._found([(log, founding)])
         return log
 
-    def _found(self, key: GroupKey, log: Log, founding: Configuration) -> None:
-        """Write row 0 into a log that never held anything, if it names this directory and no log of the group was
-        ever lost here. A crash may have come between the vote record and the row: then it is written now."""
-        state = self._journal.state(key)
-        assert state is not None and log.end_index == 0
-        own = ReplicaId(self._node_id, self._directory_id.bytes, state.incarnation)
-        if state.term == 0 and own in founding.voters:
-            log.append_row(0, RowKind.CONFIGURATION, wire.encode_configuration(founding))
-            ticket = log.begin_flush()
-            for file in ticket.files:
-                file.flush()
+    def _found(self, logs: Sequence[tuple[Log, Configuration | None]]) -> None:
+        """Write row 0 into logs that never held anything, where it is known, names this directory, and no log of the
+        group was ever lost here. A crash may have come between the vote record and the row: then it is written now."""
+        tickets: list[tuple[Log, FlushTicket]] = []
+        for log, founding in logs:
+            state = self._journal.state(log.group)
+            assert state is not None and log.end_index == 0
+            own = ReplicaId(self._node_id, self._directory_id.bytes, state.incarnation)
+            if founding is not None and state.term == 0 and own in founding.voters:
+                log.append_row(0, RowKind.CONFIGURATION, wire.encode_configuration(founding))
+                tickets.append((log, log.begin_flush()))
+        self._disk.flush_together([file for _, ticket in tickets for file in ticket.files])
+        for log, ticket in tickets:
             log.finish_flush(ticket)
 
     def _raise_incarnation(self, key: GroupKey) -> None:

@@ -245,6 +245,12 @@ class MemoryDisk:
         if not self.faults.lying_flush:
             self._pending = flush_folder(self._pending, folder)
 
+    def flush_together(self, files: Sequence[File], directories: Sequence[str] = ()) -> None:
+        for file in files:
+            file.flush()
+        for path in directories:
+            self.flush_directory(path)
+
     # -- folders ---------------------------------------------------------------------------------------------
 
     def exists(self, path: str) -> bool:

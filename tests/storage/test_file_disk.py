@@ -232,3 +232,32 @@ def test_partitions_are_listed_deleted_and_set_aside(tmp_path: Path) -> None:
     delete_partition(disk, "topic", 0, GROUP.topic_id)
     assert [f.topic for f in list_partitions(disk)] == ["half-made"]
     disk.close()
+
+
+@pytest.mark.parametrize("mean_s", [0.0, 1.0])
+def test_many_flushes_are_waited_for_together_where_the_disk_is_slow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mean_s: float
+) -> None:
+    """On threads then; either way all are over when it returns, and none fails unseen."""
+    disk = FileDisk(str(tmp_path), lambda callback: None)
+    files = [disk.open(f"{tmp_path}/{number}", create=True) for number in range(20)]
+    lock, synced, threads = threading.Lock(), list[int](), set[int]()
+
+    def sync(fd: int) -> None:
+        with lock:
+            synced.append(fd)
+            threads.add(threading.get_ident())
+        if fd == failing:
+            raise OSError(errno.EIO, "rotten")
+
+    failing = -1
+    monkeypatch.setattr("storage.file_disk._sync", sync)
+    disk._flusher.mean_s = mean_s
+    disk.flush_together(files, [str(tmp_path)])
+    assert sorted(synced) == sorted(file.fileno() for file in files)
+    assert (threads == {threading.get_ident()}) is (mean_s == 0.0)
+
+    failing = files[7].fileno()
+    with pytest.raises(DiskFailedError, match="rotten"):
+        disk.flush_together(files)
+    disk.close()
