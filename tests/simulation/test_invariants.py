@@ -28,6 +28,7 @@ from tests.simulator.client import Client
 from tests.simulator.cluster import CLIENT_PORT, METADATA_KEY, SimulatedCluster, host_of
 from tests.simulator.invariants.acknowledged_never_lost import Acknowledged
 from tests.simulator.loop import SimulationError
+from tests.simulator.workload.consumers import Consumer
 from tests.simulator.workload.group_requests import fetch
 from tests.simulator.workload.members import Committer, Group, Member, RefusedError
 from tests.simulator.workload.plan import GroupPlan
@@ -560,7 +561,7 @@ def shard_of(small: Small, group_id: str) -> Shard:
 
 def test_a_commit_that_gets_lost(small: Small) -> None:
     client, oracle = new_client(small), small.oracle
-    plan = GroupPlan("g", members=0, session_timeout_ms=300, commits=5, seed=1)
+    plan = GroupPlan("g", members=0, is_assigned=False, session_timeout_ms=300, commits=5, seed=1)
     as_client(small, Committer(client, oracle, "g", plan, ("t", 0), seed=1).run())
     (place,) = oracle.offsets.places
 
@@ -577,7 +578,7 @@ def test_a_commit_that_gets_lost(small: Small) -> None:
 
 
 def test_a_generation_that_is_given_out_twice(small: Small) -> None:
-    plan = GroupPlan("g", members=2, session_timeout_ms=300, commits=5, seed=1)
+    plan = GroupPlan("g", members=2, is_assigned=False, session_timeout_ms=300, commits=5, seed=1)
     group = Group(plan, [("t", 0)])
 
     async def join(name: str) -> None:
@@ -592,4 +593,20 @@ def test_a_generation_that_is_given_out_twice(small: Small) -> None:
     as_client(small, join("first"))
     del shard_of(small, "g").groups["g"]
     with bites("one_owner"):
+        as_client(small, join("second"))
+
+
+def test_a_partition_that_is_given_out_twice(small: Small) -> None:
+    plan = GroupPlan("g", members=2, is_assigned=True, session_timeout_ms=300, commits=5, seed=1)
+    group = Group(plan, [("t", 0)])
+
+    async def join(name: str) -> None:
+        consumer = Consumer(new_client(small), small.oracle, group, name, seed=1)
+        while not consumer._offsets:
+            await consumer._heartbeat()
+            await asyncio.sleep(0.1)
+
+    as_client(small, join("first"))
+    del shard_of(small, "g").groups["g"]
+    with bites("one_worker"):
         as_client(small, join("second"))

@@ -49,6 +49,9 @@ TINY = NodeConfig(
     offsets_retention_check_interval_ms=INT32_MAX,
     group_initial_rebalance_delay_ms=100,
     group_min_session_timeout_ms=100,
+    consumer_session_timeout_ms=1000,
+    consumer_heartbeat_interval_ms=100,
+    consumer_assignment_interval_ms=200,
 )
 
 

@@ -19,6 +19,7 @@ from tests.simulator.invariants.offsets_never_back import OffsetsNeverBack
 from tests.simulator.invariants.one_leader_per_term import OneLeaderPerTerm
 from tests.simulator.invariants.one_owner import OneOwner
 from tests.simulator.invariants.one_value_per_offset import OneValuePerOffset, value_of
+from tests.simulator.invariants.one_worker import OneWorker
 from tests.simulator.invariants.watermarks_monotone import WatermarksMonotone
 from tests.simulator.node_oracle import NodeOracle
 
@@ -39,6 +40,7 @@ class Oracle:
         self.deletions = DeletedAsAsked()
         self.latest = LatestCoversPromises(self.acknowledged)
         self.owners = OneOwner()
+        self.workers = OneWorker()
         self.offsets = OffsetsNeverBack()
         #: (node, group, incarnation) -> high watermark up to which this life of the replica was compared.
         self._compared: dict[tuple[int, GroupKey, int], int] = {}

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from broker.groups.classic_group import ClassicGroup
+from broker.groups.consumer_state import ConsumerGroupState
 from broker.groups.coordinator import GroupCoordinator, _Served
 from broker.groups.outcome import Outcome
 from protocol.api_keys import ApiKey
@@ -90,6 +91,13 @@ MUTATIONS = (
         "What a coordinator tells without a record waits for a liveness round (sections 6 and 9)",
         off((GroupCoordinator, "read", _without_a_round)),
         story=the_coordinator_of_yesterday_is_asked,
+    ),
+    Mutation(
+        "group-revokes-first",
+        "A partition that somebody has is nobody else's until it was given up (KIP-848)",
+        off((ConsumerGroupState, "owner", lambda _: lambda *arguments: None)),
+        mix=("client cut", "stall", "pause"),
+        has_groups=True,
     ),
     Mutation(
         "group-generation-fences",

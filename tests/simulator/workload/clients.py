@@ -9,6 +9,7 @@ from broker.replication.replica import Replica
 from tests.simulator.client import Client
 from tests.simulator.cluster import CLIENT_PORT, SimulatedCluster, host_of
 from tests.simulator.workload.administrator import Administrator
+from tests.simulator.workload.consumers import Consumer
 from tests.simulator.workload.members import Auditor, Committer, Group, Member
 from tests.simulator.workload.offsets import Lister
 from tests.simulator.workload.plain_producer import PlainProducer
@@ -30,7 +31,7 @@ class Clients:
         self._rng = random.Random(plan.seed)
         self._network = cluster.network.of("client")
         self._producers: list[Producer | PlainProducer] = []
-        self._consumers: list[Member | Committer] = []
+        self._consumers: list[Member | Consumer | Committer] = []
         self._followers: list[Follower] = []
         self._rereaders: list[Rereader] = []
         self._administrators: list[Administrator] = []
@@ -151,8 +152,9 @@ class Clients:
         auditor = Auditor(self._client(), oracle, rng.getrandbits(64))
         self._endless.append(loop.create_task(auditor.run()))
         group = Group(plan, places)
-        consumers: list[Member | Committer] = [
-            Member(self._client(), oracle, group, f"{plan.name}/{number}", rng.getrandbits(64))
+        kind = Consumer if plan.is_assigned else Member
+        consumers: list[Member | Consumer | Committer] = [
+            kind(self._client(), oracle, group, f"{plan.name}/{number}", rng.getrandbits(64))
             for number in range(plan.members)
         ]
         if not consumers:

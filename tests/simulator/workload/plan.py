@@ -49,6 +49,8 @@ class GroupPlan(NamedTuple):
     name: str
     #: 0: one that commits from outside.
     members: int
+    #: The broker assigns (KIP-848).
+    is_assigned: bool
     session_timeout_ms: int
     #: How far each partition is to be committed.
     commits: int
@@ -94,14 +96,16 @@ def _groups(rng: random.Random, has_groups: bool | None) -> tuple[GroupPlan, ...
     is_wanted = rng.random() < 0.5
     if not (is_wanted if has_groups is None else has_groups):
         return ()
-    groups = [_group(rng, "g0", rng.randint(1, 3))]
+    groups = [_group(rng, "g0", rng.randint(1, 3), is_assigned=rng.random() < 0.5)]
     if rng.random() < 0.5:
         groups.append(_group(rng, "g1", 0))
     return tuple(groups)
 
 
-def _group(rng: random.Random, name: str, members: int) -> GroupPlan:
-    return GroupPlan(name, members, rng.choice((300, 1000, 2000)), rng.randint(10, 30), rng.getrandbits(64))
+def _group(rng: random.Random, name: str, members: int, *, is_assigned: bool = False) -> GroupPlan:
+    return GroupPlan(
+        name, members, is_assigned, rng.choice((300, 1000, 2000)), rng.randint(10, 30), rng.getrandbits(64)
+    )
 
 
 def _topic(
