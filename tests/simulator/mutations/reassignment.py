@@ -10,7 +10,7 @@ from storage.log_types import GroupKey
 from tests.simulator.mutations.kind import Mutation
 from tests.simulator.mutations.switch import off
 
-MOVES = ("move partition", "empty node", "fill node", "cancel moves")
+MOVES = ("move partition", "empty node", "fill node")
 
 
 def _forgotten(give_up: Callable[[Publisher, GroupKey], None]) -> object:
