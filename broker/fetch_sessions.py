@@ -51,7 +51,7 @@ class FetchTarget:
         self.topic = topic.topic
         self.topic_id = topic.topic_id
         self.wanted = wanted
-        #: Where it was found last. It may be closed by now.
+        #: Where it was found last.
         self.replica: Replica | None = None
         #: What the client was told last; None: nothing, or an error.
         self.told: Watermarks | None = None
@@ -61,6 +61,8 @@ class FetchTarget:
 
     def wake(self) -> None:
         """The replica moved. It has forgotten this target."""
+        if self.replica is not None and not self.replica.is_open:
+            self.replica = None  # its log would stay in memory for as long as a session that nobody uses
         self.targets.due[self] = None
         if self.targets.woken is not None:
             self.targets.woken()
@@ -170,7 +172,7 @@ class FetchSession(FetchTargets):
         self._rest()
 
     def given_up(self) -> None:
-        """The client is gone and was told nothing; it may come back over another connection."""
+        """The client is told nothing: it is above its quota, or gone and may come back over another connection."""
         self.due.update(self.telling)
         self._rest()
 

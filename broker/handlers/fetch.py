@@ -181,6 +181,7 @@ class PendingFetch:
             self._answer_throttled(throttle_ms)
             return
         response = FetchResponse(responses=[])
+        # In a session a topic may come more than once, as from Kafka: partitions come in the order of `telling`.
         topic: FetchTarget | None = None
         for target in self._targets.telling:
             if topic is None or target.topic is not topic.topic or target.topic_id is not topic.topic_id:

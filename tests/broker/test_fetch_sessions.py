@@ -431,6 +431,8 @@ def test_a_topic_that_is_deleted_and_created_again_is_another_one_for_its_name()
         consumer.session_id, consumer.epoch = answer.session_id, 1
         world.delete_topic("foo")
         world.wait(lambda: ("foo", 0) not in world.nodes[1].replicas.by_name)
+        session = world.nodes[1].fetch_sessions._sessions[consumer.session_id]
+        assert [target.replica for target in session.due] == [None], "what is closed is not kept in memory"
         assert told(consumer.fetch(version=12)) == [(0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0)]
         world.create_topic("foo", 4, 1)
         world.produce("foo", b"y")
