@@ -13,8 +13,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from broker.groups import consumer_shard
+from broker.groups.assignors import Assignment
 from broker.groups.consumer_member import JOIN_EPOCH
 from broker.groups.consumer_requests import HeartbeatAnswer, HeartbeatRequest
 from broker.groups.outcome import Outcome, Ticket
@@ -29,6 +31,7 @@ from protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     HeartbeatAssignment,
+    OwnedTopicPartitions,
 )
 
 if TYPE_CHECKING:
@@ -55,9 +58,7 @@ def handle(node: Node, request: Request, body: ConsumerGroupHeartbeatRequest) ->
         None if body.subscribed_topic_names is None else tuple(body.subscribed_topic_names),
         body.subscribed_topic_regex,
         body.server_assignor,
-        None
-        if body.topic_partitions is None
-        else {each.topic_id: frozenset(each.partitions) for each in body.topic_partitions if each.partitions},
+        _owned(body.topic_partitions),
     )
     names_itself = request.api_version >= 1 or body.member_epoch != JOIN_EPOCH or body.member_id != ""
 
@@ -73,6 +74,17 @@ def handle(node: Node, request: Request, body: ConsumerGroupHeartbeatRequest) ->
         HeartbeatAnswer,
         decide,
     )
+
+
+def _owned(topics: list[OwnedTopicPartitions] | None) -> Assignment | None:
+    """A topic may be named more than once."""
+    if topics is None:
+        return None
+    owned: dict[UUID, frozenset[int]] = {}
+    for topic in topics:
+        if topic.partitions:
+            owned[topic.topic_id] = owned.get(topic.topic_id, frozenset()).union(topic.partitions)
+    return owned
 
 
 def _response(answer: HeartbeatAnswer) -> ConsumerGroupHeartbeatResponse:

@@ -85,6 +85,9 @@ def test_members_share_a_topic_and_outlive_their_coordinator() -> None:
         assert [(x.topic_name, x.partitions) for x in b.target_assignment.topic_partitions] == [
             ("foo", [2, 3])
         ]
+        # It still has all of them, in two parts: nothing is given up yet.
+        owned = [OwnedTopicPartitions(topic_id=topic_id, partitions=part) for part in ([0, 1], [2, 3])]
+        assert heartbeat(world, successor, "a", 1, topic_partitions=owned[::-1]).member_epoch == 1
         owned = [OwnedTopicPartitions(topic_id=topic_id, partitions=[0, 1])]
         assert heartbeat(world, successor, "a", 1, topic_partitions=owned).member_epoch == 2
         assert assigned(heartbeat(world, successor, "b", 2)) == {topic_id: [2, 3]}
