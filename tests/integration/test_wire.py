@@ -339,20 +339,6 @@ def test_leader_epochs_are_checked(cluster: BrokerCluster, leader: Wire, topic: 
     assert end_of(epoch, current=epoch + 1)[0] == ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
-def test_sessions_are_not_kept(leader: Wire, topic: str) -> None:
-    """Session id 0 in the answer makes every client send whole requests."""
-    leader.produce(topic, batch())
-    partitions = [FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)]
-    request = FetchRequest(
-        max_wait_ms=0, min_bytes=1, session_epoch=0, topics=[FetchTopic(topic=topic, partitions=partitions)]
-    )
-    response = leader.call(request, 12)
-    assert (response.error_code, response.session_id) == (0, 0)
-    assert len(records_of(response.responses[0].partitions[0])) == 1
-    request.session_id = 55
-    assert leader.call(request, 12).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-
-
 # -- list offsets ----------------------------------------------------------------------------------------
 
 

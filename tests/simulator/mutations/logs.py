@@ -37,7 +37,7 @@ def _any_term(_: Callable[..., bool]) -> Any:
 def _all_that_is_durable(_: Callable[..., None]) -> Any:
     def acknowledge(self: Following, out: Output, leader: ReplicaId, durable: int) -> None:
         self._acknowledged_end = durable
-        reply = AppendReply(self.term, self.persisted_end, False, 0, 0, self._watermarks.log_start)
+        reply = AppendReply(self.term, self.persisted_end, False, 0, 0, self.watermarks.log_start)
         self._reply(out, leader, reply)
 
     return acknowledge
