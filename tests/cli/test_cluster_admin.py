@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from tests.cli.conftest import Varve
-from tests.cli.test_local_cluster import cluster  # noqa: F401  (a fixture)
 
 
 def health(varve: Varve) -> tuple[int, dict[str, Any]]:
@@ -31,7 +30,7 @@ def done(varve: Varve, *arguments: str) -> str:
 
 def test_a_node_that_is_down_is_told_and_its_leaderships_come_back(
     varve: Varve,
-    cluster: dict[str, Any],  # noqa: F811
+    cluster: dict[str, Any],
 ) -> None:
     done(varve, "topic", "create", "three", "--partitions", "3", "--replication-factor", "3")
     done(varve, "topic", "create", "one", "--partitions", "3", "--replication-factor", "1")
@@ -65,7 +64,7 @@ def test_a_node_that_is_down_is_told_and_its_leaderships_come_back(
 
 def test_partitions_move_by_a_plan_and_back_and_a_broker_leaves(
     varve: Varve,
-    cluster: dict[str, Any],  # noqa: F811
+    cluster: dict[str, Any],
     tmp_path: Path,
 ) -> None:
     done(varve, "topic", "create", "t", "--partitions", "4", "--replication-factor", "2")
@@ -92,7 +91,7 @@ def test_partitions_move_by_a_plan_and_back_and_a_broker_leaves(
 
 def test_a_plan_that_makes_no_sense_is_refused_in_plain_words(
     varve: Varve,
-    cluster: dict[str, Any],  # noqa: F811
+    cluster: dict[str, Any],
     tmp_path: Path,
 ) -> None:
     done(varve, "topic", "create", "t")
