@@ -28,8 +28,6 @@ class Mutation:
     switched_off: Callable[[SimulatedCluster], AbstractContextManager[None]]
     #: The kinds of fault that the rule is there for; the others would only cost time.
     mix: tuple[str, ...] = ()
-    #: Clients are members of groups, too. Elsewhere they are not, which would only cost time.
-    has_groups: bool = False
     #: What makes the moment likely in which the rule matters: slow flushes, a nemesis that picks its moments. It holds
     #: with the rule on as well, and then nothing may be found.
     conditions: Callable[[SimulatedCluster, random.Random], AbstractContextManager[None]] = anything_goes
@@ -46,3 +44,5 @@ class Mutation:
     #: clients. Its lengths, victims and numbers are the seed's; it raises AssertionError where a property breaks that
     #: no invariant knows.
     story: Callable[[Stage], None] | None = None
+    #: Clients are members of groups, too. Elsewhere they are not, which would only cost time.
+    has_groups: bool = False
