@@ -24,8 +24,6 @@ from tests.simulator.mutations.switch import off, without_call
 
 #: Producers that are not the stage's usual one.
 RETRYING, LATE = 3_000_000, 4_000_000
-#: What makes leaders change while clients delete records.
-DELETING = ("kill", "power", "isolate")
 
 
 def _some_records(stage: Stage) -> int:
@@ -102,6 +100,36 @@ def _told_at_once(_: object) -> object:
         self._log_start_persisted(replica, offset)
 
     return persist
+
+
+class _Answer:
+    """To one deletion."""
+
+    error: ErrorCode | None = None
+
+    def partition_done(self, slot: int, error: ErrorCode) -> None:
+        self.error = error
+
+
+def a_deletion_is_answered_and_its_leader_dies(stage: Stage) -> None:
+    """The leader is cut off when it is asked to delete. If it says that it has, whoever leads next has, too."""
+    stage.create_topic()
+    end_offset = _some_records(stage)
+    stage.everybody_has_all()
+    a = stage.leader()
+    replica, answer = stage.replica(a), _Answer()
+    stage.isolate(a)
+    start = stage.rng.randint(1, end_offset)
+    stage.delete_below(start)
+    stage.call(a, replica.wait_deleted, start, answer, 0)
+    stage.run_for(stage.rng.uniform(0.1, 0.5))
+    stage.cluster.kill(a)
+    stage.heal()
+    found = _earliest(stage)
+    assert answer.error is not ErrorCode.NONE or found >= start, (
+        f"records below {start} were deleted, a client was told; now the log starts at {found}"
+    )
+    stage.cluster.start(a)
 
 
 def all_lose_power_before_a_deletion_is_flushed(stage: Stage) -> None:
@@ -266,8 +294,7 @@ MUTATIONS = (
         "deletion-answered-by-majority",
         "DeleteRecords is answered once a majority has persisted the log start (section 6)",
         off((LogStart, "wait_exposed", _when_durable_here)),
-        DELETING,
-        note="by the faults of the plan, with clients that delete records",
+        story=a_deletion_is_answered_and_its_leader_dies,
     ),
     Mutation(
         "log-start-durable",
