@@ -12,8 +12,8 @@ from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProto
 from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from protocol.schema import Message
+from tests.broker.asking import begin_ask
 from tests.broker.world import World
-from tests.simulator.client import Connection
 
 R = TypeVar("R", bound=Message)
 
@@ -27,13 +27,7 @@ class GroupClient:
         self.group_id = group_id
 
     def put(self, key: ApiKey, version: int, body: Message, response: type[R]) -> asyncio.Task[R]:
-        async def question() -> R:
-            connection = Connection()
-            network = self.world.network.of("client")
-            await network.connect(f"n{self.node_id}", 9092, lambda: connection)
-            return await connection.request(key, version, body, response)
-
-        return self.world.loop.create_task(question())
+        return begin_ask(self.world, self.node_id, key, version, body, response)
 
     def result(self, task: asyncio.Task[R]) -> R:
         self.world.wait(task.done)

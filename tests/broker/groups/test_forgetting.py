@@ -17,6 +17,7 @@ from protocol.messages.produce import (
 )
 from protocol.records.builder import NewRecord, build_batch
 from tests.broker.asking import ask
+from tests.broker.groups.classic_client import GroupClient
 from tests.broker.groups.test_fail_over import coordinator_among
 from tests.broker.groups.world import FEW, commit, commit_request, committed, coordinator, pass_time
 from tests.broker.world import World, running
@@ -80,6 +81,34 @@ def test_unused_offsets_expire() -> None:
         assert committed(world, 1, "g") == {}
         node = world.nodes[1]
         assert all(served.shard.group_ids() == [] for served in node.groups._served.values())
+
+
+def test_offsets_of_members_expire_once_nobody_is_subscribed_and_a_group_with_its_last_offset() -> None:
+    """KIP-211: while the group has members, those of topics that none of them is subscribed to, by the time of their
+    commit; when it is empty all of them, counted from then."""
+    subscribed_to_foo = b"\0\0" + b"\0\0\0\1" + b"\0\3foo" + b"\xff\xff\xff\xff"
+    with running(size=1, settings={**EXPIRING, "group.initial.rebalance.delay.ms": "0"}) as world:
+        for topic in ("foo", "bar"):
+            world.create_topic(topic, replication_factor=1)
+        coordinator(world, "g")
+        client = GroupClient(world, 1)
+        protocols = (("range", subscribed_to_foo),)
+        member = client.result(client.put_join(protocols=protocols)).member_id
+        generation = client.result(client.put_join(member, protocols=protocols)).generation_id
+        assert client.result(client.put_sync(member, generation, {member: b""})).error_code == 0
+        by_member = {"member_id": member, "generation_id_or_member_epoch": generation}
+        for topic in ("foo", "bar"):
+            assert commit(world, 1, commit_request("g", topic, {0: 7}, **by_member)) == [0]
+        for _ in range(13):
+            pass_time(world, 5)
+            assert client.heartbeat(member, generation) == 0
+        assert committed(world, 1, "g") == {("foo", 0): 7}
+        assert client.leave((member, None))[0] == 0
+        pass_time(world, 50)
+        assert committed(world, 1, "g") == {("foo", 0): 7}
+        pass_time(world, 12)
+        assert committed(world, 1, "g") == {}
+        assert client.describe().error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
 def test_a_commit_may_say_how_long_it_is_kept() -> None:
