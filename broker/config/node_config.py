@@ -372,7 +372,8 @@ class NodeConfig:
         "group.initial.rebalance.delay.ms",
         integer(0),
         "3000",
-        "How long the first rebalance of an empty group waits for more members, so that a start is one rebalance.",
+        """How long the first rebalance of an empty group waits for more members, so that a start is one rebalance.
+        Never less than 50 ms.""",
     )
     group_max_size: int = setting(
         "group.max.size",

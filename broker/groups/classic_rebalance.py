@@ -25,6 +25,9 @@ from protocol.group_records import GroupMetadataKey, GroupMetadataValue
 #: A new member's JoinGroup may be parked for this long before its client counts as gone. It cannot tell that it is
 #: alive while it waits, and does not know its session yet.
 NEW_MEMBER_TIMEOUT_S = 300.0
+#: Members that start together are some milliseconds apart. Without any delay the first of them would have a generation
+#: of its own, and the others would wait until its next heartbeat tells it to join again: seconds.
+MIN_INITIAL_DELAY_S = 0.05
 #: What a member takes in a record beside its texts and bytes: its address, two timeouts, lengths.
 MEMBER_OVERHEAD_BYTES = 128
 
@@ -36,7 +39,8 @@ class ClassicLimits:
     """What the node's settings say about classic groups."""
 
     initial_delay_s: float = 3.0
-    """How long the first rebalance of an empty group waits for more members (group.initial.rebalance.delay.ms)."""
+    """How long the first rebalance of an empty group waits for more members (group.initial.rebalance.delay.ms). Never
+    zero (see MIN_INITIAL_DELAY_S)."""
     max_members: int = 2**31 - 1
     """group.max.size"""
     max_record_bytes: int = 1 << 20
@@ -175,11 +179,9 @@ class Rebalance:
         return max((member.rebalance_timeout_ms for member in self.members), default=0) / 1000
 
     def _complete_join_if_all_are_here(self, step: Step) -> None:
-        if self._first_rebalance_until is not None:
-            is_complete = self._limits.initial_delay_s == 0
-        else:
-            is_complete = len(self._joins) == len(self.members) and not self._pending
-        if is_complete or not len(self.members):
+        is_first = self._first_rebalance_until is not None
+        are_all_here = len(self._joins) == len(self.members) and not self._pending
+        if (are_all_here and not is_first) or not len(self.members):
             self._complete_join(step)
 
     def _complete_join(self, step: Step) -> None:

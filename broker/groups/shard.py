@@ -18,7 +18,7 @@ from broker.config.node_config import NodeConfig
 from broker.groups import consumer_shard
 from broker.groups.classic_group import ClassicGroup
 from broker.groups.classic_messages import ClassicDescription, JoinRequest
-from broker.groups.classic_rebalance import ClassicLimits
+from broker.groups.classic_rebalance import MIN_INITIAL_DELAY_S, ClassicLimits
 from broker.groups.classic_states import ClassicState
 from broker.groups.deadlines import Deadlines
 from broker.groups.group import CommitCheck, Group, check_group_id, check_texts
@@ -256,7 +256,7 @@ class Shard:
 
     def _new_classic(self, group_id: str) -> ClassicGroup:
         limits = ClassicLimits(
-            self.config.group_initial_rebalance_delay_ms / 1000,
+            max(self.config.group_initial_rebalance_delay_ms / 1000, MIN_INITIAL_DELAY_S),
             self.config.group_max_size,
             self._max_batch_bytes,
         )

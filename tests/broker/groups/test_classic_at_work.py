@@ -19,14 +19,11 @@ from tests.broker.groups.classic_client import GroupClient
 from tests.broker.groups.world import commit, commit_request, committed, coordinator, pass_time
 from tests.broker.world import World, running
 
-DELAY_MS = 200
-SETTINGS = {"group.initial.rebalance.delay.ms": str(DELAY_MS)}
-
 
 @contextmanager
-def group() -> Iterator[tuple[World, GroupClient]]:
+def group(delay_ms: int = 200) -> Iterator[tuple[World, GroupClient]]:
     """A cluster, and a client at the coordinator of "g"."""
-    with running(settings=SETTINGS) as world:
+    with running(settings={"group.initial.rebalance.delay.ms": str(delay_ms)}) as world:
         yield world, GroupClient(world, coordinator(world, "g"))
 
 
@@ -68,6 +65,15 @@ def test_members_join_are_assigned_and_described() -> None:
         assert described.authorized_operations == NOT_ASKED
         # READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: as Kafka 4 (librdkafka 0081 looks at it).
         assert client.describe(with_operations=True).authorized_operations == 0b110101001000
+
+
+def test_members_that_start_together_are_one_generation_even_without_a_delay() -> None:
+    with group(delay_ms=0) as (world, client):
+        joins = []
+        for number in range(4):
+            joins.append(client.put_join(instance=f"i{number}"))
+            pass_time(world, 0.02)
+        assert [client.result(join).generation_id for join in joins] == [1] * 4
 
 
 def test_a_new_coordinator_goes_on_with_the_generation() -> None:

@@ -26,7 +26,7 @@ def subscription(*topics: str) -> bytes:
 
 
 def test_the_first_rebalance_is_put_off_while_members_come() -> None:
-    driver = Driver(initial_delay_s=3.0)
+    driver = Driver()
     first = driver.join_new()
     driver.pass_time(2.9)
     second = driver.join_new()
@@ -37,7 +37,7 @@ def test_the_first_rebalance_is_put_off_while_members_come() -> None:
 
 
 def test_the_first_rebalance_is_put_off_for_a_rebalance_timeout_at_most() -> None:
-    driver = Driver(initial_delay_s=3.0)
+    driver = Driver()
     tickets = [driver.join_new(rebalance_s=7.0)]
     for _ in range(5):
         driver.pass_time(2.0)
@@ -46,14 +46,16 @@ def test_the_first_rebalance_is_put_off_for_a_rebalance_timeout_at_most() -> Non
     assert [None if x is None else x.generation_id for x in answers] == [1, 1, 1, 1, None, None]
 
 
-def test_without_a_delay_the_first_member_waits_for_nobody() -> None:
-    driver = Driver(initial_delay_s=0.0)
+def test_the_first_rebalance_does_not_wait_for_ids_that_were_given_out() -> None:
+    driver = Driver()
     driver.join()  # an id, given out and not used
-    assert driver.answers[driver.join_new()].generation_id == 1
+    first = driver.join_new()
+    driver.pass_time(3.0)
+    assert driver.answers[first].generation_id == 1
 
 
 def test_later_rebalances_wait_for_ids_that_were_given_out() -> None:
-    driver = Driver(initial_delay_s=3.0)
+    driver = Driver()
     (leader,) = driver.stable(None)
     driver.join()
     again = driver.join(leader)
@@ -66,7 +68,7 @@ def test_later_rebalances_wait_for_ids_that_were_given_out() -> None:
 
 
 def test_a_static_member_that_is_silent_is_waited_for_until_its_session_ends() -> None:
-    driver = Driver(initial_delay_s=3.0)
+    driver = Driver()
     leader, _ = driver.stable(None, "s")
     again = driver.join(leader)
     driver.pass_time(SESSION_S - 1)
@@ -76,7 +78,7 @@ def test_a_static_member_that_is_silent_is_waited_for_until_its_session_ends() -
 
 
 def test_a_static_member_that_is_heard_is_in_the_generation_without_joining() -> None:
-    driver = Driver(initial_delay_s=3.0)
+    driver = Driver()
     leader, static = driver.stable(None, "s")
     again = driver.join(leader)
     while again in driver.open:
@@ -86,7 +88,7 @@ def test_a_static_member_that_is_heard_is_in_the_generation_without_joining() ->
 
 
 def test_a_rebalance_that_nobody_joins_goes_on_while_static_members_live() -> None:
-    driver = Driver(initial_delay_s=3.0)
+    driver = Driver()
     dynamic, static = driver.stable(None, "s")
     driver.leave(dynamic)
     for _ in range(int(2 * REBALANCE_S / SESSION_S * 2)):
@@ -97,7 +99,7 @@ def test_a_rebalance_that_nobody_joins_goes_on_while_static_members_live() -> No
 
 
 def test_a_new_member_whose_join_is_parked_is_given_up_after_five_minutes() -> None:
-    driver = Driver(initial_delay_s=3.0)
+    driver = Driver()
     (old,) = driver.stable(None)
     driver.join(old, rebalance_s=3600.0, protocols=(*RANGE, ("other", b"")))
     driver.sync(old, {old: b""})
@@ -110,7 +112,7 @@ def test_a_new_member_whose_join_is_parked_is_given_up_after_five_minutes() -> N
 
 
 def test_a_request_that_is_repeated_over_another_connection_answers_the_first() -> None:
-    driver = Driver(initial_delay_s=3.0)
+    driver = Driver()
     leader, follower = driver.stable(None, None)
     first = driver.join(leader)
     second = driver.join(leader)
@@ -125,7 +127,7 @@ def test_a_request_that_is_repeated_over_another_connection_answers_the_first() 
 
 
 def test_another_leads_when_the_leader_does_not_come() -> None:
-    driver = Driver(initial_delay_s=3.0)
+    driver = Driver()
     leader, *others = driver.stable(None, None, None)
     driver.leave(leader)
     tickets = [driver.join(member_id) for member_id in others]
@@ -147,7 +149,7 @@ def test_another_leads_when_the_leader_does_not_come() -> None:
     ],
 )
 def test_the_protocol_is_one_that_all_support_and_most_prefer(preferences: list[str], chosen: str) -> None:
-    driver = Driver(initial_delay_s=3.0)
+    driver = Driver()
     for preference in preferences:
         driver.join_new(protocols=tuple((name, b"") for name in preference))
     driver.pass_time(6.0)
@@ -158,7 +160,7 @@ def test_the_protocol_is_one_that_all_support_and_most_prefer(preferences: list[
 
 
 def test_a_full_group_takes_nobody_new() -> None:
-    driver = Driver(initial_delay_s=3.0, max_members=2)
+    driver = Driver(max_members=2)
     leader, _ = driver.stable(None, "s")
     assert driver.answers[driver.join(version=3)].error == ErrorCode.GROUP_MAX_SIZE_REACHED
     assert driver.answers[driver.join()].error == ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -168,7 +170,7 @@ def test_a_full_group_takes_nobody_new() -> None:
 
 
 def test_an_assignment_that_no_record_can_hold_is_refused_and_nothing_is_stable() -> None:
-    driver = Driver(initial_delay_s=3.0)
+    driver = Driver()
     leader, follower = driver.completing(None, None)
     parked = driver.sync(follower)
     sync = driver.sync(leader, {follower: bytes(driver.limits.max_record_bytes)})
@@ -180,7 +182,7 @@ def test_an_assignment_that_no_record_can_hold_is_refused_and_nothing_is_stable(
 
 
 def test_a_new_coordinator_knows_a_static_members_successor() -> None:
-    driver = Driver(initial_delay_s=3.0)
+    driver = Driver()
     _, former = driver.stable(None, "s")
     present = driver.answers[driver.join(instance="s")].member_id
     driver.fail_over()
@@ -190,7 +192,7 @@ def test_a_new_coordinator_knows_a_static_members_successor() -> None:
 
 
 def test_a_generation_without_an_assignment_is_not_known_to_the_next_coordinator() -> None:
-    driver = Driver(initial_delay_s=3.0)
+    driver = Driver()
     leader, follower = driver.stable(None, None)
     driver.join(leader)
     driver.join(follower)
@@ -203,7 +205,7 @@ def test_a_generation_without_an_assignment_is_not_known_to_the_next_coordinator
 
 
 def test_after_loading_everybody_has_a_whole_session() -> None:
-    driver = Driver(initial_delay_s=3.0)
+    driver = Driver()
     driver.stable(None, None)
     driver.pass_time(SESSION_S - 1)
     driver.fail_over()
@@ -217,7 +219,7 @@ def test_after_loading_everybody_has_a_whole_session() -> None:
 
 
 def test_offsets_of_topics_that_are_consumed_are_kept() -> None:
-    driver = Driver(initial_delay_s=3.0)
+    driver = Driver()
     tickets = [driver.join_new(protocols=(("range", subscription(topic)),)) for topic in ("foo", "bar")]
     driver.pass_time(6)
     group = driver.group
@@ -239,8 +241,9 @@ def test_offsets_of_topics_that_are_consumed_are_kept() -> None:
 )
 def test_metadata_that_is_no_subscription_may_mean_any_topic(metadata: bytes) -> None:
     assert subscribed_topics(metadata) is None
-    driver = Driver(initial_delay_s=0.0)
+    driver = Driver()
     driver.join_new(protocols=(("range", metadata),))
+    driver.pass_time(3.0)
     assert driver.group.is_subscribed("foo")
 
 

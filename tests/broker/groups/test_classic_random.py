@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from broker.groups.classic_rebalance import MIN_INITIAL_DELAY_S
 from broker.groups.classic_states import ClassicState
 from protocol.errors import ErrorCode
 from tests.broker.groups.classic_driver import REBALANCE_S, SESSION_S, Driver
@@ -205,7 +206,7 @@ class World:
 
 
 @settings(max_examples=60, deadline=None)
-@given(seed=st.integers(0, 2**32), initial_delay_s=st.sampled_from([0.0, 3.0]))
+@given(seed=st.integers(0, 2**32), initial_delay_s=st.sampled_from([MIN_INITIAL_DELAY_S, 3.0]))
 def test_no_two_owners_no_lost_ticket_and_it_heals(seed: int, initial_delay_s: float) -> None:
     rng = random.Random(seed)
     world = World(initial_delay_s)

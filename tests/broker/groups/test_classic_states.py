@@ -42,7 +42,7 @@ class Group:
 
 
 def _group(state: ClassicState) -> Group:
-    driver = Driver(initial_delay_s=3.0)
+    driver = Driver()
     if state is EMPTY:
         member_ids = driver.stable(None, None, None, "s")
         driver.leave(*member_ids)
@@ -147,7 +147,7 @@ def _too_long(group: Group) -> ErrorCode | None:
 
 def _vote_changes(group: Group) -> ErrorCode | None:
     """Everybody else is gone or supports both protocols, so that the last vote decides."""
-    driver = Driver(initial_delay_s=3.0)
+    driver = Driver()
     state = group.driver.group.state
     tickets = [driver.join_new(protocols=BOTH), driver.join_new(instance="s", protocols=BOTH[::-1])]
     driver.pass_time(9)
