@@ -57,6 +57,8 @@ class OffsetsTopic:
             "configs": [
                 ["cleanup.policy", "compact"],
                 ["compression.type", "producer"],
+                # A majority it always is. More would have every answer to a member wait for a node that is down.
+                ["min.insync.replicas", "1"],
                 ["segment.bytes", str(config.offsets_topic_segment_bytes)],
             ],
         }

@@ -64,6 +64,18 @@ def test_offsets_outlive_a_power_cut_of_everything() -> None:
         assert committed(world, coordinator(world, "g"), "g") == {("foo", 0): 3}
 
 
+def test_groups_go_on_with_a_majority_whatever_topics_ask_for() -> None:
+    """min.insync.replicas of the nodes is meant for what clients produce; with it, every heartbeat would wait for the
+    node that is down."""
+    with running(settings={**FEW, "min.insync.replicas": "3"}) as world:
+        world.create_topic("foo")
+        coordinator(world, "g")
+        world.kill(next(iter(world.nodes)))
+        node_id = coordinator(world, "g")
+        assert commit(world, node_id, commit_request("g", "foo", {0: 1})) == [0]
+        assert committed(world, node_id, "g") == {("foo", 0): 1}
+
+
 def test_a_commit_under_way_when_leadership_is_lost_is_not_acknowledged() -> None:
     with running(settings=FEW) as world:
         world.create_topic("foo")
