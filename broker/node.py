@@ -31,6 +31,7 @@ from broker.fetch_sessions import FetchSessions
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.offsets_topic import OffsetsTopic
 from broker.handlers import Handlers
+from broker.handlers.metadata import KeptAnswers
 from broker.handlers.pending import PendingAnswer
 from broker.identity import StartError, open_identity
 from broker.metadata.controller import ControllerConfig
@@ -116,6 +117,7 @@ class Node:
             config.queued_max_response_bytes,
         )
         self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, rng)
+        self.kept_metadata = KeptAnswers()
         self.quotas = ClientQuotas(config.quota_window_num, config.quota_window_size_s, self.loop.time)
         self.connections.throttle_of = self.quotas.connected
         self.ready = asyncio.Event()

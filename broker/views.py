@@ -76,6 +76,14 @@ class ClusterView:
         endpoint = None if broker is None else broker.endpoints.get(listener)
         return ("", -1) if endpoint is None else (endpoint.host, endpoint.port)
 
+    def alive_brokers(self) -> frozenset[int]:
+        """The registered brokers that are connected now, this one included."""
+        return frozenset(
+            node_id
+            for node_id, broker in self._node.metadata.image.brokers.items()
+            if self._node.is_alive(broker)
+        )
+
     def _is_alive(self, node_id: int) -> bool:
         broker = self._node.metadata.image.brokers.get(node_id)
         return broker is not None and self._node.is_alive(broker)
@@ -100,7 +108,7 @@ class ClusterView:
 
     def partition_states(self, topic: TopicRecord, numbers: Iterable[int]) -> list[PartitionState]:
         """Of these partitions of a topic. What concerns all of them is looked up once: there may be thousands."""
-        alive = {node_id for node_id in self._node.metadata.image.brokers if self._is_alive(node_id)}
+        alive = self.alive_brokers()
         leaderships = self._node.leaders.of_topic(topic.topic_id)
         own_id = self._node.config.node_id
         states: list[PartitionState] = []

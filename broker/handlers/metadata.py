@@ -9,6 +9,7 @@ Behaviour
 - Authorized operations, where they are asked for (KIP-430), are all there are: there is no authorizer.
 - A partition without a live leader: LEADER_NOT_AVAILABLE and leader -1, epoch kept.
 - ISR: on the leader's own node the replicas that keep up; elsewhere the leader and the replicas that are alive.
+- Large answers are kept and given again while nothing that they tell of has changed.
 
 Versions: 0 an empty list asks for all; 1+ null does. 4 auto-creation flag; 7 leader epoch; 9 flexible; 10 topic ids;
 12 asks by id; 13 has room for an error of the whole answer, of which there is none (KIP-1102).
@@ -45,8 +46,76 @@ TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11
 _CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
 
 
+#: Answers of so many bytes take a millisecond or more to make, and many clients ask the same.
+_WORTH_KEEPING_BYTES = 4096
+_KEPT_BYTES = 16 << 20
+#: How long an answer is kept where nothing tells that a replica keeps up no more, or does again.
+_KEPT_S = 1.0
+
+
+class KeptAnswers:
+    """Large answers as they were encoded, while all that they tell of is as it was.
+
+    Invariant: all of `_answers` were made under `_stamp`; their sizes sum up to `_size_bytes`.
+    """
+
+    def __init__(self) -> None:
+        self._stamp: tuple[object, ...] = ()
+        self._answers: dict[tuple[object, ...], bytes] = {}
+        self._size_bytes = 0
+
+    def get(self, question: tuple[object, ...], stamp: tuple[object, ...]) -> bytes | None:
+        """`stamp`: what has to be equal for an answer to be the same again."""
+        if stamp != self._stamp:
+            self._stamp = stamp
+            self._answers = {}
+            self._size_bytes = 0
+        return self._answers.get(question)
+
+    def keep(self, question: tuple[object, ...], answer: bytes) -> None:
+        """Made under the stamp of the last `get`."""
+        if len(answer) >= _WORTH_KEEPING_BYTES and self._size_bytes + len(answer) <= _KEPT_BYTES:
+            self._answers[question] = answer
+            self._size_bytes += len(answer)
+
+
 def handle(node: Node, request: Request, body: MetadataRequest) -> None:
     version = request.api_version
+    wanted: tuple[tuple[str, UUID], ...] | None = None
+    if body.topics is not None and (version > 0 or body.topics):
+        # Each once, however often it is named: an answer is thousands of times as large as a name.
+        wanted = tuple(dict.fromkeys((topic.name or "", topic.topic_id) for topic in body.topics))
+    question = (
+        request.listener,
+        version,
+        wanted,
+        body.include_topic_authorized_operations,
+        body.include_cluster_authorized_operations,
+    )
+    answer = node.kept_metadata.get(question, _stamp(node))
+    if answer is None:
+        response = _respond(node, request, body, wanted)
+        answer = encode(response, version)
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        missing = [found.name for found in response.topics if found.name and found.error_code == unknown]
+        if not missing:
+            node.kept_metadata.keep(question, answer)
+        elif body.allow_auto_topic_creation and node.config.auto_create_topics_enable:
+            node.auto_create(missing)
+    request.reply_bytes(answer)
+
+
+def _stamp(node: Node) -> tuple[object, ...]:
+    """Of all that answers tell of: topics and brokers, leaders and controller, who is alive, and now and then who
+    keeps up."""
+    period = int(node.now() / _KEPT_S)
+    return node.metadata.image.end_offset, node.leaders.changes, node.view.alive_brokers(), period
+
+
+def _respond(
+    node: Node, request: Request, body: MetadataRequest, wanted: tuple[tuple[str, UUID], ...] | None
+) -> MetadataResponse:
+    """`wanted`: names or ids; None: all topics."""
     response = MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=broker_id, host=host, port=port)
@@ -56,22 +125,16 @@ def handle(node: Node, request: Request, body: MetadataRequest) -> None:
         controller_id=node.view.controller(),
         topics=[],
     )
-    if body.topics is None or (version == 0 and not body.topics):
+    if wanted is None:
         response.topics = [_describe(node, topic) for topic in node.metadata.image.topics_by_name()]
     else:
-        # Each once, however often it is named: an answer is thousands of times as large as a name.
-        wanted = dict.fromkeys((topic.name or "", topic.topic_id) for topic in body.topics)
-        response.topics = [_answer(node, version, name, topic_id) for name, topic_id in wanted]
-        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        missing = [found.name for found in response.topics if found.name and found.error_code == unknown]
-        if missing and body.allow_auto_topic_creation and node.config.auto_create_topics_enable:
-            node.auto_create(missing)
+        response.topics = [_answer(node, request.api_version, name, topic_id) for name, topic_id in wanted]
     if body.include_topic_authorized_operations:
         for topic in response.topics:
             topic.topic_authorized_operations = TOPIC_OPERATIONS
     if body.include_cluster_authorized_operations:
         response.cluster_authorized_operations = _CLUSTER_OPERATIONS
-    request.reply_bytes(encode(response, version))
+    return response
 
 
 def _answer(node: Node, version: int, name: str, topic_id: UUID) -> MetadataResponseTopic:

@@ -38,6 +38,8 @@ class LeaderTable:
         #: By topic, because that is how clients ask; by partition number.
         self._topics: dict[UUID, dict[int, Leadership]] = {}
         self._led: dict[int, dict[PartitionKey, None]] = {}
+        #: Counts the changes of this table.
+        self.changes = 0
 
     def announce(
         self,
@@ -91,6 +93,7 @@ class LeaderTable:
 
     def forget_topic(self, topic_id: UUID) -> None:
         """The topic was deleted; its id is never used again."""
+        self.changes += 1
         for partition, leadership in self._topics.pop(topic_id, {}).items():
             self._unlink((topic_id, partition), leadership)
 
@@ -118,6 +121,7 @@ class LeaderTable:
         return True
 
     def _set(self, key: PartitionKey, leadership: Leadership) -> None:
+        self.changes += 1
         partitions = self._topics.setdefault(key[0], {})
         known = partitions.get(key[1])
         if known is not None:
