@@ -116,6 +116,20 @@ def test_what_is_kept_is_what_would_be_answered_now(monkeypatch: pytest.MonkeyPa
         assert compared > 50
 
 
+def test_a_node_that_led_nothing_is_missed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata, "_WORTH_KEEPING_BYTES", 0)
+    monkeypatch.setattr(metadata, "_KEPT_S", 1e9)
+    with running() as world:
+        world.create_topic("t")
+        leader = world.leader("t")
+        controller = world.nodes[leader].controller_id()
+        follower = next(node_id for node_id in world.ids if node_id not in (leader, controller))
+        assert answer(world, "t", node_id=leader).topics[0].partitions[0].offline_replicas == []
+        world.kill(follower)
+        world.wait(lambda: follower not in world.nodes[leader].view.alive_brokers())
+        assert answer(world, "t", node_id=leader).topics[0].partitions[0].offline_replicas == [follower]
+
+
 def test_what_is_missing_is_looked_for_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may be about to be created for the one who asked."""
     monkeypatch.setattr(metadata, "_WORTH_KEEPING_BYTES", 0)
