@@ -81,6 +81,15 @@ def test_rot_that_nobody_has_met_is_damage_still(cluster: SimulatedCluster) -> N
     assert cluster.damage.may_damage(cluster.node_ids[-1], METADATA_KEY)
 
 
+def test_two_nodes_are_not_to_lose_their_votes_at_once(cluster: SimulatedCluster) -> None:
+    """A topic that was created before they do would have lost its majority, and every record in it (seed 30063 of
+    07348b8)."""
+    disk = cluster.disks[1]
+    disk.rot(f"{disk.root}/{JOURNAL_NAME}", 0, b"\1")
+    assert not any(cluster.damage.may_damage(node_id) for node_id in cluster.node_ids[1:])
+    assert cluster.damage.may_damage(1)
+
+
 def test_a_node_ends_by_what_a_fault_did_and_by_nothing_else() -> None:
     cluster = SimulatedCluster(random.Random(5))
     damage = cluster.damage

@@ -121,6 +121,9 @@ class Damage:
         """Whether this node's copy of a group may be damaged now; without a group: the whole node."""
         if not self._committed.get(METADATA_KEY) or (key is None and self.spares_nodes):
             return False  # while the cluster forms, nobody knows yet who belongs to it
+        others = [other for other in self._cluster.node_ids if other != node_id]
+        if key is None and any(self._has_rotten_journal(other) for other in others):
+            return False  # a topic that is created before that is met may be placed on both
         held = {other: folders(disk) for other, disk in self._cluster.disks.items()}
         keys = {found for by_key in held.values() for found in by_key} if key is None else {key}
         identities = {other: self._identities(other) for other in self._cluster.node_ids}
@@ -185,8 +188,7 @@ class Damage:
                 self._wounds[node_id, asked] = Wound(lost)
 
     def is_damaged(self, node_id: int, key: GroupKey) -> bool:
-        disk = self._cluster.disks[node_id]
-        if disk.rotten_positions(f"{disk.root}/{JOURNAL_NAME}"):
+        if self._has_rotten_journal(node_id):
             return True  # also of groups that came later: all votes go with it
         wound = self._wounds.get((node_id, key))
         if wound is None or wound.repaired_s is not None:
@@ -195,6 +197,11 @@ class Damage:
             return True
         wound.repaired_s = self._cluster.loop.time()
         return False
+
+    def _has_rotten_journal(self, node_id: int) -> bool:
+        """And has not met it yet."""
+        disk = self._cluster.disks[node_id]
+        return bool(disk.rotten_positions(f"{disk.root}/{JOURNAL_NAME}"))
 
     def may_have_served_rot(self, node_id: int, key: GroupKey) -> bool:
         """What this node's copy gave to clients in the last seconds may be anything: a fetch is answered with the bytes
