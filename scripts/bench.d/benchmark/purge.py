@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from confluent_kafka import OFFSET_END, KafkaException, Producer, TopicPartition
+from confluent_kafka import OFFSET_END, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from rich import box
 from rich.console import Console
@@ -50,9 +50,9 @@ class Purger:
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
         self._topic = topic
         self._partitions = range(partitions)
-        settings = {"bootstrap.servers": bootstrap, "log_level": 0}
-        self._admin = AdminClient(settings)
-        self._producer = Producer({**settings, "linger.ms": 5, "acks": "all"})
+        self._settings = {"bootstrap.servers": bootstrap, "log_level": 0}
+        self._admin = AdminClient(self._settings)
+        self._producer = Producer({**self._settings, "linger.ms": 5, "acks": "all"})
 
     def fill(self, records: int) -> None:
         """So many small records for every partition, each in a batch of its own."""
@@ -63,17 +63,25 @@ class Purger:
 
     def purge(self, offset: int, purges: Purges) -> None:
         """One call. Raises nothing: an error is counted."""
-        wanted = [TopicPartition(self._topic, partition, offset) for partition in self._partitions]
         began_s = time.monotonic()
         try:
-            futures = self._admin.delete_records(
-                wanted, request_timeout=TIMEOUT_S, operation_timeout=TIMEOUT_S
-            )
-            for future in futures.values():
-                future.result()
+            try:
+                self._delete_records(offset)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION:
+                    raise
+                # librdkafka's admin client remembers leaders for a quarter of an hour, whatever it is answered.
+                self._admin = AdminClient(self._settings)
+                self._delete_records(offset)
         except KafkaException as error:
             purges.errors.append(str(error))
         purges.calls_ms.append(1e3 * (time.monotonic() - began_s))
+
+    def _delete_records(self, offset: int) -> None:
+        wanted = [TopicPartition(self._topic, partition, offset) for partition in self._partitions]
+        futures = self._admin.delete_records(wanted, request_timeout=TIMEOUT_S, operation_timeout=TIMEOUT_S)
+        for future in futures.values():
+            future.result()
 
     @contextmanager
     def trickling(self) -> Iterator[None]:
