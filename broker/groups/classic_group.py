@@ -43,7 +43,8 @@ class ClassicGroup(Rebalance):
 
     def join(self, ticket: Ticket, request: JoinRequest, now: float, now_ms: int) -> Outcome:
         step = Step(now, now_ms)
-        is_pending = request.member_id in self._pending
+        # Static members are given no id first.
+        is_pending = request.member_id in self._pending and request.instance_id is None
         if is_pending:
             self._drop_pending(request.member_id)
         refusal = self._why_not_join(request)

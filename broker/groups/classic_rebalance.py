@@ -60,8 +60,9 @@ class Step:
 
 
 class Rebalance:
-    """Invariants
+    """What a group is made of, and what goes on in it between one assignment and the next. Requests: ClassicGroup.
 
+    Invariants
     - `_joins`, `_syncs` and `_unsynced` name members; `_pending` names none.
     - A ticket is in `_joins` only while PREPARING, in `_syncs` only while COMPLETING.
     - A member with a parked request has no session deadline, unless it is new; everybody else has one.

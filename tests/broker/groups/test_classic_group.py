@@ -135,6 +135,15 @@ def test_another_leads_when_the_leader_does_not_come() -> None:
     assert [len(driver.answers[ticket].members) for ticket in tickets] == [2, 0]
 
 
+def test_an_id_that_was_given_out_is_no_static_members() -> None:
+    driver = Driver()
+    driver.stable(None, "s")
+    given = driver.answers[driver.join()].member_id
+    assert driver.answers[driver.join(given, instance="s")].error == ErrorCode.FENCED_INSTANCE_ID
+    assert driver.answers[driver.join(given, instance="t")].error == ErrorCode.UNKNOWN_MEMBER_ID
+    assert driver.group.state is STABLE
+
+
 # -- the protocol ----------------------------------------------------------------------------------------------
 
 
