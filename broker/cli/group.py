@@ -167,7 +167,8 @@ def reset_offsets(
 def delete(names: tuple[str, ...], all_groups: bool, bootstrap_server: str, shape: str) -> None:
     """Delete groups without members, with their offsets."""
     admin = _admin(bootstrap_server)
-    refused = admin.delete(chosen := _chosen(admin, names, all_groups))
+    chosen = _chosen(admin, names, all_groups)
+    refused = admin.delete(chosen)
     deleted = [name for name in chosen if name not in refused]
     if shape == "json":
         click.echo(json.dumps([{"group": name, "deleted": name not in refused} for name in chosen]))
