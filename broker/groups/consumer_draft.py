@@ -64,13 +64,19 @@ class Draft:
 
     # -- what they want ----------------------------------------------------------------------------------
 
-    def match(self, now: float, now_ms: int) -> None:
-        """Bring expressions up to date with the topics there are. Raises KafkaError for a new one that is no good."""
-        used = self._drop_unused_regexes()
-        for regex, names in self._subscriptions.match(used, self._regexes, now).items():
+    def match(self, now: float, now_ms: int, *, with_new: bool) -> None:
+        """Bring expressions up to date with the topics there are. Raises KafkaError for one that is none."""
+        self._subscriptions.compile(self._drop_unused_regexes())
+        for regex, names in self._subscriptions.match(self._regexes, now, with_new=with_new).items():
             self._regexes[regex] = names
             version = self._image.end_offset
             self.records.append(as_records.regex_record(self._group_id, regex, names, version, now_ms))
+
+    @property
+    def has_new_regexes(self) -> bool:
+        """Somebody uses an expression of which nobody has looked yet what matches."""
+        used = {member.subscription.topic_regex for member in self.members.values()} - {""}
+        return not used <= self._regexes.keys()
 
     def _drop_unused_regexes(self) -> set[str]:
         """Returns those that are used."""

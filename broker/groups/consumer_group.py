@@ -68,6 +68,8 @@ class ConsumerGroup:
         self._assigned_at: float | None = None
         #: When the target that is behind will be computed; None: it is not behind, or the next heartbeat sees to it.
         self._assign_at: float | None = None
+        #: When new expressions are matched: at once, but not while a member waits for its answer, as in Kafka.
+        self._match_at: float | None = None
         self._subscriptions = Subscriptions(image)
         #: The topics that members want; None: to be found out again.
         self._names: frozenset[str] | None = None
@@ -181,16 +183,22 @@ class ConsumerGroup:
     def loaded(self, now: float) -> None:
         for member in self._durable.members.values():
             self._put_off(member, now)
+        self._match_at = now if self._draft().has_new_regexes else None
 
     def next_deadline(self) -> float | None:
-        deadlines = (self._sessions.next(), self._revocations.next(), self._assign_at)
+        deadlines = (self._sessions.next(), self._revocations.next(), self._assign_at, self._match_at)
         return min((each for each in deadlines if each is not None), default=None)
 
     def expire(self, now: float, now_ms: int) -> Outcome:
-        """Members that were not heard, or kept what they were to give up, are put out; a target is computed."""
+        """Members that were not heard, or kept what they were to give up, are put out; new expressions are matched; a
+        target is computed."""
         due = {*self._sessions.due(now), *self._revocations.due(now)}
         draft = self._draft()
         self._remove(draft, sorted(due & draft.members.keys()))
+        if self._match_at is not None:
+            self._match_at = None
+            draft.match(now, now_ms, with_new=True)
+            draft.raise_epoch(must=False)
         if self._assign_at is not None and self._assign_at <= now:
             self._assign(draft, now, now_ms)
         return Outcome(draft.records)
@@ -270,7 +278,8 @@ class ConsumerGroup:
         """Who waits for what others give up, or for the target, is asked to come back soon: they give it up at any
         moment, and nobody can tell the one who waits. The more members, the less often."""
         usual_ms = self._limits.consumer_heartbeat_interval_ms
-        if member.state is not MemberState.UNRELEASED_PARTITIONS and self._assign_at is None:
+        waits = member.state is MemberState.UNRELEASED_PARTITIONS
+        if not waits and self._assign_at is None and self._match_at is None:
             return usual_ms
         return min(
             usual_ms, max(_WAITING_INTERVAL_MS, _WAITING_INTERVAL_PER_MEMBER_MS * len(self._durable.members))
@@ -306,8 +315,9 @@ class ConsumerGroup:
         elif is_new or updated != member:
             draft.put(updated)
         if draft.records or self._subscriptions.may_have_changed(self._durable.regexes, now):
-            draft.match(now, now_ms)
+            draft.match(now, now_ms, with_new=False)
             draft.raise_epoch(must=is_new or resubscribes)
+            self._match_at = now if draft.has_new_regexes else None
         if draft.epoch > draft.assignment_epoch:
             self._assign_when_due(draft, resubscribes, now, now_ms)
         stepped = reconcile(

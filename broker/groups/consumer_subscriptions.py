@@ -42,30 +42,36 @@ class Subscriptions:
             return False
         return self._matched_at is None or now >= self._matched_at + REFRESH_S
 
+    def compile(self, used: Collection[str]) -> None:
+        """Take on the expressions that members use. Raises KafkaError for one that is none."""
+        for regex in used:
+            if regex not in self._patterns:
+                try:
+                    self._patterns[regex] = TopicPattern(regex)
+                except PatternError as error:
+                    raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, f"`{regex}`: {error}") from None
+        for regex in self._patterns.keys() - set(used):
+            del self._patterns[regex]
+
     def match(
-        self, used: Collection[str], known: Mapping[str, frozenset[str]], now: float
+        self, known: Mapping[str, frozenset[str]], now: float, *, with_new: bool
     ) -> dict[str, frozenset[str]]:
-        """The expressions whose topics are others than is known. Raises KafkaError for a new one that is no good."""
+        """The expressions taken on whose topics are others than is known. `with_new`: also those that nothing is known
+        of. One that is too much work for the topics there are keeps those that it had."""
         is_due = self._is_match_due(now)
         changed = {}
-        for regex in used:
-            if regex in known and not is_due:
+        for regex, pattern in self._patterns.items():
+            if not (is_due if regex in known else with_new):
                 continue
             try:
-                pattern = self._patterns.get(regex) or TopicPattern(regex)
                 names = resolve(pattern, self._image)
             except PatternError as error:
-                if regex not in known:
-                    raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, f"`{regex}`: {error}") from None
                 _log.warning("the topics of the expression %r stay as they are: %s", regex, error)
-                continue
-            self._patterns[regex] = pattern
+                names = known.get(regex, frozenset())
             if names != known.get(regex):
                 changed[regex] = names
         if is_due:
             self._matched, self._matched_at = self._image.end_offset, now
-        for regex in self._patterns.keys() - set(used):
-            del self._patterns[regex]
         return changed
 
 

@@ -354,7 +354,8 @@ def test_a_member_that_subscribes_to_other_topics_is_answered_at_once(
 
 def test_expressions_follow_the_topics(topics: Topics, coordinator: Coordinator) -> None:
     a = Consumer(coordinator, "a", regex="log-.*")
-    assert a.heartbeat().assignment == {}
+    answer = a.heartbeat()
+    assert (answer.assignment, answer.heartbeat_interval_ms) == ({}, 500)
     coordinator.pass_time(1)
     logs = [topics.set(name, 1) for name in ("log-1", "log-2")]
     topics.set("blog-1", 1)
@@ -373,6 +374,18 @@ def test_expressions_follow_the_topics(topics: Topics, coordinator: Coordinator)
     a.leave()
     coordinator.fail_over()
     assert not coordinator.group.is_subscribed("log-1"), "nobody uses the expression"
+
+
+def test_a_new_expression_is_matched_behind_the_answer(topics: Topics, coordinator: Coordinator) -> None:
+    """Topics by name come first, as in Kafka: matching takes a time that no member should wait for."""
+    log = topics.set("log-1", 1)
+    a = Consumer(coordinator, "a", "t", regex="log-.*")
+    a.heartbeat()
+    assert {topic_id for topic_id, _ in a.owned} == {topics.set("t", 4)}
+    coordinator.fail_over()
+    coordinator.pass_time(0)
+    a.heartbeat()
+    assert log in {topic_id for topic_id, _ in a.owned}
 
 
 def test_the_assignor_is_the_one_that_most_members_want(topics: Topics, coordinator: Coordinator) -> None:
