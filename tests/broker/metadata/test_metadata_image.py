@@ -10,6 +10,7 @@ from broker.metadata.image import (
     BrokerRemoved,
     Change,
     ClusterNamed,
+    ConfigsChanged,
     MetadataImage,
     ProducerIdsAllocated,
     TopicChanged,
@@ -26,6 +27,7 @@ from broker.metadata.records import (
     ProducerIdsRecord,
     Record,
     TopicRecord,
+    configs_record,
     encode,
     topic_tombstone,
 )
@@ -140,3 +142,19 @@ def test_offsets_and_epochs_never_go_back() -> None:
     for offset, epoch in ((5, 2), (6, 1)):
         with pytest.raises(AssertionError):
             image.replay(*encode(BROKER), offset, epoch)
+
+
+def test_settings_of_brokers_and_groups_come_and_go() -> None:
+    image = MetadataImage()
+
+    def leave(kind: str, name: str, configs: dict[str, str]) -> Change | None:
+        return replay(image, configs_record(kind, name, configs))
+
+    assert leave("broker", "", {"a": "1"}) == ConfigsChanged("broker", "")
+    assert leave("group", "1", {"b": "2"}) == ConfigsChanged("group", "1")
+    assert leave("group", "1", {"b": "2"}) is None
+    assert (image.configs_of("broker", ""), image.configs_of("broker", "1")) == ({"a": "1"}, {})
+    assert (image.configured("broker"), image.configured("group")) == ([""], ["1"])
+    assert leave("broker", "", {}) == ConfigsChanged("broker", "")
+    assert leave("broker", "", {}) is None
+    assert image.configs_of("broker", "") == {} and image.configured("broker") == []

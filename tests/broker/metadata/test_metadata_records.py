@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.metadata.records import (
+    CONFIG_KINDS,
     BrokerRecord,
     ClusterRecord,
+    ConfigsRecord,
     Endpoint,
     MetadataRecordError,
     PartitionAssignment,
@@ -20,6 +22,8 @@ from broker.metadata.records import (
     ReplicaIdentity,
     Tombstone,
     TopicRecord,
+    config_identity,
+    configs_record,
     decode,
     encode,
     topic_tombstone,
@@ -52,6 +56,12 @@ def partitions(draw: st.DrawFn) -> PartitionAssignment:
 records = st.one_of(
     st.builds(ClusterRecord, st.text()),
     st.builds(ProducerIdsRecord, st.integers(0, 2**63 - 1)),
+    st.builds(
+        ConfigsRecord,
+        st.sampled_from(CONFIG_KINDS),
+        st.text(),
+        st.dictionaries(st.text(), st.text(), min_size=1, max_size=3),
+    ),
     st.builds(
         BrokerRecord,
         node_ids,
@@ -87,6 +97,15 @@ def test_keys_are_readable_and_name_one_thing_each() -> None:
 
 def test_a_null_value_is_the_removal_of_what_the_key_names() -> None:
     assert decode(*topic_tombstone(UUID(int=7))) == Tombstone("topic", str(UUID(int=7)))
+
+
+@given(st.sampled_from(CONFIG_KINDS), st.text())
+def test_settings_vanish_with_the_last_of_them_whatever_the_name(kind: str, name: str) -> None:
+    kept, removed = configs_record(kind, name, {"a": "b"}), configs_record(kind, name, {})
+    assert kept.key == removed.key and removed.value is None
+    tombstone = decode(*removed)
+    assert isinstance(tombstone, Tombstone) and tombstone.kind == "configs"
+    assert config_identity(tombstone.identifier) == (kind, name)
 
 
 def test_a_topic_of_ten_thousand_partitions_fits_into_one_ordinary_batch() -> None:
