@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from broker.controller_client import Done
+from broker.controller_client import ControllerClient, Done
 from broker.metadata.controller import Controller
 from broker.metadata.formation import ClusterFormation, Formation, FormationState, FoundingVoter, Order
 from broker.metadata.ids import random_cluster_id, random_uuid
@@ -193,6 +193,17 @@ def a_node_forgets_what_it_has_acted_upon(stage: Stage) -> None:
         assert incarnation == 0, f"{topic} lost its identity on an intact disk: incarnation {incarnation}"
 
 
+# -- who asked for a change sees it ----------------------------------------------------------------------------
+
+
+def _whatever_is_replayed(_: object) -> object:
+    def finish(self: ControllerClient, request_id: int, question: Any) -> None:
+        del self._open[request_id]
+        question.done(question.result)
+
+    return finish
+
+
 MUTATIONS = (
     Mutation(
         "formation-when-all-are-empty",
@@ -219,5 +230,13 @@ MUTATIONS = (
         off((Node, "image_read", _as_it_comes)),
         story=a_node_forgets_what_it_has_acted_upon,
         note="a property; the incarnation rule keeps it from losing anything",
+    ),
+    Mutation(
+        "change-is-seen-by-who-asked",
+        "A node passes the controller's answer on when it has replayed what was decided (broker/README.md)",
+        off((ControllerClient, "_finish", _whatever_is_replayed)),
+        ("kill",),
+        bound=120,
+        is_slow=True,
     ),
 )

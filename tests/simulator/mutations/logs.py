@@ -162,7 +162,10 @@ MUTATIONS = (
     Mutation(
         "partition-name-durable",
         "A new partition's folder, and the names in it, are durable before it is used (replication.md section 1)",
-        without_call(MemoryDisk, "flush_directory", broker.replication.replicas, "create_log"),
+        all_of(
+            without_call(MemoryDisk, "flush_directory", broker.replication.replicas, "create_log"),
+            without_call(MemoryDisk, "flush_together", broker.replication.replicas, "create_logs"),
+        ),
         conditions=blackouts,
     ),
     Mutation(
