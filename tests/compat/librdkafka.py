@@ -111,7 +111,11 @@ def _run_tests(
     kafka_scripts: Path,
 ) -> dict[str, Case]:
     """Run the tests of one number: the runner can select no finer."""
-    config = target.logs / "librdkafka.conf"
+    log = target.logs / f"librdkafka-{group_protocol}" / f"{number}-{scenario}.log"
+    config = log.with_suffix(
+        f".{os.getpid()}.conf"
+    )  # another run may use the same folder, and another cluster
+    config.parent.mkdir(parents=True, exist_ok=True)
     config.write_text(
         f"bootstrap.servers={target.bootstrap}\ntest.timeout.multiplier={TIMEOUT_MULTIPLIER}\n",
         encoding="utf-8",
@@ -126,9 +130,9 @@ def _run_tests(
         "BROKERS": target.bootstrap,
         "LD_LIBRARY_PATH": os.pathsep.join(libraries),
     }
-    log = target.logs / f"librdkafka-{group_protocol}" / f"{number}-{scenario}.log"
     command = [tests / "test-runner", "-L", "-p1", "-s", scenario]
     ran = run(command, log, TEST_TIMEOUT_S, cwd=tests, environment=environment)
+    config.unlink()
     output = ANSI.sub("", ran.output)
     return {name: target.case(name, *read_outcome(name, output, ran.code), ran.seconds) for name in names}
 

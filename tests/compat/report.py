@@ -5,8 +5,9 @@ from __future__ import annotations
 import enum
 import fcntl
 import json
+import tomllib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -17,6 +18,8 @@ DOCUMENT_NAME = "RESULTS.md"
 KAFKA = "Apache Kafka 4.3.1"
 VARVE = "Varve"
 MAX_NOTE_CHARS = 240
+#: What is behind a case that fails, by suite and case, found by a person: causes.toml.
+CAUSES: dict[str, dict[str, str]] = tomllib.loads((HERE / "causes.toml").read_text(encoding="utf-8"))
 
 
 class Outcome(enum.StrEnum):
@@ -168,9 +171,21 @@ def _suite_section(suite: str, results: Results) -> str:
     rows = []
     for name in names:
         pair = [found.cases.get(name) if found else None for found in (ours, theirs)]
-        note = next((case.note for case in pair if case and case.note), "")
-        rows.append([name, *(_outcome(case) for case in pair), short(note)])
+        rows.append([name, *(_outcome(case) for case in pair), _why(suite, name, pair)])
     return f"## {suite}\n\n" + _table(["case", VARVE, KAFKA, "why"], rows)
+
+
+def _why(suite: str, name: str, pair: Sequence[Case | None]) -> str:
+    """The cause that somebody found, then what each side said; once where both said the same."""
+    sides = {
+        broker: case.note for broker, case in zip((VARVE, KAFKA), pair, strict=True) if case and case.note
+    }
+    said = [*sides.values()]
+    if len(sides) == 2 and len(set(said)) > 1:
+        said = [f"{broker}: {short(note)}" for broker, note in sides.items()]
+    has_failed = any(case and case.outcome is Outcome.FAILED for case in pair)
+    cause = [CAUSES.get(suite, {}).get(name, "")] if has_failed else []
+    return "; ".join(dict.fromkeys(filter(None, [*cause, *said])))
 
 
 def _outcome(case: Case | None) -> str:

@@ -108,7 +108,14 @@ public final class Administration {
         String name = topic("topics", 3, Map.of("retention.ms", "3600000"));
         TopicDescription found = describe(name);
         Scenario.checkEquals(3, found.partitions().size(), "partitions");
-        Scenario.check(found.partitions().stream().allMatch(part -> part.replicas().size() == 3 && part.leader() != null), "replicas");
+        Scenario.check(found.partitions().stream().allMatch(part -> part.replicas().size() == 3), "three replicas each");
+        Scenario.eventually(() -> {
+            try {
+                return describe(name).partitions().stream().allMatch(part -> part.leader() != null);
+            } catch (Exception notYet) {
+                return false;
+            }
+        }, "leaders");
         Scenario.check(admin.listTopics().names().get().contains(name), "the topic is listed");
         Scenario.checkEquals(name, admin.describeTopics(org.apache.kafka.common.TopicCollection.ofTopicIds(List.of(found.topicId())))
             .allTopicIds().get().get(found.topicId()).name(), "name by id");

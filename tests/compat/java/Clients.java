@@ -235,6 +235,7 @@ public final class Clients {
         Set<TopicPartition> all = new HashSet<>();
         int count = 0;
         for (Member member : members) {
+            Scenario.check(member.failure == null, "a member failed: " + member.failure);
             all.addAll(member.owned);
             count += member.owned.size();
             if (member.owned.size() != PARTITIONS / members.length) {
