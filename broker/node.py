@@ -20,6 +20,7 @@ from uuid import UUID
 
 import structlog
 
+from broker.auto_creation import AutoCreation
 from broker.cluster import Cluster
 from broker.config.layers import NodeSettings
 from broker.config.node_config import NodeConfig
@@ -189,6 +190,7 @@ class Node:
             config.producer_id_expiration_ms / 1000,
         )
         self.leaders = LeaderTable()
+        self.auto_creation = AutoCreation()
         # An isolated leader must have stepped down after two election timeouts, a heartbeat included.
         liveness_timing = LivenessTiming(
             ping_interval_s=config.heartbeat_interval_ms / 1000,
@@ -579,14 +581,25 @@ class Node:
     def auto_create(self, names: list[str]) -> None:
         if OFFSETS_TOPIC_NAME in names:
             self.offsets_topic.create()
-        names = [name for name in names if name not in INTERNAL_TOPICS]
-        self.controller.call("auto_create", {"names": names}, _log_refused_topics)
+        names = self.auto_creation.begin([name for name in names if name not in INTERNAL_TOPICS], self.now())
+        if not names:
+            return
+
+        def created(result: dict[str, Any]) -> None:
+            for name in _refused_topics(names, result):
+                self.auto_creation.failed(name)
+
+        self.controller.call("auto_create", {"names": names}, created)
 
 
-def _log_refused_topics(result: dict[str, Any]) -> None:
-    """The client that named them has its answer already, and is told nothing of why they are missing."""
+def _refused_topics(names: list[str], result: dict[str, Any]) -> list[str]:
+    """Which of them were not created. The client that named them has its answer already: only the log says why."""
     if result["error_code"] != ErrorCode.NONE:
         logger.warning("topics are not created", reason=result.get("message"))
+        return names
+    refused = []
     for topic in result.get("topics", ()):
         if topic["error_code"] not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             logger.warning("topic is not created", topic=topic["name"], reason=topic["message"])
+            refused.append(topic["name"])
+    return refused

@@ -4,7 +4,7 @@ Behaviour
 - Topics come from the committed metadata image, leaders from what the nodes announce (latest term wins), so a new
   leader is visible without a write to the metadata log.
 - A named topic that is missing is created if broker and request allow it; the first answers are
-  UNKNOWN_TOPIC_OR_PARTITION, clients ask again (client-behaviour.md B.2).
+  UNKNOWN_TOPIC_OR_PARTITION, until its partitions have leaders; clients ask again (client-behaviour.md B.2).
 - A topic that is named several times is answered once.
 - Authorized operations, where they are asked for (KIP-430), are all there are: there is no authorizer.
 - A partition without a live leader: LEADER_NOT_AVAILABLE and leader -1, epoch kept.
@@ -142,7 +142,13 @@ def _answer(node: Node, version: int, name: str, topic_id: UUID) -> MetadataResp
     image = node.metadata.image
     if topic_id == NIL_UUID:
         topic = image.topic_named(name)
-        return _describe(node, topic) if topic is not None else _error(node.view.why_no_topic(name), name)
+        if topic is None:
+            return _error(node.view.why_no_topic(name), name)
+        described = _describe(node, topic)
+        has_leaders = all(partition.leader_id >= 0 for partition in described.partitions)
+        if node.auto_creation.is_hidden(name, has_leaders, node.now()):
+            return _error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
+        return described
     if version < 12:
         return _error(ErrorCode.INVALID_REQUEST, name, topic_id)
     topic = image.topics.get(topic_id)
