@@ -93,7 +93,8 @@ class Rebalance:
         self._unsynced: set[str] = set()
         #: Of members and of pending ids.
         self._sessions: Deadlines[str] = Deadlines()
-        #: When the wait for joins (PREPARING) or for everybody's sync (COMPLETING, STABLE) is over.
+        #: When the wait for joins (PREPARING) or for everybody's sync (COMPLETING, STABLE) is over. None in PREPARING:
+        #: static members kept their places, and nobody has joined.
         self._phase_ends: float | None = None
         #: In the first rebalance of an empty group: until when it may be put off at most.
         self._first_rebalance_until: float | None = None
@@ -153,6 +154,8 @@ class Rebalance:
             self._begin_join_phase(step)
         if joining is not None:
             self._park_join(step, *joining)
+        if self._phase_ends is None:
+            self._phase_ends = step.now + self._rebalance_timeout_s()
         self._complete_join_if_all_are_here(step)
 
     def _close_ranks(self, step: Step, size_before: int) -> None:
@@ -192,8 +195,8 @@ class Rebalance:
             if member.instance_id is None:
                 self._remove(step, member.member_id)
         if len(self.members) and not self._joins:
-            # Nobody is there to lead it. Their sessions end if they do not come back.
-            self._phase_ends = step.now + self._rebalance_timeout_s()
+            # Nobody is there to lead it. It goes on when one of them joins, or ends with their sessions.
+            self._phase_ends = None
             return
         self._phase_ends = self._first_rebalance_until = None
         if not len(self.members):

@@ -94,6 +94,8 @@ def test_a_rebalance_that_nobody_joins_goes_on_while_static_members_live() -> No
     for _ in range(int(2 * REBALANCE_S / SESSION_S * 2)):
         driver.pass_time(SESSION_S / 2)
         driver.heartbeat(static)
+        deadline = driver.group.next_deadline()
+        assert deadline is not None and deadline > driver.now, "a timer that cannot change anything"
     assert driver.group.state is PREPARING
     assert driver.answers[driver.join(static)].generation_id == 2
 

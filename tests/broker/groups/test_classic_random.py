@@ -188,9 +188,12 @@ class World:
         elif kind == "leave":
             client.leave()
         else:
-            self.driver.fail_over()
-            self.generation = self.driver.group.generation_id
+            self.fail_over()
         self.check()
+
+    def fail_over(self) -> None:
+        self.driver.fail_over()
+        self.generation = self.driver.group.generation_id
 
     def heal(self) -> None:
         """Everybody behaves, and who does not live any more is missed."""
@@ -222,3 +225,52 @@ def test_no_two_owners_no_lost_ticket_and_it_heals(seed: int, initial_delay_s: f
         client.leave()
     assert group.state is EMPTY
     assert group.next_deadline() is None
+
+
+def _any_request(rng: random.Random, driver: Driver, ids: list[str]) -> None:
+    """Whatever can be sent by whomever: other members' ids, ids given out, instance ids that do not belong to them."""
+    member_id = rng.choice(ids)
+    instance = rng.choice([None, None, "a", "b"])
+    generation = driver.group.generation_id + rng.choice([0, 0, 0, 1, -1])
+    kind = rng.choice(["join", "join", "join", "sync", "sync", "heartbeat", "leave", "commit"])
+    if kind == "join":
+        ticket = driver.join(
+            member_id,
+            instance=instance,
+            protocols=rng.choice([*PROTOCOLS, PROTOCOLS[0] * 2, (("c", b""),), ()]),
+            protocol_type=rng.choice(["consumer"] * 8 + ["connect", ""]),
+            session_s=rng.choice([SESSION_S, 1800.0]),
+            rebalance_s=rng.choice([0.0, REBALANCE_S]),
+            version=rng.choice([3, 8, 9]),
+        )
+        ids.append(getattr(driver.answers.get(ticket), "member_id", ""))
+    elif kind == "sync":
+        assignments = {rng.choice(ids): b"x" for _ in range(3)}
+        driver.sync(member_id, assignments, instance=instance, generation=generation)
+    elif kind == "heartbeat":
+        driver.heartbeat(member_id, instance=instance, generation=generation)
+    elif kind == "leave":
+        driver.leave(member_id, rng.choice(ids), instance=instance)
+    else:
+        driver.commit(member_id, generation)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_no_request_breaks_a_group(seed: int) -> None:
+    rng = random.Random(seed)
+    world = World(3.0)
+    ids = ["", "", "nobody"]
+    for _ in range(300):
+        what = rng.random()
+        if what < 0.9:
+            _any_request(rng, world.driver, ids)
+            ids.extend(each.member_id for each in world.driver.group.members if each.member_id not in ids)
+        elif what < 0.99:
+            world.driver.pass_time(rng.choice([0.5, SESSION_S / 2, REBALANCE_S]))
+        else:
+            world.fail_over()
+        world.check()
+    world.driver.pass_time(2 * 1800.0 + REBALANCE_S)
+    assert world.driver.group.state is EMPTY
+    assert not world.driver.open
