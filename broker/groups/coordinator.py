@@ -135,6 +135,28 @@ class GroupCoordinator:
         served.shard.settle(group_id)
         self._arm(served.shard.next_deadline())
 
+    def ask_confirmed(
+        self,
+        group_id: str,
+        reply: Callable[[A], None],
+        failure: Callable[[ErrorCode], A],
+        decide: Decision,
+    ) -> None:
+        """As `ask`, after a liveness round: where a refusal says what there is, as "no such group" does."""
+        try:
+            replica = self._serving(group_id).replica
+        except KafkaError as error:
+            reply(failure(error.code))
+            return
+
+        def confirmed(keys: set[GroupKey]) -> None:
+            if replica.key in keys:
+                self.ask(group_id, reply, failure, decide)
+            else:
+                reply(failure(ErrorCode.NOT_COORDINATOR))
+
+        self._node.reads.confirm([replica], confirmed)
+
     def read(
         self,
         group_id: str,

@@ -37,7 +37,7 @@ def handle(node: Node, request: Request, body: DeleteGroupsRequest) -> None:
 
     gathered = Gathered(len(group_ids), answer)
     for position, group_id in enumerate(group_ids):
-        node.groups.ask(group_id, gathered.part(position), _failed, partial(_delete, group_id))
+        node.groups.ask_confirmed(group_id, gathered.part(position), _failed, partial(_delete, group_id))
 
 
 def _failed(error: ErrorCode) -> ErrorCode:

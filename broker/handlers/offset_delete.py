@@ -52,7 +52,7 @@ def handle(node: Node, request: Request, body: OffsetDeleteRequest) -> None:
             response.topics = topics
         request.reply_bytes(encode(response, request.api_version))
 
-    node.groups.ask(
+    node.groups.ask_confirmed(
         body.group_id,
         answer,
         lambda error: CommitAnswer(error, []),

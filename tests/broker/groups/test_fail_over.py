@@ -12,6 +12,7 @@ from broker.groups.shard import Shard
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.group_records import OffsetCommitKey
+from protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from protocol.messages.offset_commit import OffsetCommitResponse
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
 from tests.broker.asking import begin_ask
@@ -106,6 +107,16 @@ def test_a_coordinator_of_yesterday_tells_nothing() -> None:
         assert not under_way.done()
         world.wait(under_way.done)
         assert under_way.result().groups[0].error_code == ErrorCode.NOT_COORDINATOR
+
+
+def test_a_coordinator_of_yesterday_says_of_no_group_that_it_is_unknown() -> None:
+    with running(settings=FEW) as world:
+        old = coordinator(world, "g")
+        isolate(world, old)
+        body = DeleteGroupsRequest(groups_names=["g"])
+        under_way = begin_ask(world, old, ApiKey.DELETE_GROUPS, 2, body, DeleteGroupsResponse)
+        world.wait(under_way.done)
+        assert under_way.result().results[0].error_code == ErrorCode.NOT_COORDINATOR
 
 
 def test_what_is_fetched_is_committed() -> None:
