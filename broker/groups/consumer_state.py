@@ -93,8 +93,9 @@ class ConsumerGroupState:
 
     def _replay_member(self, member_id: str, value: ConsumerGroupMemberMetadataValue | None) -> None:
         old = self._members.get(member_id)
-        if old is not None and self._static_members.get(old.subscription.instance_id or "") == member_id:
-            del self._static_members[old.subscription.instance_id or ""]
+        instance_id = None if old is None else old.subscription.instance_id
+        if instance_id is not None and self._static_members.get(instance_id) == member_id:
+            del self._static_members[instance_id]
         if value is None:
             if old is not None:
                 self._disown(old)
