@@ -2,9 +2,9 @@
 
     python -m benchmark.group_job groups --bootstrap ... --topic ... --members 50 --partitions 200 --protocol classic
 
-Every member is a confluent-kafka consumer with a thread that polls. A rebalance is over when every partition has one
-owner and every member has some; its time is from the first request to leave or join until the last member was told.
-For members whose partitions stay theirs, `kept` counts how many were never without them.
+The topic exists. Every member is a confluent-kafka consumer with a thread that polls. A rebalance is over when
+every partition has one owner and every member has some; its time is from the first request to leave or join until the
+last member was told. `kept_leave` and `kept_join` count the members that never had to give up a partition.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from benchmark.python_driver import JobError, admin, emit
 
@@ -139,10 +138,7 @@ class Member:
         self._thread.join()
 
 
-def create_topic(client: AdminClient, options: argparse.Namespace) -> None:
-    topic = NewTopic(options.topic, options.partitions, min(3, len(client.list_topics(timeout=10).brokers)))
-    (future,) = client.create_topics([topic]).values()
-    future.result(timeout=TIMEOUT_S)
+def wait_for_leaders(client: AdminClient, options: argparse.Namespace) -> None:
     deadline = time.monotonic() + TIMEOUT_S
     while True:
         found = client.list_topics(options.topic, timeout=10).topics[options.topic].partitions
@@ -154,7 +150,7 @@ def create_topic(client: AdminClient, options: argparse.Namespace) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    create_topic(admin(options), options)
+    wait_for_leaders(admin(options), options)
     group = Group(options.partitions)
     began = group.watch()
     members = [Member(f"m{number}", group, options) for number in range(options.members)]

@@ -300,12 +300,11 @@ class Bench:
         run.metrics["idle_cpu_percent_max"] = 100 * max(x["cpu_cores"] for x in run.brokers.values())
         run.metrics["cpu_ms"] = sum(window.cpu_ms_by_node.values())
         run.metrics |= {key: result[key] for key in ("served_s", "answered_s")}
-        self._delete_topic(str(options["topic"]))
+        self.delete_topic(str(options["topic"]))
         return run
 
     def _groups(self, row: Row) -> Run:
-        self._topics_made += 1
-        topic = f"{self._topic_prefix}-{self._topics_made}"
+        topic = self.create_topic(row.partitions)
         options = self._options(topic) | {
             "members": row.members,
             "partitions": row.partitions,
@@ -314,7 +313,7 @@ class Bench:
         }
         window = _Window(self.cluster.pids())
         result = group_driver().run("groups", options, window.open, window.close)
-        self._delete_topic(topic)
+        self.delete_topic(topic)
         metrics = {key: float(value) for key, value in result.items() if key != "event"}
         run = Run(metrics | {"driver_cores": window.driver_cores})
         if window.cpu_ms_by_node:
