@@ -152,10 +152,16 @@ class ProtocolError(Exception):
     """The peer sent something that is not the protocol. The connection cannot be used any further."""
 
 
+#: Of a message to a client. It may quote the request, and older versions of an answer hold 32767 bytes of a text.
+MAX_MESSAGE_CHARACTERS = 1000
+
+
 class KafkaError(Exception):
     """A refusal that the client is told as `code`, with `message` where the response has room for it."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
+        if message is not None and len(message) > MAX_MESSAGE_CHARACTERS:
+            message = f"{message[:MAX_MESSAGE_CHARACTERS]}..."
         super().__init__(f"{code.name}: {message}" if message else code.name)
         self.code = code
         self.message = message

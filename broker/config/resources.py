@@ -9,9 +9,14 @@ from broker.config.layers import Described, NodeSettings, validate_dynamic
 from broker.config.sources import NODE_KEYS
 from broker.config.topic_config import TOPIC_KEYS, TopicConfig
 from broker.config.values import ConfigType, Key
+from protocol.errors import ErrorCode, KafkaError
 
 #: Kafka's numbers for what a setting belongs to ("resource_type"), and the names they have in the metadata.
 KINDS = {2: "topic", 4: "broker", 32: "group"}
+
+#: Of a value, as in Kafka. Older versions of DescribeConfigs hold no more, and a list that is appended to must not grow
+#: beyond what nodes can send each other.
+MAX_VALUE_BYTES = 32767
 
 _KEYS: dict[str, Mapping[str, Key]] = {
     "topic": TOPIC_KEYS,
@@ -28,6 +33,11 @@ class Resources:
 
     def validate(self, kind: str, overrides: Mapping[str, str]) -> None:
         """Raise KafkaError where these cannot be all that is set for one of a kind."""
+        for name, value in overrides.items():
+            if len(value.encode()) > MAX_VALUE_BYTES:
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST, f"the value of {name} has more than {MAX_VALUE_BYTES} bytes"
+                )
         if kind == "topic":
             TopicConfig.validate(overrides)
         elif kind == "group":

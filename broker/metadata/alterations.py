@@ -15,6 +15,9 @@ from broker.metadata.records import KeyValue, configs_record, encode
 from broker.metadata.topic_checks import check_name
 from protocol.errors import ErrorCode, KafkaError
 
+#: Of what has settings: no group can have a longer name.
+MAX_NAME_BYTES = 32767
+
 
 class AlterOperation(IntEnum):
     """Numbers of IncrementalAlterConfigs."""
@@ -48,6 +51,8 @@ class AlterationResult:
 
 def altered_records(image: MetadataImage, wanted: ConfigAlteration, resources: Resources) -> list[KeyValue]:
     """The record that changes the settings; none where they are so already. Raises KafkaError."""
+    if len(wanted.name.encode()) > MAX_NAME_BYTES:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"a name has at most {MAX_NAME_BYTES} bytes")
     if wanted.kind != "topic":
         current = image.configs_of(wanted.kind, wanted.name)
         configs = _altered(current, wanted, resources)

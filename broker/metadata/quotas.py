@@ -31,6 +31,10 @@ _OF_CLIENTS = {
 _OF_ADDRESSES = {CONNECTION_CREATION_RATE: 2**31 - 1}
 
 
+#: No client can say a longer client id, nor older versions of an answer a longer name.
+MAX_NAME_BYTES = 32767
+
+
 class Match(IntEnum):
     """Numbers of DescribeClientQuotas."""
 
@@ -79,6 +83,8 @@ def _checked_entity(parts: Sequence[tuple[str, str | None]]) -> Entity:
     for entity_type, name in entity:
         if entity_type not in (USER, CLIENT_ID, IP):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"there are no quotas of {entity_type!r}")
+        if name is not None and len(name.encode()) > MAX_NAME_BYTES:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"a name has at most {MAX_NAME_BYTES} bytes")
         if name == "":
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"the name of a {entity_type} cannot be empty")
     address = dict(entity).get(IP)
