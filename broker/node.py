@@ -20,7 +20,6 @@ from uuid import UUID
 
 import structlog
 
-from broker.auto_creation import AutoCreation
 from broker.cluster import Cluster
 from broker.config.layers import NodeSettings
 from broker.config.node_config import NodeConfig
@@ -44,13 +43,14 @@ from broker.metadata.ids import (
     OFFSETS_TOPIC_NAME,
     random_uuid,
 )
-from broker.metadata.image import BrokerRemoved, Change, ConfigsChanged, QuotaChanged
+from broker.metadata.image import BrokerRemoved, Change, ConfigsChanged, QuotaChanged, TopicCreated
 from broker.metadata.leaders import LeaderTable
 from broker.metadata.records import BrokerRecord
 from broker.metadata_service import MetadataService
 from broker.network.connection import ClientConnection, ConnectionRegistry
 from broker.network.peers import PeerIdentity
 from broker.network.turn import Turn
+from broker.new_topics import NewTopics
 from broker.preferred_leaders import PreferredLeaders
 from broker.producer_ids import ProducerIds
 from broker.publisher import Publisher
@@ -190,7 +190,7 @@ class Node:
             config.producer_id_expiration_ms / 1000,
         )
         self.leaders = LeaderTable()
-        self.auto_creation = AutoCreation()
+        self.new_topics = NewTopics()
         # An isolated leader must have stepped down after two election timeouts, a heartbeat included.
         liveness_timing = LivenessTiming(
             ping_interval_s=config.heartbeat_interval_ms / 1000,
@@ -535,6 +535,8 @@ class Node:
             self.quotas.change(change.entity, change.limits)
         if isinstance(change, ConfigsChanged) and change.kind == "broker":
             self._use_settings()
+        if isinstance(change, TopicCreated) and self.publisher.has_begun:
+            self.new_topics.appeared(change.new.name, self.now())
         self.publisher.changed(change)
         self.groups.image_changed(change)
 
@@ -581,25 +583,15 @@ class Node:
     def auto_create(self, names: list[str]) -> None:
         if OFFSETS_TOPIC_NAME in names:
             self.offsets_topic.create()
-        names = self.auto_creation.begin([name for name in names if name not in INTERNAL_TOPICS], self.now())
-        if not names:
-            return
-
-        def created(result: dict[str, Any]) -> None:
-            for name in _refused_topics(names, result):
-                self.auto_creation.failed(name)
-
-        self.controller.call("auto_create", {"names": names}, created)
+        names = [name for name in names if name not in INTERNAL_TOPICS]
+        if names:
+            self.controller.call("auto_create", {"names": names}, _log_refused_topics)
 
 
-def _refused_topics(names: list[str], result: dict[str, Any]) -> list[str]:
-    """Which of them were not created. The client that named them has its answer already: only the log says why."""
+def _log_refused_topics(result: dict[str, Any]) -> None:
+    """The client that named them has its answer already, and is told nothing of why they are missing."""
     if result["error_code"] != ErrorCode.NONE:
         logger.warning("topics are not created", reason=result.get("message"))
-        return names
-    refused = []
     for topic in result.get("topics", ()):
         if topic["error_code"] not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             logger.warning("topic is not created", topic=topic["name"], reason=topic["message"])
-            refused.append(topic["name"])
-    return refused

@@ -89,6 +89,7 @@ def handle(node: Node, request: Request, body: MetadataRequest) -> None:
         request.listener,
         version,
         wanted,
+        _may_create(node, body),
         body.include_topic_authorized_operations,
         body.include_cluster_authorized_operations,
     )
@@ -100,9 +101,14 @@ def handle(node: Node, request: Request, body: MetadataRequest) -> None:
         missing = [found.name for found in response.topics if found.name and found.error_code == unknown]
         if not missing:
             node.kept_metadata.keep(question, answer)
-        elif body.allow_auto_topic_creation and node.config.auto_create_topics_enable:
-            node.auto_create(missing)
+        elif _may_create(node, body):
+            node.auto_create([name for name in missing if node.metadata.image.topic_named(name) is None])
     request.reply_bytes(answer)
+
+
+def _may_create(node: Node, body: MetadataRequest) -> bool:
+    """Whether this question makes the topics that it names and that are missing."""
+    return body.allow_auto_topic_creation and node.config.auto_create_topics_enable
 
 
 def _stamp(node: Node) -> tuple[object, ...]:
@@ -128,7 +134,8 @@ def _respond(
     if wanted is None:
         response.topics = [_describe(node, topic) for topic in node.metadata.image.topics_by_name()]
     else:
-        response.topics = [_answer(node, request.api_version, name, topic_id) for name, topic_id in wanted]
+        version, may_create = request.api_version, _may_create(node, body)
+        response.topics = [_answer(node, version, may_create, name, topic_id) for name, topic_id in wanted]
     if body.include_topic_authorized_operations:
         for topic in response.topics:
             topic.topic_authorized_operations = TOPIC_OPERATIONS
@@ -137,8 +144,8 @@ def _respond(
     return response
 
 
-def _answer(node: Node, version: int, name: str, topic_id: UUID) -> MetadataResponseTopic:
-    """What a request named, by name or by id."""
+def _answer(node: Node, version: int, may_create: bool, name: str, topic_id: UUID) -> MetadataResponseTopic:
+    """What a request named, by name or by id. `may_create`: it makes the topics that are missing."""
     image = node.metadata.image
     if topic_id == NIL_UUID:
         topic = image.topic_named(name)
@@ -146,7 +153,7 @@ def _answer(node: Node, version: int, name: str, topic_id: UUID) -> MetadataResp
             return _error(node.view.why_no_topic(name), name)
         described = _describe(node, topic)
         has_leaders = all(partition.leader_id >= 0 for partition in described.partitions)
-        if node.auto_creation.is_hidden(name, has_leaders, node.now()):
+        if may_create and node.new_topics.is_hidden(name, has_leaders, node.now()):
             return _error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
         return described
     if version < 12:
