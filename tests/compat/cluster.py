@@ -12,12 +12,14 @@ from tests.compat.suite import ROOT
 
 DEFAULT_PORTS = "15092,15192,15292"
 START_TIMEOUT_S = 120
-#: What librdkafka's authors give the brokers that they test with, and segments that are looked at often, so that what a
-#: stream job has purged leaves the disk while it runs.
+#: What librdkafka's and kafka-python's authors give the brokers that they test with, and segments that are looked at
+#: often, so that what a stream job has purged leaves the disk while it runs.
 SETTINGS = {
     "num.partitions": "4",
     # `varve cluster up` would take 0: quick for people, but the suites start several members at once.
     "group.initial.rebalance.delay.ms": "3000",
+    # kafka-python's group test asks for sessions of 3 s.
+    "group.min.session.timeout.ms": "1000",
     "default.replication.factor": "3",
     "log.retention.check.interval.ms": "5000",
 }
