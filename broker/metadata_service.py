@@ -10,26 +10,16 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
-from uuid import UUID
 
 import structlog
 
-from broker import quorum
 from broker.config.resources import Resources
-from broker.controller_client import Done, Result, error
-from broker.metadata.alterations import ConfigAlteration
+from broker.controller_client import Done, error
 from broker.metadata.controller import Controller, ControllerConfig
 from broker.metadata.image import Change, MetadataImage
-from broker.metadata.quotas import QuotaAlteration
-from broker.metadata.records import BrokerRecord, Endpoint, KeyValue, ReplicaIdentity
-from broker.metadata.requests import (
-    Decision,
-    NewPartitions,
-    NewTopic,
-    Reassignment,
-    ReplicaRenewal,
-    TopicResult,
-)
+from broker.metadata.records import BrokerRecord, KeyValue
+from broker.metadata.requests import Decision
+from broker.metadata_operations import OPERATIONS, Leadership
 from broker.replication.reads import Reads
 from broker.replication.replica import Replica
 from protocol.errors import ErrorCode, KafkaError
@@ -79,10 +69,8 @@ class MetadataService:
         self._rng = rng
         self.image = MetadataImage()
         self.replica: Replica | None = None
-        #: Set while this node leads and serves, and `_ahead` agrees with the log's end.
-        self._controller: Controller | None = None
-        #: The controller's image: committed or not, everything that it has decided.
-        self._ahead = MetadataImage()
+        #: Set while this node leads and serves, and the controller's image agrees with the log's end.
+        self._leadership: Leadership | None = None
 
     def attach(self, replica: Replica) -> None:
         assert self.replica is None
@@ -107,39 +95,37 @@ class MetadataService:
     def role_changed(self) -> None:
         replica = self.replica
         assert replica is not None
-        if replica.is_serving and self._controller is None:
-            self._ahead = MetadataImage()
+        if replica.is_serving and self._leadership is None:
+            ahead = MetadataImage()
             try:
-                _replay(replica, self._ahead, replica.log.end_offset, lambda change: None)
+                _replay(replica, ahead, replica.log.end_offset, lambda change: None)
             except CorruptLogError as error:
                 replica.host.log_corrupt(replica, error)
                 return
-            self._controller = Controller(
-                self._ahead,
-                self._config,
-                self._rng,
-                is_alive=self._host.is_alive,
-                resources=self._host.resources,
+            resources = self._host.resources
+            controller = Controller(
+                ahead, self._config, self._rng, is_alive=self._host.is_alive, resources=resources
             )
+            self._leadership = Leadership(controller, ahead, replica, resources)
             logger.info("this node is the controller", epoch=replica.leader_epoch)
-        elif not replica.is_serving and self._controller is not None:
-            self._controller = None
+        elif not replica.is_serving and self._leadership is not None:
+            self._leadership = None
             logger.info("this node is the controller no longer", epoch=replica.leader_epoch)
 
     def execute(self, operation: str, arguments: dict[str, Any], done: Done) -> None:
         """Decide, append, answer when committed."""
         if self.replica is not None:
             self.role_changed()  # after a refused write the image ahead is to be read anew
-        controller = self._controller
-        if controller is None:
+        leadership = self._leadership
+        if leadership is None:
             done(error(ErrorCode.NOT_CONTROLLER, "this node is not the controller"))
             return
-        if operation not in _OPERATIONS:
+        if operation not in OPERATIONS:
             done(error(ErrorCode.UNSUPPORTED_VERSION, f"this controller cannot {operation}"))
             return
         try:
-            decision, result = _OPERATIONS[operation](self, controller, arguments)
-            end_offset = self._append(decision)
+            decision, result = OPERATIONS[operation](leadership, arguments)
+            end_offset = self._append(decision, leadership.image)
         except KafkaError as refused:
             done(error(refused.code, refused.message or refused.code.name))
             return
@@ -148,7 +134,7 @@ class MetadataService:
             if code == ErrorCode.NONE:
                 done({**result, "image_end": end_offset})
             elif code == ErrorCode.KAFKA_STORAGE_ERROR:
-                self._controller = None  # what it decided is in its image, and not in the log
+                self._leadership = None  # what it decided is in its image, and not in the log
                 done(error(code, "the controller's disk is full"))
             else:
                 done(error(ErrorCode.NOT_CONTROLLER, "the controller has changed"))
@@ -177,7 +163,7 @@ class MetadataService:
 
         self._host.reads.confirm([replica], confirmed)
 
-    def _append(self, decision: Decision[Any]) -> int:
+    def _append(self, decision: Decision[Any], ahead: MetadataImage) -> int:
         """Append the decision's records and replay them into the controller's image. Returns the log end they need.
 
         Raises KafkaError(NOT_CONTROLLER) while the log takes no records: a hand-over, a row that is not durable.
@@ -195,198 +181,8 @@ class MetadataService:
             except KafkaError as refused:
                 raise KafkaError(ErrorCode.NOT_CONTROLLER, "the controller is changing") from refused
             for position, (key, value) in enumerate(records):
-                self._ahead.replay(key, value, base_offset + position, replica.leader_epoch)
+                ahead.replay(key, value, base_offset + position, replica.leader_epoch)
         return end_offset
-
-    # -- operations: (service, controller, JSON arguments) -> (decision, JSON answer) ---------------------
-
-    def _register_broker(
-        self, controller: Controller, arguments: dict[str, Any]
-    ) -> tuple[Decision[Any], Result]:
-        endpoints = {name: Endpoint(host, port) for name, (host, port) in arguments["endpoints"].items()}
-        broker = BrokerRecord(
-            node_id=arguments["node_id"],
-            directory_id=UUID(arguments["directory_id"]),
-            boot_id=UUID(arguments["boot_id"]),
-            endpoints=endpoints,
-            peer=Endpoint(*arguments["peer"]),
-            metadata_incarnation=arguments["metadata_incarnation"],
-        )
-        named = controller.name_cluster(arguments["cluster_id"])
-        if named.records:
-            self._append(named)
-        return controller.register_broker(broker), {"error_code": 0}
-
-    def _unregister_broker(
-        self, controller: Controller, arguments: dict[str, Any]
-    ) -> tuple[Decision[Any], Result]:
-        return controller.unregister_broker(arguments["node_id"]), {"error_code": 0}
-
-    def _describe_quorum(self, _: Controller, arguments: dict[str, Any]) -> tuple[Decision[Any], Result]:
-        assert self.replica is not None
-        return Decision((), None), {"error_code": 0, **quorum.describe(self.replica, self._ahead)}
-
-    def _renew_replicas(
-        self, controller: Controller, arguments: dict[str, Any]
-    ) -> tuple[Decision[Any], Result]:
-        renewals = [ReplicaRenewal(UUID(topic), *rest) for topic, *rest in arguments["replicas"]]
-        directory_id = UUID(arguments["directory_id"])
-        return controller.renew_replicas(arguments["node_id"], directory_id, renewals), {"error_code": 0}
-
-    def _reassign_partitions(
-        self, controller: Controller, arguments: dict[str, Any]
-    ) -> tuple[Decision[Any], Result]:
-        """[topic, partition, node ids or null] each, in `partitions`; in the answer error code and message instead of
-        the nodes."""
-        wanted = [
-            Reassignment(topic, partition, None if replicas is None else tuple(replicas))
-            for topic, partition, replicas in arguments["partitions"]
-        ]
-        may_change_count = arguments["may_change_count"]
-        decision = controller.reassign_partitions(wanted, may_change_count=may_change_count)
-        results = [(x.topic, x.partition, int(x.error), x.message) for x in decision.response]
-        return decision, {"error_code": 0, "partitions": results}
-
-    def _list_reassignments(
-        self, controller: Controller, arguments: dict[str, Any]
-    ) -> tuple[Decision[Any], Result]:
-        decision = controller.ongoing_reassignments()
-        rows = [(x.topic, x.partition, x.replicas, x.adding, x.removing) for x in decision.response]
-        return decision, {"error_code": 0, "partitions": rows}
-
-    def _finish_reassignment(
-        self, controller: Controller, arguments: dict[str, Any]
-    ) -> tuple[Decision[Any], Result]:
-        voters = [
-            ReplicaIdentity(node_id, UUID(directory), life)
-            for node_id, directory, life in arguments["voters"]
-        ]
-        topic_id = UUID(arguments["topic_id"])
-        return controller.finish_reassignment(topic_id, arguments["partition"], voters), {"error_code": 0}
-
-    def _create_topics(
-        self, controller: Controller, arguments: dict[str, Any]
-    ) -> tuple[Decision[Any], Result]:
-        topics = [
-            NewTopic(
-                topic["name"],
-                topic["num_partitions"],
-                topic["replication_factor"],
-                tuple((partition, tuple(replicas)) for partition, replicas in topic["assignments"]),
-                dict(topic["configs"]),
-            )
-            for topic in arguments["topics"]
-        ]
-        decision = controller.create_topics(
-            topics,
-            validate_only=arguments["validate_only"],
-            is_internal=arguments.get("is_internal", False),
-        )
-        return decision, {"error_code": 0, "topics": [self._topic_json(topic) for topic in decision.response]}
-
-    def _auto_create(self, controller: Controller, arguments: dict[str, Any]) -> tuple[Decision[Any], Result]:
-        decision = controller.auto_create(arguments["names"])
-        return decision, {"error_code": 0, "topics": [self._topic_json(topic) for topic in decision.response]}
-
-    def _delete_topics(
-        self, controller: Controller, arguments: dict[str, Any]
-    ) -> tuple[Decision[Any], Result]:
-        references = [UUID(topic_id) if topic_id else name for name, topic_id in arguments["topics"]]
-        decision = controller.delete_topics(references)
-        return decision, {"error_code": 0, "topics": [self._topic_json(topic) for topic in decision.response]}
-
-    def _create_partitions(
-        self, controller: Controller, arguments: dict[str, Any]
-    ) -> tuple[Decision[Any], Result]:
-        """[topic, count, node ids of each new partition or None] each, in `topics`."""
-        wanted = [
-            NewPartitions(
-                name, count, None if assignments is None else tuple(tuple(nodes) for nodes in assignments)
-            )
-            for name, count, assignments in arguments["topics"]
-        ]
-        decision = controller.create_partitions(wanted, validate_only=arguments["validate_only"])
-        results = [(x.name, int(x.error), x.message) for x in decision.response]
-        return decision, {"error_code": 0, "topics": results}
-
-    def _alter_configs(
-        self, controller: Controller, arguments: dict[str, Any]
-    ) -> tuple[Decision[Any], Result]:
-        """[kind, name, [setting, operation, value] each] each, in `resources`; in the answer error code and message
-        of each, in the same order."""
-        wanted = [
-            ConfigAlteration(
-                kind,
-                name,
-                tuple((key, how, value) for key, how, value in operations),
-                arguments["replaces_all"],
-            )
-            for kind, name, operations in arguments["resources"]
-        ]
-        decision = controller.alter_configs(wanted, validate_only=arguments["validate_only"])
-        return decision, {"error_code": 0, "results": [(int(x.error), x.message) for x in decision.response]}
-
-    def _deleted_topics(
-        self, controller: Controller, arguments: dict[str, Any]
-    ) -> tuple[Decision[Any], Result]:
-        """Which of `topic_ids` are topics no more. Ids are never used again, so that is so for good."""
-        deleted = controller.deleted_topics([UUID(topic_id) for topic_id in arguments["topic_ids"]])
-        return Decision((), None), {"error_code": 0, "deleted": [str(topic_id) for topic_id in deleted]}
-
-    def _alter_quotas(
-        self, controller: Controller, arguments: dict[str, Any]
-    ) -> tuple[Decision[Any], Result]:
-        wanted = [
-            QuotaAlteration(
-                [(kind, name) for kind, name in entry["entity"]],
-                [(key, limit) for key, limit in entry["limits"]],
-            )
-            for entry in arguments["entries"]
-        ]
-        decision = controller.alter_quotas(wanted, validate_only=arguments["validate_only"])
-        results = [(0, None) if x is None else (int(x.code), x.message) for x in decision.response]
-        return decision, {"error_code": 0, "entries": results}
-
-    def _allocate_producer_ids(
-        self, controller: Controller, arguments: dict[str, Any]
-    ) -> tuple[Decision[Any], Result]:
-        decision = controller.allocate_producer_ids()
-        block = decision.response
-        return decision, {"error_code": 0, "first": block.first, "end": block.first + block.count}
-
-    def _topic_json(self, topic: TopicResult) -> dict[str, Any]:
-        created = topic.error == ErrorCode.NONE and topic.num_partitions > 0
-        described = self._host.resources.describe_topic(topic.configs) if created else []
-        return {
-            "name": topic.name,
-            "error_code": int(topic.error),
-            "message": topic.message,
-            "topic_id": str(topic.topic_id) if topic.topic_id else None,
-            "num_partitions": topic.num_partitions,
-            "replication_factor": topic.replication_factor,
-            "configs": [(row.name, row.value, row.source) for row in described],
-        }
-
-
-_OPERATIONS: dict[
-    str, Callable[[MetadataService, Controller, dict[str, Any]], tuple[Decision[Any], Result]]
-] = {
-    "register_broker": MetadataService._register_broker,
-    "unregister_broker": MetadataService._unregister_broker,
-    "describe_quorum": MetadataService._describe_quorum,
-    "renew_replicas": MetadataService._renew_replicas,
-    "reassign_partitions": MetadataService._reassign_partitions,
-    "list_reassignments": MetadataService._list_reassignments,
-    "finish_reassignment": MetadataService._finish_reassignment,
-    "create_topics": MetadataService._create_topics,
-    "auto_create": MetadataService._auto_create,
-    "delete_topics": MetadataService._delete_topics,
-    "create_partitions": MetadataService._create_partitions,
-    "alter_configs": MetadataService._alter_configs,
-    "deleted_topics": MetadataService._deleted_topics,
-    "alter_quotas": MetadataService._alter_quotas,
-    "allocate_producer_ids": MetadataService._allocate_producer_ids,
-}
 
 
 def _in_batches(records: Sequence[KeyValue]) -> Iterator[list[KeyValue]]:

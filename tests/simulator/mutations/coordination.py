@@ -85,12 +85,13 @@ def _not_recorded(_: object) -> object:
 
 def _before_it_is_committed(execute: Callable[..., None]) -> object:
     def answering(self: MetadataService, operation: str, arguments: dict[str, Any], done: Done) -> None:
-        if operation != "allocate_producer_ids" or self._controller is None:
+        leadership = self._leadership
+        if operation != "allocate_producer_ids" or leadership is None:
             execute(self, operation, arguments, done)
             return
-        decision = self._controller.allocate_producer_ids()
+        decision = leadership.controller.allocate_producer_ids()
         try:
-            self._append(decision)
+            self._append(decision, leadership.image)
         except KafkaError as error:
             done({"error_code": int(error.code)})
             return
