@@ -15,7 +15,8 @@ import structlog
 
 from broker.config.resources import Resources
 from broker.controller_client import Done, error
-from broker.metadata.controller import Controller, ControllerConfig
+from broker.metadata.controller import Controller
+from broker.metadata.decisions.base import ControllerConfig
 from broker.metadata.image import Change, MetadataImage
 from broker.metadata.records import BrokerRecord, KeyValue
 from broker.metadata.requests import Decision

@@ -34,7 +34,7 @@ from broker.handlers import Handlers
 from broker.handlers.metadata import KeptAnswers
 from broker.handlers.pending import PendingAnswer
 from broker.identity import StartError, open_identity
-from broker.metadata.controller import ControllerConfig
+from broker.metadata.decisions.base import ControllerConfig
 from broker.metadata.formation import ClusterFormation, Formation, FoundingVoter
 from broker.metadata.ids import (
     INTERNAL_TOPICS,

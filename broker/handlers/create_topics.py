@@ -1,7 +1,7 @@
 """CreateTopics: forwarded to the controller by whichever broker was asked; answered when the topics are committed.
 
-Behaviour: every check and its error code stands in broker.metadata.controller. From version 5 on the answer carries
-the topic's effective configuration (never null: the Java AdminClient fails on that), from 7 on its id.
+Behaviour: every check and its error code stands in broker.metadata.decisions.topics. From version 5 on the answer
+carries the topic's effective configuration (never null: the Java AdminClient fails on that), from 7 on its id.
 """
 
 from __future__ import annotations

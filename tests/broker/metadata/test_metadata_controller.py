@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from broker.config.layers import NodeSettings
 from broker.config.resources import Resources
 from broker.config.sources import load
-from broker.metadata.controller import Controller, ControllerConfig
+from broker.metadata.controller import Controller
+from broker.metadata.decisions.base import ControllerConfig
 from broker.metadata.image import MetadataImage
 from broker.metadata.records import (
     BrokerRecord,

@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from broker.metadata.controller import Controller, ControllerConfig
+from broker.metadata.controller import Controller
+from broker.metadata.decisions.base import ControllerConfig
 from broker.metadata.image import MetadataImage, QuotaChanged
 from broker.metadata.quotas import Match, QuotaAlteration, QuotaFilter, altered, matching
 from broker.metadata.records import Entity, QuotaRecord, decode, encode

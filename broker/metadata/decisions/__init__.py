@@ -1,0 +1,1 @@
+"""The controller's decisions, a module for each family of what is decided."""

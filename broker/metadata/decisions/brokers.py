@@ -1,0 +1,108 @@
+"""Who is a broker, and as which replicas its partitions are wished for when it lost what it had."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from uuid import UUID
+
+from broker.metadata.decisions.base import Decisions
+from broker.metadata.records import BrokerRecord, KeyValue, PartitionAssignment, broker_tombstone, encode
+from broker.metadata.requests import Decision, ReplicaRenewal
+from protocol.errors import ErrorCode, KafkaError
+
+
+class BrokerDecisions(Decisions):
+    def register_broker(self, broker: BrokerRecord) -> Decision[None]:
+        """Record who a node is and where it listens; nothing where that is known already.
+
+        A new directory id means that the old volume is lost: the wish for every replica of this node then
+        names the new identity, and each partition's leader replaces the old one by it (replication.md
+        section 3). Raises KafkaError(DUPLICATE_BROKER_REGISTRATION) while the old directory is alive.
+        """
+        old = self._image.brokers.get(broker.node_id)
+        if old == broker:
+            return Decision((), None)
+        records: list[KeyValue] = []
+        if old is not None and old.directory_id != broker.directory_id:
+            if self._is_alive(old):
+                raise KafkaError(
+                    ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+                    f"node {broker.node_id} is running with another data directory ({old.directory_id})",
+                )
+            records.extend(self._moved_to(broker))
+        # Last: where a change of leaders cuts this decision short, the broker registers again and gets the rest.
+        return Decision((*records, encode(broker)), None)
+
+    def unregister_broker(self, node_id: int) -> Decision[None]:
+        """Forget a broker. Raises KafkaError: BROKER_ID_NOT_REGISTERED; POLICY_VIOLATION while it holds a replica, or
+        may still hold one that is wished away."""
+        if node_id not in self._image.brokers:
+            raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"there is no broker {node_id}")
+        held = sum(
+            node_id in partition.holders
+            for topic in self._image.topics.values()
+            for partition in topic.partitions
+        )
+        if held:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION, f"broker {node_id} still holds {held} partitions; move them first"
+            )
+        return Decision((broker_tombstone(node_id),), None)
+
+    def renew_replicas(
+        self, node_id: int, directory_id: UUID, renewals: Sequence[ReplicaRenewal]
+    ) -> Decision[None]:
+        """Wish for the new incarnations of replicas whose logs that broker discarded (quarantine).
+
+        Renewals that are old news, or for replicas that the node does not hold any more, change nothing.
+        Raises KafkaError(BROKER_ID_NOT_REGISTERED) where the directory is not the registered one.
+        """
+        broker = self._image.brokers.get(node_id)
+        if broker is None or broker.directory_id != directory_id:
+            raise KafkaError(
+                ErrorCode.BROKER_ID_NOT_REGISTERED, f"node {node_id} with directory {directory_id}"
+            )
+        changed: dict[UUID, list[PartitionAssignment]] = {}
+        for renewal in renewals:
+            topic = self._image.topics.get(renewal.topic_id)
+            if topic is None or not 0 <= renewal.partition < len(topic.partitions):
+                continue
+            wish = changed.get(topic.topic_id, list(topic.partitions))
+            partition = wish[renewal.partition]
+            if node_id not in partition.replicas:
+                continue
+            position = partition.replicas.index(node_id)
+            if partition.incarnations[position] >= renewal.incarnation:
+                continue
+            wish[renewal.partition] = _with_identity(partition, position, directory_id, renewal.incarnation)
+            changed[topic.topic_id] = wish
+        return Decision(self._changed_topics(changed), None)
+
+    def _moved_to(self, broker: BrokerRecord) -> list[KeyValue]:
+        """Topic records in which every replica of this node is wished for in its new directory."""
+        records: list[KeyValue] = []
+        for topic in self._image.topics_by_name():
+            wish = tuple(
+                _with_identity(partition, partition.replicas.index(broker.node_id), broker.directory_id, 0)
+                if broker.node_id in partition.replicas
+                else partition
+                for partition in topic.partitions
+            )
+            if wish != topic.partitions:
+                records.append(encode(replace(topic, partitions=wish)))
+        return records
+
+
+def _with_identity(
+    partition: PartitionAssignment, position: int, directory_id: UUID, incarnation: int
+) -> PartitionAssignment:
+    directories, incarnations = list(partition.directories), list(partition.incarnations)
+    directories[position] = directory_id
+    incarnations[position] = incarnation
+    return replace(
+        partition,
+        directories=tuple(directories),
+        incarnations=tuple(incarnations),
+        changed_from=partition.founding,
+    )

@@ -1,0 +1,76 @@
+"""Partitions that are to move: wishing for it, what is on its way, and when it is over (KIP-455).
+
+Which wish comes of the named nodes stands in `broker.metadata.reassignment`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from broker.metadata import reassignment
+from broker.metadata.decisions.base import Decisions
+from broker.metadata.records import PartitionAssignment, ReplicaIdentity
+from broker.metadata.requests import Decision, OngoingReassignment, Reassignment, ReassignmentResult
+from protocol.errors import ErrorCode, KafkaError
+
+
+class ReassignmentDecisions(Decisions):
+    def reassign_partitions(
+        self, reassignments: Sequence[Reassignment], *, may_change_count: bool = True
+    ) -> Decision[tuple[ReassignmentResult, ...]]:
+        """Wish for other replicas of partitions (KIP-455). One result per entry, in order; a later wish for the same
+        partition replaces an earlier one. `may_change_count`: a wish for more or fewer replicas is no mistake."""
+        changed: dict[UUID, list[PartitionAssignment]] = {}
+        results: list[ReassignmentResult] = []
+        for wanted in reassignments:
+            error, message = ErrorCode.NONE, None
+            try:
+                topic, _ = reassignment.partition_of(self._image, wanted)
+                wish = changed.setdefault(topic.topic_id, list(topic.partitions))
+                wish[wanted.partition] = self._reassigned(
+                    wish[wanted.partition], wanted.replicas, may_change_count
+                )
+            except KafkaError as refused:
+                error, message = refused.code, refused.message
+            results.append(ReassignmentResult(wanted.topic, wanted.partition, error, message))
+        return Decision(self._changed_topics(changed), tuple(results))
+
+    def _reassigned(
+        self, partition: PartitionAssignment, replicas: tuple[int, ...] | None, may_change_count: bool
+    ) -> PartitionAssignment:
+        if replicas is None:
+            return reassignment.cancelled(partition, self._image)
+        reassignment.check_nodes(replicas, self._image)
+        count = len(partition.moving_from or partition.replicas)
+        if len(replicas) != count and not may_change_count:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"the partition has {count} replicas and would have {len(replicas)}",
+            )
+        self._check_majority_alive(replicas)
+        return reassignment.moved(partition, replicas, self._image)
+
+    def _check_majority_alive(self, replicas: Sequence[int]) -> None:
+        """Otherwise the partition would be moved to where it cannot be used."""
+        alive = [node_id for node_id in replicas if self._is_alive(self._image.brokers[node_id])]
+        if 2 * len(alive) <= len(replicas):
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"of the brokers {list(replicas)} only {alive} are alive",
+            )
+
+    def ongoing_reassignments(self) -> Decision[list[OngoingReassignment]]:
+        return Decision((), reassignment.ongoing(self._image))
+
+    def finish_reassignment(
+        self, topic_id: UUID, partition: int, fact: Sequence[ReplicaIdentity]
+    ) -> Decision[None]:
+        """The partition's leader says that the configuration of exactly these voters is committed. Where that is the
+        wish no more, or the topic is gone, nothing changes."""
+        topic = self._image.topics.get(topic_id)
+        if topic is None or not 0 <= partition < len(topic.partitions):
+            return Decision((), None)
+        wish = list(topic.partitions)
+        wish[partition] = reassignment.finished(wish[partition], fact)
+        return Decision(self._changed_topics({topic_id: wish}), None)

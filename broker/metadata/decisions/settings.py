@@ -1,0 +1,65 @@
+"""What clients set: settings of topics, brokers and groups, and quotas.
+
+What results of one change stands in `broker.metadata.alterations` and `broker.metadata.quotas`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from broker.metadata import quotas
+from broker.metadata.alterations import AlterationResult, ConfigAlteration, altered_records
+from broker.metadata.decisions.base import Decisions
+from broker.metadata.quotas import QuotaAlteration
+from broker.metadata.records import Entity, KeyValue, QuotaRecord, encode
+from broker.metadata.requests import Decision
+from protocol.errors import ErrorCode, KafkaError
+
+
+class SettingDecisions(Decisions):
+    def alter_configs(
+        self, alterations: Sequence[ConfigAlteration], *, validate_only: bool = False
+    ) -> Decision[tuple[AlterationResult, ...]]:
+        """Change settings. One result per entry, in order; each resource for itself."""
+        requested = Counter((each.kind, each.name) for each in alterations)
+        records: list[KeyValue] = []
+        results: list[AlterationResult] = []
+        for each in alterations:
+            try:
+                if requested[each.kind, each.name] > 1:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+                records += altered_records(self._image, each, self._resources)
+            except KafkaError as refused:
+                results.append(AlterationResult(each.kind, each.name, refused.code, refused.message))
+            else:
+                results.append(AlterationResult(each.kind, each.name))
+        return Decision(() if validate_only else tuple(records), tuple(results))
+
+    def alter_quotas(
+        self, alterations: Sequence[QuotaAlteration], *, validate_only: bool = False
+    ) -> Decision[tuple[KafkaError | None, ...]]:
+        """What is wrong with each, in order; None: nothing. Of an entity that is named twice the first counts."""
+        changed: dict[Entity, QuotaRecord] = {}
+        results: list[KafkaError | None] = []
+        for wanted in alterations:
+            try:
+                record = quotas.altered(self._image.quotas, wanted)
+                if record.entity in changed:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "the entity is named twice in the request")
+                known = {*self._image.quotas, *changed}
+                if record.entity not in known and len(known) >= self._config.max_quotas:
+                    raise KafkaError(
+                        ErrorCode.POLICY_VIOLATION, f"there are {self._config.max_quotas} quotas"
+                    )
+            except KafkaError as refused:
+                results.append(refused)
+            else:
+                changed[record.entity] = record
+                results.append(None)
+        records = [
+            encode(record)
+            for entity, record in changed.items()
+            if record.limits != self._image.quotas.get(entity, {})
+        ]
+        return Decision(() if validate_only else tuple(records), tuple(results))

@@ -1,0 +1,233 @@
+"""Topics and how many partitions they have: creating, deleting, adding partitions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from uuid import UUID
+
+from broker.metadata.decisions.base import Decisions
+from broker.metadata.ids import INTERNAL_TOPICS, METADATA_TOPIC_ID, random_uuid
+from broker.metadata.image import fold_name
+from broker.metadata.placement import place
+from broker.metadata.records import PartitionAssignment, TopicRecord, encode, topic_tombstone
+from broker.metadata.requests import BROKER_DEFAULT, Decision, NewPartitions, NewTopic, TopicResult
+from broker.metadata.topic_checks import (
+    check_assignments,
+    check_configs,
+    check_counts,
+    check_is_new,
+    check_is_not_internal,
+    check_name,
+    check_new_partitions,
+)
+from protocol.errors import ErrorCode, KafkaError
+
+
+class _Created:
+    """What one request has created so far."""
+
+    def __init__(self) -> None:
+        self.records: list[TopicRecord] = []
+        self.folded_names: dict[str, str] = {}
+        self.partition_count = 0
+
+    def add(self, record: TopicRecord) -> None:
+        self.records.append(record)
+        self.folded_names[fold_name(record.name)] = record.name
+        self.partition_count += len(record.partitions)
+
+
+class TopicDecisions(Decisions):
+    def create_topics(
+        self, topics: Sequence[NewTopic], *, validate_only: bool = False, is_internal: bool = False
+    ) -> Decision[tuple[TopicResult, ...]]:
+        """One result per distinct name, in the order of the request (KIP-4). `is_internal`: asked for by a node, which
+        alone may create the topics that belong to the cluster."""
+        requested: dict[str, list[NewTopic]] = {}
+        for topic in topics:
+            requested.setdefault(topic.name, []).append(topic)
+        results: list[TopicResult] = []
+        created = _Created()
+        for name, same_name in requested.items():
+            if len(same_name) > 1:
+                results.append(TopicResult(name, ErrorCode.INVALID_REQUEST, "named twice in the request"))
+                continue
+            try:
+                if not is_internal:
+                    check_is_not_internal(name)
+                record = self._new_topic(same_name[0], created)
+            except KafkaError as error:
+                results.append(TopicResult(name, error.code, error.message))
+                continue
+            created.add(record)
+            results.append(
+                TopicResult(
+                    name,
+                    topic_id=None if validate_only else record.topic_id,
+                    num_partitions=len(record.partitions),
+                    replication_factor=len(record.partitions[0].replicas),
+                    configs=record.configs,
+                )
+            )
+        records = () if validate_only else tuple(encode(record) for record in created.records)
+        return Decision(records, tuple(results))
+
+    def auto_create(self, names: Sequence[str]) -> Decision[tuple[TopicResult, ...]]:
+        """Create topics that a Metadata request named, with the broker's defaults.
+
+        A name that is given twice is no error here; an existing topic answers TOPIC_ALREADY_EXISTS.
+        """
+        return self.create_topics([NewTopic(name) for name in dict.fromkeys(names)])
+
+    def delete_topics(self, references: Sequence[str | UUID]) -> Decision[tuple[TopicResult, ...]]:
+        """Topics by name, or by id (v6). One result per distinct reference, in order."""
+        results: list[TopicResult] = []
+        deleted: dict[UUID, None] = {}
+        for reference, count in Counter(references).items():
+            topic = self._find(reference)
+            by_name = isinstance(reference, str)
+            name = topic.name if topic else reference if isinstance(reference, str) else None
+            topic_id = topic.topic_id if topic else reference if isinstance(reference, UUID) else None
+            error, message = ErrorCode.NONE, None
+            if count > 1 or (topic is not None and topic.topic_id in deleted):
+                error, message = ErrorCode.INVALID_REQUEST, "named twice in the request"
+            elif topic is None and by_name:
+                error, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {reference}"
+            elif topic is None:
+                error, message = ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with the id {reference}"
+            elif topic.name in INTERNAL_TOPICS:
+                error, message = ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} belongs to the cluster"
+            else:
+                deleted[topic.topic_id] = None
+            results.append(TopicResult(name, error, message, topic_id))
+        return Decision(tuple(topic_tombstone(topic_id) for topic_id in deleted), tuple(results))
+
+    def create_partitions(
+        self, wanted: Sequence[NewPartitions], *, validate_only: bool = False
+    ) -> Decision[tuple[TopicResult, ...]]:
+        """More partitions for topics that are there (KIP-195). One result per distinct name."""
+        requested = Counter(each.topic for each in wanted)
+        results: list[TopicResult] = []
+        changed: dict[UUID, Sequence[PartitionAssignment]] = {}
+        added = 0
+        for each in {each.topic: each for each in wanted}.values():
+            try:
+                if requested[each.topic] > 1:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+                topic = self._image.topic_named(each.topic)
+                if topic is None:
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                if topic.name in INTERNAL_TOPICS:
+                    # Which partition is a group's follows from how many there are.
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, f"{topic.name} belongs to the cluster")
+                more = self._new_partitions(each, topic, added)
+            except KafkaError as refused:
+                results.append(TopicResult(each.topic, refused.code, refused.message))
+                continue
+            added += len(more)
+            changed[topic.topic_id] = (*topic.partitions, *more)
+            results.append(TopicResult(each.topic))
+        return Decision(() if validate_only else self._changed_topics(changed), tuple(results))
+
+    def deleted_topics(self, topic_ids: Sequence[UUID]) -> list[UUID]:
+        """Those that are topics no more, of ids that once were."""
+        return [topic_id for topic_id in topic_ids if topic_id not in self._image.topics]
+
+    def _find(self, reference: str | UUID) -> TopicRecord | None:
+        if isinstance(reference, str):
+            return self._image.topic_named(reference)
+        return self._image.topics.get(reference)
+
+    def _new_topic(self, topic: NewTopic, created: _Created) -> TopicRecord:
+        check_name(topic.name)
+        check_is_new(topic.name, self._image, created.folded_names)
+        configs = check_configs(topic)
+        self._resources.validate("topic", configs)
+        check_counts(topic)
+        self._check_limits(self._partition_count(topic), created.partition_count)
+        if topic.assignments:
+            placed = check_assignments(topic, self._image)
+            self._check_some_alive(placed)
+        else:
+            placed = self._place(self._partition_count(topic), topic.replication_factor)
+        return TopicRecord(
+            topic_id=self._new_topic_id(),
+            name=topic.name,
+            partitions=tuple(self._founding(replicas) for replicas in placed),
+            configs=configs,
+        )
+
+    def _new_partitions(
+        self, wanted: NewPartitions, topic: TopicRecord, added: int
+    ) -> list[PartitionAssignment]:
+        """`added`: partitions that the same request adds to other topics."""
+        placed = check_new_partitions(wanted, topic, self._image)
+        count = wanted.count - len(topic.partitions)
+        self._check_limits(count, added)
+        if placed is None:
+            placed = self._place(count, len(topic.partitions[0].replicas))
+        else:
+            self._check_some_alive(placed)
+        return [self._founding(replicas) for replicas in placed]
+
+    def _partition_count(self, topic: NewTopic) -> int:
+        if topic.assignments:
+            return len(topic.assignments)
+        return self._config.num_partitions if topic.num_partitions == BROKER_DEFAULT else topic.num_partitions
+
+    def _check_limits(self, count: int, created: int) -> None:
+        """`created`: partitions that the same request has made before these."""
+        if created + count > self._config.max_partitions_per_request:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"a request may create at most {self._config.max_partitions_per_request} partitions",
+            )
+        if self._image.partition_count + created + count > self._config.max_partitions:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"the cluster may have at most {self._config.max_partitions} partitions",
+            )
+
+    def _check_some_alive(self, placed: Sequence[tuple[int, ...]]) -> None:
+        for partition, replicas in enumerate(placed):
+            if not any(self._is_alive(self._image.brokers[node_id]) for node_id in replicas):
+                raise KafkaError(
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"no broker of partition {partition} is alive"
+                )
+
+    def _place(self, partition_count: int, replication_factor: int) -> list[tuple[int, ...]]:
+        """Live brokers first; registered ones that are down only fill up what is missing.
+
+        Creating a topic while one node of three restarts then gives it three replicas, as Kafka does, and
+        not two for ever. The live ones have to be a majority, or the partitions could not be used at all.
+        """
+        alive = [broker.node_id for broker in self._image.brokers.values() if self._is_alive(broker)]
+        down = [node_id for node_id in self._image.brokers if node_id not in alive]
+        if replication_factor == BROKER_DEFAULT:
+            replication_factor = self._default_replication_factor()
+        if replication_factor > len(alive) + len(down) or len(alive) <= replication_factor // 2:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"replication factor {replication_factor} with {len(alive)} brokers alive, {len(down)} down",
+            )
+        placed = place(alive, partition_count, min(replication_factor, len(alive)), self._rng)
+        missing = replication_factor - len(alive)
+        if missing <= 0:
+            return placed
+        filled = place(down, partition_count, missing, self._rng)
+        return [replicas + more for replicas, more in zip(placed, filled, strict=True)]
+
+    def _default_replication_factor(self) -> int:
+        if self._config.default_replication_factor is not None:
+            return self._config.default_replication_factor
+        return min(3, max(len(self._image.brokers), self._config.expected_brokers))
+
+    def _founding(self, replicas: tuple[int, ...]) -> PartitionAssignment:
+        directories = tuple(self._image.brokers[node_id].directory_id for node_id in replicas)
+        return PartitionAssignment(replicas, directories, incarnations=(0,) * len(replicas))
+
+    def _new_topic_id(self) -> UUID:
+        topic_id = random_uuid(self._rng)
+        assert topic_id != METADATA_TOPIC_ID and topic_id not in self._image.topics
+        return topic_id
