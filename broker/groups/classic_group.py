@@ -9,6 +9,8 @@ UNKNOWN_MEMBER_ID that it has to join again.
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from broker.groups.classic_members import Member
 from broker.groups.classic_messages import (
     ClassicDescription,
@@ -272,18 +274,20 @@ class ClassicGroup(Rebalance):
         """No members, and none to come."""
         return self.state is EMPTY and not self._pending
 
-    def is_subscribed(self, topic: str) -> bool:
-        """Assumed where it cannot be known: no consumers, or no generation yet."""
+    def subscribed_among(self, topics: Set[str]) -> Set[str]:
+        """All of them where it cannot be known: no consumers, or no generation yet."""
         if self.state is EMPTY:
-            return False
+            return frozenset()
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE or self.state is PREPARING:
-            return True
+            return topics
         assert self.protocol is not None
+        found: set[str] = set()
         for member in self.members:
-            topics = subscribed_topics(member.metadata(self.protocol))
-            if topics is None or topic in topics:
-                return True
-        return False
+            subscribed = subscribed_topics(member.metadata(self.protocol))
+            if subscribed is None:
+                return topics
+            found |= topics & subscribed
+        return found
 
     def expires_from_ms(self, commit_timestamp_ms: int) -> int | None:
         if self.state is EMPTY:

@@ -10,7 +10,7 @@ Heartbeats are the only way in and out: nothing waits here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import replace
 from uuid import UUID
 
@@ -125,13 +125,15 @@ class ConsumerGroup:
             ],
         )
 
-    def is_subscribed(self, topic: str) -> bool:
+    def subscribed_among(self, topics: Set[str]) -> Set[str]:
         if self._names is None:
             self._names = all_names(self._durable.members.values(), self._durable.regexes)
-        return topic in self._names
+        return topics & self._names
 
     def expires_from_ms(self, commit_timestamp_ms: int) -> int | None:
-        return commit_timestamp_ms  # what is not subscribed to any more; the rest is kept (`is_subscribed`)
+        return (
+            commit_timestamp_ms  # what is not subscribed to any more; the rest is kept (`subscribed_among`)
+        )
 
     def check_commit(
         self, member_id: str, instance_id: str | None, generation: int, now: float

@@ -7,7 +7,7 @@ A method that refuses raises KafkaError, and has changed nothing then.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import Protocol
 from uuid import UUID
 
@@ -62,8 +62,9 @@ class Group(Protocol):
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
         """May this member fetch committed offsets? (None, -1) is not a member, and may. Raises KafkaError."""
 
-    def is_subscribed(self, topic: str) -> bool:
-        """While members are subscribed to a topic its offsets neither expire nor may be deleted."""
+    def subscribed_among(self, topics: Set[str]) -> Set[str]:
+        """While members are subscribed to a topic its offsets neither expire nor may be deleted. Of many at once: it
+        may have to look at what every member has said."""
 
     def expires_from_ms(self, commit_timestamp_ms: int) -> int | None:
         """The moment from which offsets.retention.minutes count for an offset of this commit time (KIP-211).

@@ -13,6 +13,7 @@ from broker.groups.records import GroupRecord
 from protocol.errors import ErrorCode
 from protocol.group_records import OffsetCommitKey, OffsetCommitValue
 
+INT64_MAX = 2**63 - 1
 #: What a record of an offset takes in a batch beside its texts, and a little more.
 _RECORD_OVERHEAD_BYTES = 64
 
@@ -102,7 +103,7 @@ class Offsets:
         max_batch_bytes: int,
     ) -> tuple[list[GroupRecord], CommitAnswer]:
         """The records of a commit that its group allows. All of it is refused where it would not fit into one batch."""
-        expire_ms = now_ms + request.retention_ms if request.retention_ms >= 0 else -1
+        expire_ms = min(now_ms + request.retention_ms, INT64_MAX) if request.retention_ms >= 0 else -1
         records: list[GroupRecord] = []
         errors: list[ErrorCode] = []
         size_bytes = 0

@@ -124,15 +124,18 @@ class Shard:
         group = self._existing(group_id)
         if group is not None and not group.is_empty and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)  # nobody knows what its members read
-        errors: list[ErrorCode] = []
-        records: list[GroupRecord] = []
-        for place in places:
-            if group is not None and group.is_subscribed(place.topic):
-                errors.append(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
-                continue
-            errors.append(ErrorCode.NONE)
-            if self.offsets.get(group_id, place) is not None:
-                records.append(self.offsets.tombstone(group_id, place))
+        kept: Set[str] = frozenset()
+        if group is not None:
+            kept = group.subscribed_among({place.topic for place in places})
+        errors = [
+            ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if place.topic in kept else ErrorCode.NONE for place in places
+        ]
+        # Each once, however often it is named: the group's id stands in every record.
+        records = [
+            self.offsets.tombstone(group_id, place)
+            for place in dict.fromkeys(places)
+            if place.topic not in kept and self.offsets.get(group_id, place) is not None
+        ]
         return Outcome(records, [(ticket, CommitAnswer(ErrorCode.NONE, errors))])
 
     def expire_offsets(self, now_ms: int) -> Iterator[Step]:
@@ -146,7 +149,11 @@ class Shard:
         retention_ms = self.config.offsets_retention_minutes * 60_000
         outcome = Outcome()
         are_all_expired = True
-        for place, value in self.offsets.of_group(group_id):
+        offsets = list(self.offsets.of_group(group_id))
+        kept: Set[str] = frozenset()
+        if group is not None:
+            kept = group.subscribed_among({place.topic for place, _ in offsets})
+        for place, value in offsets:
             from_ms: int | None = value.commit_timestamp_ms
             if group is not None:
                 from_ms = group.expires_from_ms(value.commit_timestamp_ms)
@@ -154,7 +161,7 @@ class Shard:
                 is_expired = now_ms >= value.expire_timestamp_ms
             else:
                 is_expired = from_ms is not None and now_ms - from_ms >= retention_ms
-            if is_expired and not (group is not None and group.is_subscribed(place.topic)):
+            if is_expired and place.topic not in kept:
                 outcome.records.append(self.offsets.tombstone(group_id, place))
             else:
                 are_all_expired = False

@@ -10,6 +10,7 @@ Versions: 1 tells that members speak this protocol.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -47,14 +48,14 @@ def handle(node: Node, request: Request, body: ConsumerGroupDescribeRequest) -> 
                 group.authorized_operations = GROUP_OPERATIONS
         request.reply_bytes(encode(ConsumerGroupDescribeResponse(groups=groups), request.api_version))
 
-    gathered = Gathered(len(body.group_ids), answer)
-    for position, group_id in enumerate(body.group_ids):
-        node.groups.read(
-            group_id,
-            gathered.part(position),
-            partial(_failed, group_id),
-            partial(_look, node.metadata.image, group_id),
-        )
+    group_ids = list(dict.fromkeys(body.group_ids))
+
+    def ask(position: int, reply: Callable[[DescribedConsumerGroup], None]) -> None:
+        group_id = group_ids[position]
+        look = partial(_look, node.metadata.image, group_id)
+        node.groups.read(group_id, reply, partial(_failed, group_id), look)
+
+    Gathered(node.loop, len(group_ids), ask, answer)
 
 
 def _failed(group_id: str, error: ErrorCode, message: str | None = None) -> DescribedConsumerGroup:

@@ -7,6 +7,7 @@ Versions: 2 flexible.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -35,9 +36,11 @@ def handle(node: Node, request: Request, body: DeleteGroupsRequest) -> None:
         ]
         request.reply_bytes(encode(DeleteGroupsResponse(results=results), request.api_version))
 
-    gathered = Gathered(len(group_ids), answer)
-    for position, group_id in enumerate(group_ids):
-        node.groups.ask_confirmed(group_id, gathered.part(position), _failed, partial(_delete, group_id))
+    def ask(position: int, reply: Callable[[ErrorCode], None]) -> None:
+        group_id = group_ids[position]
+        node.groups.ask_confirmed(group_id, reply, _failed, partial(_delete, group_id))
+
+    Gathered(node.loop, len(group_ids), ask, answer)
 
 
 def _failed(error: ErrorCode) -> ErrorCode:

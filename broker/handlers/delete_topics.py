@@ -29,9 +29,8 @@ def handle(node: Node, request: Request, body: DeleteTopicsRequest) -> None:
         wanted = [(topic.name, topic.topic_id) for topic in body.topics]
     else:
         wanted = [(name, NIL_UUID) for name in body.topic_names]
-    # A name or an id, and not both.
-    refused = [each for each in wanted if (each[0] is None) == (each[1] == NIL_UUID)]
-    wanted = [each for each in wanted if each not in refused]
+    refused = [each for each in wanted if not _is_reference(*each)]
+    wanted = [each for each in wanted if _is_reference(*each)]
 
     def answer(result: dict[str, Any]) -> None:
         if request.is_abandoned:
@@ -61,6 +60,11 @@ def handle(node: Node, request: Request, body: DeleteTopicsRequest) -> None:
         disabled = ErrorCode.TOPIC_DELETION_DISABLED
         code = disabled if request.api_version >= 3 else ErrorCode.INVALID_REQUEST
         answer({"error_code": code, "message": "delete.topic.enable is false on this broker"})
+
+
+def _is_reference(name: str | None, topic_id: UUID) -> bool:
+    """A name or an id, and not both."""
+    return (name is None) != (topic_id == NIL_UUID)
 
 
 def _errors(

@@ -3,7 +3,7 @@
 Behaviour
 - The chosen protocol and the members' metadata are shown while the group is Stable, assignments always.
 - A group of offsets only is Empty. One that does not exist, or speaks the consumer protocol, is Dead.
-- Every group is answered for itself: NOT_COORDINATOR for those that others coordinate.
+- Every group is answered once, and for itself: NOT_COORDINATOR for those that others coordinate.
 - Authorized operations, if asked for, are all that apply to groups: there is no authorizer.
 
 Versions: 3 authorized operations; 4 instance ids; 5 flexible; 6 Dead is GROUP_ID_NOT_FOUND with a message (KIP-1043).
@@ -11,6 +11,7 @@ Versions: 3 authorized operations; 4 instance ids; 5 flexible; 6 Dead is GROUP_I
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from broker.groups.classic_messages import ClassicDescription
@@ -42,14 +43,15 @@ def handle(node: Node, request: Request, body: DescribeGroupsRequest) -> None:
                 group.authorized_operations = GROUP_OPERATIONS
         request.reply_bytes(encode(DescribeGroupsResponse(groups=groups), request.api_version))
 
-    gathered = Gathered(len(body.groups), reply)
-    for position, group_id in enumerate(body.groups):
-        _describe(node, request.api_version, gathered, position, group_id)
+    group_ids = list(dict.fromkeys(body.groups))
+
+    def ask(position: int, take: Callable[[DescribedGroup], None]) -> None:
+        _describe(node, request.api_version, take, group_ids[position])
+
+    Gathered(node.loop, len(group_ids), ask, reply)
 
 
-def _describe(
-    node: Node, version: int, gathered: Gathered[DescribedGroup], position: int, group_id: str
-) -> None:
+def _describe(node: Node, version: int, reply: Callable[[DescribedGroup], None], group_id: str) -> None:
     def failure(error: ErrorCode) -> DescribedGroup:
         described = DescribedGroup(group_id=group_id, error_code=error)
         if error == ErrorCode.GROUP_ID_NOT_FOUND:
@@ -62,7 +64,7 @@ def _describe(
 
     node.groups.read(
         group_id,
-        gathered.part(position),
+        reply,
         failure,
         lambda shard: _described(group_id, shard.describe_classic(group_id)),
     )

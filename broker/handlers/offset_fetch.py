@@ -3,6 +3,7 @@
 Behaviour
 - What was never committed, or is of a group or topic that nobody knows, is offset -1 with no error: consumers then
   begin where auto.offset.reset says. No topics named (null): every topic that the group has offsets for.
+- A group that is named again is INVALID_REQUEST there: each is looked at once.
 - An answer waits for a liveness round, and until what it tells is committed: a coordinator of yesterday tells nothing.
 - require_stable (7 and later) asks for UNSTABLE_OFFSET_COMMIT where a transaction is open; there are none yet.
 
@@ -12,6 +13,7 @@ Versions: 1 no top-level error; 2 null topics; 5 leader epoch; 6 flexible; 8 sev
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -48,14 +50,19 @@ def handle(node: Node, request: Request, body: OffsetFetchRequest) -> None:
             response = _of_one_group(groups[0], wanted[0], version)
         request.reply_bytes(encode(response, version))
 
-    gathered = Gathered(len(wanted), answer)
-    for position, group in enumerate(wanted):
-        node.groups.read(
-            group.group_id,
-            gathered.part(position),
-            partial(_failed, group.group_id),
-            partial(_look, node.metadata.image, version, group),
-        )
+    # Where each group is named first. All offsets of a group a thousand times would be an answer of any size.
+    first = {group.group_id: position for position, group in reversed(list(enumerate(wanted)))}
+
+    def ask(position: int, reply: Callable[[OffsetFetchResponseGroup], None]) -> None:
+        group = wanted[position]
+        failure = partial(_failed, group.group_id)
+        if first[group.group_id] != position:
+            reply(failure(ErrorCode.INVALID_REQUEST))
+            return
+        look = partial(_look, node.metadata.image, version, group)
+        node.groups.read(group.group_id, reply, failure, look)
+
+    Gathered(node.loop, len(wanted), ask, answer)
 
 
 def _only_group(body: OffsetFetchRequest) -> OffsetFetchRequestGroup:

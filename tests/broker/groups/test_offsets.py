@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.groups.offsets import CommitRequest, Offsets, OffsetToCommit, Place
+from broker.groups.records import decode, encode
 from protocol.errors import ErrorCode
 from protocol.group_records import OffsetCommitKey, OffsetCommitValue
 
@@ -50,3 +51,14 @@ def test_a_text_that_no_record_can_hold_is_too_large_whatever_the_setting() -> N
         CommitRequest("g", wanted), None, 0, max_metadata_bytes=1 << 20, max_batch_bytes=1 << 20
     )
     assert answer.errors == [ErrorCode.OFFSET_METADATA_TOO_LARGE, ErrorCode.NONE]
+
+
+def test_a_retention_beyond_all_time_is_for_ever() -> None:
+    """It once ended in a record that nothing could write, and every group of the partition was loaded anew."""
+    wanted = CommitRequest("g", [OffsetToCommit("t", TOPIC_IDS[1], 0, 5)], retention_ms=2**63 - 1)
+    (record,), _ = Offsets().commit(wanted, None, 1, max_metadata_bytes=4096, max_batch_bytes=1 << 20)
+    key, value = encode(record)
+    assert value is not None
+    loaded = decode(memoryview(key), memoryview(value))
+    assert loaded is not None and isinstance(loaded.value, OffsetCommitValue)
+    assert loaded.value.expire_timestamp_ms == 2**63 - 1
