@@ -134,6 +134,9 @@ def test_the_topic_is_the_clusters_own() -> None:
         ask(world, 1, ApiKey.METADATA, 9, question, MetadataResponse)
         world.wait(lambda: world.nodes[1].metadata.image.topic_named(name) is not None)
         coordinator(world, "g")
+        for partition in range(3):
+            world.leader(name, partition)
+        pass_time(world, 1)  # a topic that a question made is shown once this node knows who leads it
         shown = ask(world, 1, ApiKey.METADATA, 9, question, MetadataResponse).topics[0]
         assert (shown.is_internal, len(shown.partitions)) == (True, 3)
 

@@ -8,11 +8,14 @@ from collections.abc import Iterable
 
 import structlog
 
+from broker.groups.records import decode as decode_record
+from broker.metadata.ids import OFFSETS_TOPIC_NAME
 from protocol.api_keys import ApiKey
 from protocol.codec import decode
 from protocol.headers import parse_response_header
 from protocol.messages import RESPONSES
 from protocol.messages.metadata import MetadataRequest, MetadataResponse
+from protocol.records.record import iter_records
 from tests.broker.groups.world import FEW, coordinator
 from tests.broker.hostile.requests import TOPIC, HostileRequest
 from tests.broker.world import World, running
@@ -79,6 +82,7 @@ class Attack:
     def survived(self) -> None:
         assert all(process.alive for process in self.world.processes.values())
         self._bystander_is_served()
+        self._records_can_be_read()
         for node_id in self.world.ids:
             self.world.kill(node_id, power=True)
         for node_id in self.world.ids:
@@ -93,6 +97,18 @@ class Attack:
         task = self.world.loop.create_task(question)
         self.world.wait(task.done)
         assert task.result().brokers
+
+    def _records_can_be_read(self) -> None:
+        """All of them, also those that a newer one replaces, and which loading passes over."""
+        for partition in range(int(FEW["offsets.topic.num.partitions"])):
+            leader = self.world.leader(OFFSETS_TOPIC_NAME, partition)
+            log = self.world.replica(leader, OFFSETS_TOPIC_NAME, partition).log
+            for _, batch in log.checked_batches(log.start_offset, log.end_offset):
+                for record in iter_records(batch):
+                    assert record.key is not None
+                    decode_record(
+                        memoryview(record.key), None if record.value is None else memoryview(record.value)
+                    )
 
     def _groups_are_loaded(self) -> None:
         """Every partition of __consumer_offsets, by whoever leads it now."""
