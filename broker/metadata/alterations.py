@@ -11,7 +11,8 @@ from enum import IntEnum
 
 from broker.config.resources import Resources
 from broker.metadata.image import MetadataImage
-from broker.metadata.records import KeyValue, configs_record, encode
+from broker.metadata.record_codec import configs_record, encode
+from broker.metadata.records import KeyValue
 from broker.metadata.topic_checks import check_name
 from protocol.errors import ErrorCode, KafkaError
 

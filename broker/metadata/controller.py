@@ -14,7 +14,8 @@ from broker.metadata.decisions.brokers import BrokerDecisions
 from broker.metadata.decisions.reassignments import ReassignmentDecisions
 from broker.metadata.decisions.settings import SettingDecisions
 from broker.metadata.decisions.topics import TopicDecisions
-from broker.metadata.records import ClusterRecord, ProducerIdsRecord, encode
+from broker.metadata.record_codec import encode
+from broker.metadata.records import ClusterRecord, ProducerIdsRecord
 from broker.metadata.requests import Decision, ProducerIdBlock
 from protocol.errors import ErrorCode, KafkaError
 

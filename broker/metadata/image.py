@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from uuid import UUID
 
+from broker.metadata.record_codec import config_identity, decode, quota_entity
 from broker.metadata.records import (
     BrokerRecord,
     ClusterRecord,
@@ -20,9 +21,6 @@ from broker.metadata.records import (
     QuotaRecord,
     Tombstone,
     TopicRecord,
-    config_identity,
-    decode,
-    quota_entity,
 )
 
 

@@ -9,7 +9,8 @@ from uuid import UUID
 
 from broker.config.resources import Resources
 from broker.metadata.image import MetadataImage
-from broker.metadata.records import BrokerRecord, KeyValue, PartitionAssignment, encode
+from broker.metadata.record_codec import encode
+from broker.metadata.records import BrokerRecord, KeyValue, PartitionAssignment
 
 
 @dataclass(frozen=True, slots=True)

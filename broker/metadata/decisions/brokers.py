@@ -7,7 +7,8 @@ from dataclasses import replace
 from uuid import UUID
 
 from broker.metadata.decisions.base import Decisions
-from broker.metadata.records import BrokerRecord, KeyValue, PartitionAssignment, broker_tombstone, encode
+from broker.metadata.record_codec import broker_tombstone, encode
+from broker.metadata.records import BrokerRecord, KeyValue, PartitionAssignment
 from broker.metadata.requests import Decision, ReplicaRenewal
 from protocol.errors import ErrorCode, KafkaError
 

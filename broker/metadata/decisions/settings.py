@@ -12,7 +12,8 @@ from broker.metadata import quotas
 from broker.metadata.alterations import AlterationResult, ConfigAlteration, altered_records
 from broker.metadata.decisions.base import Decisions
 from broker.metadata.quotas import QuotaAlteration
-from broker.metadata.records import Entity, KeyValue, QuotaRecord, encode
+from broker.metadata.record_codec import encode
+from broker.metadata.records import Entity, KeyValue, QuotaRecord
 from broker.metadata.requests import Decision
 from protocol.errors import ErrorCode, KafkaError
 

@@ -10,7 +10,8 @@ from broker.metadata.decisions.base import Decisions
 from broker.metadata.ids import INTERNAL_TOPICS, METADATA_TOPIC_ID, random_uuid
 from broker.metadata.image import fold_name
 from broker.metadata.placement import place
-from broker.metadata.records import PartitionAssignment, TopicRecord, encode, topic_tombstone
+from broker.metadata.record_codec import encode, topic_tombstone
+from broker.metadata.records import PartitionAssignment, TopicRecord
 from broker.metadata.requests import BROKER_DEFAULT, Decision, NewPartitions, NewTopic, TopicResult
 from broker.metadata.topic_checks import (
     check_assignments,

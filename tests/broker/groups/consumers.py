@@ -14,6 +14,7 @@ from broker.groups.consumer_requests import GroupDescription, HeartbeatAnswer, H
 from broker.groups.outcome import Outcome
 from broker.groups.records import decode, encode
 from broker.groups.shard import Shard
+from broker.metadata import record_codec
 from broker.metadata import records as metadata
 from broker.metadata.image import MetadataImage
 from protocol.errors import ErrorCode
@@ -33,19 +34,19 @@ class Topics:
         known = self.image.topic_named(name)
         topic_id = UUID(int=self.image.end_offset + 1) if known is None else known.topic_id
         node = metadata.PartitionAssignment((1,), (UUID(int=7),), (0,))
-        key, value = metadata.encode(metadata.TopicRecord(topic_id, name, (node,) * partitions))
+        key, value = record_codec.encode(metadata.TopicRecord(topic_id, name, (node,) * partitions))
         self.image.replay(key, value, self.image.end_offset, 0)
         return topic_id
 
     def configure_group(self, **settings: object) -> None:
         configs = {key.replace("_", "."): str(value) for key, value in settings.items()}
-        key, value = metadata.encode(metadata.ConfigsRecord("group", GROUP, configs))
+        key, value = record_codec.encode(metadata.ConfigsRecord("group", GROUP, configs))
         self.image.replay(key, value, self.image.end_offset, 0)
 
     def delete(self, name: str) -> None:
         topic = self.image.topic_named(name)
         assert topic is not None
-        key, value = metadata.topic_tombstone(topic.topic_id)
+        key, value = record_codec.topic_tombstone(topic.topic_id)
         self.image.replay(key, value, self.image.end_offset, 0)
 
 

@@ -18,14 +18,8 @@ from broker.config.sources import load
 from broker.metadata.controller import Controller
 from broker.metadata.decisions.base import ControllerConfig
 from broker.metadata.image import MetadataImage
-from broker.metadata.records import (
-    BrokerRecord,
-    Endpoint,
-    ProducerIdsRecord,
-    ReplicaIdentity,
-    TopicRecord,
-    encode,
-)
+from broker.metadata.record_codec import encode
+from broker.metadata.records import BrokerRecord, Endpoint, ProducerIdsRecord, ReplicaIdentity, TopicRecord
 from broker.metadata.requests import Decision, NewTopic, Reassignment, ReplicaRenewal, TopicResult
 from protocol.errors import ErrorCode, KafkaError
 

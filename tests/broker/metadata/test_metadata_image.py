@@ -17,19 +17,16 @@ from broker.metadata.image import (
     TopicCreated,
     TopicDeleted,
 )
+from broker.metadata.record_codec import MetadataRecordError, configs_record, encode, topic_tombstone
 from broker.metadata.records import (
     BrokerRecord,
     ClusterRecord,
     Endpoint,
     KeyValue,
-    MetadataRecordError,
     PartitionAssignment,
     ProducerIdsRecord,
     Record,
     TopicRecord,
-    configs_record,
-    encode,
-    topic_tombstone,
 )
 
 PARTITION = PartitionAssignment((1,), (UUID(int=101),), (0,))

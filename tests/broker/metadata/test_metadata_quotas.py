@@ -10,7 +10,8 @@ from broker.metadata.controller import Controller
 from broker.metadata.decisions.base import ControllerConfig
 from broker.metadata.image import MetadataImage, QuotaChanged
 from broker.metadata.quotas import Match, QuotaAlteration, QuotaFilter, altered, matching
-from broker.metadata.records import Entity, QuotaRecord, decode, encode
+from broker.metadata.record_codec import decode, encode
+from broker.metadata.records import Entity, QuotaRecord
 from protocol.errors import ErrorCode, KafkaError
 
 RATE, PERCENT, CONNECTIONS = "producer_byte_rate", "request_percentage", "connection_creation_rate"

@@ -9,24 +9,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.metadata.record_codec import (
+    MetadataRecordError,
+    config_identity,
+    configs_record,
+    decode,
+    encode,
+    topic_tombstone,
+)
 from broker.metadata.records import (
     CONFIG_KINDS,
     BrokerRecord,
     ClusterRecord,
     ConfigsRecord,
     Endpoint,
-    MetadataRecordError,
     PartitionAssignment,
     ProducerIdsRecord,
     Record,
     ReplicaIdentity,
     Tombstone,
     TopicRecord,
-    config_identity,
-    configs_record,
-    decode,
-    encode,
-    topic_tombstone,
 )
 
 node_ids = st.integers(0, 2**31 - 1)
