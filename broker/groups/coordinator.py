@@ -25,7 +25,7 @@ import structlog
 from broker.groups.loading import load
 from broker.groups.offsets_topic import OffsetsTopic
 from broker.groups.outcome import Answer, Outcome
-from broker.groups.records import GroupRecord, encode
+from broker.groups.records import GroupRecord, encode_parts
 from broker.groups.shard import Shard, Step
 from broker.groups.ticket import Ticket
 from broker.metadata.image import Change, TopicChanged, TopicCreated, TopicDeleted
@@ -308,12 +308,13 @@ class GroupCoordinator:
             replica.wait_committed(end_offset, _Answers(self, served, outcome.answers), 0)
 
     def _append(self, replica: Replica, records: Sequence[GroupRecord]) -> int:
-        now_ms = self._node.now_ms()
-        batch = build_batch([NewRecord(*encode(record), now_ms) for record in records])
-        if len(batch) > MAX_BATCH_BYTES:
-            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"a decision of {len(batch)} bytes")
-        header = next(iter_batches(memoryview(batch)))[1]
-        _, end_offset = replica.append(header, batch)
+        end_offset = replica.next_offset
+        for part in encode_parts(records, MAX_BATCH_BYTES):
+            batch = build_batch([NewRecord(key, value, self._node.now_ms()) for key, value in part])
+            if len(batch) > MAX_BATCH_BYTES:
+                raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"a decision of {len(batch)} bytes")
+            header = next(iter_batches(memoryview(batch)))[1]
+            _, end_offset = replica.append(header, batch)
         return end_offset
 
     # -- time --------------------------------------------------------------------------------------------

@@ -15,7 +15,8 @@ Answer = Any
 
 @dataclass(slots=True)
 class Outcome:
-    """`records` are appended as one batch and replayed at once; `answers` leave when they are committed."""
+    """`records` are appended as one batch (removals perhaps as several) and replayed at once; `answers` leave when they
+    are committed."""
 
     records: list[GroupRecord] = field(default_factory=list)
     answers: list[tuple[Ticket, Answer]] = field(default_factory=list)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from protocol.codec import decoder, encoder
@@ -16,6 +17,8 @@ _VALUES = {number: (value, version) for number, (_, value, version) in RECORD_TY
 #: Of before Kafka 0.9; written by nobody, and the same as type 1.
 _LEGACY_OFFSET_COMMIT = 0
 _VERSION_WITH_EXPIRY = 1
+#: What a removal and its batch take beside the key, at the most.
+_OVERHEAD_BYTES = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,24 @@ def encode(record: GroupRecord) -> tuple[bytes, bytes | None]:
         return _encode(record)
     except struct.error as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"no record can hold this: {error}") from error
+
+
+def encode_parts(
+    records: Sequence[GroupRecord], max_batch_bytes: int
+) -> Iterator[list[tuple[bytes, bytes | None]]]:
+    """What has to be appended as one batch: all of a decision, or whoever loads it would see half of one. But of
+    removals any part may be kept, and a group may have more offsets than a batch has room for."""
+    part: list[tuple[bytes, bytes | None]] = []
+    size_bytes = 0
+    are_removals = all(record.value is None for record in records)
+    for record in records:
+        key, value = encode(record)
+        size_bytes += len(key) + _OVERHEAD_BYTES
+        if are_removals and part and size_bytes > max_batch_bytes:
+            yield part
+            part, size_bytes = [], len(key) + _OVERHEAD_BYTES
+        part.append((key, value))
+    yield part
 
 
 def _encode(record: GroupRecord) -> tuple[bytes, bytes | None]:

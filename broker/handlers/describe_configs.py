@@ -5,6 +5,7 @@ Behaviour
   broker name is what clients have set for all of them.
 - A group shows all its settings, whether it exists or not: they may be set before it does.
 - `configuration_keys`: only these, unknown ones left out; none or an empty list: all.
+- A resource is answered once, however often it is named.
 - An unknown topic is UNKNOWN_TOPIC_OR_PARTITION, another broker or another kind of resource INVALID_REQUEST.
 - As committed and replayed here: who has just changed something through this broker sees it.
 
@@ -37,7 +38,9 @@ if TYPE_CHECKING:
 
 
 def handle(node: Node, request: Request, body: DescribeConfigsRequest) -> None:
-    response = DescribeConfigsResponse(results=[_answer(node, body, resource) for resource in body.resources])
+    # Each once, however often it is named: an answer is thousands of times as large as a name.
+    resources = {(each.resource_type, each.resource_name): each for each in body.resources}.values()
+    response = DescribeConfigsResponse(results=[_answer(node, body, resource) for resource in resources])
     request.reply_bytes(encode(response, request.api_version))
 
 

@@ -42,13 +42,13 @@ class SettingDecisions(Decisions):
     ) -> Decision[tuple[KafkaError | None, ...]]:
         """What is wrong with each, in order; None: nothing. Of an entity that is named twice the first counts."""
         changed: dict[Entity, QuotaRecord] = {}
+        known = set(self._image.quotas)
         results: list[KafkaError | None] = []
         for wanted in alterations:
             try:
                 record = quotas.altered(self._image.quotas, wanted)
                 if record.entity in changed:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "the entity is named twice in the request")
-                known = {*self._image.quotas, *changed}
                 if record.entity not in known and len(known) >= self._config.max_quotas:
                     raise KafkaError(
                         ErrorCode.POLICY_VIOLATION, f"there are {self._config.max_quotas} quotas"
@@ -57,6 +57,7 @@ class SettingDecisions(Decisions):
                 results.append(refused)
             else:
                 changed[record.entity] = record
+                known.add(record.entity)
                 results.append(None)
         records = [
             encode(record)

@@ -209,3 +209,20 @@ def test_single_offsets_are_deleted() -> None:
         answer = delete_offsets(world, 1, "g", "foo", [0, 2, 9])
         assert [x.error_code for x in answer.topics[0].partitions] == [0, 0, 3]
         assert committed(world, 1, "g") == {("foo", 1): 1}
+
+
+def test_a_group_with_more_offsets_than_a_batch_has_room_for_is_deleted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with running(settings=FEW) as world:
+        world.create_topic("foo", 40)
+        node_id = coordinator(world, "g")
+        monkeypatch.setattr("broker.groups.coordinator.MAX_BATCH_BYTES", 400)
+        for partition in range(40):
+            assert commit(world, node_id, commit_request("g", "foo", {partition: 7})) == [0]
+        body = DeleteGroupsRequest(groups_names=["g"])
+        answer = ask(world, node_id, ApiKey.DELETE_GROUPS, 2, body, DeleteGroupsResponse)
+        assert answer.results[0].error_code == ErrorCode.NONE
+        assert committed(world, node_id, "g") == {}
+        world.kill(node_id)
+        assert committed(world, coordinator(world, "g"), "g") == {}
