@@ -1,7 +1,7 @@
 """Names of Apache Kafka's broker settings, so that a server.properties that people already have is not refused.
 
 Read from the configuration definition of Apache Kafka 4.3.1 (`kafka.server.KafkaConfig.configDef`), without its
-internal keys. Which of them mean something to Varve stands in broker.config.node_config; the others are accepted and
+internal keys. Which of them mean something to Varve stands in broker.config.node_keys; the others are accepted and
 named in one log line. To renew the list for a newer Kafka, print the same definition's names.
 """
 

@@ -1,0 +1,105 @@
+"""Consumer groups and their offsets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker.config.values import INT32_MAX, choices, integer, long, setting
+
+_MINUTE_MS = 60_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupKeys:
+    offsets_topic_num_partitions: int = setting(
+        "offsets.topic.num.partitions",
+        integer(1),
+        "50",
+        "Partitions of __consumer_offsets when it is created; each group belongs to one of them, for ever.",
+    )
+    offsets_topic_replication_factor: int = setting(
+        "offsets.topic.replication.factor",
+        integer(1, 32767),
+        "3",
+        "Replicas of __consumer_offsets. Not set: three, or one for each broker.",
+    )
+    offsets_topic_segment_bytes: int = setting(
+        "offsets.topic.segment.bytes",
+        integer(1024),
+        str(100 << 20),
+        "segment.bytes of __consumer_offsets when it is created.",
+    )
+    offset_metadata_max_bytes: int = setting(
+        "offset.metadata.max.bytes",
+        integer(0),
+        "4096",
+        "Characters of text that a client may store beside a committed offset.",
+    )
+    offsets_retention_minutes: int = setting(
+        "offsets.retention.minutes",
+        integer(1),
+        str(7 * 24 * 60),
+        "How long offsets are kept once nobody uses them: their group is empty, or not subscribed to their topic.",
+    )
+    offsets_retention_check_interval_ms: int = setting(
+        "offsets.retention.check.interval.ms",
+        long(1),
+        "600000",
+        "How often offsets that nobody uses are looked for.",
+    )
+
+    group_initial_rebalance_delay_ms: int = setting(
+        "group.initial.rebalance.delay.ms",
+        integer(0),
+        "3000",
+        """How long the first rebalance of an empty group waits for more members, so that a start is one rebalance.
+        Never less than 50 ms.""",
+    )
+    group_max_size: int = setting(
+        "group.max.size",
+        integer(1),
+        str(INT32_MAX),
+        "How many members a group of the classic protocol may have.",
+    )
+    group_min_session_timeout_ms: int = setting(
+        "group.min.session.timeout.ms",
+        integer(1),
+        "6000",
+        "The shortest session that a member of a classic group may ask for.",
+    )
+    group_max_session_timeout_ms: int = setting(
+        "group.max.session.timeout.ms",
+        integer(1),
+        str(30 * _MINUTE_MS),
+        "The longest session that a member of a classic group may ask for.",
+    )
+    consumer_session_timeout_ms: int = setting(
+        "group.consumer.session.timeout.ms",
+        integer(1),
+        "45000",
+        "A member of the consumer protocol that has sent no heartbeat for so long is put out of its group.",
+    )
+    consumer_heartbeat_interval_ms: int = setting(
+        "group.consumer.heartbeat.interval.ms",
+        integer(1),
+        "5000",
+        "How often members of the consumer protocol are told to send a heartbeat: how soon they learn of a change.",
+    )
+    consumer_group_max_size: int = setting(
+        "group.consumer.max.size",
+        integer(1),
+        str(INT32_MAX),
+        "Members that a group of the consumer protocol may have.",
+    )
+    consumer_assignment_interval_ms: int = setting(
+        "group.consumer.assignment.interval.ms",
+        integer(0),
+        "1000",
+        "A group of the consumer protocol is assigned anew at most this often, however many members come and go.",
+    )
+    group_protocols: tuple[str, ...] = setting(
+        "group.coordinator.rebalance.protocols",
+        choices("classic", "consumer"),
+        "classic,consumer",
+        "The protocols that groups may have members of.",
+    )
