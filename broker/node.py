@@ -33,6 +33,7 @@ from broker.groups.offsets_topic import OffsetsTopic
 from broker.handlers import Handlers
 from broker.handlers.metadata import KeptAnswers
 from broker.handlers.pending import PendingAnswer
+from broker.handover import hand_over_all
 from broker.identity import StartError, open_identity
 from broker.metadata.decisions.base import ControllerConfig
 from broker.metadata.formation import ClusterFormation, Formation, FoundingVoter
@@ -55,6 +56,7 @@ from broker.preferred_leaders import PreferredLeaders
 from broker.producer_ids import ProducerIds
 from broker.publisher import Publisher
 from broker.quotas import ClientQuotas
+from broker.registration import Registration
 from broker.replication.heartbeat import Heartbeat
 from broker.replication.messages import GroupMessages
 from broker.replication.reads import Reads
@@ -68,7 +70,7 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.peer import PeerMessage
 from raft.liveness import NodeLiveness
 from raft.liveness_types import LivenessTiming
-from raft.types import ProposalRefusedError, RowKind, Timing
+from raft.types import RowKind, Timing
 from storage.directory import MetaProperties, format_directory, write_clean_marker
 from storage.disk import Disk
 from storage.group_commit import FlushRounds
@@ -82,8 +84,6 @@ METADATA_KEY = GroupKey(METADATA_TOPIC_ID, 0)
 TICK_S = 0.05
 #: How often what idle clients have used is forgotten.
 IDLE_CLIENTS_S = 10.0
-#: How long a stopping node tries to hand its leaderships over. If the whole cluster stops, nobody takes them.
-HANDOVER_S = 2.0
 
 
 class Node:
@@ -123,9 +123,6 @@ class Node:
         self.connections.throttle_of = self.quotas.connected
         self.ready = asyncio.Event()
         self._cluster_id: str | None = None
-        self._registering = False
-        #: This start was registered, and somebody has taken that back.
-        self._is_unregistered = False
         self._is_stopping = False
 
     @property
@@ -240,6 +237,7 @@ class Node:
         self.messages = GroupMessages(self.replicas)
         self.reads = Reads(loop, self.heartbeat)
         self.controller = ControllerClient(self, first_id=self.boot_id.int >> 66)
+        self.registration = Registration(self)
         self.producer_ids = ProducerIds(self.controller.call)
         self.offsets_topic = OffsetsTopic(self)
         self.groups = GroupCoordinator(self, self.offsets_topic, self._rng)
@@ -303,7 +301,7 @@ class Node:
         self._is_stopping = True
         self.replicas.stop_campaigning()
         self.publisher.close()
-        await self._hand_over()
+        await hand_over_all(self)
         self.groups.close()
         for listener in self._listeners:
             listener.close()
@@ -322,33 +320,6 @@ class Node:
         write_clean_marker(self._disk)
         self._disk.close()
 
-    async def _hand_over(self) -> None:
-        """Transfer what this node leads to the followers that have it all; give up after HANDOVER_S."""
-        deadline = self.loop.time() + HANDOVER_S
-        while self.loop.time() < deadline:
-            led = [replica for replica in self.replicas.by_key.values() if replica.is_leader]
-            led = [replica for replica in led if len(replica.group.configuration.voters) > 1]
-            if not led or not any(self.cluster.is_connected(node_id) for node_id in self.cluster.links):
-                return
-            for replica in led:
-                self._transfer(replica)
-            await asyncio.sleep(0.02)
-
-    def _transfer(self, replica: Replica) -> None:
-        group, now = replica.group, self.loop.time()
-        followers = [
-            (progress.match_end, candidate)
-            for candidate in group.in_sync(now, self.replicas.replica_lag_time_max_s)
-            if (progress := group.progress_of(candidate)) and self.cluster.is_connected(candidate.node_id)
-        ]
-        # Nothing is appended until the new leader holds all: who lacks least comes first.
-        for _, candidate in sorted(followers, reverse=True):
-            try:
-                replica.apply(group.transfer_leadership(candidate, now))
-            except ProposalRefusedError:
-                continue  # under way already, or not established yet: the next round looks again
-            return
-
     # -- ticks -------------------------------------------------------------------------------------------
 
     def _heartbeat(self) -> None:
@@ -364,49 +335,12 @@ class Node:
         for pending in [pending for pending in self.pending_answers if pending.deadline <= now]:
             pending.time_out()
         self.replicas.is_low_on_space = self._disk.free_bytes() < self.config.log_min_free_bytes
-        self._register()
+        if not self._is_stopping:
+            self.registration.tick()
         self.publisher.reconcile(now)
         self.publisher.renew()
         self.preferred_leaders.tick(now)
         self.rounds.start()
-
-    def _register(self) -> None:
-        """Have the controller record this start, unless it has."""
-        if self._is_unregistered or self._registering or self._is_stopping or self.controller_id() < 0:
-            return
-        if self._is_registered():
-            return
-        self._registering = True
-        endpoints = {x.name: tuple(self.config.advertised_address(x)) for x in self.config.client_listeners}
-        arguments = {
-            "cluster_id": self.cluster_id,
-            "node_id": self.config.node_id,
-            "directory_id": str(self.directory_id),
-            "boot_id": str(self.boot_id),
-            "endpoints": endpoints,
-            "peer": tuple(self.config.peer_address),
-            "metadata_incarnation": self._metadata_incarnation(),
-        }
-        self.controller.call("register_broker", arguments, self._registered)
-
-    def _registered(self, result: dict[str, Any]) -> None:
-        self._registering = False
-        if result["error_code"] != ErrorCode.NONE:
-            logger.warning("registration refused", reason=result.get("message"))
-
-    def _is_registered(self) -> bool:
-        own = self.metadata.image.brokers.get(self.config.node_id)
-        return (
-            own is not None
-            and own.boot_id == self.boot_id
-            and own.directory_id == self.directory_id
-            and own.metadata_incarnation == self._metadata_incarnation()
-        )
-
-    def _metadata_incarnation(self) -> int:
-        replica = self.metadata.replica
-        assert replica is not None, "nobody registers before joining a cluster"
-        return replica.group.self_id.incarnation
 
     # -- hosts of the parts ------------------------------------------------------------------------------
 
@@ -526,11 +460,8 @@ class Node:
         return self.cluster.directory_of(broker.node_id) == broker.directory_id
 
     def image_changed(self, change: Change) -> None:
-        if isinstance(change, BrokerRemoved) and change.old.boot_id == self.boot_id:
-            logger.warning(
-                "this broker was unregistered; until it is started again it only votes on metadata"
-            )
-            self._is_unregistered = True
+        if isinstance(change, BrokerRemoved):
+            self.registration.broker_removed(change)
         if isinstance(change, QuotaChanged):
             self.quotas.change(change.entity, change.limits)
         if isinstance(change, ConfigsChanged) and change.kind == "broker":
@@ -550,7 +481,7 @@ class Node:
         self.replicas.producer_expiration_s = self.config.producer_id_expiration_ms / 1000
 
     def image_read(self) -> None:
-        if not self.publisher.has_begun and self._is_registered():
+        if not self.publisher.has_begun and self.registration.is_current:
             self.publisher.begin()
         self.controller.image_read()
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker import fetch_sessions
+from broker import fetch_sessions, handover
 from broker.fetch_sessions import (
     EVICTABLE_S,
     FINAL_EPOCH,
@@ -413,7 +413,7 @@ def test_a_session_lives_through_a_change_of_leaders() -> None:
         for _ in range(4):
             leader = world.leader("bar")
             replica = world.replica(leader, "bar")
-            world.processes[leader].call(world.nodes[leader]._transfer, replica)
+            world.processes[leader].call(handover.transfer, world.nodes[leader], replica)
             world.wait(lambda replica=replica: not replica.is_leader)  # type: ignore[misc]
             leader = world.leader("bar")
             codes = [code for _, code, _ in consumer.next()]

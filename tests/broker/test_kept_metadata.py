@@ -7,6 +7,7 @@ import random
 import pytest
 
 import broker.node
+from broker import handover
 from broker.handlers import metadata
 from broker.handlers.metadata import KeptAnswers
 from protocol.api_keys import ApiKey
@@ -96,7 +97,7 @@ def test_what_is_kept_is_what_would_be_answered_now(monkeypatch: pytest.MonkeyPa
                 case "transfer":
                     leader = world.leader("t", step)
                     replica = world.replica(leader, "t", step)
-                    world.processes[leader].call(world.nodes[leader]._transfer, replica)
+                    world.processes[leader].call(handover.transfer, world.nodes[leader], replica)
                 case "kill" if len(world.nodes) == len(world.ids):
                     world.kill(rng.choice(list(world.nodes)))
                 case "start":
