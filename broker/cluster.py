@@ -30,7 +30,6 @@ from broker.network.turn import Turn
 from protocol import peer
 from protocol.errors import ErrorCode
 from protocol.peer import PeerMessage
-from storage.log_types import GroupKey
 
 logger = structlog.get_logger()
 
@@ -57,8 +56,6 @@ class ClusterHost(Protocol):
         """The link is closed and could not be made again at once."""
 
     def ping_received(self, node_id: int, ping: peer.Ping) -> None: ...
-    def assigned(self, key: GroupKey) -> Sequence[int]:
-        """The nodes that metadata wishes to hold a partition."""
 
 
 class Cluster:

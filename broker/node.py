@@ -21,6 +21,7 @@ from uuid import UUID
 import structlog
 
 from broker.cluster import Cluster
+from broker.cluster_events import ClusterEvents
 from broker.config.layers import NodeSettings
 from broker.config.node_config import NodeConfig
 from broker.config.resources import Resources
@@ -49,7 +50,6 @@ from broker.metadata.leaders import LeaderTable
 from broker.metadata.records import BrokerRecord
 from broker.metadata_service import MetadataService
 from broker.network.connection import ClientConnection, ConnectionRegistry
-from broker.network.peers import PeerIdentity
 from broker.network.turn import Turn
 from broker.new_topics import NewTopics
 from broker.preferred_leaders import PreferredLeaders
@@ -224,7 +224,7 @@ class Node:
             held=held,
         )
         self.cluster = Cluster(
-            self,
+            ClusterEvents(self),
             config,
             self._network,
             self.turn,
@@ -378,7 +378,7 @@ class Node:
         self.cluster.send_to(directory, message)
 
     def form(self, formation: Formation, founding: bool) -> None:
-        """`ClusterHost`: row 0 first, then the identity that makes it count."""
+        """Become part of this cluster: row 0 first, then the identity that makes it count."""
         logger.info("joining a cluster", cluster_id=formation.cluster_id, founding=founding)
         self._cluster_id = formation.cluster_id
         self._open_metadata(formation if founding else None)
@@ -387,36 +387,6 @@ class Node:
         )
         # The others may have formed, and elected a leader, before this node heard of it.
         self.messages.opened(METADATA_KEY)
-
-    def group_message(self, sender: PeerIdentity, message: PeerMessage) -> None:
-        self.messages.received(sender, message)
-
-    def controller_message(self, sender: int, message: PeerMessage) -> None:
-        if isinstance(message, peer.Forward):
-            self.controller.forwarded(sender, message)
-        elif isinstance(message, peer.ForwardReply):
-            self.controller.reply(message)
-
-    def link_opened(self, node_id: int, boot_id: UUID) -> None:
-        self.heartbeat.connected(node_id, boot_id.bytes)
-        self.controller.node_connected(node_id)
-        self.answers_lost(node_id)
-
-    def answers_lost(self, node_id: int) -> None:
-        now = self.loop.time()
-        for replica in list(self.replicas.by_key.values()):
-            replica.apply(replica.group.peer_reachable(node_id, now))
-
-    def link_lost(self, node_id: int) -> None:
-        for replica in self.replicas.by_key.values():
-            replica.group.peer_lost(node_id)
-        self.controller.node_lost(node_id)
-
-    def node_unreachable(self, node_id: int) -> None:
-        self.heartbeat.disconnected(node_id)
-
-    def ping_received(self, node_id: int, ping: peer.Ping) -> None:
-        self.heartbeat.ping_received(node_id, ping)
 
     def send_ping(self, node_id: int, ping: peer.Ping) -> None:
         self.cluster.send(node_id, ping)
