@@ -192,6 +192,9 @@ class _DecoderWriter:
         self._emit(f"if {count} < 0 or {count} > (limit - pos) // {least}:")
         self._emit(f"    raise bad_length({title!r}, {count})")
         if isinstance(kind.element, Fixed) and kind.element is not UUID:
+            self._emit(f"room -= {count} // {wire.NUMBERS_PER_ELEMENT}")
+            self._emit("if room < 0:")
+            self._emit(f"    raise too_many({title!r})")
             self.names["unpack_many"] = _unpack_many
             self._emit(f"{local} = unpack_many({kind.element.code!r}, {count}, buf, pos)")
             self._emit(f"pos += {count} * {least}")

@@ -18,6 +18,9 @@ object of some hundred bytes, and what is done for it takes microseconds: a fram
 of them, which is gigabytes and minutes. The largest message that makes sense names every partition that a node can
 carry once."""
 
+NUMBERS_PER_ELEMENT = 4
+"""So many numbers of a long array count as one element: they are smaller, but each may be a partition to look up."""
+
 
 def _encode_uvarint(value: int) -> bytes:
     out = bytearray()

@@ -1,6 +1,7 @@
 """DescribeProducers: the idempotent producers that a partition remembers (KIP-664).
 
 Behaviour: any replica answers, as in Kafka, with what its own log tells, uncommitted batches included.
+A partition that is named again in the same topic is described once.
 
 Version: 0.
 """
@@ -31,7 +32,9 @@ def handle(node: Node, request: Request, body: DescribeProducersRequest) -> None
     topics = [
         TopicResponse(
             name=topic.name,
-            partitions=[_describe(node, topic.name, index) for index in topic.partition_indexes],
+            partitions=[
+                _describe(node, topic.name, index) for index in dict.fromkeys(topic.partition_indexes)
+            ],
         )
         for topic in body.topics
     ]

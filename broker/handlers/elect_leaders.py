@@ -56,6 +56,8 @@ class Elections:
         self._deadline = node.now() + max(body.timeout_ms, 0) / 1000
         #: Topic and number -> what came of it, in the order asked; None: nothing yet.
         self._codes: dict[tuple[str, int], ErrorCode | None] = {}
+        #: How many are None.
+        self._missing = 0
 
     def start(self) -> None:
         image = self._node.metadata.image
@@ -70,6 +72,7 @@ class Elections:
                 leader, topic.partitions[number].replicas[0]
             )
             if code is None:
+                self._missing += 1
                 asked.setdefault(leader, []).append((topic, number))
         for leader, partitions in asked.items():
             self._node.controller.call(
@@ -116,8 +119,10 @@ class Elections:
                 )
 
     def _decided(self, topic: str, number: int, code: ErrorCode) -> None:
+        assert self._codes[topic, number] is None, "decided once"
         self._codes[topic, number] = code
-        if None not in self._codes.values():
+        self._missing -= 1
+        if not self._missing:
             self._answer()
 
     def _answer(self) -> None:

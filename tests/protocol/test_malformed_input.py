@@ -14,11 +14,12 @@ from protocol.codec import decode, decoder, encode
 from protocol.errors import ProtocolError
 from protocol.headers import parse_request_header, parse_response_header
 from protocol.messages import ALL_MESSAGES
+from protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from protocol.messages.metadata import MetadataRequest
 from protocol.messages.produce import ProduceRequest
 from protocol.peer import PEER_KINDS, decode_peer, encode_peer
 from protocol.schema import Message
-from protocol.wire import MAX_ELEMENTS, uvarint
+from protocol.wire import MAX_ELEMENTS, NUMBERS_PER_ELEMENT, uvarint
 from tests.protocol.strategies import all_versions, messages
 
 EDGES = [(cls, v) for cls in ALL_MESSAGES for v in {all_versions(cls)[0], all_versions(cls)[-1]}]
@@ -111,6 +112,18 @@ def test_a_message_holds_only_so_many_elements(version: int, body: Callable[[int
         assert tracemalloc.get_traced_memory()[1] < 100_000
     finally:
         tracemalloc.stop()
+
+
+def test_a_long_array_of_numbers_counts_too() -> None:
+    """Each may be a partition that is looked up, and answered with an object of its own."""
+    topic = TopicRequest(name="t", partition_indexes=[])
+    request = DescribeProducersRequest(topics=[topic])
+    most = MAX_ELEMENTS * NUMBERS_PER_ELEMENT
+    topic.partition_indexes = [0] * (most - 2 * NUMBERS_PER_ELEMENT)
+    decode(DescribeProducersRequest, 0, memoryview(encode(request, 0)))
+    topic.partition_indexes = [0] * (most + NUMBERS_PER_ELEMENT)
+    with pytest.raises(ProtocolError, match="more than"):
+        decode(DescribeProducersRequest, 0, memoryview(encode(request, 0)))
 
 
 def test_a_request_header_holds_only_so_many_tags() -> None:
