@@ -14,11 +14,13 @@ Versions: 1 synonyms; 3 types and documentation; 4 flexible.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from broker.config.layers import Described
 from broker.config.resources import KINDS
 from broker.handlers.api import Api
+from broker.handlers.gathered import Gathered
 from broker.metadata.topic_checks import check_name
 from protocol.api_keys import ApiKey
 from protocol.codec import encode
@@ -39,9 +41,15 @@ if TYPE_CHECKING:
 
 def handle(node: Node, request: Request, body: DescribeConfigsRequest) -> None:
     # Each once, however often it is named: an answer is thousands of times as large as a name.
-    resources = {(each.resource_type, each.resource_name): each for each in body.resources}.values()
-    response = DescribeConfigsResponse(results=[_answer(node, body, resource) for resource in resources])
-    request.reply_bytes(encode(response, request.api_version))
+    resources = list({(each.resource_type, each.resource_name): each for each in body.resources}.values())
+
+    def ask(position: int, reply: Callable[[DescribeConfigsResult], None]) -> None:
+        reply(_answer(node, body, resources[position]))
+
+    def answer(results: list[DescribeConfigsResult]) -> None:
+        request.reply_bytes(encode(DescribeConfigsResponse(results=results), request.api_version))
+
+    Gathered(node.loop, len(resources), ask, answer)
 
 
 def _answer(

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from broker.config.resources import Resources
 from broker.handlers import APIS
 from broker.handlers.api import Api
 from broker.handlers.gathered import PARTS_AT_A_TIME
@@ -19,6 +20,7 @@ from protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeResponse,
 )
 from protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -141,6 +143,31 @@ def test_an_offset_that_is_named_often_is_deleted_once() -> None:
         assert {each.error_code for each in answer.topics[0].partitions} == {ErrorCode.NONE}
         assert sum(replica.next_offset for replica in shards) == before + 1
         assert committed(world, 1, "g") == {}
+
+
+def test_settings_of_many_groups_are_described_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has some, whether it exists or not."""
+    api = API_OF[ApiKey.DESCRIBE_CONFIGS]
+    resources = [
+        DescribeConfigsResource(resource_type=32, resource_name=f"g{number}", configuration_keys=None)
+        for number in range(2 * PARTS_AT_A_TIME)
+    ]
+    most = [0]
+    in_turn = [0]
+    described = Resources.describe_group
+
+    def counted(*arguments: Any) -> Any:
+        in_turn[0] += 1
+        most[0] = max(most[0], in_turn[0])
+        return described(*arguments)
+
+    monkeypatch.setattr(Resources, "describe_group", counted)
+    with running(settings=FEW) as world:
+        attack = Attack(world)
+        world.loop.after_callback.append(lambda: in_turn.__setitem__(0, 0))
+        body = DescribeConfigsRequest(resources=resources)
+        attack.send(1, HostileRequest(api, 4, "app", body))
+    assert most[0] == PARTS_AT_A_TIME
 
 
 def test_more_groups_than_are_asked_for_at_a_time_are_answered_in_their_order() -> None:
