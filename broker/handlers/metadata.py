@@ -163,7 +163,11 @@ def _answer(node: Node, version: int, may_create: bool, name: str, topic_id: UUI
 
 
 def _error(code: ErrorCode, name: str | None, topic_id: UUID = NIL_UUID) -> MetadataResponseTopic:
-    return MetadataResponseTopic(error_code=code, name=name, topic_id=topic_id, partitions=[])
+    """A topic that is internal is so before it is there, as Kafka says it."""
+    is_internal = name in INTERNAL_TOPICS
+    return MetadataResponseTopic(
+        error_code=code, name=name, topic_id=topic_id, is_internal=is_internal, partitions=[]
+    )
 
 
 def _describe(node: Node, topic: TopicRecord) -> MetadataResponseTopic:
