@@ -125,7 +125,11 @@ class Attack:
 
 
 def run_attack(requests: Iterable[tuple[int, HostileRequest]]) -> None:
-    with running(settings=FEW) as world, structlog.testing.capture_logs() as logged:
+    # Members do not wait for others that may come.
+    with (
+        running(settings={**FEW, "group.initial.rebalance.delay.ms": "0"}) as world,
+        structlog.testing.capture_logs() as logged,
+    ):
         started = Attack(world)
         for node_id, request in requests:
             started.send(node_id, request)

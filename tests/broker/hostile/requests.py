@@ -77,6 +77,16 @@ _LIKELY: dict[str, tuple[Any, ...]] = {
     "replication_factor": (1, 3, -1),
     "isolation_level": (0, 1),
     "subscribed_topic_names": (TOPIC,),
+    "subscribed_topic_regex": ("v.*",),
+    "server_assignor": ("uniform", "range"),
+    "group_instance_id": ("instance",),
+    "instance_id": ("instance",),
+    "rack_id": ("rack",),
+    "generation_id_or_member_epoch": (-1, 1),
+    "retention_time_ms": (-1, 2**63 - 1),
+    "committed_metadata": ("", "x" * 1000),
+    "current_leader_epoch": (-1,),
+    "config_operation": (0, 1, 2),
 }
 #: What would cost disk, memory or time as it should: 10,000 partitions are no attack.
 _LARGEST = {"num_partitions": 3, "count": 4}
@@ -152,7 +162,9 @@ class _Drawer:
             return None
         if not isinstance(declared.type, Array):
             return self._value(declared.type, declared.name)
-        size = self._one_of(1, 1, 1, 0, 2)
+        # Who joins a group of the consumer protocol owns nothing.
+        usual = 0 if declared.name == "topic_partitions" else 1
+        size = self._one_of(usual, usual, usual, 0, 2)
         items = [self._value(declared.type.element, declared.name) for _ in range(size)]
         # The same thing twice is what lists that are looked up by name get wrong.
         return items * self._one_of(1, 1, 2)
