@@ -271,6 +271,7 @@ class Host:
         self.write(out, append)
         if out.watermarks is not None:
             self.watermarks = self.group.watermarks = out.watermarks
+            self.group.install_offset = out.watermarks.log_start
         for send in out.sends:
             self.send(send)
         packets = [Packet(self.self_id, to, message) for to, message in out.messages]
