@@ -109,10 +109,10 @@ def test_a_row_sums_what_its_brokers_used(driver: Driver, cluster: MockCluster) 
     """The mock cannot create topics, so the row's own steps are taken one by one."""
 
     class OnMock(Bench):
-        def _create_topic(self) -> str:
+        def create_topic(self, partitions: int = 1) -> str:
             return topic_for(driver, cluster, "row")
 
-        def _delete_topic(self, topic: str) -> None:
+        def delete_topic(self, topic: str) -> None:
             assert topic
 
     bench = OnMock(cluster, driver, seconds=0.3, log=lambda _text: None)  # type: ignore[arg-type]
