@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from raft.types import ProposalRefusedError
-
 if TYPE_CHECKING:
     from broker.node import Node
     from broker.replication.replica import Replica
@@ -38,8 +36,6 @@ def transfer(node: Node, replica: Replica) -> None:
     ]
     # Nothing is appended until the new leader holds all: who lacks least comes first.
     for _, candidate in sorted(followers, reverse=True):
-        try:
-            replica.apply(group.transfer_leadership(candidate, now))
-        except ProposalRefusedError:
-            continue  # under way already, or not established yet: the next round looks again
-        return
+        if replica.hand_over(candidate):
+            return
+    # Under way already, or not established yet: the next round looks again.

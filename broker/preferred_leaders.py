@@ -17,7 +17,6 @@ import structlog
 
 from broker.metadata.ids import METADATA_TOPIC_ID
 from protocol.errors import ErrorCode
-from raft.types import ProposalRefusedError
 from storage.log_types import GroupKey
 
 if TYPE_CHECKING:
@@ -81,10 +80,7 @@ class PreferredLeaders:
             or not group.is_caught_up(heir, now, MAX_LAG_S)
         ):
             return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
-        replica.write_pending()  # what is accepted already is not lost to the hand-over
-        try:
-            replica.apply(group.transfer_leadership(heir, now))
-        except ProposalRefusedError:
+        if not replica.hand_over(heir):
             return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
         _log_handover(replica, preferred)
         return ErrorCode.NONE

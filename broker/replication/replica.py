@@ -34,6 +34,7 @@ from raft.types import (
     Install,
     Message,
     Output,
+    ProposalRefusedError,
     ReplicaId,
     Role,
     Row,
@@ -460,6 +461,15 @@ class Replica:
         if self.is_leader:
             self._log_start.want(message.log_start)
             self._log_start.expose()
+
+    def hand_over(self, to: ReplicaId) -> bool:
+        """Begin to hand the leadership over. False: refused, as one is under way or the first row is not committed."""
+        self.write_pending()  # what is accepted already is not lost to the hand-over
+        try:
+            self.apply(self.group.transfer_leadership(to, self.host.now()))
+        except ProposalRefusedError:
+            return False
+        return True
 
     def timer_fired(self) -> None:
         if not self.is_leader and not self.host.may_campaign:

@@ -6,7 +6,6 @@ import random
 from collections.abc import Callable
 
 from broker.node import Node
-from raft.types import ProposalRefusedError
 from tests.simulator.cluster import SimulatedCluster
 from tests.simulator.faults.kind import Fault
 
@@ -144,10 +143,7 @@ def _hand_over(node: Node, rng: random.Random) -> None:
         group = replica.group
         others = [voter for voter in group.configuration.voters if voter != group.self_id]
         if replica.is_leader and others and rng.random() < 0.5:
-            try:
-                replica.apply(group.transfer_leadership(rng.choice(others), node.loop.time()))
-            except ProposalRefusedError:
-                continue  # not established yet, or under way: an operator would be told so
+            replica.hand_over(rng.choice(others))  # or not, where an operator would be told so
 
 
 def _restart_later(
