@@ -43,6 +43,22 @@ def append_message(
     )
 
 
+def corrupt_range(replica: Replica, message: peer.Append) -> peer.AppendReply:
+    """Says that the leader's bytes are damaged; it will look at its own."""
+    return peer.AppendReply(
+        topic_id=replica.key.topic_id,
+        partition=replica.key.partition,
+        incarnation=replica.group.self_id.incarnation,
+        term=message.term,
+        match_index=message.prev_index,
+        rejected=True,
+        hint_index=message.prev_index,
+        hint_term=message.prev_term,
+        log_start=replica.log.start_offset,
+        error=ErrorCode.CORRUPT_MESSAGE,
+    )
+
+
 def check_range(message: peer.Append) -> list[tuple[BatchHeader, memoryview]]:
     """The batches of a received range, each checked: framing, CRC, continuity, epoch (replication.md section 2).
 

@@ -17,11 +17,10 @@ from typing import Protocol
 import structlog
 
 from broker.config.topic_config import TopicConfig
-from broker.metadata.ids import METADATA_TOPIC_ID
 from broker.replication import wire
 from broker.replication.log_start import LogStart
 from broker.replication.producer_upkeep import ProducerUpkeep
-from broker.replication.ranges import check_range
+from broker.replication.receiver import RangeReceiver
 from broker.replication.sender import RangeSender
 from broker.replication.waits import Acknowledged, AckQueue, FetchWaiter
 from protocol import peer
@@ -128,6 +127,7 @@ class Replica:
         self._staged: list[Buffer] = []
         self._staged_headers: list[BatchHeader] = []
         self._sender = RangeSender(self)
+        self._receiver = RangeReceiver(self)
         self._commit_waits = AckQueue()
         self._flush_waits = AckQueue()
         self._fetch_waiters: dict[FetchWaiter, None] = {}
@@ -318,12 +318,13 @@ class Replica:
         assert self.log.end_offset == self.next_offset, "offsets were handed out gap-free"
         size_bytes = sum(header.size_bytes for header in headers)
         self._sender.wrote(staged, start_index, size_bytes)
-        self._log_grew()
+        self.log_grew()
         self.apply(self.group.appended(self.log.end_index, size_bytes, self.host.now()))
         if self.group.has_lingering:
             self.host.note_lingering(self)
 
-    def _log_grew(self) -> None:
+    def log_grew(self) -> None:
+        """Batches were appended; nothing is flushed yet."""
         if self.log.segments[-1].base_offset != self._upkeep.active_base:
             self._upkeep.segment_begun(self.log, self.producers)
         self.host.log_dirty(self)
@@ -333,10 +334,10 @@ class Replica:
         logger.error(
             "append refused: disk full", topic=self.topic, partition=self.partition, error=str(error)
         )
-        self._reload()
+        self.reload()
         self._fail_waits(ErrorCode.KAFKA_STORAGE_ERROR, self.log.end_offset)
 
-    def _reload(self) -> None:
+    def reload(self) -> None:
         """Offsets and producers as the log has them: what was staged, or cut off, never was."""
         self.next_offset = self.log.end_offset
         self._upkeep.replaced(self.log)
@@ -348,86 +349,11 @@ class Replica:
     # -- follower ----------------------------------------------------------------------------------------
 
     def append_received(self, sender: ReplicaId, message: peer.Append) -> None:
-        """A range from the leader. Everything is checked before the group hears of it (replication.md section 2)."""
-        try:
-            batches = check_range(message)
-        except KafkaError as error:
-            logger.warning(
-                "range refused",
-                topic=self.topic,
-                partition=self.partition,
-                leader=sender.node_id,
-                reason=error.message,
-            )
-            self.host.send(sender, self._corrupt_range(message))
+        """A range from the leader."""
+        if not self._receiver.received(sender, message):
             return
-        rows = [wire.row_from_wire(row) for row in message.rows]
-        known_commit = self.group.commit_end
-        out = self.group.append_received(
-            sender,
-            message.term,
-            message.prev_index,
-            message.prev_term,
-            message.to_index,
-            rows,
-            message.commit_index,
-            self.host.now(),
-        )
-        if out.hard_state is not None:
-            self.host.persist_vote(self, out.hard_state)
-            out.hard_state = None
-        if out.truncate_to is not None:
-            self._truncate(out.truncate_to, known_commit)
-            out.truncate_to = None
-        if out.write_from is not None and not self._write_range(batches):
-            self.group.write_failed(self.log.end_index, known_commit)
-            self._settle(out)
-            return
-        self.apply(out)
         if message.log_start > self.log.start_offset and message.term == self.group.term:
             self._log_start.want(message.log_start)
-
-    def _write_range(self, batches: list[tuple[BatchHeader, memoryview]]) -> bool:
-        """Append those batches of the range that the log lacks. False: the disk is full, nothing was written."""
-        end_offset = self.log.end_offset
-        fresh = [(header, view) for header, view in batches if header.base_offset >= end_offset]
-        if not fresh:
-            return True
-        headers = [header for header, _ in fresh]
-        try:
-            if self.host.is_low_on_space and self.key.topic_id != METADATA_TOPIC_ID:
-                raise DiskFullError("less than log.min.free.bytes is left")
-            self.log.append_batches([view for _, view in fresh], headers, allow_holes=True)
-        except DiskFullError as error:
-            logger.error(
-                "follower stops: disk full", topic=self.topic, partition=self.partition, error=str(error)
-            )
-            return False
-        for header, view in fresh:
-            self.producers.record_stored(view, header)
-        self.next_offset = self.log.end_offset
-        self._log_grew()
-        return True
-
-    def _corrupt_range(self, message: peer.Append) -> peer.AppendReply:
-        """Says that the leader's bytes are damaged; it will look at its own."""
-        return peer.AppendReply(
-            topic_id=self.key.topic_id,
-            partition=self.key.partition,
-            incarnation=self.group.self_id.incarnation,
-            term=message.term,
-            match_index=message.prev_index,
-            rejected=True,
-            hint_index=message.prev_index,
-            hint_term=message.prev_term,
-            log_start=self.log.start_offset,
-            error=ErrorCode.CORRUPT_MESSAGE,
-        )
-
-    def _truncate(self, to_index: int, known_commit: int) -> None:
-        logger.info("truncating", topic=self.topic, partition=self.partition, to_index=to_index)
-        self.host.truncate(self, to_index, known_commit)
-        self._reload()
 
     # -- facts from the disk and from peers --------------------------------------------------------------
 
@@ -499,9 +425,9 @@ class Replica:
             self._log_start.granted(out.watermarks.log_start)
         if out.commit_advanced:
             self._commit_advanced()
-        self._settle(out)
+        self.settle(out)
 
-    def _settle(self, out: Output) -> None:
+    def settle(self, out: Output) -> None:
         """What an output brings about last, and also where the rest of it must be thrown away."""
         if out.role_changed:
             self._role_changed()
@@ -572,7 +498,7 @@ class Replica:
         if self._staged:
             self._staged = []
             self._staged_headers = []
-            self._reload()
+            self.reload()
 
     def _fail_waits(self, error: ErrorCode, above_offset: int = -1) -> None:
         self._commit_waits.fail(error, above_offset)

@@ -1,0 +1,104 @@
+"""Ranges of the leader's log as they reach a follower: checked, then written, before the group speaks of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from broker.metadata.ids import METADATA_TOPIC_ID
+from broker.replication import wire
+from broker.replication.ranges import check_range, corrupt_range
+from protocol import peer
+from protocol.errors import KafkaError
+from protocol.records.batch import BatchHeader
+from raft.types import ReplicaId
+from storage.disk import DiskFullError
+
+if TYPE_CHECKING:
+    from broker.replication.replica import Replica
+
+logger = structlog.get_logger()
+
+
+class RangeReceiver:
+    """Of one replica, whose log may be replaced in the meantime."""
+
+    __slots__ = ("_replica",)
+
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
+
+    def received(self, sender: ReplicaId, message: peer.Append) -> bool:
+        """Everything is checked before the group hears of it (replication.md section 2). False: the range is damaged,
+        or there is no room for it; nothing else that the message says counts then."""
+        replica = self._replica
+        host, group = replica.host, replica.group
+        try:
+            batches = check_range(message)
+        except KafkaError as error:
+            logger.warning(
+                "range refused",
+                topic=replica.topic,
+                partition=replica.partition,
+                leader=sender.node_id,
+                reason=error.message,
+            )
+            host.send(sender, corrupt_range(replica, message))
+            return False
+        rows = [wire.row_from_wire(row) for row in message.rows]
+        known_commit = group.commit_end
+        out = group.append_received(
+            sender,
+            message.term,
+            message.prev_index,
+            message.prev_term,
+            message.to_index,
+            rows,
+            message.commit_index,
+            host.now(),
+        )
+        if out.hard_state is not None:
+            host.persist_vote(replica, out.hard_state)
+            out.hard_state = None
+        if out.truncate_to is not None:
+            self._truncate(out.truncate_to, known_commit)
+            out.truncate_to = None
+        if out.write_from is not None and not self._write(batches):
+            group.write_failed(replica.log.end_index, known_commit)
+            replica.settle(out)
+            return False
+        replica.apply(out)
+        return True
+
+    def _write(self, batches: list[tuple[BatchHeader, memoryview]]) -> bool:
+        """Append those batches of the range that the log lacks. False: the disk is full, nothing was written."""
+        replica = self._replica
+        end_offset = replica.log.end_offset
+        fresh = [(header, view) for header, view in batches if header.base_offset >= end_offset]
+        if not fresh:
+            return True
+        headers = [header for header, _ in fresh]
+        try:
+            if replica.host.is_low_on_space and replica.key.topic_id != METADATA_TOPIC_ID:
+                raise DiskFullError("less than log.min.free.bytes is left")
+            replica.log.append_batches([view for _, view in fresh], headers, allow_holes=True)
+        except DiskFullError as error:
+            logger.error(
+                "follower stops: disk full",
+                topic=replica.topic,
+                partition=replica.partition,
+                error=str(error),
+            )
+            return False
+        for header, view in fresh:
+            replica.producers.record_stored(view, header)
+        replica.next_offset = replica.log.end_offset
+        replica.log_grew()
+        return True
+
+    def _truncate(self, to_index: int, known_commit: int) -> None:
+        replica = self._replica
+        logger.info("truncating", topic=replica.topic, partition=replica.partition, to_index=to_index)
+        replica.host.truncate(replica, to_index, known_commit)
+        replica.reload()
