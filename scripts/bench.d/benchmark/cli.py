@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import sys
 from collections.abc import Callable, Sequence
@@ -152,6 +153,8 @@ def measure_in_turn(
             for number in range(1, runs + 1):
                 log(f"round {number} of {runs}")
                 for bench, result in zip(benches, results, strict=True):
+                    # What the side before has written and not flushed is not to reach the disk in this side's run.
+                    os.sync()
                     result[row.name].runs.extend(measure_or_mark(bench, row, 1).runs)
     return [
         to_document(header_of(bench, runs), list(result.values()))
