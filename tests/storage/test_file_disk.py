@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import errno
 import os
+import platform
 import random
 import subprocess
 import sys
@@ -27,7 +29,8 @@ from storage.directory import (
 )
 from storage.disk import Buffer, DirectoryLockedError, DiskError, DiskFailedError, DiskFullError
 from storage.errors import DirectoryFormatError
-from storage.file_disk import AT_ONCE_BYTES, AT_ONCE_S, SHRINK_STEP_BYTES, FileDisk
+from storage.file_disk import AT_ONCE_BYTES, AT_ONCE_S, SHRINK_STEP_BYTES, VOLUME_FROM, FileDisk
+from storage.volume import Volume
 from tests.storage.helpers import GROUP, InlineDisk, new_log
 
 
@@ -239,6 +242,7 @@ def test_many_flushes_are_waited_for_together_where_the_disk_is_slow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mean_s: float
 ) -> None:
     """On threads then; either way all are over when it returns, and none fails unseen."""
+    monkeypatch.setattr("storage.volume.MAX_DIRTY_BYTES", -1)
     disk = FileDisk(str(tmp_path), lambda callback: None)
     files = [disk.open(f"{tmp_path}/{number}", create=True) for number in range(20)]
     lock, synced, threads = threading.Lock(), list[int](), set[int]()
@@ -261,3 +265,46 @@ def test_many_flushes_are_waited_for_together_where_the_disk_is_slow(
     with pytest.raises(DiskFailedError, match="rotten"):
         disk.flush_together(files)
     disk.close()
+
+
+def test_many_flushes_are_one_of_the_volume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it means for what is lost with the power: tests/integration/faults/test_power.py."""
+    monkeypatch.setattr("storage.volume.MAX_DIRTY_BYTES", 1 << 60)
+    if platform.system() != "Linux":
+        pytest.skip("no syncfs")
+    disk = FileDisk(str(tmp_path), lambda callback: None)
+    files = [disk.open(f"{tmp_path}/{number}", create=True) for number in range(VOLUME_FROM)]
+    synced: list[int] = []
+    monkeypatch.setattr("storage.file_disk._sync", synced.append)
+    disk.flush_together(files[1:])
+    assert len(synced) == len(files) - 1, "few are flushed one by one"
+    synced.clear()
+    disk.flush_together(files)
+    assert synced == []
+    disk.close()
+
+
+def test_a_volume_that_cannot_write_has_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = FileDisk(str(tmp_path), lambda callback: None)
+
+    def fail(fd: int) -> int:
+        ctypes.set_errno(errno.ENOSPC)
+        return -1
+
+    monkeypatch.setattr("storage.volume.MAX_DIRTY_BYTES", 1 << 60)
+    monkeypatch.setattr(disk._volume, "_syncfs", fail)
+    # Not "full": what could not be written may be gone from the page cache.
+    with pytest.raises(DiskFailedError, match="No space"):
+        disk.flush_together((), [str(tmp_path)] * VOLUME_FROM)
+    disk.close()
+
+
+@pytest.mark.parametrize("release", ["4.19.0-27-amd64", "5.7.19"])
+def test_a_kernel_that_hides_errors_is_not_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, release: str
+) -> None:
+    monkeypatch.setattr("storage.volume.MAX_DIRTY_BYTES", 1 << 60)
+    monkeypatch.setattr("platform.release", lambda: release)
+    volume = Volume(str(tmp_path))
+    assert not volume.flush()
+    volume.close()

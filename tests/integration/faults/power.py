@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 SOURCE = Path(__file__).parent / "undo_log.c"
 _HEADER = struct.Struct("<IIQQQ")
-_WRITE, _SYNC, _CREATE, _RENAME, _UNLINK, _BORN = 1, 2, 3, 4, 5, 6
+_WRITE, _SYNC, _CREATE, _RENAME, _UNLINK, _BORN, _SYNC_ALL = 1, 2, 3, 4, 5, 6, 7
 
 
 class Lost(NamedTuple):
@@ -174,7 +174,8 @@ def _remove(path: str) -> None:
 
 
 def _not_durable(entries: list[_Entry]) -> list[_Entry]:
-    """Changes of files that no sync of the file covered, and of names that no sync of their folder covered."""
+    """Changes of files that no sync of the file covered, and of names that none of their folder did; nor one of all."""
+    everything = 0
     files: dict[int, int] = {}
     folders: dict[str, int] = {}
     for entry in entries:
@@ -184,13 +185,18 @@ def _not_durable(entries: list[_Entry]) -> list[_Entry]:
             files[entry.inode] = max(entry.offset, files.get(entry.inode, 0))
             path = entry.names[0]
             folders[path] = max(entry.offset, folders.get(path, 0))
+        elif entry.kind == _SYNC_ALL:
+            everything = max(entry.offset, everything)
 
     def is_durable(entry: _Entry) -> bool:
+        if entry.position < everything:
+            return True
         if entry.kind == _WRITE:
             return entry.position < files.get(entry.inode, 0)
         return entry.position < folders.get(os.path.dirname(_name_of(entry)), 0)
 
-    return [entry for entry in entries if entry.kind not in (_SYNC, _BORN) and not is_durable(entry)]
+    marks = (_SYNC, _BORN, _SYNC_ALL)
+    return [entry for entry in entries if entry.kind not in marks and not is_durable(entry)]
 
 
 def _name_of(entry: _Entry) -> str:

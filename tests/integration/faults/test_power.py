@@ -76,6 +76,23 @@ def test_names_need_their_folder_flushed(disk: UndoLog, tmp_path: Path) -> None:
     }
 
 
+def test_a_flush_of_the_whole_volume_covers_files_and_names(disk: UndoLog, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    program = """
+        import ctypes
+        os.mkdir(d + "/folder")
+        f = os.open(d + "/folder/f", os.O_RDWR | os.O_CREAT)
+        os.write(f, b"durable")
+        assert ctypes.CDLL(None).syncfs(os.open(d, os.O_RDONLY)) == 0
+        os.write(f, b", not durable")
+        os.rename(d + "/folder/f", d + "/f")
+    """
+    live(disk, data, program)
+    disk.lose_power()
+    assert (data / "folder" / "f").read_bytes() == b"durable"
+    assert not (data / "f").exists()
+
+
 def test_what_a_killed_process_left_unflushed_is_lost_with_its_successor(
     disk: UndoLog, tmp_path: Path
 ) -> None:

@@ -1,7 +1,7 @@
 /* What a loss of power would take away, kept while a process runs: LD_PRELOAD this into it.
  *
  * Every change below the folder UNDO_ROOT is noted in the file UNDO_LOG before it is made, with what is needed to take
- * it back; every fsync and fdatasync that succeeded is noted after it. The page cache survives kill -9, and so does
+ * it back; every fsync, fdatasync and syncfs that succeeded is noted after it. The page cache survives kill -9, and so does
  * the log: power.py reads it once the process is dead and takes back what was never made durable.
  *
  * Noted: pwrite, pwritev, write, writev, ftruncate, truncate, creation by open, mkdir, rename, unlink. Not noted: mmap,
@@ -36,7 +36,7 @@ struct entry {
     uint64_t offset;   /* where the old bytes were; of a sync: how much of the log it covers */
     uint64_t old_size; /* of the file */
 };
-enum { WRITE = 1, SYNC, CREATE, RENAME, UNLINK, BORN };
+enum { WRITE = 1, SYNC, CREATE, RENAME, UNLINK, BORN, SYNC_ALL };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int log_fd = -1;
@@ -54,7 +54,7 @@ static void *real(const char *name, void **known) {
 }
 #define DECLARE(name) static void *real_##name
 DECLARE(pwrite64); DECLARE(pwritev64); DECLARE(write); DECLARE(writev); DECLARE(ftruncate64); DECLARE(pwritev64v2);
-DECLARE(open64); DECLARE(fsync); DECLARE(fdatasync); DECLARE(rename); DECLARE(unlink); DECLARE(mkdir);
+DECLARE(open64); DECLARE(fsync); DECLARE(fdatasync); DECLARE(syncfs); DECLARE(rename); DECLARE(unlink); DECLARE(mkdir);
 
 static void give_up(const char *what) {
     dprintf(2, "undo_log: %s: %s\n", what, strerror(errno));
@@ -267,7 +267,7 @@ static void note_unlink(const char *path) {
 }
 int unlink(const char *path) { CHANGE(note_unlink(path), REAL(unlink)(path)); }
 
-static int sync_noted(int fd, int (*sync)(int)) {
+static int sync_noted(int fd, int (*sync)(int), uint32_t kind) {
     char path[PATH_MAX];
     if (!path_of(fd, path)) return sync(fd);
     pthread_mutex_lock(&lock);
@@ -278,11 +278,12 @@ static int sync_noted(int fd, int (*sync)(int)) {
     struct stat64 status;
     if (answer == 0 && !is_lying && fstat64(fd, &status) == 0) {
         pthread_mutex_lock(&lock);
-        note((struct entry){SYNC, (uint32_t)strlen(path) + 1, status.st_ino, covered, 0}, path);
+        note((struct entry){kind, (uint32_t)strlen(path) + 1, status.st_ino, covered, 0}, path);
         pthread_mutex_unlock(&lock);
     }
     errno = saved;
     return answer;
 }
-int fsync(int fd) { return sync_noted(fd, REAL(fsync)); }
-int fdatasync(int fd) { return sync_noted(fd, REAL(fdatasync)); }
+int fsync(int fd) { return sync_noted(fd, REAL(fsync), SYNC); }
+int fdatasync(int fd) { return sync_noted(fd, REAL(fdatasync), SYNC); }
+int syncfs(int fd) { return sync_noted(fd, REAL(syncfs), SYNC_ALL); }

@@ -1,0 +1,70 @@
+"""One flush for everything on a volume (syncfs(2)), where that can be trusted and has little to do.
+
+New logs are many small files. Flushed one by one, each waits for the disk by itself; one flush for all of them takes a
+quarter of the CPU time. But it writes what other programs have left unwritten, too, and somebody waits for it: so it
+is done only while there is little of that on the whole machine.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+from collections.abc import Callable
+from pathlib import Path
+
+#: Unwritten data of the machine with which the flush is still quick. (150 ms on a disk of 200 MB/s.)
+MAX_DIRTY_BYTES = 32 * 1024 * 1024
+#: The Linux whose syncfs tells that something could not be written; before, it said that all was well.
+REPORTS_ERRORS_SINCE = (5, 8)
+
+
+class Volume:
+    """The file system that a folder is on."""
+
+    def __init__(self, folder: str) -> None:
+        self._syncfs = _find_syncfs()
+        # Open from the beginning to the end: a descriptor is told of errors that happened while it was open.
+        self._fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def flush(self) -> bool:
+        """Make everything durable that was written to the volume before. Blocks. False: nothing was done, as it might
+        take long, or the system has no such call. Raises OSError when something could not be written, by anybody."""
+        if self._syncfs is None or not _is_little_unwritten():
+            return False
+        if self._syncfs(self._fd) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+        # Whether the disk's own cache is emptied last is the file system's affair (ext4 without a journal writes inodes
+        # after that). The flush of a folder ends with it.
+        os.fsync(self._fd)
+        return True
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+def _find_syncfs() -> Callable[[int], int] | None:
+    if platform.system() != "Linux" or _kernel_version() < REPORTS_ERRORS_SINCE:
+        return None
+    try:
+        syncfs = ctypes.CDLL(None, use_errno=True).syncfs
+    except AttributeError:
+        return None
+    syncfs.argtypes, syncfs.restype = [ctypes.c_int], ctypes.c_int
+    return syncfs
+
+
+def _kernel_version() -> tuple[int, ...]:
+    major, minor = platform.release().split(".")[:2]
+    return int(major), int("".join(c for c in minor if c.isdigit()) or 0)
+
+
+def _is_little_unwritten() -> bool:
+    """Of what anybody on this machine has written; not where nobody tells."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return False
+    dirty_kb = next((int(line.split()[1]) for line in lines if line.startswith("Dirty:")), None)
+    return dirty_kb is not None and dirty_kb * 1024 <= MAX_DIRTY_BYTES
