@@ -373,6 +373,8 @@ class FileDisk:
         try:
             return self._volume.flush()
         except OSError as error:
+            if error.errno in _FULL:
+                return False  # somebody's; a file of ours says so by itself
             raise DiskFailedError(f"{self._root}: flush of the volume: {error.strerror or error}") from error
 
     def free_bytes(self) -> int:
