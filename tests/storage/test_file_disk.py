@@ -29,7 +29,8 @@ from storage.directory import (
 )
 from storage.disk import Buffer, DirectoryLockedError, DiskError, DiskFailedError, DiskFullError
 from storage.errors import DirectoryFormatError
-from storage.file_disk import AT_ONCE_BYTES, AT_ONCE_S, SHRINK_STEP_BYTES, VOLUME_FROM, FileDisk
+from storage.file_disk import AT_ONCE_BYTES, AT_ONCE_S, VOLUME_FROM, FileDisk
+from storage.remover import SHRINK_STEP_BYTES
 from storage.volume import Volume
 from tests.storage.helpers import GROUP, InlineDisk, new_log
 
