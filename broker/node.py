@@ -187,7 +187,7 @@ class Node:
             config.producer_id_expiration_ms / 1000,
         )
         self.leaders = LeaderTable()
-        self.new_topics = NewTopics()
+        self.new_topics = NewTopics(self._is_led)
         # An isolated leader must have stepped down after two election timeouts, a heartbeat included.
         liveness_timing = LivenessTiming(
             ping_interval_s=config.heartbeat_interval_ms / 1000,
@@ -340,6 +340,7 @@ class Node:
         self.publisher.reconcile(now)
         self.publisher.renew()
         self.preferred_leaders.tick(now)
+        self.new_topics.tick(now)
         self.rounds.start()
 
     # -- hosts of the parts ------------------------------------------------------------------------------
@@ -393,6 +394,12 @@ class Node:
 
     def echo_arrived(self) -> None:
         self.reads.echo_arrived()
+
+    def _is_led(self, topic_id: UUID, partition: int) -> bool:
+        return self.view.leader_of_id(topic_id, partition)[0] >= 0
+
+    def leaders_changed(self) -> None:
+        self.new_topics.leaders_changed()
 
     def assigned(self, key: GroupKey) -> Sequence[int]:
         return self.view.assigned(key)

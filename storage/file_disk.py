@@ -11,12 +11,10 @@ import fcntl
 import os
 import shutil
 import sys
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 
 from storage.disk import (
@@ -28,15 +26,11 @@ from storage.disk import (
     File,
 )
 from storage.flusher import Post, Watch, flush_all, start_flusher
+from storage.remover import Remover
 from storage.volume import Volume
 
 #: A vectored write takes at most this many buffers (Linux IOV_MAX).
 MAX_VECTORS = 1024
-
-#: Discarding much at once stalls every fdatasync on ext4; 4 MB steps keep the worst at 12 to 14 ms
-#: (performance.md section 1).
-SHRINK_STEP_BYTES = 4 * 1024 * 1024
-SHRINK_PAUSE_S = 0.005
 
 #: A flush of at most so many bytes, on a disk whose flushes take no longer than this, is done on the caller's thread:
 #: waking another thread and being woken by it costs as much again, and what arrives meanwhile is served together
@@ -200,75 +194,6 @@ class PosixFile:
             os.close(self._fd)
 
 
-class _Remover:
-    """A thread that takes deleted files away slowly. What is left when the process ends is found by its
-    name (`.deleted`, `-delete`) at the next start."""
-
-    def __init__(self, delay_s: float) -> None:
-        self._delay_s = delay_s
-        self._queue: deque[tuple[float, str]] = deque()
-        self._changed = threading.Condition()
-        self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    def submit(self, path: str) -> None:
-        with self._changed:
-            self._queue.append((time.monotonic() + self._delay_s, path))
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="disk-remover", daemon=True)
-                self._thread.start()
-            self._changed.notify()
-
-    def close(self) -> None:
-        self._stopping.set()
-        with self._changed:
-            self._changed.notify()
-        if self._thread is not None:
-            self._thread.join()
-
-    def _run(self) -> None:
-        while (path := self._next()) is not None:
-            # A file that cannot be removed now is an operator's problem, not a reason to stop the node:
-            # nothing depends on it, and the next start tries again.
-            with suppress(OSError):
-                self._remove(path)
-
-    def _next(self) -> str | None:
-        """Wait for the oldest path to come due; None when the disk closes."""
-        with self._changed:
-            while not self._stopping.is_set():
-                if not self._queue:
-                    self._changed.wait()
-                    continue
-                due, path = self._queue[0]
-                wait_s = due - time.monotonic()
-                if wait_s <= 0:
-                    self._queue.popleft()
-                    return path
-                self._changed.wait(wait_s)
-        return None
-
-    def _remove(self, path: str) -> None:
-        if not os.path.isdir(path):
-            self._shrink(path)
-            return
-        for folder, folders, files in os.walk(path, topdown=False):
-            for name in files:
-                self._shrink(os.path.join(folder, name))
-            for name in folders:
-                os.rmdir(os.path.join(folder, name))
-        os.rmdir(path)
-
-    def _shrink(self, path: str) -> None:
-        size = os.stat(path).st_size
-        while size > SHRINK_STEP_BYTES:
-            size -= SHRINK_STEP_BYTES
-            os.truncate(path, size)
-            if self._stopping.wait(SHRINK_PAUSE_S):
-                return
-        os.unlink(path)
-
-
 class FileDisk:
     """`Disk` on a real directory.
 
@@ -284,7 +209,7 @@ class FileDisk:
         self._root = os.path.abspath(root)
         os.makedirs(self._root, exist_ok=True)
         self._flusher = start_flusher(post, watch)
-        self._remover = _Remover(remove_delay_s)
+        self._remover = Remover(remove_delay_s)
         self._volume = Volume(self._root)
         #: For `flush_together`; made when it is needed.
         self._together: ThreadPoolExecutor | None = None
@@ -373,6 +298,8 @@ class FileDisk:
         try:
             return self._volume.flush()
         except OSError as error:
+            if error.errno in _FULL:
+                return False  # somebody's; a file of ours says so by itself
             raise DiskFailedError(f"{self._root}: flush of the volume: {error.strerror or error}") from error
 
     def free_bytes(self) -> int:

@@ -1,4 +1,5 @@
-"""CreateTopics: forwarded to the controller by whichever broker was asked; answered when the topics are committed.
+"""CreateTopics: forwarded to the controller by whichever broker was asked; answered when the topics are committed and
+have leaders, or the client's timeout is over: then they are there all the same.
 
 Behaviour: every check and its error code stands in broker.metadata.decisions.topics. From version 5 on the answer
 carries the topic's effective configuration (never null: the Java AdminClient fails on that), from 7 on its id.
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from broker.handlers.api import Api
+from broker.new_topics import HIDDEN_S
 from protocol.api_keys import ApiKey
 from protocol.codec import encode
 from protocol.errors import ErrorCode
@@ -40,6 +42,16 @@ def handle(node: Node, request: Request, body: CreateTopicsRequest) -> None:
         ],
     }
 
+    began = node.now()
+
+    def created(result: dict[str, Any]) -> None:
+        made = [topic for topic in result.get("topics", ()) if topic.get("topic_id") and body.timeout_ms > 0]
+        wanted = [
+            (UUID(topic["topic_id"]), number) for topic in made for number in range(topic["num_partitions"])
+        ]
+        deadline = began + min(body.timeout_ms / 1000, HIDDEN_S)
+        node.new_topics.wait_led(wanted, deadline, lambda: answer(result))
+
     def answer(result: dict[str, Any]) -> None:
         if request.is_abandoned:
             return
@@ -55,7 +67,7 @@ def handle(node: Node, request: Request, body: CreateTopicsRequest) -> None:
             response.topics = [_result(topic) for topic in result["topics"]]
         request.reply_bytes(encode(response, request.api_version))
 
-    node.controller.call("create_topics", arguments, answer)
+    node.controller.call("create_topics", arguments, created)
 
 
 def _result(topic: dict[str, Any]) -> CreatableTopicResult:

@@ -39,6 +39,9 @@ class HeartbeatHost(Protocol):
     def echo_arrived(self) -> None:
         """A peer answered: reads that wait for a round may be complete."""
 
+    def leaders_changed(self) -> None:
+        """A partition has a leader that it had not, or one that serves by now."""
+
 
 class Heartbeat:
     """One node's liveness at work."""
@@ -107,7 +110,8 @@ class Heartbeat:
         self._liveness.follows(key, group.term, leader, now)
         own = group.self_id.node_id
         if replica.is_leader:
-            self._leaders.announce(*key, own, group.term, index, replica.is_serving, assigned=(own,))
+            if self._leaders.announce(*key, own, group.term, index, replica.is_serving, assigned=(own,)):
+                self._host.leaders_changed()
         else:
             self._leaders.resigned(*key, own)
         self._arm()
@@ -205,9 +209,10 @@ class Heartbeat:
         assigned = self._host.assigned(key)
         if not assigned:
             return  # deleted, and nothing may be kept of it; or not known yet, then `group_assigned` comes
-        self._leaders.announce(
+        if self._leaders.announce(
             *key, node_id, led.term, led.configuration_index, led.established, assigned=assigned
-        )
+        ):
+            self._host.leaders_changed()
         replica = self._replicas.by_key.get(key)
         if replica is None:
             return

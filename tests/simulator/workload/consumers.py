@@ -189,7 +189,7 @@ class Consumer:
             self._client.forget_coordinator(self._group_id)
 
     async def _commit(self) -> None:
-        place = self._rng.choice(sorted(self._offsets))
+        place = self._rng.choice(self._group.due(self._offsets))
         if self._offsets[place] < 0:
             await self._find_out(place)
             return

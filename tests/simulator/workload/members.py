@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -49,6 +50,12 @@ class Group:
     @property
     def is_done(self) -> bool:
         return all(self.acknowledged.get(place, -1) >= self.plan.commits for place in self.places)
+
+    def due(self, places: Iterable[Place]) -> list[Place]:
+        """Those where something is left to be done, or all. A partition may be added when the others are far ahead, and
+        its turn must not come by chance alone."""
+        of_all = sorted(places)
+        return [place for place in of_all if self.acknowledged.get(place, -1) < self.plan.commits] or of_all
 
 
 class RefusedError(Exception):
@@ -164,7 +171,7 @@ class Member:
         )
 
     async def _commit(self, offsets: dict[Place, int]) -> None:
-        place = self._rng.choice(list(offsets))
+        place = self._rng.choice(self._group.due(offsets))
         following = offsets[place] + self._rng.randint(1, 3)
         offsets[place] = following
         code = await commit(
