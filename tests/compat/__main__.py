@@ -7,7 +7,7 @@ import datetime
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -94,7 +94,8 @@ def arguments() -> argparse.Namespace:
 
 
 @contextmanager
-def target_of(options: argparse.Namespace, creates_topics: bool) -> Iterator[Target]:
+def target_of(options: argparse.Namespace, settings: Mapping[str, str]) -> Iterator[Target]:
+    creates_topics = settings is not cluster.NO_AUTO_CREATE
     commit = subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, text=True).strip()
     logs = LOGS / options.broker.split()[0].lower()
     if options.bootstrap_server:
@@ -103,13 +104,15 @@ def target_of(options: argparse.Namespace, creates_topics: bool) -> Iterator[Tar
             options.bootstrap_server, options.broker, logs, of_varve, tuple(options.only), creates_topics
         )
         return
-    with cluster.started(options.ports, creates_topics) as bootstrap:
+    with cluster.started(options.ports, settings) as bootstrap:
         yield Target(bootstrap, VARVE, logs, commit, tuple(options.only), creates_topics)
 
 
-def run_suites(wanted: dict[str, Suite], options: argparse.Namespace, creates_topics: bool) -> None:
-    """Each suite's result is kept as soon as it is there: a run takes long."""
-    with target_of(options, creates_topics) as target:
+def run_suites(wanted: dict[str, Suite], options: argparse.Namespace, settings: Mapping[str, str]) -> None:
+    """Each result is kept as soon as it is there: a run takes long. `settings`: of a cluster that is started."""
+    if not wanted:
+        return
+    with target_of(options, settings) as target:
         for name, suite in wanted.items():
             print(f"{name} against {target.broker} at {target.bootstrap}", file=sys.stderr)
             found = suite(target)
@@ -128,10 +131,12 @@ def main() -> int:
     every = suites(options, datetime.date.today().isoformat())
     wanted = {name: suite for name, suite in every.items() if not options.suite or name in options.suite}
     if not options.no_auto_create:
-        run_suites(wanted, options, creates_topics=True)
+        of_streams = {name: suite for name, suite in wanted.items() if name == "streams"}
+        run_suites({name: wanted[name] for name in wanted if name not in of_streams}, options, {})
+        run_suites(of_streams, options, cluster.LOOKS_OFTEN)
     of_librdkafka = {name: suite for name, suite in wanted.items() if name.startswith("librdkafka")}
     if of_librdkafka and options.librdkafka and (options.no_auto_create or not options.bootstrap_server):
-        run_suites(of_librdkafka, options, creates_topics=False)
+        run_suites(of_librdkafka, options, cluster.NO_AUTO_CREATE)
     worse = report.differences(report.load(options.results / report.JSON_NAME))
     for line in worse:
         print(f"passes on Kafka and fails on Varve: {line}", file=sys.stderr)

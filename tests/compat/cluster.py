@@ -5,15 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from tests.compat.suite import ROOT
 
 DEFAULT_PORTS = "15092,15192,15292"
 START_TIMEOUT_S = 120
-#: What librdkafka's and kafka-python's authors give the brokers that they test with, and segments that are looked at
-#: often, so that what a stream job has purged leaves the disk while it runs.
+#: What librdkafka's and kafka-python's authors give the brokers that they test with.
 SETTINGS = {
     "num.partitions": "4",
     # `varve cluster up` would take 0: quick for people, but the suites start several members at once.
@@ -21,8 +20,11 @@ SETTINGS = {
     # kafka-python's group test asks for sessions of 3 s.
     "group.min.session.timeout.ms": "1000",
     "default.replication.factor": "3",
-    "log.retention.check.interval.ms": "5000",
 }
+NO_AUTO_CREATE = {"auto.create.topics.enable": "false"}
+#: So that what a stream job has purged leaves the disk while it runs. Not for all suites: librdkafka's 0052 writes
+#: records of 1970, and reads them some seconds later.
+LOOKS_OFTEN = {"log.retention.check.interval.ms": "5000"}
 
 
 class ClusterError(Exception):
@@ -30,11 +32,13 @@ class ClusterError(Exception):
 
 
 @contextmanager
-def started(ports: str, creates_topics: bool) -> Iterator[str]:
-    """Yields the bootstrap servers; stops the nodes afterwards. Their data and logs go with the folder."""
-    settings = {**SETTINGS, "auto.create.topics.enable": str(creates_topics).lower()}
+def started(ports: str, settings: Mapping[str, str]) -> Iterator[str]:
+    """Yields the bootstrap servers; stops the nodes afterwards. Their data and logs go with the folder. `settings`:
+    besides those that all suites expect."""
     with tempfile.TemporaryDirectory(prefix="varve-compat-") as folder:
-        chosen = [word for key, value in settings.items() for word in ("--config", f"{key}={value}")]
+        chosen = [
+            word for key, value in {**SETTINGS, **settings}.items() for word in ("--config", f"{key}={value}")
+        ]
         _varve("cluster", "up", "--base-dir", folder, "--ports", ports, *chosen)
         try:
             yield ",".join(f"localhost:{port}" for port in ports.split(","))
