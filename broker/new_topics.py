@@ -74,7 +74,8 @@ class NewTopics:
         return name in self._since
 
     def _forget_old(self, now: float) -> None:
-        for name, since in list(self._since.items()):
-            if now - since < HIDDEN_S:
+        while self._since:
+            oldest = next(iter(self._since))
+            if now - self._since[oldest] < HIDDEN_S:
                 return
-            del self._since[name]
+            del self._since[oldest]
