@@ -117,7 +117,8 @@ def _delete_topics(leading: Leadership, arguments: dict[str, Any]) -> Answered:
 
 
 def _create_partitions(leading: Leadership, arguments: dict[str, Any]) -> Answered:
-    """[topic, count, node ids of each new partition or None] each, in `topics`."""
+    """[topic, count, node ids of each new partition or None] each, in `topics`; in the answer name, error code and
+    message, and in `new` topic id, first and count of the partitions that were added."""
     wanted = [
         NewPartitions(
             name, count, None if assignments is None else tuple(tuple(nodes) for nodes in assignments)
@@ -126,7 +127,12 @@ def _create_partitions(leading: Leadership, arguments: dict[str, Any]) -> Answer
     ]
     decision = leading.controller.create_partitions(wanted, validate_only=arguments["validate_only"])
     results = [(x.name, int(x.error), x.message) for x in decision.response]
-    return decision, {"error_code": 0, "topics": results}
+    new = [
+        (str(x.topic_id), x.new_partitions.start, len(x.new_partitions))
+        for x in decision.response
+        if x.error == ErrorCode.NONE and not arguments["validate_only"]
+    ]
+    return decision, {"error_code": 0, "topics": results, "new": new}
 
 
 def _deleted_topics(leading: Leadership, arguments: dict[str, Any]) -> Answered:

@@ -36,6 +36,7 @@ from broker.handlers.metadata import KeptAnswers
 from broker.handlers.pending import PendingAnswer
 from broker.handover import hand_over_all
 from broker.identity import StartError, open_identity
+from broker.leader_waits import LeaderWaits
 from broker.metadata.decisions.base import ControllerConfig
 from broker.metadata.formation import ClusterFormation, Formation, FoundingVoter
 from broker.metadata.ids import (
@@ -187,7 +188,8 @@ class Node:
             config.producer_id_expiration_ms / 1000,
         )
         self.leaders = LeaderTable()
-        self.new_topics = NewTopics(self._is_led)
+        self.new_topics = NewTopics()
+        self.leader_waits = LeaderWaits(self._leader_of)
         # An isolated leader must have stepped down after two election timeouts, a heartbeat included.
         liveness_timing = LivenessTiming(
             ping_interval_s=config.heartbeat_interval_ms / 1000,
@@ -340,7 +342,7 @@ class Node:
         self.publisher.reconcile(now)
         self.publisher.renew()
         self.preferred_leaders.tick(now)
-        self.new_topics.tick(now)
+        self.leader_waits.tick(now)
         self.rounds.start()
 
     # -- hosts of the parts ------------------------------------------------------------------------------
@@ -395,11 +397,11 @@ class Node:
     def echo_arrived(self) -> None:
         self.reads.echo_arrived()
 
-    def _is_led(self, topic_id: UUID, partition: int) -> bool:
-        return self.view.leader_of_id(topic_id, partition)[0] >= 0
+    def _leader_of(self, key: GroupKey) -> int:
+        return self.view.leader_of_id(*key)[0]
 
     def leaders_changed(self) -> None:
-        self.new_topics.leaders_changed()
+        self.leader_waits.leaders_changed()
 
     def assigned(self, key: GroupKey) -> Sequence[int]:
         return self.view.assigned(key)

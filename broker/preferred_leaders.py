@@ -9,8 +9,8 @@ lags is left alone until the next look. ElectLeaders asks for the same at once.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 import structlog
@@ -31,22 +31,14 @@ HANDOVERS_PER_TICK = 8
 MAX_LAG_S = 1.0
 
 
-class _Wait(NamedTuple):
-    key: GroupKey
-    node_id: int
-    deadline: float
-    done: Callable[[ErrorCode], None]
-
-
 class PreferredLeaders:
-    """What this node leads in another's place, and who waits for a new leader."""
+    """What this node leads in another's place."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self._next_look = node.now() + self._interval_s
         #: Found by the last look, not handed over yet.
         self._due: deque[GroupKey] = deque()
-        self._waits: list[_Wait] = []
 
     @property
     def _interval_s(self) -> float:
@@ -61,8 +53,6 @@ class PreferredLeaders:
                 )
         for _ in range(min(HANDOVERS_PER_TICK, len(self._due))):
             self.hand_over(self._due.popleft())
-        if self._waits:
-            self._waits = [wait for wait in self._waits if not self._is_over(wait, now)]
 
     def hand_over(self, key: GroupKey) -> ErrorCode:
         """Begin to hand a partition over to its preferred leader. NONE: it is under way, and may yet fail."""
@@ -97,23 +87,6 @@ class PreferredLeaders:
     def execute(self, partitions: Sequence[tuple[str, int]]) -> list[int]:
         """Another node's question: hand these over, by topic id and number. An error code for each."""
         return [self.hand_over(GroupKey(UUID(topic_id), partition)) for topic_id, partition in partitions]
-
-    def wait_for_leader(
-        self, key: GroupKey, node_id: int, deadline: float, done: Callable[[ErrorCode], None]
-    ) -> None:
-        """`done` gets NONE when that node leads the partition and serves, or REQUEST_TIMED_OUT at `deadline` (loop
-        time)."""
-        self._waits.append(_Wait(key, node_id, deadline, done))
-
-    def _is_over(self, wait: _Wait, now: float) -> bool:
-        leader, _ = self._node.view.leader_of_id(*wait.key)
-        if leader == wait.node_id:
-            wait.done(ErrorCode.NONE)
-        elif now >= wait.deadline:
-            wait.done(ErrorCode.REQUEST_TIMED_OUT)
-        else:
-            return False
-        return True
 
 
 def _log_handover(replica: Replica, to: int) -> None:

@@ -1,4 +1,5 @@
-"""CreatePartitions: more partitions for topics that are there (KIP-195); answered when they are committed.
+"""CreatePartitions: more partitions for topics that are there (KIP-195); answered when they are committed and have
+leaders, or the client's timeout is over: then they are there all the same.
 
 Behaviour: each topic for itself; every check and its code stands in broker.metadata.topic_checks. Partitions never
 become fewer. They get as many replicas as the topic's first one has. Keys may belong to other partitions afterwards.
@@ -7,6 +8,7 @@ become fewer. They get as many replicas as the topic's first one has. Keys may b
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from broker.handlers.api import Api
 from protocol.api_keys import ApiKey
@@ -17,6 +19,7 @@ from protocol.messages.create_partitions import (
     CreatePartitionsResponse,
     CreatePartitionsTopicResult,
 )
+from storage.log_types import GroupKey
 
 if TYPE_CHECKING:
     from broker.network.connection import Request
@@ -32,6 +35,16 @@ def handle(node: Node, request: Request, body: CreatePartitionsRequest) -> None:
         )
         for topic in body.topics
     ]
+
+    began = node.now()
+
+    def added(result: dict[str, Any]) -> None:
+        new = [
+            GroupKey(UUID(topic_id), number)
+            for topic_id, first, count in result.get("new", ())
+            for number in range(first, first + count)
+        ]
+        node.leader_waits.wait_new(new, began, body.timeout_ms, lambda: answer(result))
 
     def answer(result: dict[str, Any]) -> None:
         if request.is_abandoned:
@@ -50,7 +63,7 @@ def handle(node: Node, request: Request, body: CreatePartitionsRequest) -> None:
         request.reply_bytes(encode(response, request.api_version))
 
     arguments = {"topics": topics, "validate_only": body.validate_only}
-    node.controller.call("create_partitions", arguments, answer)
+    node.controller.call("create_partitions", arguments, added)
 
 
 API = Api(ApiKey.CREATE_PARTITIONS, 0, 3, CreatePartitionsRequest, handle)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from broker.handlers.api import Api
-from broker.new_topics import HIDDEN_S
 from protocol.api_keys import ApiKey
 from protocol.codec import encode
 from protocol.errors import ErrorCode
@@ -21,6 +20,7 @@ from protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from storage.log_types import GroupKey
 
 if TYPE_CHECKING:
     from broker.network.connection import Request
@@ -45,12 +45,13 @@ def handle(node: Node, request: Request, body: CreateTopicsRequest) -> None:
     began = node.now()
 
     def created(result: dict[str, Any]) -> None:
-        made = [topic for topic in result.get("topics", ()) if topic.get("topic_id") and body.timeout_ms > 0]
-        wanted = [
-            (UUID(topic["topic_id"]), number) for topic in made for number in range(topic["num_partitions"])
+        made = [
+            GroupKey(UUID(topic["topic_id"]), number)
+            for topic in result.get("topics", ())
+            if topic.get("topic_id")  # validate_only makes no topic, nor does an error
+            for number in range(topic["num_partitions"])
         ]
-        deadline = began + min(body.timeout_ms / 1000, HIDDEN_S)
-        node.new_topics.wait_led(wanted, deadline, lambda: answer(result))
+        node.leader_waits.wait_new(made, began, body.timeout_ms, lambda: answer(result))
 
     def answer(result: dict[str, Any]) -> None:
         if request.is_abandoned:

@@ -106,24 +106,28 @@ class Elections:
     def _asked(self, partitions: list[tuple[TopicRecord, int]], result: dict[str, Any]) -> None:
         """A leader's answer."""
         codes = result.get("codes") or [result["error_code"]] * len(partitions)
+        under_way: dict[GroupKey, str] = {}
+        heirs: dict[GroupKey, int | None] = {}
         for (topic, number), code in zip(partitions, codes, strict=True):
-            done = partial(self._decided, topic.name, number)
             if code != ErrorCode.NONE:
-                done(ErrorCode(code))
+                self._decide(topic.name, number, ErrorCode(code))
             else:
-                self._node.preferred_leaders.wait_for_leader(
-                    GroupKey(topic.topic_id, number),
-                    topic.partitions[number].replicas[0],
-                    self._deadline,
-                    done,
-                )
+                key = GroupKey(topic.topic_id, number)
+                under_way[key], heirs[key] = topic.name, topic.partitions[number].replicas[0]
+        self._node.leader_waits.wait(heirs, self._deadline, partial(self._waited, under_way))
 
-    def _decided(self, topic: str, number: int, code: ErrorCode) -> None:
+    def _waited(self, under_way: dict[GroupKey, str], not_led: frozenset[GroupKey]) -> None:
+        for key, topic in under_way.items():
+            self._decide(
+                topic, key.partition, ErrorCode.REQUEST_TIMED_OUT if key in not_led else ErrorCode.NONE
+            )
+        if not self._missing:
+            self._answer()
+
+    def _decide(self, topic: str, number: int, code: ErrorCode) -> None:
         assert self._codes[topic, number] is None, "decided once"
         self._codes[topic, number] = code
         self._missing -= 1
-        if not self._missing:
-            self._answer()
 
     def _answer(self) -> None:
         if self._request.is_abandoned:

@@ -50,6 +50,8 @@ class TopicResult:
     message: str | None = None
     topic_id: UUID | None = None
     num_partitions: int = -1
+    new_partitions: range = range(0)
+    """CreatePartitions: the numbers of those that were added."""
     replication_factor: int = -1
     configs: Mapping[str, str] = field(default_factory=dict)
     """The topic's overrides. The handler adds the defaults (CreateTopics v5+)."""

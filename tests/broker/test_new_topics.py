@@ -1,15 +1,19 @@
-"""A topic that a question makes is unknown until it can be used, as with Apache Kafka."""
+"""What a question makes is unknown until it can be used, as with Apache Kafka; who makes a topic waits until then."""
 
 from __future__ import annotations
 
 import itertools
-from uuid import UUID
 
 import pytest
 
 from broker.new_topics import HIDDEN_S, MAX_HIDDEN, NewTopics
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
+from protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
 from protocol.messages.create_topics import (
     CreatableTopic,
     CreateTopicsRequest,
@@ -25,8 +29,8 @@ from tests.broker.asking import ask
 from tests.broker.world import World, running
 
 
-def look(world: World, node_id: int, name: str) -> MetadataResponseTopic:
-    body = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=True)
+def look(world: World, node_id: int, name: str, *, as_client: bool = True) -> MetadataResponseTopic:
+    body = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=as_client)
     (found,) = ask(world, node_id, ApiKey.METADATA, 9, body, MetadataResponse).topics
     return found
 
@@ -54,8 +58,7 @@ def test_a_new_topic_is_shown_with_its_leaders(seed: int) -> None:
 def test_administrators_see_a_new_topic_at_once() -> None:
     with running() as world:
         world.create_topic("foo")
-        body = MetadataRequest(topics=[MetadataRequestTopic(name="foo")], allow_auto_topic_creation=False)
-        (found,) = ask(world, 2, ApiKey.METADATA, 9, body, MetadataResponse).topics
+        found = look(world, 2, "foo", as_client=False)
         assert (found.error_code, len(found.partitions)) == (0, 1)
 
 
@@ -71,26 +74,19 @@ def test_who_creates_a_topic_is_answered_when_it_can_be_used(seed: int) -> None:
             assert (found.error_code, [x.error_code for x in found.partitions]) == (0, [0] * 3)
 
 
-def test_who_waits_is_told_once_and_not_for_ever() -> None:
-    led: set[tuple[UUID, int]] = set()
-    new = NewTopics(lambda topic_id, number: (topic_id, number) in led)
-    told: list[str] = []
-    first, second = [(UUID(int=1), number) for number in range(2)], [(UUID(int=2), 0)]
-    new.wait_led([], 5.0, lambda: told.append("nothing"))
-    assert told == ["nothing"]
-    new.wait_led(first, 5.0, lambda: told.append("first"))
-    new.wait_led(first + second, 1.0, lambda: told.append("both"))
-    led.add(first[0])
-    new.leaders_changed()
-    assert told == ["nothing"]
-    new.tick(0.9)
-    assert told == ["nothing"]
-    new.tick(1.0)
-    assert told == ["nothing", "both"]
-    led.add(first[1])
-    new.leaders_changed()
-    new.tick(9.0)
-    assert told == ["nothing", "both", "first"]
+@pytest.mark.parametrize("seed", range(5))
+def test_who_adds_partitions_is_answered_when_they_can_be_used(seed: int) -> None:
+    with running(seed=seed) as world:
+        world.create_topic("foo", partitions=1)
+        for count in range(2, 7):
+            more = CreatePartitionsTopic(name="foo", count=count, assignments=None)
+            body = CreatePartitionsRequest(topics=[more], timeout_ms=30_000)
+            node_id = count % 3 + 1
+            (made,) = ask(world, node_id, ApiKey.CREATE_PARTITIONS, 3, body, CreatePartitionsResponse).results
+            assert made.error_code == ErrorCode.NONE
+            found = look(world, node_id, "foo", as_client=False)
+            (new,) = (x for x in found.partitions if x.partition_index == count - 1)
+            assert new.error_code == ErrorCode.NONE, "its leader is known here"
 
 
 def test_a_client_that_cannot_wait_is_answered_when_the_topic_is_there() -> None:
@@ -105,7 +101,7 @@ def test_a_client_that_cannot_wait_is_answered_when_the_topic_is_there() -> None
 
 
 def test_hidden_until_there_are_leaders_or_it_took_too_long() -> None:
-    new = NewTopics(lambda topic_id, number: False)
+    new = NewTopics()
     new.appeared("a", 0.0)
     new.appeared("b", 0.0)
     assert new.is_hidden("a", has_leaders=False, now=1.0)
@@ -117,7 +113,7 @@ def test_hidden_until_there_are_leaders_or_it_took_too_long() -> None:
 
 
 def test_no_more_than_so_many_are_kept() -> None:
-    new = NewTopics(lambda topic_id, number: False)
+    new = NewTopics()
     for number in range(MAX_HIDDEN + 1):
         new.appeared(f"n{number}", 0.0)
     assert new.is_hidden(f"n{MAX_HIDDEN - 1}", has_leaders=False, now=1.0)

@@ -128,7 +128,8 @@ class TopicDecisions(Decisions):
                 continue
             added += len(more)
             changed[topic.topic_id] = (*topic.partitions, *more)
-            results.append(TopicResult(each.topic))
+            new = range(len(topic.partitions), each.count)
+            results.append(TopicResult(each.topic, topic_id=topic.topic_id, new_partitions=new))
         return Decision(() if validate_only else self._changed_topics(changed), tuple(results))
 
     def deleted_topics(self, topic_ids: Sequence[UUID]) -> list[UUID]:
