@@ -81,8 +81,9 @@ class Timing(NamedTuple):
     resend_timeout_s: float = 2.0
     """A follower that owes an answer for one to two of these is probed anew. Links lose nothing while they
     are open, so this is a safety net, not a pace; it must leave room for a slow flush at the follower."""
-    install_timeout_s: float = 60.0
-    """An unanswered install is ordered again after this long."""
+    install_timeout_s: float = 5.0
+    """An unanswered install is ordered again after this long: the follower's disk may have been full. What is ordered
+    is an empty log, some flushes; ordered twice, it is acknowledged once more."""
     max_inflight_ranges: int = 8
     """Unacknowledged ranges per follower."""
     max_inflight_bytes: int = 16 << 20

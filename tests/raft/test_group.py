@@ -319,11 +319,14 @@ class TestLeader:
         progress = group.progress_of(THREE)
         assert progress is not None
         assert progress.state is ProgressState.INSTALL
-        for now in range(4, 60, 2):
-            assert group.tick(float(now)).sends == []
-        out = group.tick(70.0)
+        again_at = 2.0 + group.timing.install_timeout_s
+        for now in (4.0, 6.0):
+            assert group.tick(now).sends == []
+        assert group.deadline is not None
+        again_at = max(again_at, group.deadline)
+        out = group.tick(again_at)
         assert [order.to for order in out.sends] == [THREE]
-        group.install_replied(THREE, group.term, 6, 71.0)
+        group.install_replied(THREE, group.term, 6, again_at + 1)
         assert progress.match_end == 7
         assert progress.state is ProgressState.PROBE
 
