@@ -50,7 +50,8 @@ from broker.metadata.image import BrokerRemoved, Change, ConfigsChanged, QuotaCh
 from broker.metadata.leaders import LeaderTable
 from broker.metadata.records import BrokerRecord
 from broker.metadata_service import MetadataService
-from broker.network.connection import ClientConnection, ConnectionRegistry
+from broker.network.connection import ClientConnection
+from broker.network.connection_registry import ConnectionRegistry
 from broker.network.turn import Turn
 from broker.new_topics import NewTopics
 from broker.preferred_leaders import PreferredLeaders

@@ -26,8 +26,8 @@ from broker.metadata.image import (
     TopicDeleted,
 )
 from broker.metadata.records import PartitionAssignment, TopicRecord
+from broker.replication.log_opener import NewReplica
 from broker.replication.replica import Replica
-from broker.replication.replicas import NewReplica
 from broker.replication.wire import founding_configuration
 from protocol.errors import ErrorCode
 from raft.reconcile import next_change

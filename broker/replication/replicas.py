@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Protocol
 from uuid import UUID
 
 import structlog
@@ -16,28 +16,24 @@ from broker.environment import Clock
 from broker.metadata.ids import METADATA_TOPIC_ID
 from broker.network.turn import Turn
 from broker.replication import wire
+from broker.replication.log_opener import LogOpener, NewReplica
 from broker.replication.log_starts import LogStarts
 from broker.replication.ranges import MAX_APPEND_BYTES, check_own_range
 from broker.replication.replica import Replica
 from broker.replication.timers import TimerHeap
 from protocol import peer
 from raft.group import Group
-from raft.types import Configuration, HardState, Install, ReplicaId, RowKind, Timing, Watermarks
-from storage.directory import set_aside_partition
+from raft.types import Configuration, HardState, Install, ReplicaId, Timing, Watermarks
 from storage.disk import Disk, DiskFullError
 from storage.errors import CorruptLogError
 from storage.group_commit import FlushRounds
 from storage.journal import Journal
-from storage.journal_records import Bounds, Flushed, Forget, Incarnation, Quarantine, Vote, VotedFor
-from storage.lineage import LINEAGE_NAME
+from storage.journal_records import Bounds, Flushed, Forget, Quarantine, Vote, VotedFor
 from storage.log import Log
-from storage.log_creation import NewLog, create_log, create_logs, install_log
-from storage.log_recovery import open_log
-from storage.log_types import FlushedEnd, FlushTicket, GroupKey, LogConfig
-from storage.partition_folder import METADATA_NAME, folder_name, read_topic_id
+from storage.log_creation import install_log
+from storage.log_types import FlushedEnd, GroupKey
 from storage.producer_snapshot import encode_snapshot, load_producers
 from storage.producer_state import ProducerStates
-from storage.segment import LOG_SUFFIX
 
 logger = structlog.get_logger()
 
@@ -59,15 +55,6 @@ class ReplicasHost(Protocol):
         """Its log is bad and marked so, and it is closed: open it again, as somebody who has nothing."""
 
     def replica_closed(self, key: GroupKey) -> None: ...
-
-
-class NewReplica(NamedTuple):
-    """What may have to be begun; as for `Replicas.open`."""
-
-    key: GroupKey
-    topic: str
-    config: TopicConfig
-    founding: Configuration | None
 
 
 class Replicas:
@@ -98,11 +85,7 @@ class Replicas:
         self._turn = turn
         self._rng = rng
         self._timing = timing
-        self._node_id = node_id
-        self._directory_id = directory_id
-        self._is_clean_start = is_clean_start
-        #: Groups whose log this process has opened: the clean-shutdown marker speaks of the first time only.
-        self._opened: dict[GroupKey, None] = {}
+        self._logs = LogOpener(disk, journal, node_id, directory_id.bytes, is_clean_start=is_clean_start)
         self.replica_lag_time_max_s = replica_lag_time_max_s
         self.producer_expiration_s = producer_expiration_s
         #: False while the node stops.
@@ -131,26 +114,8 @@ class Replicas:
     # -- opening and closing -----------------------------------------------------------------------------
 
     def begin(self, wanted: Sequence[NewReplica]) -> dict[GroupKey, Log]:
-        """Make the logs of those that never were here, for `open`: all of them with a few flushes, where each by itself
-        would need as many."""
-        new = [
-            (each, NewLog(self._directory_of(each.key, each.topic), each.key, each.config.log_config))
-            for each in wanted
-            if self._journal.state(each.key) is None
-        ]
-        new = [(each, log) for each, log in new if not self._disk.exists(log.directory)]
-        if not new:
-            return {}
-        logs = create_logs(self._disk, [log for _, log in new])
-        # The vote record comes first: with it, the log is one whose history we know.
-        for each, _ in new:
-            self._journal.append(Vote(each.key, 0, None))
-        self._journal.flush()
-        self._found([(log, each.founding) for (each, _), log in zip(new, logs, strict=True)])
-        return {log.group: log for log in logs}
-
-    def _directory_of(self, key: GroupKey, topic: str) -> str:
-        return f"{self._disk.root}/{folder_name(topic, key.partition)}"
+        """As `LogOpener.begin`."""
+        return self._logs.begin(wanted)
 
     def open(
         self,
@@ -162,55 +127,19 @@ class Replicas:
         is_only_copy: bool = False,
         begun: Log | None = None,
     ) -> Replica | None:
-        """Open the replica's log, or begin an empty one.
-
-        `founding` is the group's first configuration where the caller knows it. A replica begins with it as row 0
-        only if that names this very directory and no log of the group ever was here; otherwise it begins blank
-        and waits to be added by its leader (replication.md section 3).
-
-        A log that must not be used is discarded under a raised incarnation, and built anew from the others. If there
-        are none (`is_only_copy`), nothing is touched and None is returned: the partition is offline. `begun`: what
-        `begin` made of it just now.
-        """
+        """Open the replica on its log, as `LogOpener.open` finds or begins it, or on what `begin` made just now
+        (`begun`). None: its log must not be used, and is the only copy."""
         if begun is not None:
-            return self._add(key, topic, config, begun, ProducerStates())
-        directory = self._directory_of(key, topic)
-        state = self._journal.state(key)
-        log_config = config.log_config
-        self._make_way(key, topic, directory)
-        log: Log | None = None
-        producers: ProducerStates | None = None
-        if state is not None and state.is_quarantined:
-            logger.warning("log is quarantined", directory=directory)
-        elif self._disk.exists(f"{directory}/{METADATA_NAME}"):
-            log, producers = self._open_log(key, directory, log_config) or (None, None)
-        elif state is not None:
-            # It may have acknowledged what is gone: as another identity it can do no harm.
-            logger.error("log is gone", directory=directory)
-        if log is None and self._may_have_acknowledged(key, directory):
-            if is_only_copy:
-                logger.error("partition is offline, its only log cannot be used", directory=directory)
-                return None
-            logger.error("starting over, to be rebuilt from the other replicas", directory=directory)
-            self._raise_incarnation(key)
-        if log is None:
-            log = self._begin_log(key, directory, log_config, founding)
-        elif log.end_index == 0:
-            self._found([(log, founding)])
-        if producers is None:
-            producers = load_producers(log)  # of an empty log
-        return self._add(key, topic, config, log, producers)
-
-    def _add(
-        self, key: GroupKey, topic: str, config: TopicConfig, log: Log, producers: ProducerStates
-    ) -> Replica:
-        state = self._journal.state(key)
-        incarnation = 0 if state is None else state.incarnation
-        self_id = ReplicaId(self._node_id, self._directory_id.bytes, incarnation)
-        self._opened[key] = None
+            opened: tuple[Log, ProducerStates] | None = begun, ProducerStates()
+        else:
+            opened = self._logs.open(key, topic, config.log_config, founding, is_only_copy=is_only_copy)
+        if opened is None:
+            return None
+        log, producers = opened
+        self_id, hard_state = self._logs.identity(key)
         group = Group(
             self_id,
-            self._hard_state(key),
+            hard_state,
             [wire.row_from_log(row) for row in log.lineage.rows],
             log.end_index,
             0,
@@ -227,102 +156,6 @@ class Replicas:
         self._host.role_changed(replica)
         return replica
 
-    def _open_log(
-        self, key: GroupKey, directory: str, config: LogConfig
-    ) -> tuple[Log, ProducerStates] | None:
-        """None where the log on disk must not be used: it was corrupt and is quarantined now."""
-        state = self._journal.state(key)
-        if state is None or not state.has_vote:
-            # The log is there and its vote is not: the identity is lost (replication.md section 3).
-            logger.error("log without a recorded vote", directory=directory)
-            return None
-        bounds = state.bounds
-        try:
-            log = open_log(
-                self._disk,
-                directory,
-                key,
-                config,
-                recorded=state.flushed_end,
-                log_start=0 if bounds is None else bounds.log_start,
-                is_clean=self._is_clean_start and key not in self._opened,
-            )
-            # Reads segments that recovery had no need to look at, so it may find them rotten.
-            return log, load_producers(log)
-        except CorruptLogError as error:
-            logger.error("log is corrupt", directory=directory, error=str(error))
-            self._journal.append(Quarantine(key, True))
-            self._journal.flush()
-            return None
-
-    def _may_have_acknowledged(self, key: GroupKey, directory: str) -> bool:
-        """Whether a replica of this identity was here before: then an empty log must have another identity.
-
-        A folder without data and rows of which the journal knows nothing is a creation that a crash cut short: row 0 is
-        written after the first vote record is durable, so a row without a vote means that a vote is lost.
-        """
-        if self._journal.state(key) is not None:
-            return True
-        names = self._disk.list(directory) if self._disk.exists(directory) else []
-        return any(
-            self._has_bytes(f"{directory}/{name}")
-            for name in names
-            if name.endswith(LOG_SUFFIX) or name == LINEAGE_NAME
-        )
-
-    def _has_bytes(self, path: str) -> bool:
-        file = self._disk.open(path)
-        size_bytes = file.size
-        file.close()
-        return size_bytes > 0
-
-    def _make_way(self, key: GroupKey, topic: str, directory: str) -> None:
-        """A log of another life of this name is never opened for this one (replication.md section 4)."""
-        if self._disk.exists(f"{directory}/{METADATA_NAME}"):
-            found = read_topic_id(self._disk, directory)
-            if found != key.topic_id:
-                path = set_aside_partition(self._disk, topic, key.partition, found)
-                logger.warning("log is of another topic of this name, set aside", path=path)
-
-    def _begin_log(
-        self, key: GroupKey, directory: str, config: LogConfig, founding: Configuration | None
-    ) -> Log:
-        state = self._journal.state(key)
-        log = create_log(self._disk, directory, key, config)
-        if state is not None and state.is_quarantined:
-            self._journal.append(Quarantine(key, False))
-        # The vote record comes first: with it, the log is one whose history we know.
-        self._journal.append(Vote(key, 0 if state is None else state.term, None))
-        self._journal.flush()
-        self._found([(log, founding)])
-        return log
-
-    def _found(self, logs: Sequence[tuple[Log, Configuration | None]]) -> None:
-        """Write row 0 into logs that never held anything, where it is known, names this directory, and no log of the
-        group was ever lost here. A crash may have come between the vote record and the row: then it is written now."""
-        tickets: list[tuple[Log, FlushTicket]] = []
-        for log, founding in logs:
-            state = self._journal.state(log.group)
-            assert state is not None and log.end_index == 0
-            own = ReplicaId(self._node_id, self._directory_id.bytes, state.incarnation)
-            if founding is not None and state.term == 0 and own in founding.voters:
-                log.append_row(0, RowKind.CONFIGURATION, wire.encode_configuration(founding))
-                tickets.append((log, log.begin_flush()))
-        self._disk.flush_together([file for _, ticket in tickets for file in ticket.files])
-        for log, ticket in tickets:
-            log.finish_flush(ticket)
-
-    def _raise_incarnation(self, key: GroupKey) -> None:
-        state = self._journal.state(key)
-        self._journal.append(Incarnation(key, 1 if state is None else state.incarnation + 1))
-        self._journal.flush()
-
-    def _hard_state(self, key: GroupKey) -> HardState:
-        state = self._journal.state(key)
-        assert state is not None and state.has_vote
-        voted = None if state.voted_for is None else ReplicaId(*state.voted_for)
-        return HardState(state.term, voted)
-
     def close(self, replica: Replica, *, is_clean: bool) -> None:
         del self.by_key[replica.key]
         self.by_name.pop((replica.topic, replica.partition), None)
@@ -338,7 +171,7 @@ class Replicas:
     def forget(self, key: GroupKey) -> None:
         """The topic is gone: so is what the journal knows of the group."""
         self._journal.append(Forget(key))
-        self._opened.pop(key, None)
+        self._logs.forget(key)
         self._turn.schedule()
 
     def stop_campaigning(self) -> None:

@@ -9,6 +9,7 @@ from uuid import UUID
 from broker import identity, node, publisher
 from broker.config.node_config import NodeConfig
 from broker.identity import Identity
+from broker.replication.log_opener import LogOpener
 from broker.replication.messages import GroupMessages
 from broker.replication.replica import Replica
 from broker.replication.replicas import Replicas
@@ -199,7 +200,7 @@ def a_topic_is_made_anew_while_a_follower_is_away(stage: Stage) -> None:
 def _adopt(_: object) -> object:
     """The folder has the right name, and so has what the journal knows of it."""
 
-    def make_way(self: Replicas, key: GroupKey, topic: str, directory: str) -> None:
+    def make_way(self: LogOpener, key: GroupKey, topic: str, directory: str) -> None:
         if not self._disk.exists(f"{directory}/{METADATA_NAME}"):
             return
         found = read_topic_id(self._disk, directory)
@@ -239,7 +240,7 @@ MUTATIONS = (
     Mutation(
         "raised-incarnation",
         "The incarnation is raised durably before a log is discarded: its successor is another voter (section 3)",
-        off((Replicas, "_raise_incarnation", lambda _: lambda self, key: None)),
+        off((LogOpener, "_raise_incarnation", lambda _: lambda self, key: None)),
         story=a_rotten_voter_is_asked_while_it_is_rebuilt,
     ),
     Mutation(
@@ -257,7 +258,7 @@ MUTATIONS = (
     Mutation(
         "topic-id-on-disk",
         "A log whose partition.metadata names another topic id is never opened (section 4)",
-        off((publisher, "list_partitions", lambda _: lambda disk: []), (Replicas, "_make_way", _adopt)),
+        off((publisher, "list_partitions", lambda _: lambda disk: []), (LogOpener, "_make_way", _adopt)),
         story=a_topic_is_made_anew_while_a_node_is_down,
         note="said in three places: the start sets it aside, opening does, and the journal has no vote for it",
     ),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import broker.identity
-import broker.replication.replicas
+import broker.replication.log_opener
 from broker.replication import ranges
 from protocol.records.batch import _LEADER_EPOCH_AT, BatchHeader, iter_batches
 from raft.following import Following
@@ -163,8 +163,8 @@ MUTATIONS = (
         "partition-name-durable",
         "A new partition's folder, and the names in it, are durable before it is used (replication.md section 1)",
         all_of(
-            without_call(MemoryDisk, "flush_directory", broker.replication.replicas, "create_log"),
-            without_call(MemoryDisk, "flush_together", broker.replication.replicas, "create_logs"),
+            without_call(MemoryDisk, "flush_directory", broker.replication.log_opener, "create_log"),
+            without_call(MemoryDisk, "flush_together", broker.replication.log_opener, "create_logs"),
         ),
         conditions=blackouts,
     ),
@@ -226,7 +226,7 @@ MUTATIONS = (
     Mutation(
         "rot-is-not-torn",
         "At or below a recorded end a bad batch is corruption and never cut (replication.md section 2)",
-        off((broker.replication.replicas, "open_log", _nothing_recorded)),
+        off((broker.replication.log_opener, "open_log", _nothing_recorded)),
         ("rot", "kill", "power"),
     ),
     Mutation(
