@@ -8,8 +8,9 @@ rows are known by value, and who is alive is judged per pair of nodes by `raft.l
 comes as `now` (seconds, monotonic), randomness as a `random.Random`. The parts, each in its module, lowest
 first:
 
-    state      fields, invariants, stepping down          leading    sending, commit, membership, hand-over
-    election   pre-vote, vote, winning                    following  receiving, acknowledging, install
+    state      fields, invariants, stepping down          election   pre-vote, vote, winning
+    sending    ranges, lingering, probing, installs       following  receiving, acknowledging, install
+    leading    acknowledgements, commit, membership, hand-over
 """
 
 from __future__ import annotations
