@@ -35,6 +35,9 @@ _NEWEST_WEIGHT = 0.1
 class Flusher(Protocol):
     """All methods are called on the loop's thread."""
 
+    mean_s: float
+    """Running mean of the time that one file takes."""
+
     @property
     def is_idle(self) -> bool:
         """Nothing is submitted that was not answered."""
@@ -44,10 +47,6 @@ class Flusher(Protocol):
 
     def close(self) -> None:
         """Finish what was submitted and end the thread. `done` may not be called any more."""
-
-    @property
-    def mean_s(self) -> float:
-        """Running mean of the time that one file takes."""
 
     def note(self, taken_s: float, file_count: int) -> None:
         """A flush elsewhere took so long."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from broker.metadata.ids import METADATA_TOPIC_NAME
@@ -25,7 +27,7 @@ from tests.broker.world import World, running
 TOPIC, READ, ALLOW = 2, 3, 3
 
 
-def describe(world: World, **wanted: object) -> DescribeClusterResponse:
+def describe(world: World, **wanted: Any) -> DescribeClusterResponse:
     body = DescribeClusterRequest(**wanted)
     return ask(world, 1, ApiKey.DESCRIBE_CLUSTER, 2, body, DescribeClusterResponse)
 

@@ -122,7 +122,9 @@ def test_rot_in_the_metadata_log_is_never_taken_for_what_was_decided() -> None:
     with running() as world:
         world.loop.run_for(1)
         follower = next(
-            node_id for node_id in world.ids if not world.nodes[node_id].metadata.replica.is_leader
+            node_id
+            for node_id in world.ids
+            if (replica := world.nodes[node_id].metadata.replica) is not None and not replica.is_leader
         )
         node, process = world.nodes[follower], world.processes[follower]
         replica = node.metadata.replica

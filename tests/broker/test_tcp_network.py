@@ -103,7 +103,7 @@ async def test_a_kernel_without_ipv6_serves_localhost(monkeypatch: pytest.Monkey
                 raise OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")
             super().__init__(family, type, proto, fileno)
 
-    monkeypatch.setattr(tcp_network.socket, "socket", Socket)
+    monkeypatch.setattr(socket, "socket", Socket)
     listener = await TcpNetwork().listen("localhost", 0, asyncio.BufferedProtocol)
     assert listener.port
     listener.close()

@@ -172,7 +172,10 @@ class World:
             if name == METADATA_TOPIC_NAME:
                 replica = node.metadata.replica
             if replica is not None and replica.is_serving:
-                return sorted(tuple(voter) for voter in replica.group.configuration.voters)
+                return sorted(
+                    (voter.node_id, voter.directory_id, voter.incarnation)
+                    for voter in replica.group.configuration.voters
+                )
         return []
 
     def produce(self, name: str, *values: bytes, partition: int = 0) -> int:

@@ -64,7 +64,7 @@ def _run_tests(
 ) -> dict[str, Case]:
     junit = target.logs / "kafka-python.xml"
     junit.unlink(missing_ok=True)
-    command = [
+    command: list[str | Path] = [
         python,
         "-m",
         "pytest",
@@ -88,10 +88,12 @@ def _environment(checkout: Path) -> Path:
     wanted = f"{checkout.resolve()} {_commit(checkout)}"
     if not installed.exists() or installed.read_text(encoding="utf-8") != wanted:
         log = VENV.with_suffix(".log")
-        for command in (
+        pip: list[str | Path] = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        commands: list[list[str | Path]] = [
             [sys.executable, "-m", "venv", VENV],
-            [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", checkout, *PACKAGES],
-        ):
+            [*pip, checkout, *PACKAGES],
+        ]
+        for command in commands:
             ran = run(command, log, 900)
             if ran.code != 0:
                 raise Missing(

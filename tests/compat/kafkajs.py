@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from tests.compat.report import HERE, SuiteResult
 from tests.compat.suite import ROOT, Missing, Target, last_lines, need, read_json_lines, run
 
@@ -15,7 +17,7 @@ def run_suite(target: Target, date: str) -> SuiteResult:
         _install()
     except Missing as missing:
         return SuiteResult("kafkajs", f"kafkajs {VERSION}", date, str(missing))
-    command = ["node", HERE / "kafkajs_scenarios.js", target.bootstrap, *target.only]
+    command: list[str | Path] = ["node", HERE / "kafkajs_scenarios.js", target.bootstrap, *target.only]
     environment = {"NODE_PATH": str(FOLDER / "node_modules"), "KAFKAJS_NO_PARTITIONER_WARNING": "1"}
     ran = run(command, target.logs / "kafkajs.log", TIMEOUT_S, environment=environment)
     return SuiteResult("kafkajs", f"kafkajs {VERSION}", date, "", read_json_lines(target, ran))

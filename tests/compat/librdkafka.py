@@ -130,7 +130,7 @@ def _run_tests(
         "BROKERS": target.bootstrap,
         "LD_LIBRARY_PATH": os.pathsep.join(libraries),
     }
-    command = [tests / "test-runner", "-L", "-p1", "-s", scenario]
+    command: list[str | Path] = [tests / "test-runner", "-L", "-p1", "-s", scenario]
     ran = run(command, log, TEST_TIMEOUT_S, cwd=tests, environment=environment)
     config.unlink()
     output = ANSI.sub("", ran.output)

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
+from pathlib import Path
 
 from tests.compat import java_suites
 from tests.compat.report import HERE, SuiteResult
@@ -68,7 +69,7 @@ def run_suite(suite: PytestSuite, target: Target, class_path: str | None, date: 
     junit.unlink(missing_ok=True)
     only = ["-k", " or ".join(target.only)] if target.only else []
     file = HERE / "scenarios" / suite.file
-    command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={junit}", *only, file]
+    command: list[str | Path] = [sys.executable, "-m", "pytest", "-q", f"--junitxml={junit}", *only, file]
     ran = run(command, target.logs / f"{slug}.log", TIMEOUT_S, cwd=ROOT, environment=environment)
     print(f"  {last_lines(ran.output, 1)}", file=sys.stderr)
     return SuiteResult(suite.name, client, date, "", read_junit(target, junit, ran))

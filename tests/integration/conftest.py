@@ -35,7 +35,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerCluster]
         "group__consumer__heartbeat__interval__ms": "200",
         "group__consumer__assignment__interval__ms": "100",
     }
-    with running(tmp_path_factory.mktemp("cluster"), **settings) as started:
+    with running(tmp_path_factory.mktemp("cluster"), 3, **settings) as started:
         yield started
         for broker in started.brokers.values():
             assert broker.is_running, broker.log_text()[-3000:]

@@ -33,7 +33,7 @@ POLL_S = 0.02
 T = TypeVar("T")
 
 
-def eventually(look: Callable[[], T], what: str, timeout_s: float = 20) -> T:
+def eventually(look: Callable[[], T | None], what: str, timeout_s: float = 20) -> T:
     """Ask until the answer is true, and return it. For what no event of ours announces: another process's state."""
     deadline = time.monotonic() + timeout_s
     while True:
@@ -177,9 +177,10 @@ class BrokerCluster:
     def wait_ready(self, timeout_s: float = 30) -> None:
         wanted = {broker.node_id for broker in self.running}
         for broker in self.running:
-            eventually(
-                lambda b=broker: self.seen_by(b) == wanted, f"{wanted} seen by {broker.node_id}", timeout_s
-            )  # type: ignore[misc]
+            self._wait_seen(broker, wanted, timeout_s)
+
+    def _wait_seen(self, broker: Broker, wanted: set[int], timeout_s: float) -> None:
+        eventually(lambda: self.seen_by(broker) == wanted, f"{wanted} seen by {broker.node_id}", timeout_s)
 
     def seen_by(self, broker: Broker) -> set[int]:
         """Live nodes in a broker's view; empty while it does not serve clients."""

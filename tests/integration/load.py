@@ -198,7 +198,7 @@ def _ends(consumer: Consumer, partition: TopicPartition, timeout_s: float = 30) 
     deadline = time.monotonic() + timeout_s
     while True:
         try:
-            return consumer.get_watermark_offsets(partition, timeout=10)  # type: ignore[no-any-return]
+            return consumer.get_watermark_offsets(partition, timeout=10)
         except KafkaException:
             if time.monotonic() > deadline:
                 raise

@@ -198,7 +198,7 @@ def test_describe_cluster(cluster: BrokerCluster, admin: AdminClient) -> None:
 
 def test_read_committed_reads_all_that_is_committed(cluster: BrokerCluster, topic: str) -> None:
     produce(cluster.bootstrap, topic, [{"value": b"%d" % number} for number in range(10)])
-    found = read_all(cluster.bootstrap, topic, **{"isolation.level": "read_committed"})
+    found = read_all(cluster.bootstrap, topic, 60, **{"isolation.level": "read_committed"})
     assert [message.value() for message in found] == [b"%d" % number for number in range(10)]
 
 

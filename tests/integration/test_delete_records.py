@@ -25,8 +25,9 @@ def first_record(cluster: BrokerCluster, topic: str) -> int:
     consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
     message = eventually(lambda: consumer.poll(1), "a record")
     consumer.close()
-    assert message.error() is None
-    return int(message.offset())
+    offset = message.offset()
+    assert message.error() is None and offset is not None
+    return offset
 
 
 def earliest(cluster: BrokerCluster, topic: str) -> int:
@@ -50,7 +51,7 @@ def test_disks_shrink_and_nothing_comes_back(make_cluster: ClusterFactory) -> No
     for _ in range(12):  # what is written at once goes into one segment
         produce(cluster.bootstrap, "purged", [{"value": b"x" * 1000} for _ in range(50)])
     before = eventually(
-        lambda: min(sizes) > 500_000 and sizes if (sizes := segment_bytes(cluster, "purged")) else None,
+        lambda: sizes if (sizes := segment_bytes(cluster, "purged")) and min(sizes) > 500_000 else None,
         "every replica to have the records",
     )
     assert max(before) < 800_000

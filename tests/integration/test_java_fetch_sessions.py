@@ -64,9 +64,9 @@ def test_many_partitions_of_which_few_move(make_cluster: ClusterFactory, tmp_pat
         consumer.kill()
     read: dict[int, list[int]] = {}
     for line in output.splitlines():
-        partition, slash, number = line.partition("/")
-        if slash and partition.isdigit():
-            read.setdefault(int(partition), []).append(int(number))
+        partition_text, slash, number_text = line.partition("/")
+        if slash and partition_text.isdigit():
+            read.setdefault(int(partition_text), []).append(int(number_text))
     assert read == {at: list(range(count)) for at, count in enumerate(numbers) if count}, output[-2000:]
     told = log.read_text()
     assert told.count("sent an incremental fetch response") > 3 * told.count("Built full fetch") > 0, told[

@@ -66,7 +66,9 @@ def a_faithful_cluster(sent: list[Row]) -> tuple[Log, Deliveries]:
 
 
 def frame(spark: SparkSession, rows: list[Row], schema: str) -> DataFrame:
-    names = StructType.fromDDL(schema).names
+    parsed = StructType.fromDDL(schema)
+    assert isinstance(parsed, StructType)
+    names = parsed.names
     return spark.createDataFrame([tuple(row.get(name) for name in names) for row in rows], schema)
 
 

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import zlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -83,6 +84,6 @@ def test_a_specification_survives_its_file(tmp_path: Path) -> None:
         {"rate_per_s": 0.0},
     ],
 )
-def test_a_specification_that_cannot_be_is_refused(wrong: dict[str, float]) -> None:
+def test_a_specification_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"must|need"):
         dataclasses.replace(SPEC, **wrong)

@@ -51,13 +51,13 @@ class ViolationError(AssertionError):
 
 class Batch(NamedTuple):
     base_offset: int
-    count: int
+    record_count: int
     term: int
     value: int
 
     @property
     def end_offset(self) -> int:
-        return self.base_offset + self.count
+        return self.base_offset + self.record_count
 
 
 class Entry(NamedTuple):
@@ -124,7 +124,7 @@ class Log:
         if not self.rows or self.rows[-1].term != batch.term:
             raise ViolationError(f"{batch} under {self.rows[-1:]}")
         self.batches.append(batch)
-        for position in range(batch.count):
+        for position in range(batch.record_count):
             self._add(batch.term, None, batch, position == 0)
 
     def _add(self, term: int, row: Row | None, batch: Batch | None, is_first: bool) -> None:

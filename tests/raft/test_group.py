@@ -151,7 +151,8 @@ class TestVoter:
             out = group.vote_requested(TWO, request, 1.0)
             assert not out.messages
             assert out.messages_after_flush == [(TWO, VoteReply(1, True, False, NOTHING))]
-        assert group.vote_requested(THREE, request, 1.0).messages_after_flush[0][1].granted is False
+        ((_, reply),) = group.vote_requested(THREE, request, 1.0).messages_after_flush
+        assert isinstance(reply, VoteReply) and not reply.granted
 
     def test_the_last_row_may_be_ahead_of_the_journal(self) -> None:
         group = make(leader_row(1, 4), term=2)

@@ -15,7 +15,7 @@ C2 = replica(3, 1)
 
 
 def steps(configuration: Configuration, wish: list[ReplicaId], **options: ReplicaId) -> list[Configuration]:
-    found = []
+    found: list[Configuration] = []
     while True:
         change = next_change(configuration, wish, lambda one: True, **options)
         if change is None:

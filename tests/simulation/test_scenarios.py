@@ -188,7 +188,7 @@ def test_a_follower_leaves_the_reserve_for_what_is_not_clients_data() -> None:
         world.loop.run_for(5)
         assert world.processes[low].alive
         assert replica.log.end_offset == end_offset
-        assert world.replica(low, "bar")
+        assert world.replica(low, "bar").is_open
         faults.capacity_bytes += taken
         world.wait_equal("foo")
         assert world.replica(low, "foo") is replica

@@ -300,7 +300,7 @@ class SimulatedCluster:
             [host_of(node_id)], [host_of(other) for other in self.node_ids if other != node_id]
         )
 
-    def after(self, delay_s: float, action: Callable[[], None]) -> None:
+    def after(self, delay_s: float, action: Callable[[], object]) -> None:
         """Do this later, unless everything was healed by then: how faults end, and go on."""
 
         key = object()

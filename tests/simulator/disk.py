@@ -379,7 +379,7 @@ class MemoryDisk:
             node.invert(at, mask)
         self._loop.trace.note(self._loop.time(), path, f"rots at {position}")
 
-    def rotten_files(self) -> list[str]:
+    def rotten_files(self) -> Sequence[str]:
         """Files that are read otherwise than they were written, sorted."""
         found: list[str] = []
         folders: list[tuple[str, FolderNode]] = [(self._root, self._tree)]
@@ -392,7 +392,7 @@ class MemoryDisk:
                     found.append(f"{path}/{name}")
         return sorted(found)
 
-    def rotten_positions(self, path: str) -> list[int]:
+    def rotten_positions(self, path: str) -> Sequence[int]:
         node = self._find(path)
         return sorted(node.rot) if isinstance(node, FileNode) else []
 

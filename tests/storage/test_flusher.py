@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,10 @@ def submit(flusher: Flusher, files: Sequence[File]) -> asyncio.Future[DiskError 
     return answer
 
 
+def _note(order: list[int], number: int, _: object) -> None:
+    order.append(number)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 async def test_answers_come_in_the_order_of_submission(kind: str, tmp_path: Path) -> None:
     flusher = new_flusher(kind)
@@ -55,7 +60,7 @@ async def test_answers_come_in_the_order_of_submission(kind: str, tmp_path: Path
     for number in range(20):
         files[number % 3].append([b"x" * 100])
         answers.append(submit(flusher, files[: number % 3 + 1]))
-        answers[-1].add_done_callback(lambda _, number=number: order.append(number))
+        answers[-1].add_done_callback(partial(_note, order, number))
     assert not flusher.is_idle
     assert await asyncio.gather(*answers) == [None] * 20
     await asyncio.sleep(0)

@@ -50,7 +50,7 @@ class Purger:
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
         self._topic = topic
         self._partitions = range(partitions)
-        self._settings = {"bootstrap.servers": bootstrap, "log_level": 0}
+        self._settings: dict[str, str | int | float | bool] = {"bootstrap.servers": bootstrap, "log_level": 0}
         self._admin = AdminClient(self._settings)
         self._producer = Producer({**self._settings, "linger.ms": 5, "acks": "all"})
 

@@ -28,7 +28,7 @@ class Client:
         self.driver = driver
         self.world = world
         self.instance = instance
-        self.protocols = PROTOCOLS[0]
+        self.protocols: tuple[tuple[str, bytes], ...] = PROTOCOLS[0]
         self.start()
 
     def start(self) -> None:

@@ -140,7 +140,7 @@ def test_the_topic_is_the_clusters_own() -> None:
         shown = ask(world, 1, ApiKey.METADATA, 9, question, MetadataResponse).topics[0]
         assert (shown.is_internal, len(shown.partitions)) == (True, 3)
 
-        batch = bytes(build_batch([NewRecord(b"k", b"v", 0)]))
+        batch = memoryview(build_batch([NewRecord(b"k", b"v", 0)]))
         data = TopicProduceData(name=name, partition_data=[PartitionProduceData(index=0, records=batch)])
         produce = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[data])
         refused = ask(world, world.leader(name), ApiKey.PRODUCE, 9, produce, ProduceResponse)

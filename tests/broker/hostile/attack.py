@@ -31,7 +31,8 @@ class _OneRequest(Connection):
 
     async def put(self, request: HostileRequest, frame: bytes) -> memoryview:
         assert self._transport is not None
-        answer = self._open[1] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
+        self._open[1] = answer
         self._transport.write(struct.pack(">i", len(frame)) + frame)
         return await answer
 

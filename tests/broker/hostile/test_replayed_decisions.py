@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 def mostly(usual: Sequence[T], odd: Sequence[T]) -> st.SearchStrategy[T]:
     """Too much that is odd at a time, and nothing gets past the first check."""
-    return st.sampled_from((*usual, *usual, *odd)) if len(usual) > 2 else st.sampled_from((*usual * 4, *odd))
+    return st.sampled_from([*(list(usual) * (2 if len(usual) > 2 else 4)), *odd])
 
 
 NAMES = mostly(

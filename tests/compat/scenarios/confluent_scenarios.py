@@ -35,7 +35,7 @@ FIRST_TIMESTAMP_MS = int(time.time() * 1000) - 3_600_000
 Eventually = Callable[[Callable[[], object], str], None]
 
 
-def fill(bootstrap: str, topic: str, first: int = 0, **settings: Any) -> None:
+def fill(bootstrap: str, topic: str, *, first: int = 0, **settings: Any) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, **settings})
     reports: list[object] = []
     for number in range(first, first + RECORDS):
@@ -80,12 +80,15 @@ def read(consumer: Consumer, count: int) -> list[Message]:
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 @pytest.mark.parametrize("idempotent", [False, True], ids=["plain", "idempotent"])
 def test_produce_and_read_back(bootstrap: str, topic: str, group: str, codec: str, idempotent: bool) -> None:
-    fill(bootstrap, topic, **{"compression.type": codec, "enable.idempotence": idempotent})
+    settings: dict[str, Any] = {"compression.type": codec, "enable.idempotence": idempotent}
+    fill(bootstrap, topic, **settings)
     with member(bootstrap, group) as consumer:
         consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
         found = read(consumer, RECORDS)
         for message in found:
-            number = message.offset() * PARTITIONS + message.partition()
+            offset, partition = message.offset(), message.partition()
+            assert offset is not None and partition is not None
+            number = offset * PARTITIONS + partition
             assert (message.value(), message.key()) == (b"value %d" % number, b"k%d" % number)
             assert message.headers() == [("number", b"%d" % number)]
             assert message.timestamp()[1] == FIRST_TIMESTAMP_MS + number

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 
 from broker.node import Node
 from tests.simulator.cluster import SimulatedCluster
@@ -78,9 +79,7 @@ def stop(cluster: SimulatedCluster, rng: random.Random) -> None:
 def stop_all(cluster: SimulatedCluster, rng: random.Random) -> None:
     """SIGTERM to every node within a moment, so that some hand over to those that are about to go."""
     for node_id in cluster.alive():
-        cluster.after(
-            rng.choice((0.0, rng.expovariate(1 / 0.01))), lambda node_id=node_id: _stop(cluster, rng, node_id)
-        )
+        cluster.after(rng.choice((0.0, rng.expovariate(1 / 0.01))), partial(_stop, cluster, rng, node_id))
 
 
 def _stop(cluster: SimulatedCluster, rng: random.Random, victim: int) -> None:

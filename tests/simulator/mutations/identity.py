@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Any
 from uuid import UUID
 
 from broker import identity, node, publisher
@@ -138,7 +139,7 @@ def a_voter_forgets_whom_it_elected(stage: Stage) -> None:
 # -- topic id in messages ------------------------------------------------------------------------------------
 
 
-def _names_of_topics() -> tuple[object, object]:
+def _names_of_topics() -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
     names: dict[UUID, str] = {}
 
     def remember(open_replica: Callable[..., Replica | None]) -> object:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from broker.replication.replica import Replica
@@ -20,7 +21,7 @@ DARK_S = 0.5
 def later(cluster: SimulatedCluster, delay_s: float, action: Callable[..., object], *args: object) -> None:
     """As the world: the nodes' own deaths do not take it along, but healing does."""
     if not cluster.is_healed:
-        cluster.after(delay_s, lambda: action(*args))
+        cluster.after(delay_s, partial(action, *args))
 
 
 def lose_power(cluster: SimulatedCluster, rng: random.Random, *node_ids: int, dark_s: float = DARK_S) -> None:

@@ -55,7 +55,7 @@ def left_out(owner: Owner, name: str, inside: Owner, function: str) -> Iterator[
 
         return omitting
 
-    body = vars(inside).get(function)
+    body: Any = vars(inside).get(function)
     while hasattr(body, "replaces"):
         body = body.replaces
     assert body is None or name in body.__code__.co_names, f"{function} does not call {name} any more"
