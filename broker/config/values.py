@@ -161,7 +161,7 @@ def choice(*allowed: str) -> Parser[str]:
     return parse
 
 
-def choices(*allowed: str) -> Parser[tuple[str, ...]]:
+def choices(*allowed: str, may_be_empty: bool = True) -> Parser[tuple[str, ...]]:
     """A comma-separated list. A value that stands twice counts once, as in Kafka."""
 
     @typed(ConfigType.LIST)
@@ -170,6 +170,8 @@ def choices(*allowed: str) -> Parser[tuple[str, ...]]:
         for value in values:
             if value not in allowed:
                 raise ValueError(f"expected a list of {', '.join(allowed)}, not {value!r}")
+        if not (values or may_be_empty):
+            raise ValueError(f"expected at least one of {', '.join(allowed)}")
         return tuple(dict.fromkeys(values))
 
     return parse

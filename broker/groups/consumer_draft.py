@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from broker.groups import consumer_records as as_records
 from broker.groups.assignors import ASSIGNORS, EMPTY, Assignment, MemberSpec
@@ -18,11 +18,17 @@ class Draft:
     """`records` lead from the group as it was to the group as this shows it, in an order that can be replayed."""
 
     def __init__(
-        self, group_id: str, durable: ConsumerGroupState, subscriptions: Subscriptions, image: MetadataImage
+        self,
+        group_id: str,
+        durable: ConsumerGroupState,
+        subscriptions: Subscriptions,
+        image: MetadataImage,
+        assignors: Sequence[str],
     ) -> None:
         self._group_id = group_id
         self._subscriptions = subscriptions
         self._image = image
+        self._assignors = assignors
         self.members = dict(durable.members)
         self.targets = dict(durable.targets)
         self.epoch = durable.epoch
@@ -111,7 +117,8 @@ class Draft:
         }
         topics = frozenset().union(*ids.values())
         counts = {topic_id: len(self._image.topics[topic_id].partitions) for topic_id in topics}
-        for member_id, target in ASSIGNORS[assignor_of(self.members.values())](members, counts).items():
+        assign = ASSIGNORS[assignor_of(self.members.values(), self._assignors)]
+        for member_id, target in assign(members, counts).items():
             if target != self.targets.get(member_id):
                 self._aim(member_id, target)
         self.assignment_epoch = self.epoch
@@ -122,7 +129,7 @@ class Draft:
         self.records.append(as_records.target_record(self._group_id, member_id, target))
 
 
-def assignor_of(members: Iterable[Member]) -> str:
-    """The one that most members ask for, and the first of those that as many ask for."""
+def assignor_of(members: Iterable[Member], offered: Sequence[str]) -> str:
+    """The one that most members ask for of those that are offered, and the first of those that as many ask for."""
     votes = Counter(member.subscription.server_assignor for member in members)
-    return max(ASSIGNORS, key=lambda name: votes[name])
+    return max(offered, key=lambda name: votes[name])

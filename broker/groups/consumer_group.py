@@ -112,7 +112,7 @@ class ConsumerGroup:
             self.state,
             durable.epoch,
             durable.assignment_epoch,
-            assignor_of(durable.members.values()),
+            assignor_of(durable.members.values(), self._config.consumer_assignors),
             [
                 MemberDescription(
                     member.member_id,
@@ -334,7 +334,9 @@ class ConsumerGroup:
         return stepped
 
     def _draft(self) -> Draft:
-        return Draft(self.group_id, self._durable, self._subscriptions, self._image)
+        return Draft(
+            self.group_id, self._durable, self._subscriptions, self._image, self._config.consumer_assignors
+        )
 
     def _assign_when_due(self, draft: Draft, is_urgent: bool, now: float, now_ms: int) -> None:
         """A thousand members that join within a second cost one assignment, not a thousand. Who changes what it

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
-from broker.groups.assignors import ASSIGNORS, Assignment
+from broker.groups.assignors import Assignment
 from broker.groups.consumer_member import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_FOR_A_WHILE_EPOCH, Subscription
 from protocol.errors import ErrorCode, KafkaError
 
@@ -68,7 +69,7 @@ class GroupDescription:
     members: list[MemberDescription]
 
 
-def check_request(request: HeartbeatRequest) -> None:
+def check_request(request: HeartbeatRequest, assignors: Collection[str]) -> None:
     """What Kafka refuses before it looks for the group, in its order. Raises KafkaError."""
     if not request.member_id.strip():
         raise _invalid("the member id is empty")
@@ -89,10 +90,10 @@ def check_request(request: HeartbeatRequest) -> None:
         raise _invalid(f"ids and expressions have at most {MAX_TEXT_LENGTH} characters")
     if request.topic_names is not None and len(request.topic_names) > MAX_TOPIC_NAMES:
         raise _invalid(f"a member names at most {MAX_TOPIC_NAMES} topics")
-    if request.server_assignor is not None and request.server_assignor not in ASSIGNORS:
+    if request.server_assignor is not None and request.server_assignor not in assignors:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_ASSIGNOR,
-            f"there is no assignor {request.server_assignor}, but {', '.join(ASSIGNORS)}",
+            f"there is no assignor {request.server_assignor}, but {', '.join(assignors)}",
         )
 
 

@@ -36,7 +36,7 @@ CONSUMER_KEYS = (
 def heartbeat(shard: Shard, ticket: Ticket, request: HeartbeatRequest, now: float, now_ms: int) -> Outcome:
     """Answer: HeartbeatAnswer, also where it is a refusal: it has a message."""
     try:
-        check_request(request)
+        check_request(request, shard.config.consumer_assignors)
         check_group_id(request.group_id)
         return _heartbeat(shard, ticket, request, now, now_ms)
     except KafkaError as refused:

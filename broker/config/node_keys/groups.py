@@ -97,6 +97,13 @@ class GroupKeys:
         "1000",
         "A group of the consumer protocol is assigned anew at most this often, however many members come and go.",
     )
+    consumer_assignors: tuple[str, ...] = setting(
+        "group.consumer.assignors",
+        choices("uniform", "range", may_be_empty=False),
+        "uniform,range",
+        """What members of the consumer protocol may ask to be assigned by; the first is taken where as many ask for
+        another, or nobody asks.""",
+    )
     group_protocols: tuple[str, ...] = setting(
         "group.coordinator.rebalance.protocols",
         choices("classic", "consumer"),

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
+from broker.config.sources import load
+from broker.config.values import ConfigError
+from broker.groups.assignors import ASSIGNORS
 from broker.groups.consumer_requests import HeartbeatRequest
 from protocol.errors import ErrorCode, KafkaError
 from tests.broker.groups.consumers import GROUP, Consumer, Coordinator, Topics, partitions_of, settle
@@ -396,6 +400,29 @@ def test_the_assignor_is_the_one_that_most_members_want(topics: Topics, coordina
         coordinator.pass_time(1)
         Consumer(coordinator, member_id, "t", assignor="uniform").heartbeat()
     assert coordinator.describe().assignor == "uniform"
+
+
+def test_members_are_assigned_by_what_the_node_offers(topics: Topics) -> None:
+    coordinator = Coordinator(topics, group_consumer_assignors="range")
+    topics.set("t", 2)
+    assert coordinator.ask(joining(server_assignor="uniform")).error == ErrorCode.UNSUPPORTED_ASSIGNOR
+    Consumer(coordinator, "a", "t").heartbeat()
+    assert coordinator.describe().assignor == "range", "the first, as nobody asks for one"
+
+
+def test_who_asked_for_what_is_offered_no_more_has_no_vote(topics: Topics) -> None:
+    coordinator = Coordinator(topics)
+    topics.set("t", 2)
+    Consumer(coordinator, "a", "t", assignor="range").heartbeat()
+    coordinator.config = replace(coordinator.config, consumer_assignors=("uniform",))
+    coordinator.fail_over()
+    assert coordinator.describe().assignor == "uniform"
+
+
+def test_a_node_offers_all_assignors_that_there_are_and_at_least_one() -> None:
+    assert load(flags={}).config.consumer_assignors == tuple(ASSIGNORS)
+    with pytest.raises(ConfigError, match="at least one of uniform, range"):
+        load(flags={"group.consumer.assignors": " "})
 
 
 # -- static members ----------------------------------------------------------------------------------------------
