@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import structlog
-
-if TYPE_CHECKING:
-    from broker.network.connection import ClientConnection
 
 log = structlog.get_logger()
 
@@ -16,6 +13,26 @@ log = structlog.get_logger()
 #: client may take nothing.
 SCANT_ANSWER_BYTES = 64 * 1024
 TAKES_NOTHING_S = 10.0
+
+
+class Connection(Protocol):
+    """What the registry asks of a client's connection."""
+
+    peer: str
+    #: Loop time of the last bytes that came.
+    last_active_s: float
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is unanswered."""
+
+    @property
+    def untaken_bytes(self) -> int:
+        """Bytes of answers that wait for the client to take them."""
+
+    def resume_reading(self) -> None: ...
+    def close(self) -> None: ...
+    def abort(self) -> None: ...
 
 
 class ConnectionRegistry:
@@ -34,21 +51,21 @@ class ConnectionRegistry:
         self._max_untaken_bytes = max_untaken_bytes
         #: Bytes of answers that clients have not taken, in all and per connection that has some.
         self._untaken_bytes = 0
-        self._untaken: dict[ClientConnection, int] = {}
+        self._untaken: dict[Connection, int] = {}
         #: While that is too much: what each had left at the last look, and since when (loop time) not less.
-        self._stuck: dict[ClientConnection, tuple[int, float]] = {}
+        self._stuck: dict[Connection, tuple[int, float]] = {}
         #: For an address that has just connected: milliseconds until it is refused, 0 where it is taken.
         self.throttle_of: Callable[[str], int] = lambda address: 0
         #: Connections that are not read until there is room again.
-        self._waiting: dict[ClientConnection, None] = {}
+        self._waiting: dict[Connection, None] = {}
         #: Insertion-ordered set of open connections.
-        self._open: dict[ClientConnection, str] = {}
+        self._open: dict[Connection, str] = {}
         self._per_ip: dict[str, int] = {}
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def admit(self, connection: ClientConnection, ip: str) -> bool:
+    def admit(self, connection: Connection, ip: str) -> bool:
         count = self._per_ip.get(ip, 0)
         self._open[connection] = ip
         self._per_ip[ip] = count + 1
@@ -58,7 +75,7 @@ class ConnectionRegistry:
     def is_over_budget(self) -> bool:
         return 0 <= self._max_unanswered_bytes < self.unanswered_bytes
 
-    def wait_for_budget(self, connection: ClientConnection) -> None:
+    def wait_for_budget(self, connection: Connection) -> None:
         self._waiting[connection] = None
 
     def answered(self, size_bytes: int) -> None:
@@ -69,7 +86,7 @@ class ConnectionRegistry:
             for connection in waiting:
                 connection.resume_reading()
 
-    def note_untaken(self, connection: ClientConnection, size_bytes: int) -> None:
+    def note_untaken(self, connection: Connection, size_bytes: int) -> None:
         self._untaken_bytes += size_bytes - self._untaken.pop(connection, 0)
         if size_bytes:
             self._untaken[connection] = size_bytes
@@ -88,7 +105,7 @@ class ConnectionRegistry:
         if self._untaken_bytes <= self._max_untaken_bytes:
             self._stuck.clear()
             return
-        stuck: dict[ClientConnection, tuple[int, float]] = {}
+        stuck: dict[Connection, tuple[int, float]] = {}
         for connection, size_bytes in list(self._untaken.items()):
             before = self._stuck.get(connection)
             if before is None or size_bytes < before[0]:
@@ -102,7 +119,7 @@ class ConnectionRegistry:
                 connection.abort()
         self._stuck = stuck
 
-    def remove(self, connection: ClientConnection) -> None:
+    def remove(self, connection: Connection) -> None:
         self._waiting.pop(connection, None)
         self._stuck.pop(connection, None)
         self.note_untaken(connection, 0)
