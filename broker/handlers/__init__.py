@@ -113,6 +113,11 @@ APIS: tuple[Api, ...] = (
 #: Only Produce has a reason to be large, and its records are not decoded.
 MAX_SMALL_REQUEST_BYTES = 8 << 20
 
+#: A process that dies closes its connections one after the other, in about a millisecond, those of clients often before
+#: those of the other nodes. A client asks at once who leads now and would be told of the dead one: librdkafka believes
+#: it, finds nobody there, and asks again one or two seconds later. After this long the others know.
+NEWS_S = 0.005
+
 
 class Handlers:
     """Decodes a request's body and calls its handler."""
@@ -139,6 +144,16 @@ class Handlers:
             )
         # Bytes behind the body are passed over, as Apache Kafka does: librdkafka sends some with Metadata.
         body, _ = decode(frame, body_position)
+        if api.waits_for_news:
+            self._node.loop.call_later(NEWS_S, self._handle_late, api, request, body)
+        else:
+            self._handle(api, request, body)
+
+    def _handle_late(self, api: Api, request: Request, body: Message) -> None:
+        if not request.is_abandoned:
+            self._handle(api, request, body)
+
+    def _handle(self, api: Api, request: Request, body: Message) -> None:
         if self._node.quotas.limits_requests:
             self._handle_measured(api, request, body)
         else:

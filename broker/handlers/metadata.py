@@ -195,4 +195,4 @@ def describe_partitions(node: Node, topic: TopicRecord, numbers: range) -> list[
     ]
 
 
-API = Api(ApiKey.METADATA, 0, 13, MetadataRequest, handle)
+API = Api(ApiKey.METADATA, 0, 13, MetadataRequest, handle, waits_for_news=True)

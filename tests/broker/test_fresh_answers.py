@@ -1,0 +1,46 @@
+"""Who asks for a leader just when one dies is not sent to the dead."""
+
+from __future__ import annotations
+
+import pytest
+
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
+from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from tests.broker.asking import ask, begin_ask
+from tests.broker.world import running
+
+#: When the node dies, after a client has begun to connect to another one: its question is under way, or just there.
+DEATHS_S = [number * 0.000_1 for number in range(1, 20)]
+
+
+@pytest.mark.parametrize("death_s", DEATHS_S)
+def test_a_leader_that_has_just_died_is_not_named(death_s: float) -> None:
+    with running() as world:
+        world.create_topic("foo")
+        dead = world.leader("foo")
+        world.loop.run_for(1)
+        question = MetadataRequest(topics=[MetadataRequestTopic(name="foo")], allow_auto_topic_creation=False)
+        asked = begin_ask(world, 1 + dead % 3, ApiKey.METADATA, 9, question, MetadataResponse)
+        world.loop.run_for(death_s)
+        world.kill(dead)
+        world.wait(asked.done)
+        (partition,) = asked.result().topics[0].partitions
+        assert (partition.leader_id, partition.error_code) == (-1, ErrorCode.LEADER_NOT_AVAILABLE)
+
+
+@pytest.mark.parametrize("death_s", DEATHS_S)
+def test_a_coordinator_that_has_just_died_is_not_named(death_s: float) -> None:
+    with running() as world:
+        question = FindCoordinatorRequest(key="g")
+        found = FindCoordinatorResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        while found.error_code:
+            world.loop.run_for(0.5)
+            found = ask(world, 1, ApiKey.FIND_COORDINATOR, 3, question, FindCoordinatorResponse)
+        dead = found.node_id
+        asked = begin_ask(world, 1 + dead % 3, ApiKey.FIND_COORDINATOR, 3, question, FindCoordinatorResponse)
+        world.loop.run_for(death_s)
+        world.kill(dead)
+        world.wait(asked.done)
+        assert asked.result().node_id != dead
