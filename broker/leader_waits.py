@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from broker.new_topics import HIDDEN_S
 from storage.log_types import GroupKey
-
-#: What is new has leaders after a moment, or is answered for without: it is there all the same.
-MAX_NEW_S = 5.0
 
 
 @dataclass(eq=False)
@@ -45,8 +43,8 @@ class LeaderWaits:
 
     def wait_new(self, keys: list[GroupKey], began: float, timeout_ms: int, done: Callable[[], None]) -> None:
         """Call `done` when these new partitions have leaders, or the client that asked for them at `began` (loop time)
-        would wait no longer, and after MAX_NEW_S in any case."""
-        deadline = began + min(timeout_ms / 1000, MAX_NEW_S)
+        would wait no longer, and after HIDDEN_S in any case: they are there all the same."""
+        deadline = began + min(timeout_ms / 1000, HIDDEN_S)
         self.wait(dict.fromkeys(keys if timeout_ms > 0 else []), deadline, lambda _: done())
 
     def leaders_changed(self) -> None:

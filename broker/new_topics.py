@@ -7,7 +7,7 @@ has passed. Administrators see what there is, and who creates a topic is answere
 
 from __future__ import annotations
 
-#: A topic whose leaders take longer is shown as it is.
+#: A topic whose leaders take longer is shown as it is, and who waits for it is answered.
 HIDDEN_S = 5.0
 #: If so many topics are made at a time, the others are shown as they are.
 MAX_HIDDEN = 1000

@@ -114,8 +114,7 @@ class LogOpener:
             logger.error("starting over, to be rebuilt from the other replicas", directory=directory)
             self._raise_incarnation(key)
         if opened is None:
-            log = self._begin_log(key, directory, config, founding)
-            opened = log, load_producers(log)
+            opened = self._begin_log(key, directory, config, founding), ProducerStates()
         elif opened[0].end_index == 0:
             self._found([(opened[0], founding)])
         self._opened[key] = None

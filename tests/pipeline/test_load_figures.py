@@ -98,7 +98,7 @@ def test_a_load_without_any_acknowledgement_still_reports(spark: SparkSession, t
     assert (figures["acknowledged"], figures["failed"], figures["unreported"]) == (0, 1, 9)
 
 
-def _are(count: int, found: list[Progress]) -> bool:
+def _have_come(count: int, found: list[Progress]) -> bool:
     return len(found) >= count
 
 
@@ -123,7 +123,7 @@ def test_progress_adds_up_the_latest_totals_of_each_task() -> None:
         ):
             sender.send(progress)
             with arrived:
-                assert arrived.wait_for(partial(_are, count, seen), timeout=10)
+                assert arrived.wait_for(partial(_have_come, count, seen), timeout=10)
         for sender in senders:
             sender.close()
     assert seen == [Progress(5, 1, 0), Progress(12, 3, 1), Progress(16, 10, 1)]
