@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.ports import free_ports
 
 ROOT = Path(__file__).parent.parent.parent
 Varve = Callable[..., subprocess.CompletedProcess[str]]
@@ -47,13 +48,7 @@ def varve(tmp_path: Path) -> Varve:
 @pytest.fixture
 def ports() -> list[int]:
     """Three client ports that are free, each together with the next one."""
-    found: list[int] = []
-    for candidate in range(21000 + os.getpid() % 20000, 60000, 2):
-        if len(found) == 3:
-            break
-        if all(_is_free(port) for port in (candidate, candidate + 1)):
-            found.append(candidate)
-    return found
+    return free_ports(3)
 
 
 @pytest.fixture
@@ -65,13 +60,3 @@ def cluster(varve: Varve, ports: list[int]) -> Iterator[dict[str, Any]]:
         yield json.loads(started.stdout)
     finally:
         varve("cluster", "down", "--grace", "10")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as sock:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            sock.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True

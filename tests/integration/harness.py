@@ -6,12 +6,10 @@ Everything is done by process id of our own children: nothing that somebody else
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -22,13 +20,9 @@ from typing import TypeVar
 from protocol.messages.describe_cluster import DescribeClusterRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponseTopic
 from tests.integration.wire import Wire
+from tests.ports import free_ports
 
 ROOT = Path(__file__).parent.parent.parent
-#: Each broker takes two neighbouring ports of these. They lie below the range from which the system takes ports for
-#: outgoing connections (32768 up on Linux): there a client that dials a broker that is down may reach itself.
-PORTS = range(13000, 14000, 2)
-#: Each cluster takes the next ones: what a test has left behind must not find the cluster of the next test.
-_next_ports = itertools.islice(itertools.cycle(PORTS), os.getpid() * 6 % len(PORTS), None)
 POLL_S = 0.02
 T = TypeVar("T")
 
@@ -87,7 +81,7 @@ class BrokerCluster:
         self._settings = {name.replace("__", "."): value for name, value in settings.items()}
         self.brokers = {
             node_id: Broker(node_id, port, base_dir / f"node-{node_id}")
-            for node_id, port in zip(range(1, size + 1), _free_ports(size), strict=True)
+            for node_id, port in zip(range(1, size + 1), free_ports(size), strict=True)
         }
         for broker in self.brokers.values():
             broker.directory.mkdir(parents=True)
@@ -223,23 +217,3 @@ class BrokerCluster:
             x for x in self.brokers[node_id].data.glob(f"{topic}-*") if re.search(r"-\d+(\.|$)", x.name)
         ]
         return sorted(path for folder in folders for path in folder.glob("*.log"))
-
-
-def _free_ports(count: int) -> list[int]:
-    found: list[int] = []
-    for port in itertools.islice(_next_ports, len(PORTS)):
-        if all(_is_free(x) for x in (port, port + 1)):
-            found.append(port)
-        if len(found) == count:
-            return found
-    raise AssertionError("no free ports")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as sock:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            sock.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True

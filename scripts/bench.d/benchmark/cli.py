@@ -150,12 +150,15 @@ def measure_in_turn(
             log(f"{bench.cluster.name}: warming up")
             bench.warm_up()
         for row in rows:
-            for number in range(1, runs + 1):
-                log(f"round {number} of {runs}")
+            # Round 0 does not count: a JVM compiles anew for other work, and its first row cost it three times the CPU.
+            for number in range(runs + 1):
+                log(f"round {number} of {runs}" if number else "a round that does not count")
                 for bench, result in zip(benches, results, strict=True):
                     # What the side before has written and not flushed is not to reach the disk in this side's run.
                     os.sync()
-                    result[row.name].runs.extend(measure_or_mark(bench, row, 1).runs)
+                    measured = measure_or_mark(bench, row, 1)
+                    if number:
+                        result[row.name].runs.extend(measured.runs)
     return [
         to_document(header_of(bench, runs), list(result.values()))
         for bench, result in zip(benches, results, strict=True)
