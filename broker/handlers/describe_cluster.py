@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.handlers.api import Api
+from broker.handlers.metadata import CLUSTER_OPERATIONS
 from protocol.api_keys import ApiKey
 from protocol.codec import encode
 from protocol.errors import ErrorCode, KafkaError
@@ -47,6 +48,8 @@ def handle(node: Node, request: Request, body: DescribeClusterRequest) -> None:
                 for (broker_id, host, port), is_fenced in sorted(brokers)
             ],
         )
+        if body.include_cluster_authorized_operations:
+            response.cluster_authorized_operations = CLUSTER_OPERATIONS
     request.reply_bytes(encode(response, request.api_version))
 
 

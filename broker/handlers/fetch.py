@@ -78,6 +78,8 @@ class PendingFetch:
         # Of the last look:
         self._allowed_bytes = 0
         self._size_bytes = 0
+        #: What counts for `min_bytes`: where only the limits of one answer keep back more, as if they were used up.
+        self._readable_bytes = 0
         self._has_error = False
         self._leaders: list[int] = []
         #: Partitions that would be answered OFFSET_OUT_OF_RANGE.
@@ -95,7 +97,8 @@ class PendingFetch:
 
     @property
     def _is_enough(self) -> bool:
-        return self._has_error or self._size_bytes >= self._body.min_bytes or not self._targets
+        enough_bytes = min(self._body.min_bytes, self._allowed_bytes)
+        return self._has_error or self._readable_bytes >= enough_bytes or not self._targets
 
     def _set_timer(self) -> None:
         loop = self._node.loop
@@ -222,6 +225,7 @@ class PendingFetch:
         """What could be answered now about the partitions that are due, without reading any data."""
         self._allowed_bytes = min(self._max_bytes, self._node.connections.answer_bytes)
         self._size_bytes = 0
+        self._readable_bytes = 0
         self._has_error = False
         self._leaders = []
         self._out_of_range = []
@@ -276,19 +280,18 @@ class PendingFetch:
         left = self._allowed_bytes - self._size_bytes
         if left <= 0 and self._size_bytes:
             return None
-        at_least_one = self._size_bytes == 0
+        limit_bytes = min(wanted.partition_max_bytes, left)
         try:
             part = replica.log.read(
-                wanted.fetch_offset,
-                min(wanted.partition_max_bytes, left),
-                below_offset=bound,
-                at_least_one=at_least_one,
+                wanted.fetch_offset, limit_bytes, below_offset=bound, at_least_one=self._size_bytes == 0
             )
         except CorruptLogError as error:
             self._node.replicas.log_corrupt(replica, error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR) from error
-        if part is not None:
-            self._size_bytes += part.size_bytes
+        size_bytes = 0 if part is None else part.size_bytes
+        is_cut = part is None or part.next_offset < bound
+        self._size_bytes += size_bytes
+        self._readable_bytes += max(size_bytes, limit_bytes) if is_cut else size_bytes
         return part
 
     def _divergence(self, replica: Replica, wanted: FetchPartition) -> EpochEndOffset | None:

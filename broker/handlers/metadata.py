@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 #: Bits of Kafka's AclOperation that apply to a topic: 3 read, 4 write, 5 create, 6 delete, 7 alter, 8 describe,
 #: 10 describe configs, 11 alter configs; and to the cluster: 5, 7, 8, 9 cluster action, 10, 11, 12 idempotent write.
 TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
-_CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
+CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
 
 
 #: Answers of so many bytes take a millisecond or more to make, and many clients ask the same.
@@ -140,7 +140,7 @@ def _respond(
         for topic in response.topics:
             topic.topic_authorized_operations = TOPIC_OPERATIONS
     if body.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = _CLUSTER_OPERATIONS
+        response.cluster_authorized_operations = CLUSTER_OPERATIONS
     return response
 
 

@@ -2,6 +2,8 @@
 
 Behaviour: the largest epoch at or below the one asked for and the offset at which it ended; the current epoch
 ends at the log end, never at the high watermark (clients would report truncation); unknown epochs answer (-1, -1).
+Clients take that for truncation, too, and throw their position away: as with ListOffsets every answer waits for a
+liveness round, or a leader of yesterday could say it of its successor's epoch.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING
 from broker.handlers.api import Api
 from protocol.api_keys import ApiKey
 from protocol.codec import encode
-from protocol.errors import KafkaError
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -22,9 +24,28 @@ from protocol.messages.offset_for_leader_epoch import (
 if TYPE_CHECKING:
     from broker.network.connection import Request
     from broker.node import Node
+    from broker.replication.replica import Replica
+    from storage.log_types import GroupKey
 
 
 def handle(node: Node, request: Request, body: OffsetForLeaderEpochRequest) -> None:
+    led: list[Replica] = []
+    for topic in body.topics:
+        for wanted in topic.partitions:
+            replica = node.replicas.by_name.get((topic.topic, wanted.partition))
+            if replica is not None and replica.is_serving:
+                led.append(replica)
+
+    def answer(confirmed: set[GroupKey]) -> None:
+        if not request.is_abandoned:
+            request.reply_bytes(encode(_answer(node, body, confirmed), request.api_version))
+
+    node.reads.confirm(led, answer)
+
+
+def _answer(
+    node: Node, body: OffsetForLeaderEpochRequest, confirmed: set[GroupKey]
+) -> OffsetForLeaderEpochResponse:
     response = OffsetForLeaderEpochResponse(topics=[])
     for topic in body.topics:
         answers: list[EpochEndOffset] = []
@@ -35,12 +56,14 @@ def handle(node: Node, request: Request, body: OffsetForLeaderEpochRequest) -> N
             try:
                 replica = node.view.replica_named(topic.topic, wanted.partition)
                 replica.check_leader_epoch(wanted.current_leader_epoch)
+                if replica.key not in confirmed:
+                    raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
                 answer.leader_epoch, answer.end_offset = replica.log.lineage.epoch_end_offset(
                     wanted.leader_epoch, replica.log.end_offset
                 )
             except KafkaError as error:
                 answer.error_code = error.code
-    request.reply_bytes(encode(response, request.api_version))
+    return response
 
 
 API = Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4, OffsetForLeaderEpochRequest, handle)

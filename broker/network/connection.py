@@ -34,6 +34,8 @@ MAX_UNANSWERED = 256
 #: Bytes of answers of one turn at which the connection's next requests wait until these have left. One answer may be
 #: larger; a client that asks for much and reads nothing must not fill the memory.
 MAX_READY_BYTES = 1 << 20
+#: Bodies up to this size are not counted one by one: `MAX_UNANSWERED` bounds them.
+_SMALL_BODY_BYTES = 4096
 
 
 class Dispatcher(Protocol):
@@ -93,6 +95,8 @@ class Request:
         assert self.parts is None, "a request is answered once"
         header = response_header(self.api_key, self.api_version, self.correlation_id)
         self.parts = [_SIZE.pack(len(header) + len(body)) + header + body]
+        if len(body) > _SMALL_BODY_BYTES:
+            self.connection.ready_bytes += len(body)
         self.connection.answer_ready()
 
     def reply_nothing(self) -> None:

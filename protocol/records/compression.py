@@ -19,6 +19,7 @@ from protocol.wire import read_uvarint
 DEFAULT_MAX_OUTPUT_BYTES = 64 * 1024 * 1024
 
 _GZIP_WINDOW_BITS = 31
+_GZIP_STEP_BYTES = 4096
 _STEP_BYTES = 256 * 1024
 _ZSTD_STEP_BYTES = 256  # the densest block has 4 bytes and unfolds to 128 KiB
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
@@ -59,16 +60,19 @@ def _corrupt(codec: str, reason: object) -> KafkaError:
 
 def _gunzip(data: memoryview, max_output_bytes: int) -> bytes:
     out = bytearray()
-    rest: Buffer = data
+    pos = 0
     try:
-        while rest:  # gzip allows several members, one behind the other
+        while pos < len(data):  # gzip allows several members, one behind the other
             member = zlib.decompressobj(_GZIP_WINDOW_BITS)
-            out += member.decompress(rest, max_output_bytes + 1 - len(out))
-            if len(out) > max_output_bytes:
-                raise _too_large(max_output_bytes)
-            if not member.eof:
-                raise _corrupt("gzip", "the stream is cut short")
-            rest = member.unused_data
+            while not member.eof:
+                # By steps, as a member copies what is left behind its end: 50,000 empty ones took a second.
+                step = data[pos : pos + _GZIP_STEP_BYTES]
+                if not step:
+                    raise _corrupt("gzip", "the stream is cut short")
+                out += member.decompress(step, max_output_bytes + 1 - len(out))
+                if len(out) > max_output_bytes:
+                    raise _too_large(max_output_bytes)
+                pos += len(step) - len(member.unused_data)
     except zlib.error as error:
         raise _corrupt("gzip", error) from None
     return bytes(out)

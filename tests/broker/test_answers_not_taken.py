@@ -6,9 +6,11 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from broker.network.connection import MAX_READY_BYTES
 from protocol.api_keys import ApiKey
 from protocol.codec import encode
 from protocol.headers import RequestHeader, encode_request_header
+from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from tests.broker.world import World, running
 
@@ -114,3 +116,23 @@ def test_answers_behind_an_unanswered_request_are_counted() -> None:
         assert client.received_bytes == 0
         world.produce("foo", b"x")
         world.wait(lambda: client.received_bytes > 50 * 900_000)
+
+
+def test_small_requests_with_large_answers_are_counted_as_well() -> None:
+    """Behind a long poll, which keeps their answers here."""
+    resources = [
+        DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
+        for kind, name in ((2, "foo"), (4, "1"))
+    ]
+    body = DescribeConfigsRequest(resources=resources, include_synonyms=True, include_documentation=True)
+    frame = encode_request_header(RequestHeader(ApiKey.DESCRIBE_CONFIGS, 3, 1, None)) + encode(body, 3)
+    with _world() as world:
+        requests = [len(frame).to_bytes(4, "big") + frame] * 200
+        client = _connect(world, _fetch(16, max_wait_ms=100_000), *requests)
+        client.transport.resume_reading()
+        world.loop.run_for(2)
+        (connection,) = world.nodes[1].connections._open
+        sizes = [len(part) for request in connection._requests for part in request.parts or ()]
+        assert MAX_READY_BYTES <= sum(sizes) < MAX_READY_BYTES + 50_000
+        world.produce("foo", b"x")
+        world.wait(lambda: client.received_bytes > 200 * sizes[0])

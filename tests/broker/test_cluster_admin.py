@@ -46,6 +46,14 @@ def test_brokers_that_are_registered_and_gone_are_fenced() -> None:
         assert with_fenced.brokers[2].host == "n3"
 
 
+def test_everything_is_allowed_where_nobody_is_asked() -> None:
+    with running(size=1) as world:
+        allowed = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
+        answer = describe(world, include_cluster_authorized_operations=True)
+        assert answer.cluster_authorized_operations == allowed
+        assert describe(world).cluster_authorized_operations == -(2**31)
+
+
 @pytest.mark.parametrize(
     ("endpoint_type", "code"),
     [(2, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (3, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)],

@@ -47,6 +47,34 @@ def test_a_long_poll_ends_soon_after_its_client_has_gone() -> None:
         assert _parked(world, 1) == 0
 
 
+@pytest.mark.parametrize(
+    ("min_bytes", "max_bytes", "partition_max_bytes", "is_waited_for"),
+    [
+        (2_000_000, 1_000_000, 10_000_000, False),
+        (1 << 20, 50 << 20, 1 << 20, False),
+        (1 << 20, 1 << 20, 10 << 20, False),
+        (3_000_000, 50 << 20, 50 << 20, False),
+        (3_100_000, 50 << 20, 50 << 20, True),
+        (2_000_000, 50 << 20, 1 << 20, True),
+    ],
+)
+def test_a_fetch_waits_for_min_bytes_unless_its_other_limits_are_reached(
+    min_bytes: int, max_bytes: int, partition_max_bytes: int, is_waited_for: bool
+) -> None:
+    """Whole batches hardly ever reach a limit to the byte: each such fetch took its whole max_wait."""
+    with running(size=1) as world:
+        world.create_topic("foo", replication_factor=1)
+        for _ in range(30):
+            world.produce("foo", b"x" * 100_000)
+        body = _request("foo", max_wait_ms=1000, max_bytes=partition_max_bytes)
+        body.min_bytes, body.max_bytes = min_bytes, max_bytes
+        begun_s = world.loop.time()
+        answer = ask(world, 1, ApiKey.FETCH, 11, body, FetchResponse)
+        assert (world.loop.time() - begun_s >= 1) == is_waited_for
+        records = answer.responses[0].partitions[0].records
+        assert records is not None and len(records) > 900_000
+
+
 def test_a_long_poll_whose_client_stays_waits_as_long_as_it_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch, "LOOK_FOR_CLIENT_S", 0.2)
     with running(size=1) as world:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import tracemalloc
 from typing import Any
 
@@ -214,9 +215,10 @@ def test_raw_snappy_and_concatenated_streams_are_read() -> None:
 
     assert decompress(Compression.SNAPPY, memoryview(bytes(snappy.compress_raw(b"abc" * 50)))) == b"abc" * 50
     for codec in (Compression.GZIP, Compression.ZSTD):
-        for size in (4, 100_000):  # ends in the middle of a step, and far beyond one
-            one, two = bytes(compress(codec, b"1" * size)), bytes(compress(codec, b"2" * size))
-            assert decompress(codec, memoryview(one + two)) == b"1" * size + b"2" * size
+        # What folds to less than a step of the input, or to many; and what unfolds far beyond one.
+        for text in (b"1234", b"1" * 100_000, random.Random(1).randbytes(50_000)):
+            one, two = bytes(compress(codec, text)), bytes(compress(codec, text[::-1]))
+            assert decompress(codec, memoryview(one + two)) == text + text[::-1]
 
 
 def test_an_unknown_codec_is_named() -> None:
