@@ -291,8 +291,7 @@ class Rebalance:
             MEMBER_OVERHEAD_BYTES
             + len(each.subscription)
             + len(each.assignment)
-            # Four bytes for a character of UTF-8, at the most.
-            + 4 * (len(each.member_id) + len(each.group_instance_id or "") + len(each.client_id))
+            + len(f"{each.member_id}{each.group_instance_id or ''}{each.client_id}".encode())
             for each in record.value.members
         )
         return size_bytes <= self._limits.max_record_bytes

@@ -51,6 +51,8 @@ GROUPS_PER_TURN = 50
 MAX_BATCH_BYTES = 16 << 20
 #: While the log takes no records (a hand-over is under way), what is due waits for so long.
 POSTPONED_S = 0.05
+#: After a question that no controller has answered.
+ASK_AGAIN_S = 1.0
 
 
 class _Served:
@@ -364,14 +366,18 @@ class GroupCoordinator:
     def _look_for_deleted_topics(self, served: _Served) -> None:
         """A topic may have been deleted while nobody led the partition. The image of this node may be behind and not
         have a topic yet, so the controller says which are gone."""
+        if not served.is_current or self._is_closed:
+            return
         unknown = served.shard.unknown_topics()
         if not unknown:
             return
 
         def answered(result: dict[str, Any]) -> None:
-            if result["error_code"] == ErrorCode.NONE and served.is_current:
-                deleted = {UUID(topic_id) for topic_id in result["deleted"]}
-                self._walk(served, served.shard.forget_topics(deleted))
+            if result["error_code"] != ErrorCode.NONE:
+                self._node.loop.call_later(ASK_AGAIN_S, self._look_for_deleted_topics, served)
+                return
+            deleted = {UUID(topic_id) for topic_id in result["deleted"]}
+            self._walk(served, served.shard.forget_topics(deleted))
 
         arguments = {"topic_ids": sorted(str(topic_id) for topic_id in unknown)}
         self._node.controller.call("deleted_topics", arguments, answered)

@@ -106,7 +106,7 @@ class Offsets:
         expire_ms = min(now_ms + request.retention_ms, INT64_MAX) if request.retention_ms >= 0 else -1
         records: list[GroupRecord] = []
         errors: list[ErrorCode] = []
-        size_bytes = 0
+        size_bytes, group_bytes = 0, len(request.group_id.encode())
         for each in request.offsets:
             error = ErrorCode.NONE if check is None else check(each.topic_id, each.partition)
             if error != ErrorCode.NONE:
@@ -125,9 +125,8 @@ class Offsets:
                 topic_id=each.topic_id,
             )
             records.append(GroupRecord(_key(request.group_id, Place(each.topic, each.partition)), value))
-            # Four bytes for a character of UTF-8, at the most.
-            texts = len(request.group_id) + len(each.topic) + len(each.metadata)
-            size_bytes += _RECORD_OVERHEAD_BYTES + 4 * texts
+            texts_bytes = group_bytes + len(each.topic.encode()) + len(each.metadata.encode())
+            size_bytes += _RECORD_OVERHEAD_BYTES + texts_bytes
         if size_bytes > max_batch_bytes:
             return [], CommitAnswer(ErrorCode.INVALID_COMMIT_OFFSET_SIZE, [])
         return records, CommitAnswer(ErrorCode.NONE, errors)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import operator
+import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from broker.groups.group import check_group_id
 from broker.metadata.ids import OFFSETS_TOPIC_NAME
 from protocol.errors import ErrorCode, KafkaError
 
@@ -14,6 +18,10 @@ if TYPE_CHECKING:
 
 logger = structlog.get_logger()
 
+_HASH_BLOCK = 256
+#: Falling to 31 ** 0, modulo 2 ** 32.
+_POWERS_OF_31 = [pow(31, exponent, 1 << 32) for exponent in reversed(range(_HASH_BLOCK))]
+
 
 class OffsetsTopic:
     def __init__(self, node: Node) -> None:
@@ -21,13 +29,14 @@ class OffsetsTopic:
         self._is_creating = False
 
     def partition_of(self, group_id: str) -> int:
-        """-1: there is no `__consumer_offsets` yet."""
+        """-1: there is no `__consumer_offsets` yet. Raises INVALID_GROUP_ID for ids that no record could hold."""
+        check_group_id(group_id, may_be_empty=True)
         topic = self._node.metadata.image.topic_named(OFFSETS_TOPIC_NAME)
         return -1 if topic is None else partition_of(group_id, len(topic.partitions))
 
     def find(self, group_id: str, listener: str) -> tuple[int, str, int]:
-        """(node id, host, port) of a group's coordinator. Raises COORDINATOR_NOT_AVAILABLE; the first question has the
-        topic created."""
+        """(node id, host, port) of a group's coordinator. Raises INVALID_GROUP_ID, COORDINATOR_NOT_AVAILABLE; the first
+        question has the topic created."""
         partition = self.partition_of(group_id)
         if partition < 0:
             self.create()
@@ -73,10 +82,17 @@ class OffsetsTopic:
 
 
 def partition_of(group_id: str, partitions: int) -> int:
-    """As Kafka maps a group: Java's hash of the text, without its sign."""
-    encoded = group_id.encode("utf-16-be", "surrogatepass")
+    """As Kafka maps a group: Java's hash of the text, without its sign. By blocks, in the interpreter's own loops, as one
+    request can name megabytes of groups."""
+    units: Sequence[int]
+    if group_id.isascii():
+        units = group_id.encode()
+    else:
+        units = memoryview(group_id.encode(f"utf-16-{sys.byteorder[0]}e", "surrogatepass")).cast("H")
     hashed = 0
-    for position in range(0, len(encoded), 2):
-        hashed = (31 * hashed + (encoded[position] << 8 | encoded[position + 1])) & 0xFFFFFFFF
+    for start in range(0, len(units), _HASH_BLOCK):
+        block = units[start : start + _HASH_BLOCK]
+        powers = _POWERS_OF_31[_HASH_BLOCK - len(block) :]
+        hashed = (31 * powers[0] * hashed + sum(map(operator.mul, block, powers))) & 0xFFFFFFFF
     magnitude = hashed if hashed < 1 << 31 else (1 << 32) - hashed
     return (0 if magnitude == 1 << 31 else magnitude) % partitions

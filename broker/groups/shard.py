@@ -174,12 +174,17 @@ class Shard:
     def image_changed(self, change: Change) -> Iterator[Step]:
         """The cluster's metadata changed. Group by group: what has to be done about it."""
         if isinstance(change, TopicDeleted):
-            yield from self.forget_topics({change.old.topic_id})
+            yield from self.forget_topics({change.old.topic_id}, change.old.name)
 
-    def forget_topics(self, deleted: Set[UUID]) -> Iterator[Step]:
-        """Drop the offsets of topics that are deleted for good."""
+    def forget_topics(self, deleted: Set[UUID], name: str | None = None) -> Iterator[Step]:
+        """Drop the offsets of topics that are deleted for good. `name` finds those that were committed with a retention
+        and loaded: that form of the record has no place for a topic's id."""
         for group_id in list(self.offsets.group_ids):
-            places = [place for place, value in self.offsets.of_group(group_id) if value.topic_id in deleted]
+            places = [
+                place
+                for place, value in self.offsets.of_group(group_id)
+                if value.topic_id in deleted or (value.topic_id == NIL_UUID and place.topic == name)
+            ]
             yield group_id, Outcome([self.offsets.tombstone(group_id, place) for place in places])
 
     def unknown_topics(self) -> set[UUID]:

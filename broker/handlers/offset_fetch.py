@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from broker.groups.offsets import Place
 from broker.groups.shard import Shard
@@ -34,6 +35,7 @@ from protocol.messages.offset_fetch import (
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
+from protocol.schema import NIL_UUID
 
 if TYPE_CHECKING:
     from broker.network.connection import Request
@@ -79,21 +81,26 @@ def _look(
     shard.check_fetch(group.group_id, group.member_id, group.member_epoch)
     answer = OffsetFetchResponseGroup(group_id=group.group_id)
     topics = _all_topics(image, group.group_id, shard) if group.topics is None else group.topics
+    # Each partition is answered where it is named first: its metadata a thousand times would be an answer of any size.
+    told: set[Place] = set()
     for topic in topics:
         name, error = topic.name, ErrorCode.NONE
         if version >= 10:
             record = image.topics.get(topic.topic_id)
             name, error = ("", ErrorCode.UNKNOWN_TOPIC_ID) if record is None else (record.name, error)
+        places = dict.fromkeys(Place(name, partition) for partition in topic.partition_indexes)
         answer.topics.append(
             OffsetFetchResponseTopic(
                 name=topic.name,
                 topic_id=topic.topic_id,
                 partitions=[
-                    _partition(shard, group.group_id, Place(name, partition), error)
-                    for partition in topic.partition_indexes
+                    _partition(shard, group.group_id, place, error, topic.topic_id)
+                    for place in places
+                    if error != ErrorCode.NONE or place not in told
                 ],
             )
         )
+        told.update(places)
     return answer
 
 
@@ -108,10 +115,15 @@ def _all_topics(image: MetadataImage, group_id: str, shard: Shard) -> list[Offse
     return list(topics.values())
 
 
-def _partition(shard: Shard, group_id: str, place: Place, error: ErrorCode) -> OffsetFetchResponsePartition:
+def _partition(
+    shard: Shard, group_id: str, place: Place, error: ErrorCode, topic_id: UUID
+) -> OffsetFetchResponsePartition:
+    """A client that names the topic by its id is told of that topic only, not of one that had its name before."""
     answer = OffsetFetchResponsePartition(partition_index=place.partition, error_code=error)
     committed = shard.offsets.get(group_id, place)
-    if committed is not None:
+    if committed is not None and (
+        committed.topic_id == topic_id or NIL_UUID in (committed.topic_id, topic_id)
+    ):
         answer.committed_offset = committed.offset
         answer.committed_leader_epoch = committed.leader_epoch
         answer.metadata = committed.metadata

@@ -43,11 +43,12 @@ class Driver:
         rebalance_s: float = REBALANCE_S,
         session_s: float = SESSION_S,
         version: int = 9,
+        client_id: str = "c",
     ) -> int:
         request = JoinRequest(
             member_id=member_id,
             instance_id=instance,
-            client_id="c",
+            client_id=client_id,
             client_host="/127.0.0.1",
             session_timeout_ms=int(session_s * 1000),
             rebalance_timeout_ms=int(rebalance_s * 1000),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import pytest
 
 from broker.groups.classic_rebalance import NEW_MEMBER_TIMEOUT_S
 from broker.groups.classic_states import ClassicState
 from broker.groups.classic_subscription import subscribed_topics
+from broker.groups.records import encode
 from protocol.errors import ErrorCode
 from tests.broker.groups.classic_driver import RANGE, REBALANCE_S, SESSION_S, Driver
 
@@ -261,3 +263,17 @@ def test_metadata_that_is_no_subscription_may_mean_any_topic(metadata: bytes) ->
 def test_a_huge_count_of_topics_costs_nothing() -> None:
     assert subscribed_topics(struct.pack(">hi", 3, 2**31 - 1)) is None
     assert subscribed_topics(struct.pack(">hi", 3, -1)) == frozenset()
+
+
+def test_a_group_is_assigned_as_long_as_one_record_can_hold_it() -> None:
+    """Four bytes were counted for each character once: this group could never be assigned."""
+    driver = Driver(initial_delay_s=0.05)
+    client_id = "orders-3f2b9c1e-0d7a-4b55-9a1e-5c0f6d2e8b11-StreamThread-1-consumer"
+    how: dict[str, Any] = {"protocols": (("range", b"m" * 200),), "version": 3, "client_id": client_id}
+    tickets = [driver.join(**how) for _ in range(1000)]
+    driver.pass_time(0.2)
+    assignments = {driver.answers[ticket].member_id: b"a" * 100 for ticket in tickets}
+    ticket = driver.sync(driver.group.leader or "", assignments)
+    assert driver.answers[ticket].error == ErrorCode.NONE
+    key, value = encode(driver.log[-1])
+    assert value is not None and 400_000 < len(key) + len(value) < driver.limits.max_record_bytes

@@ -9,6 +9,12 @@ from protocol.errors import ErrorCode
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchResponse,
+)
 from protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -66,6 +72,44 @@ def test_offsets_of_a_topic_that_was_deleted_while_nobody_coordinated(is_made_ag
         world.wait_ready(node_id)
         coordinator_among(world, [node_id], "g")
         wait_committed(world, node_id, "g", {("bar", 0): 7})
+
+
+def test_an_offset_with_a_retention_goes_with_its_topic_after_a_fail_over() -> None:
+    """Its record has no place for the topic's id."""
+    with running(settings=FEW) as world:
+        world.create_topic("foo")
+        world.create_topic("bar")
+        node_id = coordinator(world, "g")
+        for topic in ("foo", "bar"):
+            body = commit_request("g", topic, {0: 7}, retention_time_ms=86_400_000)
+            assert commit(world, node_id, body, version=4) == [0]
+        world.kill(node_id)
+        successor = coordinator(world, "g")
+        assert committed(world, successor, "g") == {("foo", 0): 7, ("bar", 0): 7}
+        world.delete_topic("foo")
+        world.create_topic("foo", 1, 1)
+        wait_committed(world, successor, "g", {("bar", 0): 7})
+
+
+def test_who_names_a_topic_by_its_id_is_told_nothing_of_one_that_had_its_name_before() -> None:
+    """While the new coordinator has not asked yet what was deleted meanwhile."""
+    with running(settings={**FEW, "offsets.topic.replication.factor": "1"}) as world:
+        world.create_topic("foo")
+        node_id = coordinator(world, "g")
+        assert commit(world, node_id, commit_request("g", "foo", {0: 7})) == [0]
+        world.kill(node_id)
+        world.leader("foo")
+        world.delete_topic("foo")
+        topic_id = world.create_topic("foo").topic_id
+        world.start(node_id)
+        world.wait_ready(node_id)
+        world.wait(lambda: topic_id in world.nodes[node_id].metadata.image.topics)
+        wanted = OffsetFetchRequestTopic(topic_id=topic_id, partition_indexes=[0])
+        body = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=[wanted])])
+        group = None
+        while group is None or group.error_code != ErrorCode.NONE:
+            group = ask(world, node_id, ApiKey.OFFSET_FETCH, 10, body, OffsetFetchResponse).groups[0]
+        assert [each.committed_offset for each in group.topics[0].partitions] == [-1]
 
 
 def test_unused_offsets_expire() -> None:

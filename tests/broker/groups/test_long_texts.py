@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
+from broker.groups.offsets_topic import partition_of
 from broker.groups.records import GroupRecord, encode
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.group_records import GroupMetadataKey
+from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from tests.broker.asking import ask
 from tests.broker.groups.world import FEW, commit, commit_request, coordinator
@@ -51,6 +54,19 @@ def test_a_group_with_a_name_that_is_too_long_is_refused() -> None:
         body = join_request(group_id="ü" * 16_384)
         answer = ask(world, 1, ApiKey.JOIN_GROUP, 9, body, JoinGroupResponse)
         assert answer.error_code in (ErrorCode.INVALID_GROUP_ID, ErrorCode.NOT_COORDINATOR)
+
+
+def test_a_name_of_megabytes_is_refused_before_it_is_hashed() -> None:
+    """The node did nothing else for more than an election timeout."""
+    assert partition_of("x" * 1000 + "ü" * 1000, 1 << 31) == 1_629_482_496, "by blocks, as Java has it"
+    with running(size=1, settings=FEW) as world:
+        coordinator(world, "g")
+        body = HeartbeatRequest(group_id="x" * 8_000_000, generation_id=1, member_id="m")
+        answer = ask(world, 1, ApiKey.HEARTBEAT, 4, body, HeartbeatResponse)
+        assert answer.error_code == ErrorCode.INVALID_GROUP_ID
+        keys = FindCoordinatorRequest(key_type=0, coordinator_keys=["g", LONG])
+        found = ask(world, 1, ApiKey.FIND_COORDINATOR, 4, keys, FindCoordinatorResponse).coordinators
+        assert [x.error_code for x in found] == [ErrorCode.NONE, ErrorCode.INVALID_GROUP_ID]
 
 
 def test_what_slips_through_is_an_error_of_its_own_kind() -> None:

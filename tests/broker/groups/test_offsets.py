@@ -11,6 +11,7 @@ from broker.groups.offsets import CommitRequest, Offsets, OffsetToCommit, Place
 from broker.groups.records import decode, encode
 from protocol.errors import ErrorCode
 from protocol.group_records import OffsetCommitKey, OffsetCommitValue
+from protocol.records.builder import NewRecord, build_batch
 
 TOPIC_IDS = [UUID(int=number) for number in range(3)]
 RECORDS = st.lists(
@@ -62,3 +63,15 @@ def test_a_retention_beyond_all_time_is_for_ever() -> None:
     loaded = decode(memoryview(key), memoryview(value))
     assert loaded is not None and isinstance(loaded.value, OffsetCommitValue)
     assert loaded.value.expire_timestamp_ms == 2**63 - 1
+
+
+def test_a_commit_that_the_log_has_room_for_is_taken() -> None:
+    """Four bytes were counted for each character once."""
+    group, topic = "connect-orders-to-warehouse-eu-central-1a", "orders.warehouse.eu-central-1.shipments"
+    wanted = CommitRequest(group, [OffsetToCommit(topic, TOPIC_IDS[1], number, 5) for number in range(4000)])
+    records, answer = Offsets().commit(wanted, None, 1, 4096, max_batch_bytes=1_048_588)
+    assert (len(records), answer.error) == (4000, ErrorCode.NONE)
+    batch = build_batch([NewRecord(*encode(record), 1) for record in records])
+    assert 500_000 < len(batch) < 1_048_588
+    _, answer = Offsets().commit(wanted, None, 1, 4096, max_batch_bytes=len(batch) - 1)
+    assert answer.error == ErrorCode.INVALID_COMMIT_OFFSET_SIZE

@@ -226,3 +226,17 @@ def test_a_group_with_more_offsets_than_a_batch_has_room_for_is_deleted(
         assert committed(world, node_id, "g") == {}
         world.kill(node_id)
         assert committed(world, coordinator(world, "g"), "g") == {}
+
+
+def test_a_partition_that_is_named_often_is_answered_once() -> None:
+    """Its metadata for each time would be an answer of any size."""
+    with running(size=1, settings=FEW) as world:
+        world.create_topic("foo", 2, replication_factor=1)
+        coordinator(world, "g")
+        body = commit_request("g", "foo", {0: 7, 1: 8})
+        body.topics[0].partitions[0].committed_metadata = "x" * 4096
+        assert commit(world, 1, body) == [0, 0]
+        topics = [OffsetFetchRequestTopic(name="foo", partition_indexes=[0] * 9 + [1])] * 2
+        asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=topics)])
+        (group,) = ask(world, 1, ApiKey.OFFSET_FETCH, 8, asked, OffsetFetchResponse).groups
+        assert [[x.committed_offset for x in topic.partitions] for topic in group.topics] == [[7, 8], []]
