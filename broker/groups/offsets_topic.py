@@ -82,7 +82,7 @@ class OffsetsTopic:
 
 
 def partition_of(group_id: str, partitions: int) -> int:
-    """As Kafka maps a group: Java's hash of the text, without its sign. By blocks, in the interpreter's own loops, as one
+    """As Kafka maps a group: Java's hash of the text, without its sign. By blocks, in the interpreter's own loops: one
     request can name megabytes of groups."""
     units: Sequence[int]
     if group_id.isascii():

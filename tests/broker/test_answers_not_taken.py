@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from broker.network.connection import MAX_READY_BYTES
+from broker.network.connection import MAX_READY_BYTES, ClientConnection
 from protocol.api_keys import ApiKey
 from protocol.codec import encode
 from protocol.headers import RequestHeader, encode_request_header
@@ -132,6 +132,7 @@ def test_small_requests_with_large_answers_are_counted_as_well() -> None:
         client.transport.resume_reading()
         world.loop.run_for(2)
         (connection,) = world.nodes[1].connections._open
+        assert isinstance(connection, ClientConnection)
         sizes = [len(part) for request in connection._requests for part in request.parts or ()]
         assert MAX_READY_BYTES <= sum(sizes) < MAX_READY_BYTES + 50_000
         world.produce("foo", b"x")

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from broker.groups.offsets import CommitRequest, OffsetToCommit
+from broker.handlers import offset_fetch
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from protocol.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
-    OffsetFetchResponse,
-)
+from protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopic
 from protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -24,6 +21,7 @@ from protocol.messages.produce import (
 from protocol.records.builder import NewRecord, build_batch
 from tests.broker.asking import ask
 from tests.broker.groups.classic_client import GroupClient
+from tests.broker.groups.consumers import Coordinator, Topics
 from tests.broker.groups.test_fail_over import coordinator_among
 from tests.broker.groups.world import FEW, commit, commit_request, committed, coordinator, pass_time
 from tests.broker.world import World, running
@@ -92,24 +90,25 @@ def test_an_offset_with_a_retention_goes_with_its_topic_after_a_fail_over() -> N
 
 
 def test_who_names_a_topic_by_its_id_is_told_nothing_of_one_that_had_its_name_before() -> None:
-    """While the new coordinator has not asked yet what was deleted meanwhile."""
-    with running(settings={**FEW, "offsets.topic.replication.factor": "1"}) as world:
-        world.create_topic("foo")
-        node_id = coordinator(world, "g")
-        assert commit(world, node_id, commit_request("g", "foo", {0: 7})) == [0]
-        world.kill(node_id)
-        world.leader("foo")
-        world.delete_topic("foo")
-        topic_id = world.create_topic("foo").topic_id
-        world.start(node_id)
-        world.wait_ready(node_id)
-        world.wait(lambda: topic_id in world.nodes[node_id].metadata.image.topics)
-        wanted = OffsetFetchRequestTopic(topic_id=topic_id, partition_indexes=[0])
-        body = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=[wanted])])
-        group = None
-        while group is None or group.error_code != ErrorCode.NONE:
-            group = ask(world, node_id, ApiKey.OFFSET_FETCH, 10, body, OffsetFetchResponse).groups[0]
-        assert [each.committed_offset for each in group.topics[0].partitions] == [-1]
+    """While the coordinator has not heard yet that it is deleted."""
+    topics = Topics()
+    old = topics.set("foo", 1)
+    shard = Coordinator(topics).shard
+    commit = CommitRequest("g", [OffsetToCommit("foo", old, 0, 1000)])
+    for record in shard.commit_offsets("ticket", commit, 0.0, 0).records:
+        shard.replay(record)
+    topics.delete("foo")
+    new = topics.set("foo", 1)
+    wanted = OffsetFetchRequestGroup(
+        group_id="g",
+        topics=[OffsetFetchRequestTopic(topic_id=each, partition_indexes=[0]) for each in (new, old)],
+    )
+    answer = offset_fetch._look(topics.image, 10, wanted, shard)
+    found = [each for topic in answer.topics for each in topic.partitions]
+    assert [(x.error_code, x.committed_offset) for x in found] == [
+        (ErrorCode.NONE, -1),
+        (ErrorCode.UNKNOWN_TOPIC_ID, -1),
+    ]
 
 
 def test_unused_offsets_expire() -> None:
