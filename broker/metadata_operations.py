@@ -185,8 +185,10 @@ def _finish_reassignment(leading: Leadership, arguments: dict[str, Any]) -> Answ
     voters = [
         ReplicaIdentity(node_id, UUID(directory), life) for node_id, directory, life in arguments["voters"]
     ]
-    topic_id = UUID(arguments["topic_id"])
-    return leading.controller.finish_reassignment(topic_id, arguments["partition"], voters), {"error_code": 0}
+    decision = leading.controller.finish_reassignment(
+        UUID(arguments["topic_id"]), arguments["partition"], voters, arguments["as_of"]
+    )
+    return decision, {"error_code": 0}
 
 
 # -- settings ---------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from broker.metadata.image import (
 )
 from broker.metadata.records import PartitionAssignment, TopicRecord
 from broker.replication.log_opener import NewReplica
-from broker.replication.replica import Replica
+from broker.replication.replica import CAUGHT_UP_S, Replica
 from broker.replication.wire import founding_configuration
 from protocol.errors import ErrorCode
 from raft.reconcile import next_change
@@ -338,7 +338,7 @@ class Publisher:
             change = next_change(
                 group.configuration,
                 wish,
-                lambda learner, group=group: group.is_caught_up(learner, now, 1.0),  # type: ignore[misc]
+                lambda learner, group=group: group.is_caught_up(learner, now, CAUGHT_UP_S),  # type: ignore[misc]
                 leader=group.self_id,
             )
             if change is None or not replica.may_become(change):
@@ -353,6 +353,7 @@ class Publisher:
                 "membership changes", topic=replica.topic, partition=replica.partition, to=str(change)
             )
             replica.apply(out)
+            self._node.heartbeat.configuration_changed(replica)
 
     def _report_finished(self, replica: Replica) -> bool:
         """The fact is the wish: have the controller record it where something was to go. False: nothing was."""
@@ -365,8 +366,22 @@ class Publisher:
                 (node_id, str(UUID(bytes=directory)), incarnation)
                 for node_id, directory, incarnation in replica.group.configuration.voters
             ]
-            arguments = {"topic_id": str(topic.topic_id), "partition": replica.partition, "voters": voters}
-            self._node.controller.call("finish_reassignment", arguments, partial(self._reported, replica.key))
+            arguments = {
+                "topic_id": str(topic.topic_id),
+                "partition": replica.partition,
+                "voters": voters,
+                "as_of": self._node.metadata.image.end_offset,
+            }
+
+            def confirmed(keys: set[GroupKey]) -> None:
+                if replica.key in keys:
+                    done = partial(self._reported, replica.key)
+                    self._node.controller.call("finish_reassignment", arguments, done)
+                else:
+                    del self._reporting[replica.key]
+
+            # A leader of yesterday does not know what its successor has made of the wish since.
+            self._node.reads.confirm([replica], confirmed)
         return True
 
     def _reported(self, key: GroupKey, result: dict[str, Any]) -> None:

@@ -204,6 +204,10 @@ class Lineage:
     def rows_below_index(self, index: int) -> int:
         return bisect_left(self._indexes, index)
 
+    def index_before(self, offset: int) -> int:
+        """Raft index behind all that stands before `offset`: of the first row there, else of the record."""
+        return offset + bisect_left(self._offsets, offset)
+
     def index_of(self, offset: int) -> int:
         """Raft index of the record at `offset`."""
         return offset + bisect_right(self._offsets, offset)

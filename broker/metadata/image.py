@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 from types import MappingProxyType
 from uuid import UUID
 
@@ -109,6 +110,8 @@ class MetadataImage:
         self._folded_names: dict[str, str] = {}
         #: Sum of the partitions of `_topics`.
         self._partition_count = 0
+        #: Topic -> of each partition, the offset behind the record that brought its present assignment.
+        self._assigned_at: dict[UUID, tuple[int, ...]] = {}
         self._end_offset = 0
         self._epoch = 0
 
@@ -142,6 +145,10 @@ class MetadataImage:
     def quotas(self) -> Mapping[Entity, Mapping[str, float]]:
         """Every entity that has a limit."""
         return MappingProxyType(self._quotas)
+
+    def assigned_at(self, topic_id: UUID, partition: int) -> int:
+        """`end_offset` as it was when the partition's assignment became what it is."""
+        return self._assigned_at[topic_id][partition]
 
     @property
     def partition_count(self) -> int:
@@ -219,10 +226,18 @@ class MetadataImage:
             return None
         assert old is None or old.name == record.name, "a topic is never renamed"
         self._topics[record.topic_id] = record
+        self._note_assignments(record, old)
         self._topic_ids[record.name] = record.topic_id
         self._folded_names[fold_name(record.name)] = record.name
         self._partition_count += len(record.partitions) - (len(old.partitions) if old else 0)
         return TopicCreated(record) if old is None else TopicChanged(old, record)
+
+    def _note_assignments(self, record: TopicRecord, old: TopicRecord | None) -> None:
+        before = zip(old.partitions, self._assigned_at[record.topic_id], strict=True) if old else ()
+        self._assigned_at[record.topic_id] = tuple(
+            known[1] if known is not None and known[0] == assignment else self._end_offset
+            for assignment, known in zip_longest(record.partitions, before)
+        )
 
     def _replay_configs(self, record: ConfigsRecord) -> Change | None:
         if self.configs_of(record.kind, record.name) == record.configs:
@@ -254,6 +269,7 @@ class MetadataImage:
         topic = self._topics.pop(UUID(tombstone.identifier), None)
         if topic is None:
             return None  # compaction kept the tombstone and removed what it buried
+        del self._assigned_at[topic.topic_id]
         del self._topic_ids[topic.name]
         del self._folded_names[fold_name(topic.name)]
         self._partition_count -= len(topic.partitions)

@@ -83,9 +83,12 @@ class Heartbeat:
 
     def connected(self, node_id: int, boot_id: bytes) -> None:
         directory_id = self._host.cluster.directory_of(node_id)
+        known = self._directories.get(node_id)
         if directory_id is not None:
             self._directories[node_id] = directory_id.bytes
         self._settle(self._liveness.connected(node_id, boot_id, self._loop.time()))
+        if known is not None and known != self._directories[node_id]:
+            self._check_quorums(node_id)  # its voters of before are nobody now
 
     def disconnected(self, node_id: int) -> None:
         self._settle(self._liveness.disconnected(node_id, self._loop.time()))
@@ -115,6 +118,10 @@ class Heartbeat:
         else:
             self._leaders.resigned(*key, own)
         self._arm()
+
+    def configuration_changed(self, replica: Replica) -> None:
+        """A leader has other voters: who was not counted on before, and is not there, lapses no more."""
+        self._check_quorum(replica, self._loop.time())
 
     def group_assigned(self, key: GroupKey) -> None:
         """The image names the group (now): who announced itself before was not heard, and says it only once."""
@@ -200,9 +207,7 @@ class Heartbeat:
             if due is not None:
                 self._check_quorum(due, now)
         for node_id in out.quorum_checks:
-            for replica in list(self._replicas.by_key.values()):
-                if any(voter.node_id == node_id for voter in replica.group.configuration.voters):
-                    self._check_quorum(replica, now)
+            self._check_quorums(node_id)
         self._arm()
 
     def _announced(self, node_id: int, key: GroupKey, led: Led, now: float) -> None:
@@ -220,6 +225,11 @@ class Heartbeat:
         leader = next((voter for voter in voters if voter.node_id == node_id), None)
         if leader is not None:
             replica.apply(replica.group.leader_heard(leader, led.term, now))
+
+    def _check_quorums(self, node_id: int) -> None:
+        for replica in list(self._replicas.by_key.values()):
+            if any(voter.node_id == node_id for voter in replica.group.configuration.voters):
+                self._check_quorum(replica, self._loop.time())
 
     def _check_quorum(self, replica: Replica, now: float) -> None:
         group = replica.group

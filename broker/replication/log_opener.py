@@ -19,7 +19,7 @@ from storage.disk import Disk
 from storage.errors import CorruptLogError
 from storage.journal import Journal
 from storage.journal_records import Incarnation, Quarantine, Vote
-from storage.lineage import LINEAGE_NAME
+from storage.lineage import LINEAGE_NAME, Lineage
 from storage.log import Log
 from storage.log_creation import NewLog, create_log, create_logs
 from storage.log_recovery import open_log
@@ -94,7 +94,8 @@ class LogOpener:
         and waits to be added by its leader (replication.md section 3).
 
         A log that must not be used is discarded under a raised incarnation, and built anew from the others. If there
-        are none (`is_only_copy`), nothing is touched and None is returned: the partition is offline.
+        are none (`is_only_copy`, or this replica was the only voter: the others that metadata wishes for may hold
+        nothing yet), nothing is touched and None is returned: the partition is offline.
         """
         directory = self._directory_of(key, topic)
         state = self._journal.state(key)
@@ -108,7 +109,7 @@ class LogOpener:
             # It may have acknowledged what is gone: as another identity it can do no harm.
             logger.error("log is gone", directory=directory)
         if opened is None and self._may_have_acknowledged(key, directory):
-            if is_only_copy:
+            if is_only_copy or self._was_only_voter(directory):
                 logger.error("partition is offline, its only log cannot be used", directory=directory)
                 return None
             logger.error("starting over, to be rebuilt from the other replicas", directory=directory)
@@ -176,6 +177,16 @@ class LogOpener:
             for name in names
             if name.endswith(LOG_SUFFIX) or name == LINEAGE_NAME
         )
+
+    def _was_only_voter(self, directory: str) -> bool:
+        """By the newest configuration that can be read here."""
+        if not self._disk.exists(f"{directory}/{LINEAGE_NAME}"):
+            return False
+        rows = [wire.row_from_log(row) for row in Lineage.open(self._disk, directory, 0).rows]
+        configuration = next((row.configuration for row in reversed(rows) if row.configuration), None)
+        if configuration is None:
+            return False
+        return [voter.directory_id for voter in configuration.voters] == [self._directory_id]
 
     def _has_bytes(self, path: str) -> bool:
         file = self._disk.open(path)

@@ -49,6 +49,9 @@ from storage.producer_state import Duplicate, ProducerStates
 
 logger = structlog.get_logger()
 
+#: A member that has had, within so long, all that the leader had then is one to count on when members change.
+CAUGHT_UP_S = 1.0
+
 
 class ReplicaHost(Protocol):
     """What a replica needs of its node (broker.replication.replicas)."""
@@ -206,10 +209,16 @@ class Replica:
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH)
 
     def may_become(self, configuration: Configuration) -> bool:
-        """Whether a majority of these voters has the log start that readers were shown. Otherwise, some changes later,
-        a majority might be of those that lack it. Not while this leader does not know what that is."""
-        log_start = self._log_start
-        return log_start.settle() and self.group.majority_log_start(configuration.voters) >= log_start.exposed
+        """Whether a majority of these voters is there, where some go, and has the log start that readers were shown:
+        otherwise, some changes later, a majority might be of those that lack it. Not while this leader does not know
+        what that is."""
+        group, log_start, voters = self.group, self._log_start, configuration.voters
+        if len(voters) < len(group.configuration.voters):
+            now = self.host.now()
+            there = [voter for voter in voters if group.is_caught_up(voter, now, CAUGHT_UP_S)]
+            if 2 * len(there) <= len(voters):
+                return False
+        return log_start.settle() and group.majority_log_start(voters) >= log_start.exposed
 
     def check_in_sync(self) -> None:
         """min.insync.replicas before the append; beyond a majority it also delays the answer."""
@@ -368,7 +377,9 @@ class Replica:
 
     def append_reply(self, sender: ReplicaId, message: peer.AppendReply) -> None:
         if message.error == ErrorCode.CORRUPT_MESSAGE:
-            self.host.range_refused(self, sender, message.match_index)
+            # A late one is of a range that is not here any more: reading there what is, would look like rot.
+            if self.is_leader and message.term == self.group.term:
+                self.host.range_refused(self, sender, message.match_index)
             return
         self.apply(
             self.group.append_replied(
@@ -468,6 +479,8 @@ class Replica:
         voters = len(self.group.configuration.voters)
         if self.config.min_insync_replicas <= voters // 2 + 1:
             return self.high_watermark
+        if not self.is_leader:
+            return 0  # deposed by what it has just committed, its own removal: nobody reports to it any more
         durable = self.group.durable_end(min(self.config.min_insync_replicas, voters))
         return self._offset_of(min(self.group.commit_end, durable))
 

@@ -142,7 +142,8 @@ class Replicas:
             hard_state,
             [wire.row_from_log(row) for row in log.lineage.rows],
             log.end_index,
-            0,
+            # What is deleted was committed. A leader that missed this replica's last answers resumes below it.
+            log.lineage.index_before(log.start_offset),
             watermarks=Watermarks(log.start_offset, 0, 0),
             install_offset=log.install_offset,
             timing=self._timing,

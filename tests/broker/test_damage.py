@@ -5,10 +5,13 @@ from __future__ import annotations
 import pytest
 
 from broker.metadata.ids import METADATA_TOPIC_NAME
+from protocol import peer
+from protocol.errors import ErrorCode
+from raft.types import ReplicaId
 from storage.journal import Journal
 from storage.journal_records import Forget
 from storage.log_types import GroupKey
-from tests.broker.world import running
+from tests.broker.world import World, running
 
 
 @pytest.mark.parametrize("power", [False, True])
@@ -153,3 +156,50 @@ def test_rot_in_the_metadata_log_is_never_taken_for_what_was_decided() -> None:
 def _topic(name: str) -> dict[str, object]:
     topic = {"name": name, "num_partitions": 1, "replication_factor": 3, "assignments": [], "configs": {}}
     return {"topics": [topic], "validate_only": False}
+
+
+def refuse(world: World, node_id: int, sender: int, term: int, start_index: int) -> None:
+    """What a follower says of a range that it found damaged; it comes late."""
+    replica = world.replica(node_id, "foo")
+    message = peer.AppendReply(
+        topic_id=replica.key.topic_id,
+        partition=0,
+        incarnation=0,
+        term=term,
+        match_index=start_index,
+        rejected=True,
+        hint_index=start_index,
+        hint_term=0,
+        log_start=0,
+        error=ErrorCode.CORRUPT_MESSAGE,
+    )
+    identity = next(v for v in replica.group.configuration.voters if v.node_id == sender)
+    world.processes[node_id].call(replica.append_reply, ReplicaId(*identity), message)
+
+
+def test_a_late_refusal_of_what_is_deleted_since_is_no_rot() -> None:
+    with running(settings={"log.segment.bytes": "1024"}) as world:
+        world.create_topic("foo")
+        for _ in range(10):
+            world.produce("foo", b"a" * 400)
+        world.wait_equal("foo")
+        leader = world.leader("foo")
+        replica = world.replica(leader, "foo")
+        world.processes[leader].call(replica.delete_records, 9)
+        world.wait(lambda: replica.log.segments[0].base_offset > 4)
+        refuse(world, leader, 1 + leader % 3, replica.group.term, replica.log.lineage.rows_below_index(4) + 4)
+        world.loop.run_for(1)
+        assert world.replica(leader, "foo").group.self_id.incarnation == 0
+
+
+def test_a_late_refusal_of_an_earlier_leaders_range_is_no_rot() -> None:
+    """It was deposed since, and has another leader's batches there, with other ends."""
+    with running() as world:
+        world.create_topic("foo")
+        world.produce("foo", b"a", b"b", b"c")
+        world.wait_equal("foo")
+        follower = 1 + world.leader("foo") % 3
+        group = world.replica(follower, "foo").group
+        refuse(world, follower, 1 + follower % 3, group.term - 1, group.end_index - 1)
+        world.loop.run_for(1)
+        assert world.replica(follower, "foo").group.self_id.incarnation == 0

@@ -285,3 +285,28 @@ def test_what_a_turn_deletes_is_flushed_at_once(monkeypatch: pytest.MonkeyPatch)
         assert len(led) > 10
         assert node.journal.last_sequence - before <= len(led) + 5
         assert len(flushed) <= 3, flushed
+
+
+def test_a_follower_whose_last_answers_were_lost_with_its_crash_starts_again() -> None:
+    """Its log start is durable, and the leader goes on where it has last heard of it, which is below."""
+    with running() as world:
+        world.create_topic("foo")
+        world.produce("foo", b"a")
+        world.wait_equal("foo")
+        leader = world.leader("foo")
+        follower = 1 + leader % 3
+        world.network.cut(f"n{follower}", f"n{leader}")
+        end = 0
+        for _ in range(4):
+            end = world.produce("foo", b"b" * 600_000) + 1
+        led = world.replica(leader, "foo")
+        world.processes[leader].call(led.delete_records, end)
+        world.wait(lambda: world.replica(follower, "foo").log.start_offset == end, 0.5)
+        assert led.is_leader
+        world.kill(follower, power=True)
+        world.network.heal_all()
+        world.start(follower)
+        world.wait_ready(follower)
+        world.produce("foo", b"c")
+        world.wait_equal("foo")
+        assert world.processes[follower].alive

@@ -64,12 +64,15 @@ class ReassignmentDecisions(Decisions):
         return Decision((), reassignment.ongoing(self._image))
 
     def finish_reassignment(
-        self, topic_id: UUID, partition: int, fact: Sequence[ReplicaIdentity]
+        self, topic_id: UUID, partition: int, fact: Sequence[ReplicaIdentity], as_of: int
     ) -> Decision[None]:
-        """The partition's leader says that the configuration of exactly these voters is committed. Where that is the
-        wish no more, or the topic is gone, nothing changes."""
+        """The partition's leader says that the configuration of exactly these voters is committed; its image ended at
+        `as_of` then. Where that is the wish no more, or the topic is gone, nothing changes. Nor where the wish was
+        another one since: what is said may be old, and the voters may have followed those wishes."""
         topic = self._image.topics.get(topic_id)
         if topic is None or not 0 <= partition < len(topic.partitions):
+            return Decision((), None)
+        if self._image.assigned_at(topic_id, partition) > as_of:
             return Decision((), None)
         wish = list(topic.partitions)
         wish[partition] = reassignment.finished(wish[partition], fact)

@@ -428,16 +428,33 @@ def test_a_reassignment_is_finished_when_the_fact_is_the_wish_of_now() -> None:
     cluster = moving()
     topic_id = cluster.topic("a").topic_id
     reassign(cluster, 1, 4)
+    now = cluster.image.end_offset
     early = [ReplicaIdentity(node_id, directory(node_id), 0) for node_id in (1, 2, 4)]
-    assert not cluster.controller.finish_reassignment(topic_id, 0, early).records
+    assert not cluster.controller.finish_reassignment(topic_id, 0, early, now).records
     fact = [early[2], early[0]]
-    assert not cluster.controller.finish_reassignment(topic_id, 1, fact).records, "it is another partition"
-    assert not cluster.controller.finish_reassignment(topic_id, 2, fact).records
-    assert not cluster.controller.finish_reassignment(UUID(int=9), 0, fact).records
+    assert not cluster.controller.finish_reassignment(topic_id, 1, fact, now).records, (
+        "it is another partition"
+    )
+    assert not cluster.controller.finish_reassignment(topic_id, 2, fact, now).records
+    assert not cluster.controller.finish_reassignment(UUID(int=9), 0, fact, now).records
     assert cluster.topic("a").partitions[0].moving_from == (1, 2, 3)
-    cluster.apply(cluster.controller.finish_reassignment(topic_id, 0, fact))
+    cluster.apply(cluster.controller.finish_reassignment(topic_id, 0, fact, now))
     assert cluster.topic("a").partitions[0].is_settled
-    assert not cluster.controller.finish_reassignment(topic_id, 0, fact).records, "it is said once"
+    assert not cluster.controller.finish_reassignment(topic_id, 0, fact, now).records, "it is said once"
+
+
+def test_what_a_leader_said_before_the_wish_was_another_one_counts_no_more() -> None:
+    cluster = moving()
+    topic_id = cluster.topic("a").topic_id
+    as_of = cluster.image.end_offset
+    before = cluster.topic("a").partitions
+    fact = [ReplicaIdentity(*each) for each in before[0].identities]
+    reassign(cluster, 1, 4)
+    reassign(cluster, 1, 2, 3)
+    assert cluster.topic("a").partitions[0].removing
+    assert not cluster.controller.finish_reassignment(topic_id, 0, fact, as_of).records
+    assert cluster.controller.finish_reassignment(topic_id, 0, fact, cluster.image.end_offset).records
+    assert cluster.image.assigned_at(topic_id, 1) <= as_of, "the other partitions' wishes are as they were"
 
 
 @pytest.mark.parametrize("replicas", [(), (1, 1), (1, 2, 9)])
