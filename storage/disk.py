@@ -58,7 +58,10 @@ class File(Protocol):
     def truncate(self, size: int) -> None: ...
 
     def flush(self) -> None:
-        """Make contents and size durable before returning. Blocks: for rare, ordered steps only."""
+        """Make contents and size durable before returning. Blocks: for rare, ordered steps only.
+
+        Raises, too, what a `Disk.flush` met that was not answered yet: the error of this very file may be its.
+        """
 
     def close(self) -> None: ...
 

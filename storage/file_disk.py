@@ -10,7 +10,6 @@ import errno
 import fcntl
 import os
 import shutil
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -25,7 +24,7 @@ from storage.disk import (
     DiskFullError,
     File,
 )
-from storage.flusher import Post, Watch, flush_all, start_flusher
+from storage.flusher import Flusher, Post, Watch, flush_all, start_flusher, sync
 from storage.remover import Remover
 from storage.volume import Volume
 
@@ -63,33 +62,23 @@ def _meaning(error: OSError, path: str) -> DiskError:
     return DiskFailedError(f"{path}: {error.strerror or error}")
 
 
-def _sync(fd: int) -> None:
-    """Make an open file durable, size included.
-
-    macOS's fsync stops at the drive's cache; only F_FULLFSYNC goes through it (fcntl(2)).
-    """
-    if sys.platform == "darwin":
-        fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
-    else:
-        os.fdatasync(fd)
-
-
 class PosixFile:
     """An open file that counts its size itself, so that no append pays for an fstat.
 
     The descriptor is closed with the last reference: a slice that is still being sent, or a flush that is
-    under way, keeps a deleted segment readable.
+    under way, keeps a deleted segment readable. `flusher` is who may be flushing it at the same time.
     """
 
-    __slots__ = ("_fd", "_path", "_size", "unflushed_bytes")
+    __slots__ = ("_fd", "_flusher", "_path", "_size", "unflushed_bytes")
 
     #: Invariant: after every method, whether it raised DiskFullError or returned, the file on disk has
     #: exactly `_size` bytes.
     _size: int
 
-    def __init__(self, path: str, fd: int) -> None:
+    def __init__(self, path: str, fd: int, flusher: Flusher) -> None:
         self._path = path
         self._fd = fd
+        self._flusher = flusher
         self._size = os.fstat(fd).st_size
         #: Appended since the last flush was begun.
         self.unflushed_bytes = 0
@@ -177,11 +166,8 @@ class PosixFile:
         self._size = size
 
     def flush(self) -> None:
-        try:
-            _sync(self._fd)
-        except OSError as error:
-            # Never "full": after a failed fsync the page cache may have dropped the pages (fsyncgate).
-            raise DiskFailedError(f"{self._path}: flush: {error.strerror or error}") from error
+        sync(self)
+        self._flusher.check()
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -222,7 +208,7 @@ class FileDisk:
     def open(self, path: str, *, create: bool = False) -> File:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         with _disk_errors(path):
-            return PosixFile(path, os.open(path, flags, 0o644))
+            return PosixFile(path, os.open(path, flags, 0o644), self._flusher)
 
     def flush(self, files: Sequence[File], done: Callable[[DiskError | None], None]) -> None:
         size_bytes = 0
@@ -279,9 +265,12 @@ class FileDisk:
             raise DiskFailedError(f"{path}: flush of the folder: {error.strerror or error}") from error
 
     def flush_together(self, files: Sequence[File], directories: Sequence[str] = ()) -> None:
-        if len(files) + len(directories) >= VOLUME_FROM and self._flush_volume():
-            return
-        steps = [file.flush for file in files]
+        if not (len(files) + len(directories) >= VOLUME_FROM and self._flush_volume()):
+            self._flush_each(files, directories)
+        self._flusher.check()
+
+    def _flush_each(self, files: Sequence[File], directories: Sequence[str]) -> None:
+        steps = [partial(sync, file) for file in files]
         steps += [partial(self.flush_directory, path) for path in directories]
         if len(steps) * self._flusher.mean_s <= TOGETHER_FROM_S:
             for step in steps:

@@ -8,8 +8,10 @@ wake-ups; otherwise they do the same (performance.md section 6, "GIL and fsync")
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import select
+import sys
 import threading
 import time
 from collections import deque
@@ -45,6 +47,10 @@ class Flusher(Protocol):
     def submit(self, files: Sequence[File], done: Done) -> None:
         """Flush the files in order and call `done` on the loop. An error ends the submission, not the flusher."""
 
+    def check(self) -> None:
+        """Wait for the flush under way, and raise what it met. For whoever flushes beside this one: Linux tells of a
+        write that failed once per open file, so who asks second is told that all is well."""
+
     def close(self) -> None:
         """Finish what was submitted and end the thread. `done` may not be called any more."""
 
@@ -71,11 +77,26 @@ def start_flusher(post: Post, watch: Watch | None) -> Flusher:
     return ThreadFlusher(post)
 
 
+def sync(file: File) -> None:
+    """Make one open file durable, size included, on this thread. Raises DiskFailedError.
+
+    macOS's fsync stops at the drive's cache; only F_FULLFSYNC goes through it (fcntl(2)).
+    """
+    try:
+        if sys.platform == "darwin":
+            fcntl.fcntl(file.fileno(), fcntl.F_FULLFSYNC)
+        else:
+            os.fdatasync(file.fileno())
+    except OSError as error:
+        # Never "full": after a failed fsync the page cache may have dropped the pages (fsyncgate).
+        raise DiskFailedError(f"{file.path}: flush: {error.strerror or error}") from error
+
+
 def flush_all(files: Sequence[File]) -> DiskError | None:
     """Flush now, on this thread."""
     try:
         for file in files:
-            file.flush()
+            sync(file)
     except DiskError as error:
         return error
     except Exception as error:
@@ -90,19 +111,27 @@ class ThreadFlusher(_Mean):
     def __init__(self, post: Post) -> None:
         super().__init__()
         self._post = post
-        self._unanswered = 0
+        #: In the order of submission, and of the answers.
+        self._unanswered: deque[_Submission] = deque()
         # In C: a queue of threading's primitives costs a third of a flush round more.
-        self._queue: SimpleQueue[tuple[Sequence[File], Done] | None] = SimpleQueue()
+        self._queue: SimpleQueue[_Submission | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="disk-flusher", daemon=True)
         self._thread.start()
 
     @property
     def is_idle(self) -> bool:
-        return self._unanswered == 0
+        return not self._unanswered
 
     def submit(self, files: Sequence[File], done: Done) -> None:
-        self._unanswered += 1
-        self._queue.put((files, done))
+        submission = _Submission(self, files, done)
+        self._unanswered.append(submission)
+        self._queue.put(submission)
+
+    def check(self) -> None:
+        for submission in self._unanswered:
+            with submission.under_way:
+                if submission.error is not None:
+                    raise submission.error
 
     def close(self) -> None:
         self._queue.put(None)
@@ -113,33 +142,38 @@ class ThreadFlusher(_Mean):
             submission = self._queue.get()
             if submission is None:
                 return
-            files, done = submission
-            began_s = time.perf_counter()
-            error = flush_all(files)
-            self._post(_Completion(self, done, error, time.perf_counter() - began_s, len(files)))
+            submission.run()
+            self._post(submission)
 
     def answered(self, taken_s: float, file_count: int) -> None:
-        self._unanswered -= 1
+        self._unanswered.popleft()
         self.note(taken_s, file_count)
 
 
-class _Completion:
-    """`done(error)` as a callback without arguments, on the loop's thread."""
+class _Submission:
+    """What the thread runs, and then the call-back without arguments that answers on the loop's thread."""
 
-    __slots__ = ("_done", "_error", "_file_count", "_flusher", "_taken_s")
+    __slots__ = ("_done", "_files", "_flusher", "_taken_s", "error", "under_way")
 
-    def __init__(
-        self, flusher: ThreadFlusher, done: Done, error: DiskError | None, taken_s: float, file_count: int
-    ) -> None:
+    def __init__(self, flusher: ThreadFlusher, files: Sequence[File], done: Done) -> None:
         self._flusher = flusher
+        self._files = files
         self._done = done
-        self._error = error
-        self._taken_s = taken_s
-        self._file_count = file_count
+        self._taken_s = 0.0
+        self.error: DiskError | None = None
+        #: Held until `error` says how it went.
+        self.under_way = threading.Lock()
+        self.under_way.acquire()
+
+    def run(self) -> None:
+        began_s = time.perf_counter()
+        self.error = flush_all(self._files)
+        self._taken_s = time.perf_counter() - began_s
+        self.under_way.release()
 
     def __call__(self) -> None:
-        self._flusher.answered(self._taken_s, self._file_count)
-        self._done(self._error)
+        self._flusher.answered(self._taken_s, len(self._files))
+        self._done(self.error)
 
 
 class NativeFlusher(_Mean):
@@ -184,22 +218,37 @@ class NativeFlusher(_Mean):
             self._begin()
         done(error)
 
-    def _take(self) -> tuple[Done, DiskError | None]:
-        os.read(self._event_fd, 8)
-        files, done = self._submissions.popleft()
-        self.note(self._library.flusher_taken_ns(self._handle) / 1e9, len(files))
+    def check(self) -> None:
+        if self._submissions:
+            self._wait()
+            if (error := self._error()) is not None:
+                raise error
+
+    def _wait(self) -> None:
+        """Until the thread has a result, which stays there to be taken."""
+        readable = select.poll()
+        readable.register(self._event_fd, select.POLLIN)
+        readable.poll()
+
+    def _error(self) -> DiskError | None:
+        """The result of the first submission."""
         code: int = self._library.flusher_error(self._handle)
         if not code:
-            return done, None
-        path = files[self._library.flusher_failed_index(self._handle)].path
-        return done, DiskFailedError(f"{path}: flush: {os.strerror(code)}")
+            return None
+        path = self._submissions[0][0][self._library.flusher_failed_index(self._handle)].path
+        return DiskFailedError(f"{path}: flush: {os.strerror(code)}")
+
+    def _take(self) -> tuple[Done, DiskError | None]:
+        os.read(self._event_fd, 8)
+        error = self._error()
+        files, done = self._submissions.popleft()
+        self.note(self._library.flusher_taken_ns(self._handle) / 1e9, len(files))
+        return done, error
 
     def close(self) -> None:
         self._watch(self._event_fd, None)
-        readable = select.poll()
-        readable.register(self._event_fd, select.POLLIN)
         while self._submissions:
-            readable.poll()
+            self._wait()
             self._take()
             if self._submissions:
                 self._begin()

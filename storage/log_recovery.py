@@ -84,6 +84,8 @@ class _Recovery:
         self._recorded = recorded
         self._log_start = log_start
         self._segments: list[Segment] = []
+        #: Sealed ones above the recorded end, accepted batch by batch.
+        self._scanned: list[Segment] = []
         self._install_offset = 0
         #: One past the last offset accepted so far.
         self._end_offset = 0
@@ -212,6 +214,7 @@ class _Recovery:
                 return damage
             if next_base is not None:
                 segment.write_index_files(is_sealed=True)
+                self._scanned.append(segment)
         return None
 
     def _load(self, segment: Segment) -> bool:
@@ -329,7 +332,11 @@ class _Recovery:
         if log.dirty():
             # A flush may have failed, and the process have ended: then the page cache shows, and calls clean, what
             # never reached the disk, and to flush it would do nothing. So it is written again.
-            self._segments[-1].write_again(self._recorded.end_offset)
+            for segment in (*self._scanned, self._segments[-1]):
+                segment.write_again(self._recorded.end_offset)
+                segment.file.flush()
+            for segment in self._scanned:
+                segment.release_file()
             log.flush()
         log.flushed_end = log.end
         log.remove_snapshots_above(log.end_offset)

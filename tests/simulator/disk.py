@@ -129,6 +129,7 @@ class MemoryFile:
     def flush(self) -> None:
         self._require_usable()
         self._disk.before_operation()
+        self._disk.raise_untold(self._owner)
         self._disk.flush_node(self.node, self.node.operation_count, self._path)
 
     def close(self) -> None:
@@ -180,6 +181,8 @@ class MemoryDisk:
         #: Rounds under way, in order of submission; they never overtake each other.
         self._rounds: deque[_FlushRound] = deque()
         self._flush_timer: asyncio.TimerHandle | None = None
+        #: The round that failed last and whose answer waits for the loop's next turn, with its error.
+        self._untold: tuple[_FlushRound, DiskError] | None = None
         self._removals: list[asyncio.TimerHandle] = []
         self._locked_by: NodeProcess | None = None
         #: Operations that the process may still do, and what happens instead of the next one (`die_after`).
@@ -235,6 +238,12 @@ class MemoryDisk:
             raise
         if not self.faults.lying_flush:
             node.settle(up_to_count, durably=True)
+
+    def raise_untold(self, owner: NodeProcess | None) -> None:
+        """The kernel tells of an error once per open file. Whoever flushes while a round has failed, and was told that
+        alone, asks the round, too."""
+        if self._untold is not None and self._untold[0].owner is owner:
+            raise self._untold[1]
 
     def flush_directory(self, path: str) -> None:
         folder = self._find(path)
@@ -352,6 +361,7 @@ class MemoryDisk:
         self._loop.trace.note(self._loop.time(), self._root, "loses power")
         self._stop_flushing()
         self._rounds.clear()
+        self._untold = None
         self._removals.clear()
         self._locked_by = None
         self._tree = tree_after_crash(self._tree, self._pending, self._rng)
@@ -504,7 +514,14 @@ class MemoryDisk:
         if error is not None or not round_.left:
             self._rounds.popleft()
             if not round_.is_answered:
-                self._loop.call_soon(round_.done, error, context=round_.context)
+                if error is not None:
+                    self._untold = round_, error
+                self._loop.call_soon(self._tell, round_, error, context=round_.context)
+
+    def _tell(self, round_: _FlushRound, error: DiskError | None) -> None:
+        if self._untold is not None and self._untold[0] is round_:
+            self._untold = None
+        round_.done(error)
 
     def _remove(self, path: str) -> None:
         node = self._find(path)

@@ -32,7 +32,7 @@ from storage.errors import DirectoryFormatError
 from storage.file_disk import AT_ONCE_BYTES, AT_ONCE_S, VOLUME_FROM, FileDisk
 from storage.remover import SHRINK_STEP_BYTES
 from storage.volume import Volume
-from tests.storage.helpers import GROUP, InlineDisk, new_log
+from tests.storage.helpers import GROUP, InlineDisk, append, new_log
 
 
 @pytest.fixture
@@ -151,6 +151,33 @@ async def test_flushes_report_on_the_loop_in_order_and_with_errors(tmp_path: Pat
     disk.close()
 
 
+async def test_the_loop_is_told_of_an_error_that_the_kernel_told_the_flusher_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Linux tells of a write that failed once per open file: the flush of a roll beside a round succeeds."""
+    disk = FileDisk(str(tmp_path), asyncio.get_running_loop().call_soon_threadsafe)
+    log = new_log(disk)
+    append(log, value_bytes=AT_ONCE_BYTES)
+    loop_thread, real, is_told = threading.get_ident(), os.fdatasync, threading.Event()
+
+    def fdatasync(fd: int) -> None:
+        if threading.get_ident() == loop_thread:
+            assert is_told.wait(5)
+            real(fd)
+        else:
+            is_told.set()
+            raise OSError(errno.EIO, "io")
+
+    monkeypatch.setattr(os, "fdatasync", fdatasync)
+    answered: asyncio.Future[DiskError | None] = asyncio.get_running_loop().create_future()
+    disk.flush(log.begin_flush().files, answered.set_result)
+    for act in (log.roll, log.flush, lambda: disk.flush_together([log.segments[-1].file])):
+        with pytest.raises(DiskFailedError):
+            act()
+    assert isinstance(await answered, DiskFailedError)
+    disk.close()
+
+
 def test_removed_files_shrink_in_steps_and_go(disk: FileDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     path = Path(disk.root, "big.deleted")
     with path.open("wb") as file:
@@ -256,7 +283,7 @@ def test_many_flushes_are_waited_for_together_where_the_disk_is_slow(
             raise OSError(errno.EIO, "rotten")
 
     failing = -1
-    monkeypatch.setattr("storage.file_disk._sync", sync)
+    monkeypatch.setattr("os.fdatasync", sync)
     disk._flusher.mean_s = mean_s
     disk.flush_together(files, [str(tmp_path)])
     assert sorted(synced) == sorted(file.fileno() for file in files)
@@ -276,7 +303,7 @@ def test_many_flushes_are_one_of_the_volume(tmp_path: Path, monkeypatch: pytest.
     disk = FileDisk(str(tmp_path), lambda callback: None)
     files = [disk.open(f"{tmp_path}/{number}", create=True) for number in range(VOLUME_FROM)]
     synced: list[int] = []
-    monkeypatch.setattr("storage.file_disk._sync", synced.append)
+    monkeypatch.setattr("os.fdatasync", synced.append)
     disk.flush_together(files[1:])
     assert len(synced) == len(files) - 1, "few are flushed one by one"
     synced.clear()

@@ -36,8 +36,8 @@ def new_flusher(kind: str) -> Flusher:
     return NativeFlusher(watch) if kind == "native" else ThreadFlusher(post)
 
 
-def new_file(path: Path) -> PosixFile:
-    return PosixFile(str(path), os.open(path, os.O_RDWR | os.O_CREAT))
+def new_file(flusher: Flusher, path: Path) -> PosixFile:
+    return PosixFile(str(path), os.open(path, os.O_RDWR | os.O_CREAT), flusher)
 
 
 def submit(flusher: Flusher, files: Sequence[File]) -> asyncio.Future[DiskError | None]:
@@ -54,7 +54,7 @@ def _note(order: list[int], number: int, _: object) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 async def test_answers_come_in_the_order_of_submission(kind: str, tmp_path: Path) -> None:
     flusher = new_flusher(kind)
-    files = [new_file(tmp_path / str(number)) for number in range(3)]
+    files = [new_file(flusher, tmp_path / str(number)) for number in range(3)]
     order: list[int] = []
     answers: list[asyncio.Future[DiskError | None]] = []
     for number in range(20):
@@ -73,9 +73,9 @@ async def test_answers_come_in_the_order_of_submission(kind: str, tmp_path: Path
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_failed_flush_names_its_file_and_the_next_one_is_answered(kind: str, tmp_path: Path) -> None:
     flusher = new_flusher(kind)
-    good = new_file(tmp_path / "good")
+    good = new_file(flusher, tmp_path / "good")
     reader, writer = os.pipe()
-    bad = PosixFile("/somewhere/bad", writer)  # fdatasync of a pipe is EINVAL
+    bad = PosixFile("/somewhere/bad", writer, flusher)  # fdatasync of a pipe is EINVAL
     error = await submit(flusher, [good, bad])
     assert isinstance(error, DiskFailedError)
     assert str(error) == f"/somewhere/bad: flush: {os.strerror(22)}"
@@ -85,9 +85,31 @@ async def test_a_failed_flush_names_its_file_and_the_next_one_is_answered(kind: 
 
 
 @pytest.mark.parametrize("kind", KINDS)
+async def test_who_flushes_beside_it_is_told_what_it_met(kind: str, tmp_path: Path) -> None:
+    """Before the loop is: the kernel may have told the thread alone."""
+    flusher = new_flusher(kind)
+    good = new_file(flusher, tmp_path / "good")
+    reader, writer = os.pipe()
+    bad = PosixFile("/somewhere/bad", writer, flusher)
+    good.flush()
+    answer = submit(flusher, [good])
+    good.flush()
+    assert not answer.done()
+    assert await answer is None
+    answer = submit(flusher, [good, bad])
+    for _ in range(2):
+        with pytest.raises(DiskFailedError, match="bad: flush: "):
+            good.flush()
+    assert isinstance(await answer, DiskFailedError)
+    good.flush()
+    flusher.close()
+    os.close(reader)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 async def test_close_finishes_what_was_submitted(kind: str, tmp_path: Path) -> None:
     flusher = new_flusher(kind)
-    file = new_file(tmp_path / "file")
+    file = new_file(flusher, tmp_path / "file")
     for _ in range(5):
         file.append([b"x" * 10_000])
         flusher.submit([file], lambda error: None)
@@ -104,7 +126,7 @@ async def test_close_finishes_what_was_submitted(kind: str, tmp_path: Path) -> N
 async def test_the_native_one_does_not_wait_for_the_interpreter(tmp_path: Path) -> None:
     """It is done, and says so, while Python code runs and gives nobody the lock."""
     flusher = NativeFlusher(watch)
-    file = new_file(tmp_path / "file")
+    file = new_file(flusher, tmp_path / "file")
     switch_interval_s = sys.getswitchinterval()
     sys.setswitchinterval(1000)
     try:
