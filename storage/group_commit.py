@@ -65,6 +65,14 @@ class FlushRounds:
         """The log grew; the next round takes it."""
         self._dirty[log] = None
 
+    def opened(self, log: Log) -> None:
+        """A log is in use from now on. What recovery found is durable, and may be more than was recorded of it: rot
+        there must not pass for a torn write at a later start."""
+        state = self._journal.state(log.group)
+        recorded = None if state is None else state.flushed_end
+        if log.flushed_end != (recorded or NOTHING_FLUSHED):
+            self._unrecorded[log] = None
+
     def after_flush(self, callback: Callable[[], None]) -> None:
         """Call back when every journal record appended so far is durable; never before this returns."""
         self._waiting.append((self._journal.last_sequence, callback))

@@ -136,6 +136,7 @@ class Replicas:
         if opened is None:
             return None
         log, producers = opened
+        self._rounds.opened(log)
         self_id, hard_state = self._logs.identity(key)
         group = Group(
             self_id,
@@ -328,6 +329,7 @@ class Replicas:
         self._rounds.discard(old)
         self.by_log.pop(old, None)
         old.close(is_clean=False)
+        self._rounds.opened(log)
         replica.log_replaced(log, load_producers(log))
         replica.apply(replica.group.installed(install, self.now()))
 

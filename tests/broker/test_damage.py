@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from broker.metadata.ids import METADATA_TOPIC_NAME
@@ -34,6 +36,33 @@ def test_a_rotten_log_is_rebuilt_under_another_incarnation(power: bool) -> None:
         world.start(3)
         world.wait_ready()
         assert world.replica(3, "foo").group.self_id == (3, directory_id, 1)
+
+
+def test_rot_of_what_a_restart_found_is_no_torn_write() -> None:
+    """What recovery made durable is recorded, although nothing is written to that log any more."""
+    with running() as world:
+        world.create_topic("foo")
+        world.produce("foo", b"a" * 500)
+        world.loop.run_for(2)
+        follower = 1 + world.leader("foo") % 3
+        directory_id = world.nodes[follower].directory_id.bytes
+        log = world.replica(follower, "foo").log
+        for end in (2, 3):  # one end is recorded in 100 ms: the first
+            world.produce("foo", b"b" * 500)
+            world.wait(partial(lambda end: log.flushed_end.end_offset == end, end))
+        assert world.recorded_end(follower, "foo") < 3
+        world.kill(follower)
+        world.start(follower)
+        world.wait_ready()
+        world.loop.run_for(2)
+        assert world.recorded_end(follower, "foo") == 3
+        world.kill(follower)
+        path = f"/n{follower}/foo-0/00000000000000000000.log"
+        size = len(world.disks[follower].durable_contents(path) or b"")
+        world.disks[follower].flip_bits(path, size - 100, 50, count=5)
+        world.start(follower)
+        world.wait_ready()
+        world.wait(lambda: (follower, directory_id, 1) in world.voters("foo"))
 
 
 def test_a_lost_metadata_log_is_rebuilt_too() -> None:

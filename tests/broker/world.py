@@ -150,6 +150,12 @@ class World:
     def replica(self, node_id: int, name: str, partition: int = 0) -> Replica:
         return self.nodes[node_id].replicas.by_name[name, partition]
 
+    def recorded_end(self, node_id: int, name: str, partition: int = 0) -> int:
+        """What the journal calls durable."""
+        state = self.nodes[node_id].journal.state(self.replica(node_id, name, partition).key)
+        assert state is not None and state.flushed_end is not None
+        return state.flushed_end.end_offset
+
     def leader(self, name: str, partition: int = 0) -> int:
         """Wait for a leader that serves; its node id."""
         found: list[int] = []

@@ -11,7 +11,7 @@ from storage.journal import Journal
 from storage.journal_records import Flushed, Vote
 from storage.log import Log
 from storage.log_types import FlushedEnd
-from tests.storage.helpers import GROUP, ROW_KIND, InlineDisk, append, new_log
+from tests.storage.helpers import GROUP, ROW_KIND, InlineDisk, append, new_log, reopen
 
 
 class World:
@@ -177,6 +177,25 @@ def test_a_discarded_log_is_not_heard_of_again(world: World) -> None:
     world.disk.complete()
     assert world.durable == []
     assert world.rounds.is_idle
+
+
+def test_what_recovery_found_is_recorded_although_nothing_is_written(world: World) -> None:
+    """Also where the journal says that end, but of a log that was being cut."""
+    append(world.log)
+    log = reopen(world.disk)
+    end = log.flushed_end
+    for recorded in (None, end._replace(is_settled=False)):
+        if recorded is not None:
+            world.journal.append(Flushed(GROUP, recorded))
+        world.rounds.opened(log)
+        world.now_s += 0.1
+        world.rounds.start()
+        assert world.recorded() == end
+        world.disk.complete()
+    world.rounds.opened(log)
+    world.now_s += 0.1
+    world.rounds.start()
+    assert world.rounds.is_idle, "it is known already"
 
 
 def test_record_all_makes_the_last_ends_durable(world: World) -> None:
