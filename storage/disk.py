@@ -85,7 +85,8 @@ class Disk(Protocol):
         that none of it may be believed. Files may not be closed before `done`.
         """
 
-    def exists(self, path: str) -> bool: ...
+    def exists(self, path: str) -> bool:
+        """False only where there surely is nothing; DiskFailedError where that cannot be told."""
 
     def list(self, path: str) -> list[str]:
         """Names in a folder, sorted. FileNotFoundError where there is no such folder."""

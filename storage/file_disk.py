@@ -10,6 +10,7 @@ import errno
 import fcntl
 import os
 import shutil
+import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -226,14 +227,25 @@ class FileDisk:
             flusher.submit(files, done)
 
     def exists(self, path: str) -> bool:
-        return os.path.exists(path)
+        return self._mode(path) is not None
 
     def list(self, path: str) -> list[str]:
         with _disk_errors(path):
             return sorted(os.listdir(path))
 
     def is_directory(self, path: str) -> bool:
-        return os.path.isdir(path)
+        mode = self._mode(path)
+        return mode is not None and stat.S_ISDIR(mode)
+
+    def _mode(self, path: str) -> int | None:
+        """Kind and permissions; None where nothing has that name. What cannot be looked at is not missing: os.path says
+        it is, and a log that is missing is begun anew."""
+        try:
+            return os.stat(path).st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise _meaning(error, path) from error
 
     def make_directory(self, path: str) -> None:
         with _disk_errors(path):
@@ -293,13 +305,13 @@ class FileDisk:
 
     def free_bytes(self) -> int:
         with _disk_errors(self._root):
-            stat = os.statvfs(self._root)
-        return stat.f_bavail * stat.f_frsize
+            volume = os.statvfs(self._root)
+        return volume.f_bavail * volume.f_frsize
 
     def total_bytes(self) -> int:
         with _disk_errors(self._root):
-            stat = os.statvfs(self._root)
-        return stat.f_blocks * stat.f_frsize
+            volume = os.statvfs(self._root)
+        return volume.f_blocks * volume.f_frsize
 
     def lock(self) -> None:
         path = os.path.join(self._root, ".lock")

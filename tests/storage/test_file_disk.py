@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -149,6 +150,28 @@ async def test_flushes_report_on_the_loop_in_order_and_with_errors(tmp_path: Pat
     assert [error for _, error in results[:20]] == [None] * 20
     assert isinstance(results[20][1], DiskFailedError)
     disk.close()
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EACCES])
+def test_what_cannot_be_looked_at_is_not_missing(
+    disk: FileDisk, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    path, real = f"{disk.root}/a", os.stat
+    disk.open(path, create=True).close()
+    assert disk.exists(path) and not disk.is_directory(path)
+    assert disk.exists(disk.root) and disk.is_directory(disk.root)
+    for missing in (f"{disk.root}/b", f"{path}/b"):
+        assert not disk.exists(missing) and not disk.is_directory(missing)
+
+    def stat(name: object, *args: Any, **kwargs: Any) -> os.stat_result:
+        if name == path:
+            raise OSError(code, os.strerror(code))
+        return real(path, *args, **kwargs)
+
+    monkeypatch.setattr("os.stat", stat)
+    for look in (disk.exists, disk.is_directory):
+        with pytest.raises(DiskFailedError, match=os.strerror(code)):
+            look(path)
 
 
 async def test_the_loop_is_told_of_an_error_that_the_kernel_told_the_flusher_alone(
