@@ -108,7 +108,7 @@ def _lose_identity(disk: Disk, meta: MetaProperties, rng: random.Random, reason:
     )
     renew_identity(disk, directory_id)
     for folder in list_partitions(disk):
-        if folder.topic_id is None:
+        if folder.is_unfinished:
             disk.remove_tree(folder.path)
         else:
             set_aside_partition(disk, folder.topic, folder.partition, folder.topic_id)

@@ -16,7 +16,7 @@ from uuid import UUID
 import structlog
 
 from broker.config.topic_config import TopicConfig
-from broker.metadata.ids import METADATA_TOPIC_ID
+from broker.metadata.ids import METADATA_TOPIC_ID, METADATA_TOPIC_NAME
 from broker.metadata.image import (
     BrokerRegistered,
     Change,
@@ -32,7 +32,7 @@ from broker.replication.wire import founding_configuration
 from protocol.errors import ErrorCode
 from raft.reconcile import next_change
 from raft.types import ProposalRefusedError, ReplicaId
-from storage.directory import delete_partition, list_partitions, set_aside_partition
+from storage.directory import PartitionFolder, delete_partition, list_partitions, set_aside_partition
 from storage.disk import Disk
 from storage.log import Log
 from storage.log_types import GroupKey
@@ -82,7 +82,7 @@ class Publisher:
             if folder.topic_id == METADATA_TOPIC_ID:
                 continue
             if folder.topic_id is None:
-                self._disk.remove_tree(folder.path)
+                self._place_unnamed(folder)
             elif folder.topic_id in self._deleted:
                 self._steps.append(
                     partial(self._delete, folder.topic, GroupKey(folder.topic_id, folder.partition))
@@ -104,6 +104,18 @@ class Publisher:
         for topic in image.topics.values():
             self._plan(topic)
         self._run_steps()
+
+    def _place_unnamed(self, folder: PartitionFolder) -> None:
+        """A folder that does not say its topic. If it can be that of a replica wished for here it is left to who opens
+        that one, and knows what the journal promises."""
+        if folder.is_unfinished:
+            self._disk.remove_tree(folder.path)
+            return
+        topic = self._node.metadata.image.topic_named(folder.topic)
+        is_mine = topic is not None and self._is_mine(topic, folder.partition)
+        if not is_mine and folder.topic != METADATA_TOPIC_NAME:
+            path = set_aside_partition(self._disk, folder.topic, folder.partition, None)
+            logger.error("log does not say its topic, set aside", path=path)
 
     def close(self) -> None:
         """The node stops: nothing is opened any more."""

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from storage.disk import Disk
 from storage.errors import DirectoryFormatError, UnfinishedLogError
+from storage.lineage import LINEAGE_NAME
 from storage.partition_folder import (
     DELETE_SUFFIX,
     INSTALL_SUFFIX,
@@ -18,6 +19,7 @@ from storage.partition_folder import (
     parse_folder_name,
     read_topic_id,
 )
+from storage.segment import LOG_SUFFIX
 
 META_NAME = "meta.properties"
 CLEAN_SHUTDOWN_NAME = ".kafka_cleanshutdown"
@@ -39,8 +41,10 @@ class PartitionFolder(NamedTuple):
     topic: str
     partition: int
     path: str
-    #: None where the creation of the log never finished: nothing was promised, the folder can go.
+    #: None where nothing in the folder says it.
     topic_id: UUID | None
+    #: The creation of the log never finished: nothing was promised, the folder can go.
+    is_unfinished: bool
 
 
 def is_formatted(disk: Disk) -> bool:
@@ -133,12 +137,31 @@ def list_partitions(disk: Disk) -> list[PartitionFolder]:
         parsed = parse_folder_name(name)
         if parsed is None or not disk.is_directory(path):
             continue
+        topic_id, is_unfinished = None, False
         try:
-            topic_id: UUID | None = read_topic_id(disk, path)
+            topic_id = read_topic_id(disk, path)
         except UnfinishedLogError:
-            topic_id = None
-        folders.append(PartitionFolder(*parsed, path, topic_id))
+            is_unfinished = not has_entries(disk, path)
+        folders.append(PartitionFolder(*parsed, path, topic_id, is_unfinished))
     return folders
+
+
+def has_entries(disk: Disk, path: str) -> bool:
+    """Whether a partition folder holds data or rows. They come after `partition.metadata`: where that is missing all
+    the same, it was lost, and the log may have acknowledged what it holds."""
+    names = disk.list(path) if disk.exists(path) else []
+    return any(
+        _has_bytes(disk, f"{path}/{name}")
+        for name in names
+        if name.endswith(LOG_SUFFIX) or name == LINEAGE_NAME
+    )
+
+
+def _has_bytes(disk: Disk, path: str) -> bool:
+    file = disk.open(path)
+    size_bytes = file.size
+    file.close()
+    return size_bytes > 0
 
 
 def finish_deletions(disk: Disk) -> None:
@@ -179,10 +202,11 @@ def delete_partition(disk: Disk, topic: str, partition: int, topic_id: UUID) -> 
     disk.remove_later(target)
 
 
-def set_aside_partition(disk: Disk, topic: str, partition: int, topic_id: UUID) -> str:
-    """Rename a closed log that the metadata lacks to `-stray`; it is kept. Returns the new path."""
+def set_aside_partition(disk: Disk, topic: str, partition: int, topic_id: UUID | None) -> str:
+    """Rename a closed log that the metadata lacks, or that does not say its topic, to `-stray`; it is kept. Returns the
+    new path."""
     path = f"{disk.root}/{folder_name(topic, partition)}"
-    target = free_name(disk, f"{path}.{topic_id.hex}", STRAY_SUFFIX)
+    target = free_name(disk, path if topic_id is None else f"{path}.{topic_id.hex}", STRAY_SUFFIX)
     disk.rename(path, target)
     disk.flush_directory(disk.root)
     return target

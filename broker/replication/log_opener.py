@@ -14,7 +14,7 @@ import structlog
 from broker.config.topic_config import TopicConfig
 from broker.replication import wire
 from raft.types import Configuration, HardState, ReplicaId, RowKind
-from storage.directory import set_aside_partition
+from storage.directory import has_entries, set_aside_partition
 from storage.disk import Disk
 from storage.errors import CorruptLogError
 from storage.journal import Journal
@@ -27,7 +27,6 @@ from storage.log_types import FlushTicket, GroupKey, LogConfig
 from storage.partition_folder import METADATA_NAME, folder_name, read_topic_id
 from storage.producer_snapshot import load_producers
 from storage.producer_state import ProducerStates
-from storage.segment import LOG_SUFFIX
 
 logger = structlog.get_logger()
 
@@ -171,12 +170,7 @@ class LogOpener:
         """
         if self._journal.state(key) is not None:
             return True
-        names = self._disk.list(directory) if self._disk.exists(directory) else []
-        return any(
-            self._has_bytes(f"{directory}/{name}")
-            for name in names
-            if name.endswith(LOG_SUFFIX) or name == LINEAGE_NAME
-        )
+        return has_entries(self._disk, directory)
 
     def _was_only_voter(self, directory: str) -> bool:
         """By the newest configuration that can be read here."""
@@ -187,12 +181,6 @@ class LogOpener:
         if configuration is None:
             return False
         return [voter.directory_id for voter in configuration.voters] == [self._directory_id]
-
-    def _has_bytes(self, path: str) -> bool:
-        file = self._disk.open(path)
-        size_bytes = file.size
-        file.close()
-        return size_bytes > 0
 
     def _make_way(self, key: GroupKey, topic: str, directory: str) -> None:
         """A log of another life of this name is never opened for this one (replication.md section 4)."""

@@ -98,6 +98,41 @@ def test_the_only_log_is_never_discarded() -> None:
             world.kill(1)
 
 
+def test_a_log_that_lost_its_metadata_is_rebuilt_where_there_are_others() -> None:
+    with running() as world:
+        world.create_topic("foo")
+        world.produce("foo", b"a" * 500)
+        world.wait_equal("foo")
+        directory_id = world.nodes[3].directory_id.bytes
+        world.kill(3)
+        world.disks[3].unlink("/n3/foo-0/partition.metadata")
+        world.start(3)
+        world.wait_ready()
+        world.wait(lambda: (3, directory_id, 1) in world.voters("foo"))
+        world.wait_equal("foo")
+
+
+def test_a_log_that_lost_its_metadata_is_kept_where_it_is_the_only_one() -> None:
+    with running(size=1) as world:
+        world.create_topic("foo", replication_factor=1)
+        world.create_topic("gone", replication_factor=1)
+        for name in ("foo", "gone"):
+            world.produce(name, b"a" * 500)
+        world.stop(1)
+        disk = world.disks[1]
+        segment = "00000000000000000000.log"
+        held = {name: disk.durable_contents(f"/n1/{name}-0/{segment}") for name in ("foo", "gone")}
+        assert all(held.values())
+        for name in held:
+            disk.unlink(f"/n1/{name}-0/partition.metadata")
+        disk.rename("/n1/gone-0", "/n1/nobodys-0")
+        world.start(1)
+        world.wait_ready()
+        assert ("foo", 0) not in world.nodes[1].replicas.by_name
+        assert disk.durable_contents(f"/n1/foo-0/{segment}") == held["foo"]
+        assert disk.durable_contents(f"/n1/nobodys-0-stray/{segment}") == held["gone"]
+
+
 def test_a_topic_recreated_under_its_name_while_a_node_is_away_has_none_of_the_old_records() -> None:
     with running() as world:
         old = world.create_topic("foo")

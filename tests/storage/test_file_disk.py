@@ -31,9 +31,10 @@ from storage.directory import (
 from storage.disk import Buffer, DirectoryLockedError, DiskError, DiskFailedError, DiskFullError
 from storage.errors import DirectoryFormatError
 from storage.file_disk import AT_ONCE_BYTES, AT_ONCE_S, VOLUME_FROM, FileDisk
+from storage.log_creation import create_log
 from storage.remover import SHRINK_STEP_BYTES
 from storage.volume import Volume
-from tests.storage.helpers import GROUP, InlineDisk, append, new_log
+from tests.storage.helpers import GROUP, ROW_KIND, SMALL, InlineDisk, append, new_log
 
 
 @pytest.fixture
@@ -285,6 +286,29 @@ def test_partitions_are_listed_deleted_and_set_aside(tmp_path: Path) -> None:
     new_log(disk).close(is_clean=True)
     delete_partition(disk, "topic", 0, GROUP.topic_id)
     assert [f.topic for f in list_partitions(disk)] == ["half-made"]
+    disk.close()
+
+
+@pytest.mark.parametrize("what", ["nothing", "row", "batch"])
+def test_only_an_empty_folder_is_an_unfinished_log(tmp_path: Path, what: str) -> None:
+    """Data and rows come after partition.metadata: a log that has some has lost it."""
+    disk = InlineDisk(str(tmp_path))
+    log = create_log(disk, f"{disk.root}/topic-0", GROUP, SMALL)
+    if what != "nothing":
+        log.append_row(1, ROW_KIND, b"")
+    if what == "batch":
+        append(log)
+        log.flush()
+        os.truncate(f"{log.directory}/lineage", 0)
+    log.close(is_clean=False)
+    os.unlink(f"{log.directory}/partition.metadata")
+    (folder,) = list_partitions(disk)
+    assert (folder.topic_id, folder.is_unfinished) == (None, what == "nothing")
+    names = {set_aside_partition(disk, "topic", 0, None)}
+    Path(disk.root, "topic-0").mkdir()
+    names.add(set_aside_partition(disk, "topic", 0, None))
+    assert names == {f"{disk.root}/topic-0-stray", f"{disk.root}/topic-0.1-stray"}
+    assert list_partitions(disk) == []
     disk.close()
 
 
