@@ -36,7 +36,7 @@ from storage.directory import PartitionFolder, delete_partition, list_partitions
 from storage.disk import Disk
 from storage.log import Log
 from storage.log_types import GroupKey
-from storage.partition_folder import METADATA_NAME, folder_name, read_topic_id
+from storage.partition_folder import belongs_to, folder_name
 
 if TYPE_CHECKING:
     from broker.node import Node
@@ -283,7 +283,7 @@ class Publisher:
     def _delete_log(self, name: str, key: GroupKey) -> None:
         """The folder of this very topic: another one may have the name by now."""
         path = f"{self._disk.root}/{folder_name(name, key.partition)}"
-        if self._disk.exists(f"{path}/{METADATA_NAME}") and read_topic_id(self._disk, path) == key.topic_id:
+        if belongs_to(self._disk, path, key.topic_id):
             delete_partition(self._disk, name, key.partition, key.topic_id)
 
     def _delete(self, name: str, key: GroupKey) -> None:

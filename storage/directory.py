@@ -6,11 +6,12 @@ from typing import NamedTuple
 from uuid import UUID
 
 from storage.disk import Disk
-from storage.errors import DirectoryFormatError, UnfinishedLogError
+from storage.errors import CorruptLogError, DirectoryFormatError, UnfinishedLogError
 from storage.lineage import LINEAGE_NAME
 from storage.partition_folder import (
     DELETE_SUFFIX,
     INSTALL_SUFFIX,
+    METADATA_NAME,
     STRAY_SUFFIX,
     decode_uuid,
     encode_uuid,
@@ -142,6 +143,8 @@ def list_partitions(disk: Disk) -> list[PartitionFolder]:
             topic_id = read_topic_id(disk, path)
         except UnfinishedLogError:
             is_unfinished = not has_entries(disk, path)
+        except CorruptLogError:
+            pass  # whoever opens the log reports it
         folders.append(PartitionFolder(*parsed, path, topic_id, is_unfinished))
     return folders
 
@@ -178,19 +181,11 @@ def finish_installs(disk: Disk) -> None:
             continue
         path = f"{disk.root}/{name}"
         target = path.removesuffix(INSTALL_SUFFIX)
-        if disk.exists(target) or not _is_whole(disk, path):
+        if disk.exists(target) or not disk.exists(f"{path}/{METADATA_NAME}"):
             disk.remove_tree(path)
         else:
             disk.rename(path, target)
             disk.flush_directory(disk.root)
-
-
-def _is_whole(disk: Disk, path: str) -> bool:
-    try:
-        read_topic_id(disk, path)
-    except UnfinishedLogError:
-        return False
-    return True
 
 
 def delete_partition(disk: Disk, topic: str, partition: int, topic_id: UUID) -> None:

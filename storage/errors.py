@@ -3,7 +3,7 @@
 Exception
 ├── CorruptLogError        durable bytes went bad: quarantine the replica, touch nothing
 ├── WrongTopicError        the folder belongs to another topic of the same name
-├── UnfinishedLogError     a folder whose creation never finished; nothing was ever promised from it
+├── UnfinishedLogError     a folder without `partition.metadata`: if it is empty, its creation never finished
 ├── JournalCorruptError    the directory forgot votes: it needs a new identity
 └── DirectoryFormatError   this is no data directory of this node
 """

@@ -78,10 +78,14 @@ class Lineage:
 
         `is_settled`: no cut of the file can be under way (`FlushedEnd.is_settled`).
 
-        Raises CorruptLogError where fewer than `recorded_count` rows are whole: those were durable once.
+        Raises CorruptLogError where fewer than `recorded_count` rows are whole: those were durable once. So was the
+        name of the file.
         """
         lineage = cls(disk, f"{directory}/{LINEAGE_NAME}")
-        file = disk.open(lineage._path)
+        try:
+            file = disk.open(lineage._path)
+        except FileNotFoundError as error:
+            raise CorruptLogError(lineage._path, 0, "missing") from error
         end = lineage._parse(file.read(0, file.size))
         if len(lineage.rows) < recorded_count:
             raise CorruptLogError(lineage._path, end, f"{len(lineage.rows)} of {recorded_count} rows")

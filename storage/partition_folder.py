@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from storage.disk import Disk
-from storage.errors import DirectoryFormatError, UnfinishedLogError, WrongTopicError
+from storage.errors import CorruptLogError, DirectoryFormatError, UnfinishedLogError, WrongTopicError
 
 METADATA_NAME = "partition.metadata"
 
@@ -47,7 +47,8 @@ def parse_folder_name(name: str) -> tuple[str, int] | None:
 
 
 def read_topic_id(disk: Disk, directory: str) -> UUID:
-    """The topic a folder was made for. Raises UnfinishedLogError where its creation never finished."""
+    """The topic a folder was made for. Raises UnfinishedLogError where its creation never finished, CorruptLogError
+    where the file that says it has rotted: that is the fault of one replica, not of the directory."""
     path = f"{directory}/{METADATA_NAME}"
     if not disk.exists(path):
         raise UnfinishedLogError(directory)
@@ -56,8 +57,19 @@ def read_topic_id(disk: Disk, directory: str) -> UUID:
     file.close()
     fields = dict(line.partition(": ")[::2] for line in text.splitlines())
     if fields.get("version") != "0" or "topic_id" not in fields:
-        raise DirectoryFormatError(f"{path} is not a version 0 partition.metadata")
-    return decode_uuid(fields["topic_id"])
+        raise CorruptLogError(path, 0, "not a version 0 partition.metadata")
+    try:
+        return decode_uuid(fields["topic_id"])
+    except DirectoryFormatError as error:
+        raise CorruptLogError(path, 0, str(error)) from error
+
+
+def belongs_to(disk: Disk, directory: str, topic_id: UUID) -> bool:
+    """Whether the folder is there and says that it is of this topic."""
+    try:
+        return read_topic_id(disk, directory) == topic_id
+    except (UnfinishedLogError, CorruptLogError):
+        return False
 
 
 def check_topic_id(disk: Disk, directory: str, topic_id: UUID) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
+from uuid import UUID
 
 import structlog
 
@@ -183,12 +184,20 @@ class LogOpener:
         return [voter.directory_id for voter in configuration.voters] == [self._directory_id]
 
     def _make_way(self, key: GroupKey, topic: str, directory: str) -> None:
-        """A log of another life of this name is never opened for this one (replication.md section 4)."""
-        if self._disk.exists(f"{directory}/{METADATA_NAME}"):
+        """A log of another life of this name is never opened for this one (replication.md section 4). One that does not
+        say whose it is, is this one's if there ever was one here."""
+        if not self._disk.exists(f"{directory}/{METADATA_NAME}"):
+            return
+        found: UUID | None = None
+        try:
             found = read_topic_id(self._disk, directory)
-            if found != key.topic_id:
-                path = set_aside_partition(self._disk, topic, key.partition, found)
-                logger.warning("log is of another topic of this name, set aside", path=path)
+        except CorruptLogError as error:
+            logger.error("log does not say its topic", directory=directory, error=str(error))
+            if self._journal.state(key) is not None:
+                return
+        if found != key.topic_id:
+            path = set_aside_partition(self._disk, topic, key.partition, found)
+            logger.warning("log is of another topic of this name, set aside", path=path)
 
     def _begin_log(
         self, key: GroupKey, directory: str, config: LogConfig, founding: Configuration | None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -14,6 +15,70 @@ from storage.journal import Journal
 from storage.journal_records import Forget
 from storage.log_types import GroupKey
 from tests.broker.world import World, running
+from tests.simulator.disk import MemoryDisk
+
+
+def damage_metadata(disk: MemoryDisk, folder: str) -> None:
+    disk.flip_bits(f"{folder}/partition.metadata", 12, 8)
+
+
+def damage_topic_id(disk: MemoryDisk, folder: str) -> None:
+    disk.rot(f"{folder}/partition.metadata", 25, b"\x80")
+
+
+def remove_lineage(disk: MemoryDisk, folder: str) -> None:
+    disk.unlink(f"{folder}/lineage")
+
+
+@pytest.mark.parametrize("damage", [damage_metadata, damage_topic_id, remove_lineage])
+def test_a_damaged_folder_is_rebuilt_and_does_not_stop_the_node(
+    damage: Callable[[MemoryDisk, str], None],
+) -> None:
+    with running() as world:
+        for name in ("foo", "bar"):
+            world.create_topic(name)
+            world.produce(name, b"a" * 500)
+            world.wait_equal(name)
+        directory_id = world.nodes[3].directory_id.bytes
+        world.kill(3)
+        damage(world.disks[3], "/n3/foo-0")
+        damage(world.disks[3], f"/n3/{METADATA_TOPIC_NAME}-0")
+        world.start(3)
+        world.wait_ready()
+        for name in ("foo", METADATA_TOPIC_NAME):
+            world.wait(partial(lambda name: (3, directory_id, 1) in world.voters(name), name))
+        world.wait_equal("foo")
+        world.wait_equal("bar")
+        assert (3, directory_id, 0) in world.voters("bar")
+
+
+@pytest.mark.parametrize("damage", [damage_metadata, remove_lineage])
+def test_a_damaged_folder_is_kept_where_it_is_the_only_log_until_its_topic_is_deleted(
+    damage: Callable[[MemoryDisk, str], None],
+) -> None:
+    with running(size=1) as world:
+        world.create_topic("foo", replication_factor=1)
+        world.produce("foo", b"a" * 500)
+        world.stop(1)
+        damage(world.disks[1], "/n1/foo-0")
+        log = "00000000000000000000.log"
+        held = world.disks[1].durable_contents(f"/n1/foo-0/{log}")
+        assert held
+        for _ in range(2):
+            world.start(1)
+            world.wait_ready()
+            assert ("foo", 0) not in world.nodes[1].replicas.by_name
+            assert world.disks[1].durable_contents(f"/n1/foo-0/{log}") == held
+            world.stop(1)
+        world.start(1)
+        world.wait_ready()
+        world.delete_topic("foo")
+        world.create_topic("foo", replication_factor=1)
+        assert world.produce("foo", b"b") == 0
+        world.stop(1)
+        world.start(1)
+        world.wait_ready()
+        assert world.produce("foo", b"c") == 1
 
 
 @pytest.mark.parametrize("power", [False, True])
