@@ -7,6 +7,7 @@ import ctypes
 import gc
 import os
 import random
+import resource
 import signal
 import sys
 from collections.abc import Callable
@@ -42,6 +43,21 @@ def keep_buffers_warm() -> None:
         return
     mallopt(_M_MMAP_THRESHOLD, _KEEP_BYTES)
     mallopt(_M_TRIM_THRESHOLD, _KEEP_BYTES)
+
+
+def allow_many_files() -> None:
+    """Raise the soft limit on descriptors to the hard one: every partition has an open segment, every client a socket.
+
+    The soft one is 1024 in many places, for the sake of programs that use select(2), which we do not.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (OSError, ValueError) as error:
+        # macOS calls it unlimited and allows less than that.
+        log.warning("the limit on open files stays", limit=soft, hard_limit=hard, error=str(error))
+    else:
+        log.info("open files", limit=hard)
 
 
 def new_loop(kind: str) -> asyncio.AbstractEventLoop:
@@ -109,6 +125,7 @@ async def _serve(config: NodeConfig) -> int:
 def run(config: NodeConfig) -> int:
     """Run a node until SIGTERM or SIGINT. Returns the exit code."""
     keep_buffers_warm()
+    allow_many_files()
     # The flusher thread needs the interpreter back soon after its system call (performance.md section 6).
     sys.setswitchinterval(0.0005)
     # Start-up objects never die: keep the collector from walking them.

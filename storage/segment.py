@@ -214,6 +214,7 @@ class Segment:
         """Take the indexes from their files and walk what follows the last entry."""
         if self._is_loaded:
             return
+        is_file_open = self._file is not None
         try:
             self._load_index_files()
             self._check_last_entries()
@@ -221,6 +222,9 @@ class Segment:
             self._reset()
         self._note_tail()
         self._is_loaded = True
+        if not is_file_open:
+            # Retention asks every segment of a log for its youngest record, and none of them for data.
+            self.release_file()
 
     def _rebuild_indexes(self) -> None:
         """From the segment itself. The files go, so that nobody meets them again."""

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import random
 
 import pytest
@@ -240,6 +241,22 @@ def test_skipping_from_an_empty_segment_leaves_one_segment(disk: InlineDisk) -> 
     assert [segment.base_offset for segment in log.segments] == [50]
     log.close(is_clean=False)
     assert reopen(disk, SMALL_WITH_HOLES).end_offset == 50
+
+
+def test_retention_keeps_no_segment_open(disk: InlineDisk) -> None:
+    """It asks all of them after a restart: descriptors are fewer than segments of a node."""
+    log = new_log(disk)
+    for _ in range(40):
+        append(log, value_bytes=200)
+    log.flush()
+    end = log.flushed_end
+    log.close(is_clean=True)
+    log = reopen(disk, recorded=end, is_clean=True)
+    assert len(log.segments) > 10
+    before = len(os.listdir("/dev/fd"))
+    assert log.retention_start(10**15, -1, -1, log.end_offset) == 0
+    assert len(os.listdir("/dev/fd")) == before
+    assert len(stored_headers(log)) == 40
 
 
 def test_retention_deletes_whole_segments_below_the_start(disk: InlineDisk) -> None:
