@@ -7,13 +7,14 @@ no topic name needs.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 MAX_LENGTH = 1_000
 MAX_DEPTH = 50
 MAX_REPEAT = 1_000
 """In {n,m}: RE2's."""
+_ASCII_END = 128
 
 
 class PatternError(ValueError):
@@ -28,6 +29,16 @@ class CharSet:
     ranges: tuple[tuple[int, int], ...]
     """Of code points, both ends included."""
     negated: bool = False
+    _ascii: int = field(init=False, repr=False, compare=False, default=0)
+    """Bit by code point, which ASCII characters are in. Topic names have no others, and whoever counts the work of a
+    match counts a class as one step: so it must be one, however many ranges stand in it."""
+
+    def __post_init__(self) -> None:
+        bits = 0
+        for first, last in self.ranges:
+            if first < _ASCII_END:
+                bits |= (1 << min(last + 1, _ASCII_END)) - (1 << first)
+        object.__setattr__(self, "_ascii", ~bits if self.negated else bits)
 
     @property
     def is_one(self) -> bool:
@@ -35,6 +46,8 @@ class CharSet:
 
     def __contains__(self, char: str) -> bool:
         code = ord(char)
+        if code < _ASCII_END:
+            return bool(self._ascii >> code & 1)
         return any(first <= code <= last for first, last in self.ranges) != self.negated
 
 

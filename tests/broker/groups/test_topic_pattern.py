@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 from hypothesis import given
@@ -79,6 +80,29 @@ def test_work_grows_with_the_name_and_not_with_the_alternatives() -> None:
     assert once < 10_000
     assert not pattern.matches("a" * 200)
     assert pattern.work == once, "states that were met before cost nothing"
+
+
+def test_a_class_of_many_characters_takes_no_longer_than_one_of_few() -> None:
+    """Its ranges are in no count of the work, and one expression held the loop for 16 seconds."""
+
+    def seconds(characters: str) -> float:
+        pattern = TopicPattern(f"(?:[^{characters}]?){{190}}")
+        began = time.process_time()
+        assert pattern.matches("orders-eu-3")
+        return time.process_time() - began
+
+    scattered = "".join(chr(0x4E00 + 2 * number) for number in range(980))
+    assert seconds(scattered) < 20 * seconds(scattered[:1])
+
+
+@pytest.mark.parametrize(
+    "text", ["[a-é]", "[^a-é]", "[^é]", "[\\x00-\\x7f]", "[[:^digit:]]", "(?i)[X-b]", "[é-ü]"]
+)
+def test_classes_reach_beyond_ascii(text: str) -> None:
+    python = re.compile({"[[:^digit:]]": "[^0-9]", "(?i)[X-b]": "[A-BX-bx-z]"}.get(text, text))
+    pattern = TopicPattern(text)
+    characters = [chr(code) for code in (0, 9, 48, 65, 90, 97, 98, 122, 127, 128, 0xE9, 0x10FFFF)]
+    assert [pattern.matches(char) for char in characters] == [bool(python.fullmatch(x)) for x in characters]
 
 
 def test_states_are_forgotten_when_they_are_too_many() -> None:
