@@ -199,7 +199,14 @@ class ClassicGroup(Rebalance):
             self._remove(step, member_id)
         return error
 
-    def check_commit(self, member_id: str, instance_id: str | None, generation: int, now: float) -> None:
+    def check_commit(
+        self,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        now: float,
+        knows_epochs: bool = True,
+    ) -> None:
         if generation < 0 and self.is_empty:
             return  # an administrator's tool, or a consumer that assigns partitions to itself
         error = self._why_not_member(member_id, instance_id, generation)

@@ -136,12 +136,21 @@ class ConsumerGroup:
         )
 
     def check_commit(
-        self, member_id: str, instance_id: str | None, generation: int, now: float
+        self,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        now: float,
+        knows_epochs: bool = True,
     ) -> CommitCheck | None:
         """A member that has not heard of its new epoch yet may commit what it had in the old one (KIP-1251)."""
         if generation < 0 and self.is_empty:
             return None
         member = self._member(member_id)
+        if not knows_epochs:
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION
+            )  # and none that happens to be equal is a member epoch
         if generation == member.epoch:
             return None
         if generation > member.epoch:

@@ -53,11 +53,16 @@ class Group(Protocol):
         """A deadline has come, perhaps."""
 
     def check_commit(
-        self, member_id: str, instance_id: str | None, generation: int, now: float
+        self,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        now: float,
+        knows_epochs: bool = True,
     ) -> CommitCheck | None:
         """May this member commit offsets? A commit of the classic protocol counts as a heartbeat. `generation` is the
-        member epoch of a consumer group; -1 is a commit from outside (admin tools). Raises KafkaError. None: of every
-        partition."""
+        member epoch of a consumer group, where the client `knows_epochs`; -1 is a commit from outside (admin tools).
+        Raises KafkaError. None: of every partition."""
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
         """May this member fetch committed offsets? (None, -1) is not a member, and may. Raises KafkaError."""

@@ -39,6 +39,8 @@ class CommitRequest:
     generation: int = -1
     retention_ms: int = -1
     """How long this very commit is kept (OffsetCommit v2 to v4); -1: offsets.retention.minutes."""
+    knows_epochs: bool = True
+    """The client knows that `generation` may be a member epoch: OffsetCommit v9 and later."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ Behaviour
 - A commit is answered when it is durable on a majority. No space on the disk: COORDINATOR_NOT_AVAILABLE.
 
 Versions: 2-4 may say how long the commit is kept; 6 leader epoch; 7 static members; 8 flexible; 9 member epochs
-(KIP-848), and GROUP_ID_NOT_FOUND where it was ILLEGAL_GENERATION before; 10 topics by id.
+(KIP-848: earlier ones are UNSUPPORTED_VERSION for its members), and GROUP_ID_NOT_FOUND where it was ILLEGAL_GENERATION
+before; 10 topics by id.
 """
 
 from __future__ import annotations
@@ -69,6 +70,7 @@ def handle(node: Node, request: Request, body: OffsetCommitRequest) -> None:
         body.group_instance_id,
         body.generation_id_or_member_epoch,
         body.retention_time_ms,
+        knows_epochs=request.api_version >= 9,
     )
     node.groups.ask(
         body.group_id,
@@ -109,11 +111,9 @@ def _sorted_out(
 
 
 def _in_version(version: int, error: ErrorCode) -> ErrorCode:
-    """Clients before KIP-848 know neither of these."""
+    """Clients before KIP-848 do not know of groups that are not found."""
     if version < 9 and error == ErrorCode.GROUP_ID_NOT_FOUND:
         return ErrorCode.ILLEGAL_GENERATION
-    if version < 9 and error == ErrorCode.STALE_MEMBER_EPOCH:
-        return ErrorCode.UNSUPPORTED_VERSION
     return error
 
 

@@ -18,7 +18,7 @@ from protocol.messages.consumer_group_heartbeat import (
     OwnedTopicPartitions,
 )
 from tests.broker.asking import ask
-from tests.broker.groups.world import commit, commit_request, committed, coordinator, pass_time
+from tests.broker.groups.world import FEW, commit, commit_request, committed, coordinator, pass_time
 from tests.broker.world import World, running
 
 
@@ -126,6 +126,29 @@ def test_a_member_commits_in_its_epoch() -> None:
         assert heartbeat(world, node_id, "a", epoch, topic_partitions=owned).member_epoch == epoch + 1
         assert committing(epoch, 7) == [0, stale], "it has kept the first one since that epoch"
         assert committed(world, node_id, "g") == {("foo", 0): 7, ("foo", 1): 5}
+
+
+def test_a_member_commits_only_in_versions_that_know_of_its_epoch() -> None:
+    """As Kafka 4.3: after the look for the member, before the look at the epoch."""
+    with running(1, settings=FEW) as world:
+        world.create_topic("foo", replication_factor=1)
+        node_id = coordinator(world, "g")
+        epoch = join(world, node_id, "a").member_epoch
+
+        def committing(version: int, member_id: str, epoch: int) -> list[int]:
+            body = commit_request(
+                "g", "foo", {0: 5}, member_id=member_id, generation_id_or_member_epoch=epoch
+            )
+            return commit(world, node_id, body, version)
+
+        for version in (2, 8):
+            assert committing(version, "a", epoch) == [ErrorCode.UNSUPPORTED_VERSION]
+            assert committing(version, "a", epoch + 1) == [ErrorCode.UNSUPPORTED_VERSION]
+            assert committing(version, "a", -1) == [ErrorCode.UNSUPPORTED_VERSION]
+            assert committing(version, "x", epoch) == [ErrorCode.UNKNOWN_MEMBER_ID]
+        assert committing(9, "a", epoch) == [0]
+        heartbeat(world, node_id, "a", -1)
+        assert committing(8, "", -1) == [0], "from outside, into an empty group"
 
 
 def test_offsets_from_outside_stay_when_a_group_gets_members() -> None:
