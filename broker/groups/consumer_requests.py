@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 from broker.groups.assignors import Assignment
 from broker.groups.consumer_member import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_FOR_A_WHILE_EPOCH, Subscription
+from broker.metadata.topic_checks import MAX_NAME_LENGTH
 from protocol.errors import ErrorCode, KafkaError
 
-MAX_TEXT_LENGTH = 1_000
-"""Of a member id, an instance id, a rack and a regular expression: they are kept, and every heartbeat looks at them."""
+MAX_TEXT_BYTES = 1_000
+"""Of a group id, a member id, an instance id, a rack and a regular expression: they are kept, every heartbeat looks at
+them, and a decision about many members has to fit into one batch."""
 MAX_TOPIC_NAMES = 10_000
 
 
@@ -85,16 +87,30 @@ def check_request(request: HeartbeatRequest, assignors: Collection[str]) -> None
         raise _invalid("only a static member leaves for a while: there is no instance id")
     elif request.member_epoch < LEAVE_FOR_A_WHILE_EPOCH:
         raise _invalid("not a member epoch")
-    texts = (request.member_id, request.instance_id, request.rack_id, request.topic_regex, request.client_id)
-    if any(text is not None and len(text) > MAX_TEXT_LENGTH for text in texts):
-        raise _invalid(f"ids and expressions have at most {MAX_TEXT_LENGTH} characters")
-    if request.topic_names is not None and len(request.topic_names) > MAX_TOPIC_NAMES:
-        raise _invalid(f"a member names at most {MAX_TOPIC_NAMES} topics")
+    _check_sizes(request)
     if request.server_assignor is not None and request.server_assignor not in assignors:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_ASSIGNOR,
             f"there is no assignor {request.server_assignor}, but {', '.join(assignors)}",
         )
+
+
+def _check_sizes(request: HeartbeatRequest) -> None:
+    texts = (
+        request.group_id,
+        request.member_id,
+        request.instance_id,
+        request.rack_id,
+        request.topic_regex,
+        request.client_id,
+    )
+    if any(text is not None and len(text.encode()) > MAX_TEXT_BYTES for text in texts):
+        raise _invalid(f"ids and expressions have at most {MAX_TEXT_BYTES} bytes")
+    names = request.topic_names or ()
+    if len(names) > MAX_TOPIC_NAMES:
+        raise _invalid(f"a member names at most {MAX_TOPIC_NAMES} topics")
+    if any(len(name.encode()) > MAX_NAME_LENGTH for name in names):
+        raise _invalid(f"a topic name has at most {MAX_NAME_LENGTH} characters")
 
 
 def _check_join(request: HeartbeatRequest) -> None:
