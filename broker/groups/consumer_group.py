@@ -49,6 +49,9 @@ from protocol.errors import ErrorCode, KafkaError
 _WAITING_INTERVAL_MS = 500
 #: At this pace the heartbeats of all members together are 200 in a second.
 _WAITING_INTERVAL_PER_MEMBER_MS = 5
+#: Members put out in one decision for each reason, some 10 kB each at most: all sessions may end at the same moment,
+#: and a decision is one batch of the log. The others are still due.
+_MAX_EXPIRED = 100
 
 
 class ConsumerGroup:
@@ -203,7 +206,7 @@ class ConsumerGroup:
     def expire(self, now: float, now_ms: int) -> Outcome:
         """Members that were not heard, or kept what they were to give up, are put out; new expressions are matched; a
         target is computed."""
-        due = {*self._sessions.due(now), *self._revocations.due(now)}
+        due = {*self._sessions.due(now, _MAX_EXPIRED), *self._revocations.due(now, _MAX_EXPIRED)}
         draft = self._draft()
         self._remove(draft, sorted(due & draft.members.keys()))
         if self._match_at is not None:

@@ -54,10 +54,10 @@ class Deadlines(Generic[K]):
                 del self._entries[key]
         return None
 
-    def due(self, now: float) -> list[K]:
-        """Takes out the keys whose deadline has come, earliest first."""
+    def due(self, now: float, most: int | None = None) -> list[K]:
+        """Takes out the keys whose deadline has come, earliest first; `most` of them: the others are still due."""
         due: list[K] = []
-        while self._heap and self._heap[0][0] <= now:
+        while self._heap and self._heap[0][0] <= now and len(due) != most:
             time, _, key = heapq.heappop(self._heap)
             if self._entries.get(key) != time:
                 continue

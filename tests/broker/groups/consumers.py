@@ -115,9 +115,13 @@ class Coordinator:
         end = self.now + seconds
         while (deadline := self.shard.next_deadline()) is not None and deadline <= end:
             self.now = max(self.now, deadline)
-            for group_id in self.shard.due(self.now):
-                self._carry_out(self.shard.expire(group_id, self.now, int(self.now * 1000)))
+            self.expire()
         self.now = end
+
+    def expire(self) -> None:
+        """What is due now, one decision."""
+        for group_id in self.shard.due(self.now):
+            self._carry_out(self.shard.expire(group_id, self.now, int(self.now * 1000)))
 
     def fail_over(self) -> None:
         """Another node loads what is in the log, as if it were compacted."""

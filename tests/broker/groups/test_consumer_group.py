@@ -140,6 +140,20 @@ def test_a_member_that_is_not_heard_is_put_out(coordinator: Coordinator) -> None
     assert b.heartbeat().error == ErrorCode.UNKNOWN_MEMBER_ID
 
 
+def test_many_members_that_are_not_heard_are_put_out_in_decisions_of_a_batch_each(
+    coordinator: Coordinator,
+) -> None:
+    for number in range(250):
+        Consumer(coordinator, f"{number:03}", "t").heartbeat()
+    coordinator.fail_over()  # all sessions end at the same moment
+    coordinator.now = coordinator.shard.next_deadline() or 0
+    left = []
+    while not coordinator.group.is_empty:
+        coordinator.expire()
+        left.append(len(coordinator.group.members))
+    assert left == [150, 50, 0]
+
+
 def test_a_member_that_keeps_what_it_was_to_give_up_is_put_out(coordinator: Coordinator) -> None:
     a, b = Consumer(coordinator, "a", "t", rebalance_timeout_ms=10_000), Consumer(coordinator, "b", "t")
     a.heartbeat()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,6 +37,20 @@ def test_what_is_due_is_what_a_dict_says(events: list[tuple[str, int, int | None
         assert (following is None) == (not plain) or following is not None
         assert not plain or (following is not None and following <= min(plain.values()))
         assert len(deadlines) == len(plain)
+
+
+@pytest.mark.parametrize("most", [1, 2, 5])
+def test_what_is_not_taken_is_still_due(most: int) -> None:
+    deadlines: Deadlines[int] = Deadlines()
+    for key in range(5):
+        deadlines.set(key, key)
+    taken: list[int] = []
+    while (following := deadlines.next()) is not None and following <= 3:
+        part = deadlines.due(3, most)
+        assert len(part) <= most
+        taken += part
+    assert taken == [0, 1, 2, 3]
+    assert deadlines.due(4) == [4]
 
 
 def test_what_is_put_off_a_thousand_times_is_one_entry() -> None:
