@@ -12,6 +12,12 @@ from broker.groups.consumer_state import ConsumerGroupState
 from broker.groups.consumer_subscriptions import Subscriptions, all_names, topic_ids, topic_names
 from broker.groups.records import GroupRecord
 from broker.metadata.image import MetadataImage
+from protocol.errors import ErrorCode, KafkaError
+
+MAX_TARGET_IDS_BYTES = 4 << 20
+"""What a target for all members takes in the log beside their partitions, which are a few bytes each. The rest of a
+batch (broker.groups.coordinator) is for these, and for whatever else a decision brings about."""
+_TARGET_OVERHEAD_BYTES = 64
 
 
 class Draft:
@@ -40,9 +46,18 @@ class Draft:
     # -- members -----------------------------------------------------------------------------------------
 
     def put(self, member: Member) -> None:
-        """A new member, or a new subscription of one."""
+        """A new member, or a new subscription of one. Raises KafkaError where there is no room for another one."""
+        if member.member_id not in self.members:
+            self._check_room_for(member.member_id)
         self.members[member.member_id] = member
         self.records.append(as_records.member_record(self._group_id, member))
+
+    def _check_room_for(self, member_id: str) -> None:
+        """A target may be another for all members, and whoever loads it must not see half of it: it is one batch."""
+        ids_bytes = sum(len(each.encode()) for each in (*self.members, member_id))
+        each_bytes = len(self._group_id.encode()) + _TARGET_OVERHEAD_BYTES
+        if ids_bytes + each_bytes * (len(self.members) + 1) > MAX_TARGET_IDS_BYTES:
+            raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED, f"{self._group_id} has no room for more ids")
 
     def replace(self, member_id: str, successor: Member) -> None:
         """A static member is back under another member id, to the same partitions."""

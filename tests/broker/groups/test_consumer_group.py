@@ -9,6 +9,7 @@ import pytest
 
 from broker.config.sources import load
 from broker.config.values import ConfigError
+from broker.groups import consumer_draft
 from broker.groups.assignors import ASSIGNORS
 from broker.groups.consumer_requests import HeartbeatRequest
 from protocol.errors import ErrorCode, KafkaError
@@ -208,6 +209,24 @@ def test_a_group_is_full(topics: Topics) -> None:
     assert Consumer(coordinator, "b", "t").heartbeat().error == ErrorCode.GROUP_MAX_SIZE_REACHED
     a.epoch, a.owned = 0, set()
     assert a.heartbeat().error == ErrorCode.NONE, "it is a member already"
+
+
+def test_a_group_whose_target_would_not_fit_into_a_batch_is_full(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer_draft, "MAX_TARGET_IDS_BYTES", 3000)
+    a, b = (Consumer(coordinator, each * 1000, "t", instance_id=each) for each in "ab")
+    for member in (a, b):
+        assert member.heartbeat().error == ErrorCode.NONE
+    records = len(coordinator.log)
+    assert Consumer(coordinator, "c" * 1000, "t").heartbeat().error == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert len(coordinator.log) == records
+    a.epoch, a.owned = 0, set()
+    assert a.heartbeat().error == ErrorCode.NONE, "it is a member already"
+    b.leave(-2)
+    assert Consumer(coordinator, "B" * 1000, "t", instance_id="b").heartbeat().error == ErrorCode.NONE, (
+        "it takes another one's place"
+    )
 
 
 # -- epochs ------------------------------------------------------------------------------------------------------
