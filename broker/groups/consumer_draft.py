@@ -85,10 +85,14 @@ class Draft:
 
     # -- what they want ----------------------------------------------------------------------------------
 
-    def match(self, now: float, now_ms: int, *, with_new: bool) -> None:
-        """Bring expressions up to date with the topics there are. Raises KafkaError for one that is none."""
-        self._subscriptions.compile(self._drop_unused_regexes())
-        for regex, names in self._subscriptions.match(self._regexes, now, with_new=with_new).items():
+    def use_regexes(self, now: float) -> None:
+        """Members may use other expressions, or there may be other topics."""
+        self._subscriptions.use(self._drop_unused_regexes(), now)
+
+    def match(self, now: float, now_ms: int) -> None:
+        """Bring expressions up to date with the topics there are, as far as one decision may."""
+        self.use_regexes(now)
+        for regex, names in self._subscriptions.match(self._regexes).items():
             self._regexes[regex] = names
             version = self._image.end_offset
             self.records.append(as_records.regex_record(self._group_id, regex, names, version, now_ms))

@@ -38,7 +38,7 @@ from broker.groups.consumer_requests import (
     is_leaving,
 )
 from broker.groups.consumer_state import ConsumerGroupState
-from broker.groups.consumer_subscriptions import Subscriptions, all_names
+from broker.groups.consumer_subscriptions import Subscriptions, all_names, check_regex
 from broker.groups.deadlines import Deadlines
 from broker.groups.group import CommitCheck
 from broker.groups.outcome import Outcome, Ticket
@@ -49,6 +49,8 @@ from protocol.errors import ErrorCode, KafkaError
 _WAITING_INTERVAL_MS = 500
 #: At this pace the heartbeats of all members together are 200 in a second.
 _WAITING_INTERVAL_PER_MEMBER_MS = 5
+#: Where expressions are more work than is done at a time, everybody else has the loop for so long.
+_MATCH_PAUSE_S = 0.1
 #: Members put out in one decision for each reason, some 10 kB each at most: all sessions may end at the same moment,
 #: and a decision is one batch of the log. The others are still due.
 _MAX_EXPIRED = 100
@@ -71,7 +73,8 @@ class ConsumerGroup:
         self._assigned_at: float | None = None
         #: When the target that is behind will be computed; None: it is not behind, or the next heartbeat sees to it.
         self._assign_at: float | None = None
-        #: When new expressions are matched: at once, but not while a member waits for its answer, as in Kafka.
+        #: When expressions are matched: at once, but not while a member waits for its answer, as in Kafka. Not None
+        #: exactly while `_subscriptions` has some pending, and from loading to the first heartbeat where one is new.
         self._match_at: float | None = None
         self._subscriptions = Subscriptions(image)
         #: The topics that members want; None: to be found out again.
@@ -204,15 +207,15 @@ class ConsumerGroup:
         return min((each for each in deadlines if each is not None), default=None)
 
     def expire(self, now: float, now_ms: int) -> Outcome:
-        """Members that were not heard, or kept what they were to give up, are put out; new expressions are matched; a
-        target is computed."""
+        """Members that were not heard, or kept what they were to give up, are put out; expressions are matched;
+        a target is computed."""
         due = {*self._sessions.due(now, _MAX_EXPIRED), *self._revocations.due(now, _MAX_EXPIRED)}
         draft = self._draft()
         self._remove(draft, sorted(due & draft.members.keys()))
-        if self._match_at is not None:
-            self._match_at = None
-            draft.match(now, now_ms, with_new=True)
+        if self._match_at is not None and self._match_at <= now:
+            draft.match(now, now_ms)
             draft.raise_epoch(must=False)
+            self._match_at = now + _MATCH_PAUSE_S if self._subscriptions.has_pending else None
         if self._assign_at is not None and self._assign_at <= now:
             self._assign(draft, now, now_ms)
         return Outcome(draft.records)
@@ -321,6 +324,8 @@ class ConsumerGroup:
         now_ms: int,
     ) -> Member:
         """Everything that one heartbeat can bring about; returns the member after it. Raises KafkaError."""
+        if subscription.topic_regex not in ("", member.subscription.topic_regex):
+            check_regex(subscription.topic_regex)
         updated = replace(member, subscription=subscription)
         is_new = replaced is None and member.member_id not in draft.members
         resubscribes = not is_new and _wants(subscription) != _wants(member.subscription)
@@ -329,9 +334,9 @@ class ConsumerGroup:
         elif is_new or updated != member:
             draft.put(updated)
         if draft.records or self._subscriptions.may_have_changed(self._durable.regexes, now):
-            draft.match(now, now_ms, with_new=False)
+            draft.use_regexes(now)
             draft.raise_epoch(must=is_new or resubscribes)
-            self._match_at = now if draft.has_new_regexes else None
+            self._match_soon(now)
         if draft.epoch > draft.assignment_epoch:
             self._assign_when_due(draft, resubscribes, now, now_ms)
         stepped = reconcile(
@@ -344,6 +349,12 @@ class ConsumerGroup:
         if stepped is not updated:
             draft.step(stepped)
         return stepped
+
+    def _match_soon(self, now: float) -> None:
+        if not self._subscriptions.has_pending:
+            self._match_at = None
+        elif self._match_at is None:
+            self._match_at = now
 
     def _draft(self) -> Draft:
         return Draft(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from hashlib import blake2b
 from uuid import UUID
 
@@ -16,63 +16,127 @@ _log = logging.getLogger(__name__)
 
 REFRESH_S = 1.0
 """Expressions are matched with new topics at most this often: a thousand topics may be made one after the other."""
+MAX_WORK = 100_000
+"""Of one `match`, which holds the loop for about a tenth of a second then. In instructions of a pattern."""
+MAX_PATTERN_WORK = 500_000
+"""Of one expression with all topics: one that reaches it goes other ways with every name."""
+MAX_CHANGED_BYTES = 512 << 10
+"""Of topic names that one `match` finds to be others: they are written in one batch, with whatever else was decided."""
+_CHARACTERS_PER_WORK = 5
+"""A step that the pattern has taken before is no work of the pattern's, but takes a tenth of a microsecond."""
+_WORK_PER_CHARACTER = 5
+"""Of an expression that is compiled."""
 
 
 class Subscriptions:
-    """Whether what a group is subscribed to has to be looked at again. All of it is soft state."""
+    """Which expressions have to be matched with the topics (again). All of it is soft state.
+
+    That is done piece by piece behind the heartbeats (`match`): there may be any number of expressions, and somebody
+    may mean harm with each of them.
+    """
 
     def __init__(self, image: MetadataImage) -> None:
         self._image = image
-        self._patterns: dict[str, TopicPattern] = {}
-        #: `end_offset` of the image when topics were last looked at, and when they were matched.
+        #: `end_offset` of the image when topics were last looked at.
         self._looked = -1
-        self._matched = -1
-        self._matched_at: float | None = None
+        #: Expressions in use that have to be matched, in the order of their turns; and those that do not.
+        self._pending: dict[str, None] = {}
+        self._matched: set[str] = set()
+        #: What was not finished by the last `match`: that of the first one pending, as long as it is pending.
+        self._search: _Search | None = None
+        #: When all expressions were last put down to be matched, and `end_offset` of the image then.
+        self._refreshed = -1
+        self._refreshed_at: float | None = None
+
+    @property
+    def has_pending(self) -> bool:
+        return bool(self._pending)
 
     def may_have_changed(self, regexes: Mapping[str, frozenset[str]], now: float) -> bool:
-        return self._image.end_offset != self._looked or (bool(regexes) and self._is_match_due(now))
+        return self._image.end_offset != self._looked or (bool(regexes) and self._is_refresh_due(now))
 
     def look(self, names: Iterable[str]) -> int:
         """The hash of the topics of these names."""
         self._looked = self._image.end_offset
         return metadata_hash(names, self._image)
 
-    def _is_match_due(self, now: float) -> bool:
-        if self._image.end_offset == self._matched:
+    def _is_refresh_due(self, now: float) -> bool:
+        """Not before all had their turn: the last ones would never have it while topics come and go."""
+        if self._pending or self._image.end_offset == self._refreshed:
             return False
-        return self._matched_at is None or now >= self._matched_at + REFRESH_S
+        return self._refreshed_at is None or now >= self._refreshed_at + REFRESH_S
 
-    def compile(self, used: Collection[str]) -> None:
-        """Take on the expressions that members use. Raises KafkaError for one that is none."""
-        for regex in used:
-            if regex not in self._patterns:
-                try:
-                    self._patterns[regex] = TopicPattern(regex)
-                except PatternError as error:
-                    raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, f"`{regex}`: {error}") from None
-        for regex in self._patterns.keys() - set(used):
-            del self._patterns[regex]
+    def use(self, regexes: Set[str], now: float) -> None:
+        """These are all expressions that members use. The new ones, and from time to time all, are to be matched."""
+        self._pending = {regex: None for regex in self._pending if regex in regexes}
+        if self._search is not None and self._search.regex not in self._pending:
+            self._search = None  # or who uses it next year would get the topics of today
+        if self._is_refresh_due(now):
+            self._matched.clear()
+            self._refreshed, self._refreshed_at = self._image.end_offset, now
+        self._matched &= regexes
+        self._pending.update(dict.fromkeys(sorted(regexes - self._matched)))
 
-    def match(
-        self, known: Mapping[str, frozenset[str]], now: float, *, with_new: bool
-    ) -> dict[str, frozenset[str]]:
-        """The expressions taken on whose topics are others than is known. `with_new`: also those that nothing is known
-        of. One that is too much work for the topics there are keeps those that it had."""
-        is_due = self._is_match_due(now)
+    def match(self, known: Mapping[str, frozenset[str]]) -> dict[str, frozenset[str]]:
+        """As many of those pending as one decision may take; those whose topics are others than is known. One that is
+        too much work, or that only Kafka takes for an expression, keeps those that it had."""
         changed = {}
-        for regex, pattern in self._patterns.items():
-            if not (is_due if regex in known else with_new):
-                continue
+        work = size_bytes = 0
+        while self._pending and work < MAX_WORK and size_bytes < MAX_CHANGED_BYTES:
+            regex = next(iter(self._pending))
             try:
-                names = resolve(pattern, self._image)
+                if self._search is None or self._search.regex != regex:
+                    self._search = _Search(regex, self._image)
+                work = self._search.go_on(work)
+                if not self._search.is_done:
+                    break
+                names = frozenset(self._search.found)
             except PatternError as error:
                 _log.warning("the topics of the expression %r stay as they are: %s", regex, error)
                 names = known.get(regex, frozenset())
+                work = MAX_WORK  # what it took, nobody has counted
+            self._search = None
+            del self._pending[regex]
+            self._matched.add(regex)
             if names != known.get(regex):
                 changed[regex] = names
-        if is_due:
-            self._matched, self._matched_at = self._image.end_offset, now
+                size_bytes += len(regex) + sum(map(len, names))
         return changed
+
+
+class _Search:
+    """For the topics whose whole name matches; internal ones, too, as in Kafka. Raises PatternError."""
+
+    def __init__(self, regex: str, image: MetadataImage) -> None:
+        self.regex = regex
+        self.found: list[str] = []
+        self.is_done = False
+        self._pattern = TopicPattern(regex)
+        #: Not looked at yet, the last one first; what is made or deleted meanwhile is for the next refresh.
+        self._names = [topic.name for topic in image.topics.values()]
+        self._compile_work = len(regex) * _WORK_PER_CHARACTER
+
+    def go_on(self, work: int) -> int:
+        """Until MAX_WORK is done, of which `work` is already; returns what is then."""
+        work, self._compile_work = work + self._compile_work, 0
+        while self._names and work < MAX_WORK:
+            name = self._names.pop()
+            before = self._pattern.work
+            if self._pattern.matches(name):
+                self.found.append(name)
+            work += self._pattern.work - before + len(name) // _CHARACTERS_PER_WORK + 1
+            if self._pattern.work > MAX_PATTERN_WORK:
+                raise PatternError("too much work with the topics that there are")
+        self.is_done = not self._names
+        return work
+
+
+def check_regex(regex: str) -> None:
+    """Raises KafkaError for what is no expression."""
+    try:
+        TopicPattern(regex)
+    except PatternError as error:
+        raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, f"`{regex}`: {error}") from None
 
 
 def topic_names(wanted: TopicsWanted, regexes: Mapping[str, frozenset[str]]) -> frozenset[str]:
@@ -90,23 +154,6 @@ def all_names(members: Iterable[Member], regexes: Mapping[str, frozenset[str]]) 
 def topic_ids(names: Iterable[str], image: MetadataImage) -> frozenset[UUID]:
     topics = (image.topic_named(name) for name in names)
     return frozenset(topic.topic_id for topic in topics if topic is not None)
-
-
-MAX_PATTERN_WORK = 500_000
-"""Instructions of a pattern for all topics together: a tenth of a second. States that were met before cost nothing,
-so an expression that reaches it goes other ways with every name."""
-
-
-def resolve(pattern: TopicPattern, image: MetadataImage) -> frozenset[str]:
-    """The topics whose whole name matches; internal ones, too, as in Kafka. Raises PatternError for too much work."""
-    names = []
-    limit = pattern.work + MAX_PATTERN_WORK
-    for topic in image.topics.values():
-        if pattern.matches(topic.name):
-            names.append(topic.name)
-        if pattern.work > limit:
-            raise PatternError("too much work with the topics that there are")
-    return frozenset(names)
 
 
 def metadata_hash(names: Iterable[str], image: MetadataImage) -> int:

@@ -15,8 +15,9 @@ __all__ = ["PatternError", "TopicPattern"]
 
 MAX_INSTRUCTIONS = 1_000
 """Of a compiled expression; repetition multiplies."""
-_MAX_STATES = 1_000
-"""Kept at a time: then they are forgotten, and found anew."""
+_MAX_KEPT = 50_000
+"""Instructions of the states kept at a time, and steps between them, some 60 bytes each: then they are forgotten, and
+found anew."""
 
 
 # -- instructions ----------------------------------------------------------------------------------------------
@@ -108,12 +109,14 @@ class TopicPattern:
         self._program.append(_Match())
         self._start = _State(frozenset((0,)), "")
         self.work = 0
-        """Instructions looked at so far, some 0.2 us each: whoever has many names to match can see what it costs."""
+        """Instructions looked at so far, some 0.5 us each: whoever has many names to match can see what it costs."""
         self._forget()
 
     def _forget(self) -> None:
         self._states: list[_State] = [self._start]
         self._numbers: dict[_State, int] = {self._start: 0}
+        #: Instructions in `_states`, and entries of `_steps`.
+        self._kept = 0
         #: Number of the state, character -> number of the next state.
         self._steps: dict[tuple[int, str], int] = {}
         self._accepting: dict[int, bool] = {}
@@ -139,17 +142,19 @@ class TopicPattern:
             if isinstance(waits := self._program[each], CharSet) and char in waits
         )
         following = _State(at, "a" if is_word(char) else " ")
-        if len(self._states) >= _MAX_STATES and following not in self._numbers:
+        if self._kept >= _MAX_KEPT:
             self._forget()
             number = self._number(state)
         after = self._number(following)
         self._steps[number, char] = after
+        self._kept += 1
         return after
 
     def _number(self, state: _State) -> int:
         number = self._numbers.setdefault(state, len(self._states))
         if number == len(self._states):
             self._states.append(state)
+            self._kept += len(state.at)
         return number
 
     def _reached(self, state: _State, after: str) -> set[int]:

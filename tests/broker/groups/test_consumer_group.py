@@ -9,9 +9,10 @@ import pytest
 
 from broker.config.sources import load
 from broker.config.values import ConfigError
-from broker.groups import consumer_draft
+from broker.groups import consumer_draft, consumer_subscriptions
 from broker.groups.assignors import ASSIGNORS
 from broker.groups.consumer_requests import HeartbeatRequest
+from broker.groups.topic_pattern import TopicPattern
 from protocol.errors import ErrorCode, KafkaError
 from tests.broker.groups.consumers import GROUP, Consumer, Coordinator, Topics, partitions_of, settle
 
@@ -399,6 +400,10 @@ def test_expressions_follow_the_topics(topics: Topics, coordinator: Coordinator)
     coordinator.pass_time(1)
     logs = [topics.set(name, 1) for name in ("log-1", "log-2")]
     topics.set("blog-1", 1)
+    assert a.heartbeat().heartbeat_interval_ms == 500, (
+        "topics that are new are matched behind the answer, too"
+    )
+    coordinator.pass_time(0)
     a.heartbeat()
     assert {topic_id for topic_id, _ in a.owned} == set(logs)
     assert coordinator.group.subscribed_among({"log-2"})
@@ -406,6 +411,8 @@ def test_expressions_follow_the_topics(topics: Topics, coordinator: Coordinator)
     topics.set("log-3", 1)
     assert a.heartbeat().assignment is None, "not more than once in a second"
     coordinator.pass_time(1)
+    a.heartbeat()
+    coordinator.pass_time(0)
     a.heartbeat()
     assert len(a.owned) == 3
     coordinator.fail_over()
@@ -426,6 +433,75 @@ def test_a_new_expression_is_matched_behind_the_answer(topics: Topics, coordinat
     coordinator.pass_time(0)
     a.heartbeat()
     assert log in {topic_id for topic_id, _ in a.owned}
+
+
+def test_expressions_are_matched_a_piece_at_a_time_and_never_in_a_heartbeat(
+    topics: Topics, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of any number: after a fail-over thirty of them once held the loop for eight seconds."""
+    spent: list[int] = []
+    matches = TopicPattern.matches
+
+    def counted(pattern: TopicPattern, name: str) -> bool:
+        before = pattern.work
+        try:
+            return matches(pattern, name)
+        finally:
+            spent[-1] += pattern.work - before
+
+    monkeypatch.setattr(TopicPattern, "matches", counted)
+    monkeypatch.setattr(consumer_subscriptions, "MAX_WORK", 1000)
+    for number in range(20):
+        topics.set(f"log-{number * 7919 % 97:02}-{'x' * 20}", 1)
+    consumers = [Consumer(coordinator, f"m{number}", regex=f"(?:.?){{40}}|{number}") for number in range(5)]
+    for _ in range(2):
+        spent.append(0)
+        for consumer in consumers:
+            assert consumer.heartbeat().error == ErrorCode.NONE
+        assert spent.pop() == 0, "in heartbeats"
+        while (deadline := coordinator.group._match_at) is not None:
+            coordinator.now = deadline
+            spent.append(0)
+            coordinator.expire()
+        settle(*consumers)
+        assert sum(len(consumer.owned) for consumer in consumers) == 24
+        coordinator.fail_over()
+    assert len(spent) > 10
+    assert max(spent) < 3500, "and the rest of a name"
+
+
+def test_topics_of_expressions_are_written_a_piece_at_a_time(
+    topics: Topics, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a decision there is no more than a batch has room for."""
+    monkeypatch.setattr(consumer_subscriptions, "MAX_CHANGED_BYTES", 1000)
+    for number in range(10):
+        topics.set(f"{number}-" + "x" * 100, 1)
+    consumers = [Consumer(coordinator, f"m{number}", regex=f".*|{number}") for number in range(5)]
+    for consumer in consumers:
+        consumer.heartbeat()
+    while coordinator.group._match_at is not None:
+        coordinator.now = coordinator.group._match_at
+        records = len(coordinator.log)
+        coordinator.expire()
+        assert len(coordinator.log) <= records + 2, "one expression, and the group's epoch"
+    settle(*consumers)
+    assert sum(len(consumer.owned) for consumer in consumers) == 14
+
+
+def test_an_expression_that_is_too_much_work_keeps_its_topics(
+    topics: Topics, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = Consumer(coordinator, "a", regex="t|(?:.?){40}"), Consumer(coordinator, "b", regex="u.*")
+    a.heartbeat()
+    b.heartbeat()
+    coordinator.pass_time(1)
+    settle(a, b)
+    assert len(a.owned) == 4
+    monkeypatch.setattr(consumer_subscriptions, "MAX_PATTERN_WORK", 1000)
+    topics.set("u-" + "".join(map(chr, range(97, 123))), 3)
+    settle(a, b)
+    assert (len(a.owned), len(b.owned)) == (4, 3), "and the others have their turn"
 
 
 def test_the_assignor_is_the_one_that_most_members_want(topics: Topics, coordinator: Coordinator) -> None:

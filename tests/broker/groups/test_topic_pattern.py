@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import time
 
@@ -103,6 +104,17 @@ def test_classes_reach_beyond_ascii(text: str) -> None:
     pattern = TopicPattern(text)
     characters = [chr(code) for code in (0, 9, 48, 65, 90, 97, 98, 122, 127, 128, 0xE9, 0x10FFFF)]
     assert [pattern.matches(char) for char in characters] == [bool(python.fullmatch(x)) for x in characters]
+
+
+def test_states_are_kept_by_their_size() -> None:
+    """A thousand states of a thousand instructions each were tens of megabytes."""
+    pattern = TopicPattern(".*[a-m].{300}")
+    rng = random.Random(1)
+    largest = 0
+    for _ in range(20):
+        pattern.matches("".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=200)))
+        largest = max(largest, sum(len(state.at) for state in pattern._states) + len(pattern._steps))
+    assert 10_000 < largest < 51_000
 
 
 def test_states_are_forgotten_when_they_are_too_many() -> None:
