@@ -27,7 +27,6 @@ from broker.groups.consumer_member import (
     MemberState,
     Owned,
     Subscription,
-    is_part_of,
     reconcile,
 )
 from broker.groups.consumer_requests import (
@@ -35,7 +34,9 @@ from broker.groups.consumer_requests import (
     HeartbeatAnswer,
     HeartbeatRequest,
     MemberDescription,
+    check_epoch,
     is_leaving,
+    said,
 )
 from broker.groups.consumer_state import ConsumerGroupState
 from broker.groups.consumer_subscriptions import Subscriptions, all_names, check_regex
@@ -235,7 +236,7 @@ class ConsumerGroup:
         if is_leaving(request):
             return self._leave(ticket, request)
         member, replaced = self._who(request)
-        subscription = _said(member.subscription, request)
+        subscription = said(member.subscription, request)
         outcome = Outcome()
         reconciled = member
         if self._has_news(member, subscription, now):
@@ -271,7 +272,7 @@ class ConsumerGroup:
             self._check_instance(request, known, joins)
         if known is not None:
             if not joins:
-                _check_epoch(known, request)
+                check_epoch(known, request)
             return known, None
         if not joins:
             self._member(request.member_id)  # raises
@@ -302,13 +303,13 @@ class ConsumerGroup:
             usual_ms, max(_WAITING_INTERVAL_MS, _WAITING_INTERVAL_PER_MEMBER_MS * len(self._durable.members))
         )
 
-    def _has_news(self, member: Member, said: Subscription, now: float) -> bool:
+    def _has_news(self, member: Member, subscription: Subscription, now: float) -> bool:
         """The usual heartbeat has none, and costs next to nothing."""
         durable = self._durable
         return (
             durable.epoch != durable.assignment_epoch
             or not member.is_reconciled(durable.assignment_epoch)
-            or said != member.subscription
+            or subscription != member.subscription
             or durable.members.get(member.member_id) is not member
             or self._subscriptions.may_have_changed(durable.regexes, now)
         )
@@ -411,42 +412,9 @@ class ConsumerGroup:
             self._assign_at = None
 
 
-def _said(before: Subscription, request: HeartbeatRequest) -> Subscription:
-    """What a member has said in all. Who joins says everything: what is missing then is not as before."""
-    if request.member_epoch == JOIN_EPOCH:
-        before = Subscription()
-    changes: dict[str, object] = {"client_id": request.client_id, "client_host": request.client_host}
-    if request.instance_id is not None:
-        changes["instance_id"] = request.instance_id
-    if request.rack_id is not None:
-        changes["rack_id"] = request.rack_id
-    if request.rebalance_timeout_ms != -1:
-        changes["rebalance_timeout_ms"] = request.rebalance_timeout_ms
-    if request.topic_names is not None:
-        changes["topic_names"] = tuple(sorted(set(request.topic_names)))
-    if request.topic_regex is not None:
-        changes["topic_regex"] = request.topic_regex
-    if request.server_assignor is not None:
-        changes["server_assignor"] = request.server_assignor
-    return replace(before, **changes)  # type: ignore[arg-type]
-
-
 def _wants(subscription: Subscription) -> tuple[object, ...]:
     """What the assignment depends on."""
     return subscription.topics, subscription.server_assignor
-
-
-def _check_epoch(member: Member, request: HeartbeatRequest) -> None:
-    """A member may come once more with the epoch before, if it has nothing but what it was given: it did not hear."""
-    epoch = request.member_epoch
-    if epoch == member.epoch:
-        return
-    if epoch == member.previous_epoch and epoch < member.epoch and is_part_of(request.owned, member.assigned):
-        return
-    raise KafkaError(
-        ErrorCode.FENCED_MEMBER_EPOCH,
-        f"member {member.member_id} is in epoch {member.epoch}, not {epoch}, and has to join again",
-    )
 
 
 def _partitions(owned: Owned) -> Assignment:

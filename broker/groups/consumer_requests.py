@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from broker.groups.assignors import Assignment
-from broker.groups.consumer_member import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_FOR_A_WHILE_EPOCH, Subscription
+from broker.groups.consumer_member import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    LEAVE_FOR_A_WHILE_EPOCH,
+    Member,
+    Subscription,
+    is_part_of,
+)
 from broker.metadata.topic_checks import MAX_NAME_LENGTH
 from protocol.errors import ErrorCode, KafkaError
 
@@ -124,6 +131,39 @@ def _check_join(request: HeartbeatRequest) -> None:
 
 def is_leaving(request: HeartbeatRequest) -> bool:
     return request.member_epoch in (LEAVE_EPOCH, LEAVE_FOR_A_WHILE_EPOCH)
+
+
+def said(before: Subscription, request: HeartbeatRequest) -> Subscription:
+    """What a member has said in all. Who joins says everything: what is missing then is not as before."""
+    if request.member_epoch == JOIN_EPOCH:
+        before = Subscription()
+    changes: dict[str, object] = {"client_id": request.client_id, "client_host": request.client_host}
+    if request.instance_id is not None:
+        changes["instance_id"] = request.instance_id
+    if request.rack_id is not None:
+        changes["rack_id"] = request.rack_id
+    if request.rebalance_timeout_ms != -1:
+        changes["rebalance_timeout_ms"] = request.rebalance_timeout_ms
+    if request.topic_names is not None:
+        changes["topic_names"] = tuple(sorted(set(request.topic_names)))
+    if request.topic_regex is not None:
+        changes["topic_regex"] = request.topic_regex
+    if request.server_assignor is not None:
+        changes["server_assignor"] = request.server_assignor
+    return replace(before, **changes)  # type: ignore[arg-type]
+
+
+def check_epoch(member: Member, request: HeartbeatRequest) -> None:
+    """A member may come once more with the epoch before, if it has nothing but what it was given: it did not hear."""
+    epoch = request.member_epoch
+    if epoch == member.epoch:
+        return
+    if epoch == member.previous_epoch and epoch < member.epoch and is_part_of(request.owned, member.assigned):
+        return
+    raise KafkaError(
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        f"member {member.member_id} is in epoch {member.epoch}, not {epoch}, and has to join again",
+    )
 
 
 def _invalid(message: str) -> KafkaError:
