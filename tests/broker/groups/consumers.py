@@ -169,11 +169,13 @@ class Consumer:
         self.wanted: set[Partition] = set()
         #: It has news for the coordinator: what it owns is not what it said last.
         self.has_revoked = False
+        #: It has to say everything once more: nobody knows what has come of what it said last.
+        self.is_unsure = False
         self.is_slow = False
         """It does not give up anything for now."""
 
     def heartbeat(self, *, lose_answer: bool = False) -> HeartbeatAnswer:
-        joins = self.epoch == 0
+        is_whole = self.epoch == 0 or self.is_unsure
         answer = self.coordinator.ask(
             HeartbeatRequest(
                 GROUP,
@@ -182,16 +184,26 @@ class Consumer:
                 self.instance_id,
                 client_id="c",
                 client_host="/h",
-                rebalance_timeout_ms=self.rebalance_timeout_ms if joins else -1,
-                topic_names=self.topics if joins else None,
-                topic_regex=self.regex if joins else None,
-                server_assignor=self.assignor if joins else None,
-                owned=self._owned_by_topic() if joins or self.has_revoked else None,
+                rebalance_timeout_ms=self.rebalance_timeout_ms if is_whole else -1,
+                topic_names=self.topics if is_whole else None,
+                topic_regex=self.regex if is_whole else None,
+                server_assignor=self.assignor if is_whole else None,
+                owned=self._owned_by_topic() if is_whole or self.has_revoked else None,
             )
         )
+        self.is_unsure = lose_answer
         if not lose_answer:
             self._take(answer)
         return answer
+
+    def subscribe(self, *topics: str, regex: str = "") -> None:
+        """Said with the next heartbeat, with everything else."""
+        self.topics, self.regex = topics, regex
+        self.is_unsure = True
+
+    def join_again(self) -> None:
+        """As who was fenced: it gives up everything and says so with the next heartbeat."""
+        self.epoch, self.owned, self.wanted, self.has_revoked = 0, set(), set(), False
 
     def _owned_by_topic(self) -> dict[UUID, frozenset[int]]:
         topics = {topic_id for topic_id, _ in self.owned}
@@ -199,7 +211,7 @@ class Consumer:
 
     def _take(self, answer: HeartbeatAnswer) -> None:
         if answer.error in (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID):
-            self.epoch, self.owned, self.wanted, self.has_revoked = 0, set(), set(), False
+            self.join_again()
         if answer.error != ErrorCode.NONE:
             return
         self.epoch = answer.member_epoch

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+import re
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from broker.groups.consumer_group import ConsumerGroup
+from broker.groups.consumer_member import TopicsWanted
 from protocol.errors import ErrorCode
-from tests.broker.groups.consumers import Consumer, Coordinator, Partition, Topics, settle
+from tests.broker.groups.consumers import GROUP, Consumer, Coordinator, Partition, Topics, settle
 
 MEMBERS = 5
 SESSION_S = 45.0
@@ -31,16 +34,16 @@ class Run:
         self.epochs: dict[str, int] = {}
 
     def step(self) -> None:
-        steps = [self.heartbeat] * 12 + [self.join] * 3
+        steps = [self.heartbeat] * 14 + [self.join] * 3 + [self.resubscribe, self.wait] * 2
         steps += [
             self.leave,
             self.die,
             self.dawdle,
             self.hurry,
+            self.rejoin,
             self.grow,
+            self.delete,
             self.fail_over,
-            self.wait,
-            self.wait,
         ]
         self.rng.choice(steps)()
         self.check()
@@ -51,10 +54,31 @@ class Run:
     def join(self) -> None:
         if len(self.consumers) < MEMBERS:
             self.count += 1
-            static = f"i{self.count}" if self.rng.random() < 0.3 else None
-            names = self.rng.choice((("t",), ("t", "u"), ("u",)))
-            consumer = Consumer(self.coordinator, f"m{self.count}", *names, instance_id=static)
+            names, regex = self.topics_wanted()
+            consumer = Consumer(
+                self.coordinator,
+                f"m{self.count}",
+                *names,
+                regex=regex,
+                instance_id=f"i{self.count}" if self.rng.random() < 0.3 else None,
+                assignor=self.rng.choice((None, "range", "uniform")),
+                rebalance_timeout_ms=self.rng.choice((8_000, 60_000)),
+            )
             self.consumers.append(consumer)
+            self.beat(consumer)
+
+    def topics_wanted(self) -> TopicsWanted:
+        return self.rng.choice(((), ("t",), ("t", "u"), ("u",))), self.rng.choice(("", "", "t|u", "u.*"))
+
+    def resubscribe(self) -> None:
+        if consumer := self.pick():
+            names, regex = self.topics_wanted()
+            consumer.subscribe(*names, regex=regex)
+            self.beat(consumer)
+
+    def rejoin(self) -> None:
+        if consumer := self.pick():
+            consumer.join_again()
             self.beat(consumer)
 
     def heartbeat(self) -> None:
@@ -77,10 +101,15 @@ class Run:
             answer = consumer.leave(-2 if consumer.instance_id and self.rng.random() < 0.7 else -1)
             if consumer.instance_id and answer.error == ErrorCode.NONE and answer.member_epoch == -2:
                 self.count += 1
-                back = Consumer(
-                    self.coordinator, f"m{self.count}", *consumer.topics, instance_id=consumer.instance_id
+                member_id = self.rng.choice((consumer.member_id, f"m{self.count}"))
+                names, regex = self.rng.choice(
+                    ((consumer.topics, consumer.regex or ""), self.topics_wanted())
                 )
-                self.consumers.append(back)
+                self.consumers.append(
+                    Consumer(
+                        self.coordinator, member_id, *names, regex=regex, instance_id=consumer.instance_id
+                    )
+                )
 
     def die(self) -> None:
         """Its partitions are nobody's until its session is over."""
@@ -103,8 +132,20 @@ class Run:
         topic = self.topics.image.topic_named(name)
         self.topics.set(name, self.rng.randint(1, 3) if topic is None else len(topic.partitions) + 1)
 
+    def delete(self) -> None:
+        name = self.rng.choice(("t", "u"))
+        if self.topics.image.topic_named(name) is not None:
+            self.topics.delete(name)
+
     def fail_over(self) -> None:
+        """Whoever loads the log knows what was known."""
+        before = self.durable()
         self.coordinator.fail_over()
+        assert self.durable() == before
+
+    def durable(self) -> dict[str, object]:
+        group = self.coordinator.shard.groups.get(GROUP)
+        return vars(group._durable) if isinstance(group, ConsumerGroup) else {}
 
     def wait(self) -> None:
         self.coordinator.pass_time(self.rng.choice((0.5, 3.0, 20.0)))
@@ -124,6 +165,9 @@ class Run:
         if described is not None:
             assert described.epoch >= self.epochs.get("group", 0), "group epochs only rise"
             self.epochs["group"] = described.epoch
+            durable = self.coordinator.group._durable
+            assert durable.regexes.keys() <= {member.subscription.topic_regex for member in described.members}
+            assert durable.targets.keys() <= durable.members.keys()
 
 
 @settings(max_examples=150)
@@ -135,12 +179,18 @@ def test_random_lives(seed: int, steps: int) -> None:
     run.hurry()
     while not run.consumers:
         run.join()
-    for _ in range(12):  # the dead are put out meanwhile
+    for _ in range(14):  # the dead are put out meanwhile
         for consumer in run.consumers:
             consumer.heartbeat()
         run.coordinator.pass_time(5)
     settle(*run.consumers)
+    topics = run.topics.image.topics
+    for consumer in run.consumers:
+        assert all(wants(consumer, topics[topic_id].name) for topic_id, _ in consumer.owned)
     owned = [partition for consumer in run.consumers for partition in consumer.owned]
-    wanted = {name for consumer in run.consumers for name in consumer.topics}
-    topics = [topic for topic in run.topics.image.topics.values() if topic.name in wanted]
-    assert len(owned) == len(set(owned)) == sum(len(topic.partitions) for topic in topics)
+    wanted = [topic for topic in topics.values() if any(wants(each, topic.name) for each in run.consumers)]
+    assert len(owned) == len(set(owned)) == sum(len(topic.partitions) for topic in wanted)
+
+
+def wants(consumer: Consumer, topic: str) -> bool:
+    return topic in consumer.topics or bool(consumer.regex and re.fullmatch(consumer.regex, topic))
