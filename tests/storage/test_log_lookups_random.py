@@ -1,0 +1,147 @@
+"""Random logs, and every way to find something in them against a list of all records: reads, offsets by time, the
+youngest record; across rolls, truncations, deletions, holes and restarts."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+import pytest
+
+from protocol.records.batch import parse_header
+from protocol.records.builder import NewRecord, build_batch
+from protocol.records.record import iter_records
+from storage.log import Log
+from storage.log_types import LogConfig
+from tests.storage.helpers import ROW_KIND, delete_below, fresh_disk, new_log, reopen, stored_headers
+
+TINY = LogConfig(segment_bytes=900, index_interval_bytes=100)
+STEPS = 60
+LOOKUPS = 6
+
+
+class Known(NamedTuple):
+    offset: int
+    timestamp_ms: int
+    #: Of its batch.
+    last_offset: int
+
+
+def known_records(log: Log) -> list[Known]:
+    """Read from the first byte to the last."""
+    return [
+        Known(record.offset, record.timestamp_ms, stored.header.last_offset)
+        for stored in log.batches(log.segments[0].base_offset)
+        for record in iter_records(stored.view())
+        if record.offset >= log.start_offset
+    ]
+
+
+def check_times(log: Log, known: list[Known], timestamp_ms: int, below: int) -> None:
+    first = next((record for record in known if record.timestamp_ms >= timestamp_ms), None)
+    if first is not None and first.offset >= below:
+        first = None
+    found = log.offset_for_timestamp(timestamp_ms, below)
+    assert (found and (found.offset, found.timestamp_ms)) == (first and first[:2])
+
+    visible = [record for record in known if record.offset < below and record.timestamp_ms >= 0]
+    youngest = max(visible, key=lambda record: (record.timestamp_ms, -record.offset), default=None)
+    found = log.max_timestamp_offset(below)
+    assert (found and (found.offset, found.timestamp_ms)) == (youngest and youngest[:2])
+
+
+def check_read(log: Log, known: list[Known], offset: int, max_bytes: int, below: int) -> None:
+    expected = next((record for record in known if offset <= record.last_offset < below), None)
+    found = log.read(offset, max_bytes, below_offset=below)
+    if expected is None or offset >= below:
+        assert found is None
+    else:
+        assert found is not None and found.next_offset <= below
+        assert parse_header(found.view()).last_offset == expected.last_offset
+
+
+def check(log: Log, rng: random.Random) -> None:
+    known = known_records(log)
+    ends = [log.start_offset, *sorted({record.last_offset + 1 for record in known})]
+    for _ in range(LOOKUPS):
+        check_times(log, known, rng.choice([-1, 0, 1, 50, 100, 150, rng.randrange(220)]), rng.choice(ends))
+        offset = rng.randint(log.start_offset, log.end_offset)
+        check_read(log, known, offset, rng.choice([1, 100, 300, 2000]), rng.choice(ends))
+
+
+class RandomLog:
+    """A log and what may happen to it."""
+
+    def __init__(self, rng: random.Random, *, may_have_holes: bool) -> None:
+        self.rng = rng
+        self.config = replace(TINY, may_have_holes=may_have_holes)
+        self.log: Log
+
+    def append(self) -> None:
+        rng, log = self.rng, self.log
+        records = [
+            NewRecord(b"k", b"v" * rng.randint(0, 60), -1 if rng.random() < 0.1 else rng.randrange(200))
+            for _ in range(rng.randint(1, 4))
+        ]
+        batch = build_batch(records, base_offset=log.end_offset, leader_epoch=log.lineage.last_term)
+        log.append_batches([batch], [parse_header(batch)])
+
+    def append_row(self) -> None:
+        self.log.append_row(self.log.lineage.last_term + 1, ROW_KIND, b"")
+
+    def roll(self) -> None:
+        self.log.roll()
+
+    def skip(self) -> None:
+        self.log.flush()
+        self.log.skip_to(self.log.end_offset + self.rng.randint(1, 5))
+        self.log.flush()
+
+    def truncate(self) -> None:
+        ends = [header.last_offset + 1 for header in stored_headers(self.log)]
+        ends = [end for end in ends if end >= self.log.start_offset]
+        if ends:
+            self.log.truncate(self.log.lineage.index_of(self.rng.choice(ends) - 1) + 1, 0)
+
+    def restart(self) -> None:
+        log, is_clean = self.log, self.rng.random() < 0.5
+        log.flush()
+        end, start = log.flushed_end, log.start_offset
+        log.close(is_clean=is_clean)
+        recorded = end if is_clean or self.rng.random() < 0.5 else None
+        self.log = reopen(log.disk, self.config, recorded=recorded, log_start=start, is_clean=is_clean)
+        assert self.log.end == end
+
+    def delete(self) -> None:
+        log = self.log
+        log.flush()
+        delete_below(log, self.rng.randint(log.start_offset, log.end_offset), log.end_offset)
+
+    def look(self) -> None:
+        check(self.log, self.rng)
+
+    def run(self) -> None:
+        acts: dict[Callable[[], None], float] = {
+            self.append: 12,
+            self.append_row: 1,
+            self.roll: 1,
+            self.skip: 1 if self.config.may_have_holes else 0,
+            self.truncate: 1.5,
+            self.restart: 1.5,
+            self.delete: 1,
+            self.look: 3,
+        }
+        with fresh_disk() as disk:
+            self.log = new_log(disk, self.config)
+            for _ in range(STEPS):
+                self.rng.choices(list(acts), list(acts.values()))[0]()
+            self.look()
+            self.log.close(is_clean=False)
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("may_have_holes", [False, True])
+def test_what_is_looked_up_is_what_a_walk_over_everything_finds(seed: int, may_have_holes: bool) -> None:
+    RandomLog(random.Random(seed), may_have_holes=may_have_holes).run()
