@@ -87,7 +87,8 @@ class Draft:
 
     def use_regexes(self, now: float) -> None:
         """Members may use other expressions, or there may be other topics."""
-        self._subscriptions.use(self._drop_unused_regexes(), now)
+        used = self._drop_unused_regexes()
+        self._subscriptions.use(used, self._regexes.keys(), now)
 
     def match(self, now: float, now_ms: int) -> None:
         """Bring expressions up to date with the topics there are, as far as one decision may."""

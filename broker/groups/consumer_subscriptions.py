@@ -39,7 +39,8 @@ class Subscriptions:
         self._image = image
         #: `end_offset` of the image when topics were last looked at.
         self._looked = -1
-        #: Expressions in use that have to be matched, in the order of their turns; and those that do not.
+        #: Expressions in use that have to be matched, in the order of their turns; and those that do not, which are all
+        #: known to the group.
         self._pending: dict[str, None] = {}
         self._matched: set[str] = set()
         #: What was not finished by the last `match`: that of the first one pending, as long as it is pending.
@@ -66,15 +67,16 @@ class Subscriptions:
             return False
         return self._refreshed_at is None or now >= self._refreshed_at + REFRESH_S
 
-    def use(self, regexes: Set[str], now: float) -> None:
-        """These are all expressions that members use. The new ones, and from time to time all, are to be matched."""
+    def use(self, regexes: Set[str], known: Set[str], now: float) -> None:
+        """`regexes` are all expressions that members use. Those whose topics are not known, and from time to time all,
+        are to be matched."""
         self._pending = {regex: None for regex in self._pending if regex in regexes}
         if self._search is not None and self._search.regex not in self._pending:
             self._search = None  # or who uses it next year would get the topics of today
         if self._is_refresh_due(now):
             self._matched.clear()
             self._refreshed, self._refreshed_at = self._image.end_offset, now
-        self._matched &= regexes
+        self._matched &= regexes & known  # what was dropped with its last member may be back with another one
         self._pending.update(dict.fromkeys(sorted(regexes - self._matched)))
 
     def match(self, known: Mapping[str, frozenset[str]]) -> dict[str, frozenset[str]]:

@@ -489,6 +489,16 @@ def test_topics_of_expressions_are_written_a_piece_at_a_time(
     assert sum(len(consumer.owned) for consumer in consumers) == 14
 
 
+def test_an_expression_that_comes_back_with_another_member_is_matched_again(coordinator: Coordinator) -> None:
+    a, b = Consumer(coordinator, "a", regex="t"), Consumer(coordinator, "b", regex="t")
+    a.heartbeat()
+    settle(a)
+    a.leave()
+    b.heartbeat()
+    settle(b)
+    assert len(b.owned) == 4
+
+
 def test_an_expression_that_is_too_much_work_keeps_its_topics(
     topics: Topics, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
