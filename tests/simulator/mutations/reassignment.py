@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
+from uuid import UUID
 
-from broker.metadata.records import TopicRecord
+from broker.metadata.decisions.reassignments import ReassignmentDecisions
+from broker.metadata.records import ReplicaIdentity, TopicRecord
 from broker.publisher import Publisher
+from broker.replication.log_opener import LogOpener
+from broker.replication.replica import Replica
+from raft.types import Configuration
 from storage.log_types import GroupKey
 from tests.simulator.mutations.kind import Mutation
+from tests.simulator.mutations.stage import ELECTION_TIMEOUT_S, Stage
 from tests.simulator.mutations.switch import off
 
 MOVES = ("move partition", "empty node", "fill node")
@@ -34,6 +41,135 @@ def _wished_only(_: object) -> object:
     return is_mine
 
 
+def _move(stage: Stage, via: int, *wishes: list[int]) -> None:
+    """Wish for these replicas, or one after the other; the last wish is committed when this returns."""
+    arguments = {"partitions": [(stage.topic, 0, wish) for wish in wishes], "may_change_count": True}
+    answer = stage.ask_controller(via, "reassign_partitions", arguments)
+    assert not any(error for _, _, error, *_ in answer["partitions"]), answer
+
+
+def _voters(stage: Stage) -> list[int]:
+    leader = stage.leader_now()
+    if leader is None:
+        return []
+    return sorted(voter.node_id for voter in stage.replica(leader).group.configuration.voters)
+
+
+def _two_that_do_not_lead_metadata(stage: Stage) -> tuple[int, int, int]:
+    """(controller, one, another)."""
+    controller = stage.cluster.nodes[1].controller_node()
+    one, another = stage.rng.sample([x for x in stage.cluster.node_ids if x != controller], 2)
+    return controller, one, another
+
+
+# -- what is said of a move is said of one wish ----------------------------------------------------------------
+
+
+def _whenever_it_was_said(finish: Callable[..., Any]) -> object:
+    def finish_reassignment(
+        decisions: ReassignmentDecisions,
+        topic_id: UUID,
+        partition: int,
+        fact: Sequence[ReplicaIdentity],
+        as_of: int,
+    ) -> object:
+        return finish(decisions, topic_id, partition, fact, 1 << 60)
+
+    return finish_reassignment
+
+
+def a_leader_says_late_that_its_move_is_over(stage: Stage) -> None:
+    """a says that the fact is the wish, and is not heard; the wish, the fact and the wish change; now a is heard. It is
+    b that has the log."""
+    if len(stage.cluster.node_ids) < 5:
+        return
+    controller, a, b = _two_that_do_not_lead_metadata(stage)
+    stage.create_topic(replicas=(a,))
+    stage.write()
+    key = stage.replica(a).key
+    _move(stage, controller, [b], [a])
+    stage.cut(a, controller)
+    publisher = stage.cluster.nodes[a].publisher
+    if not stage.waited(lambda: key in publisher._reporting, 3 * ELECTION_TIMEOUT_S):
+        return  # it was heard before
+    stage.cut(b, controller)
+    _move(stage, controller, [b])
+    # Who does not answer may not be sent what comes next.
+    if not stage.waited(lambda: _voters(stage) == [b], 3 * ELECTION_TIMEOUT_S):
+        return
+    stage.write()
+    stage.cut(a, b)
+    stage.cut(b, a)
+    _move(stage, controller, [a])
+    stage.run_for(stage.rng.uniform(0.1, 0.5))
+    stage.join(a, controller)
+    stage.run_for(stage.rng.uniform(3, 5) * ELECTION_TIMEOUT_S)
+    stage.heal()
+    is_led = stage.waited(lambda: stage.leader_now() is not None, 10 * ELECTION_TIMEOUT_S)
+    assert is_led, "nobody has the log any more"
+
+
+# -- who goes is not needed --------------------------------------------------------------------------------------
+
+
+def _whoever_is_there(_: object) -> object:
+    """Only the log start counts."""
+
+    def may_become(replica: Replica, configuration: Configuration) -> bool:
+        log_start = replica._log_start
+        return (
+            log_start.settle() and replica.group.majority_log_start(configuration.voters) >= log_start.exposed
+        )
+
+    return may_become
+
+
+def the_first_that_came_dies_before_the_last_comes(stage: Stage) -> None:
+    """From 1 and 2 to 3 and 4: 3 votes already and is dead when 4 has caught up. 1, 2 and 4 are there."""
+    if len(stage.cluster.node_ids) < 4:
+        return
+    stage.create_topic(replicas=(1, 2))
+    stage.write()
+    stage.cluster.kill(4)
+    _move(stage, stage.leader(), [3, 4])
+    stage.wait(lambda: _voters(stage) == [1, 2, 3])
+    stage.cluster.kill(3)
+    stage.run_for(stage.rng.uniform(2, 3) * ELECTION_TIMEOUT_S)
+    stage.start(4)
+    stage.run_for(stage.rng.uniform(5, 8) * ELECTION_TIMEOUT_S)
+    assert stage.leader_now() is not None, "1, 2 and 4 are there, and nobody leads"
+    stage.write()
+    stage.cluster.start(3)
+
+
+# -- an only copy is kept --------------------------------------------------------------------------------------
+
+
+def an_only_log_rots_while_it_moves(stage: Stage) -> None:
+    """From a to b, which has nothing yet."""
+    if len(stage.cluster.node_ids) < 3:
+        return
+    controller, a, b = _two_that_do_not_lead_metadata(stage)
+    stage.create_topic(replicas=(a,))
+    for _ in range(stage.rng.randint(3, 6)):
+        stage.write()
+    stage.run_for(0.5)  # until the flushed end is recorded: below it a bad batch is rot
+    stage.cut(a, b)
+    stage.cut(b, a)
+    _move(stage, controller, [b])
+    stage.run_for(0.3)
+    path = stage.replica(a).log.segments[0].path
+    size_bytes = stage.cluster.disks[a].open(path).size
+    stage.cluster.kill(a)
+    stage.cluster.disks[a].open(path).write_at(stage.rng.randrange(61, 70), b"\xff\x00\xff")
+    stage.start(a)
+    stage.run_for(2 * ELECTION_TIMEOUT_S)
+    disk = stage.cluster.disks[a]
+    assert disk.exists(path) and disk.open(path).size == size_bytes, "the only copy was discarded"
+    stage.heal()
+    stage.delete_topic()
+
+
 MUTATIONS = (
     Mutation(
         "removed-is-somebody-else",
@@ -46,5 +182,26 @@ MUTATIONS = (
         "A replica's log is deleted only on a committed removal (section 4)",
         off((Publisher, "_is_mine", _wished_only)),
         MOVES,
+    ),
+    Mutation(
+        "a-move-is-over-as-of",
+        "That a move is over counts only while the wish is the one of which it was said (broker/README)",
+        off((ReassignmentDecisions, "finish_reassignment", _whenever_it_was_said)),
+        bound=200,
+        story=a_leader_says_late_that_its_move_is_over,
+        note="needs five nodes; with fewer the story is empty",
+    ),
+    Mutation(
+        "who-stays-is-a-majority-that-is-there",
+        "Nobody is taken out while the rest has no majority that is there (broker/README)",
+        off((Replica, "may_become", _whoever_is_there)),
+        story=the_first_that_came_dies_before_the_last_comes,
+        note="needs four nodes; with fewer the story is empty",
+    ),
+    Mutation(
+        "an-only-copy-is-kept",
+        "Nothing but an operator discards an only copy, also while it moves (broker/README)",
+        off((LogOpener, "_was_only_voter", lambda _: lambda opener, directory: False)),
+        story=an_only_log_rots_while_it_moves,
     ),
 )
