@@ -332,11 +332,11 @@ class _Recovery:
         if log.dirty():
             # A flush may have failed, and the process have ended: then the page cache shows, and calls clean, what
             # never reached the disk, and to flush it would do nothing. So it is written again.
-            for segment in (*self._scanned, self._segments[-1]):
+            for segment in self._scanned:
                 segment.write_again(self._recorded.end_offset)
                 segment.file.flush()
-            for segment in self._scanned:
                 segment.release_file()
+            self._segments[-1].write_again(self._recorded.end_offset)
             log.flush()
         log.flushed_end = log.end
         log.remove_snapshots_above(log.end_offset)
