@@ -163,6 +163,11 @@ class ClusterView:
             raise KafkaError(self.why_no_replica(topic, partition))
         return replica
 
+    def serving(self, named: Iterable[tuple[str, int]]) -> list[Replica]:
+        """Those of these partitions that are led from here: for whom a read has to be confirmed (`Reads`)."""
+        found = (self._node.replicas.by_name.get(each) for each in named)
+        return [replica for replica in found if replica is not None and replica.is_serving]
+
     def replica_of_id(self, topic_id: UUID, partition: int) -> Replica:
         """As `replica_named`. The metadata log is no topic of clients, although it has an id."""
         replica = self._node.replicas.by_key.get(GroupKey(topic_id, partition))

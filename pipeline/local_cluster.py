@@ -134,18 +134,19 @@ class LocalCluster:
         return done.stdout
 
 
+def is_free(port: int) -> bool:
+    """Whether a broker could listen there, on loopback."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
 def free_ports() -> tuple[int, ...]:
     """One for each node; the next one is free as well."""
-
-    def is_free(port: int) -> bool:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                return False
-            return True
-
     found: list[int] = []
     for port in _PORTS:
         if is_free(port) and is_free(port + 1):

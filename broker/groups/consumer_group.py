@@ -155,9 +155,8 @@ class ConsumerGroup:
             return None
         member = self._member(member_id)
         if not knows_epochs:
-            raise KafkaError(
-                ErrorCode.UNSUPPORTED_VERSION
-            )  # and none that happens to be equal is a member epoch
+            # What such a request names is no member epoch, also where the number happens to be the same.
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
         if generation == member.epoch:
             return None
         if generation > member.epoch:

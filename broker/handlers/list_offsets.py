@@ -55,18 +55,12 @@ _READ_COMMITTED = 1
 
 
 def handle(node: Node, request: Request, body: ListOffsetsRequest) -> None:
-    led: list[Replica] = []
-    for topic in body.topics:
-        for wanted in topic.partitions:
-            replica = node.replicas.by_name.get((topic.name, wanted.partition_index))
-            if replica is not None and replica.is_serving:
-                led.append(replica)
-
     def answer(confirmed: set[GroupKey]) -> None:
         if not request.is_abandoned:
             request.reply_bytes(encode(_answer(node, request, body, confirmed), request.api_version))
 
-    node.reads.confirm(led, answer)
+    named = ((topic.name, wanted.partition_index) for topic in body.topics for wanted in topic.partitions)
+    node.reads.confirm(node.view.serving(named), answer)
 
 
 def _answer(

@@ -24,23 +24,16 @@ from protocol.messages.offset_for_leader_epoch import (
 if TYPE_CHECKING:
     from broker.network.connection import Request
     from broker.node import Node
-    from broker.replication.replica import Replica
     from storage.log_types import GroupKey
 
 
 def handle(node: Node, request: Request, body: OffsetForLeaderEpochRequest) -> None:
-    led: list[Replica] = []
-    for topic in body.topics:
-        for wanted in topic.partitions:
-            replica = node.replicas.by_name.get((topic.topic, wanted.partition))
-            if replica is not None and replica.is_serving:
-                led.append(replica)
-
     def answer(confirmed: set[GroupKey]) -> None:
         if not request.is_abandoned:
             request.reply_bytes(encode(_answer(node, body, confirmed), request.api_version))
 
-    node.reads.confirm(led, answer)
+    named = ((topic.topic, wanted.partition) for topic in body.topics for wanted in topic.partitions)
+    node.reads.confirm(node.view.serving(named), answer)
 
 
 def _answer(

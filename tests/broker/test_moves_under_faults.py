@@ -70,16 +70,21 @@ def test_the_only_log_is_not_discarded_while_it_moves() -> None:
         assert world.disks[a].exists(path) and world.disks[a].durable_contents(path) == damaged
 
 
+def _move_to_two_that_die(world: World) -> None:
+    """From 1, 2 and 3 to 4, 5 and 6: 6 is not there, and 4 and 5 die as soon as they vote."""
+    create(world, "foo", [1, 2, 3])
+    world.kill(6)
+    reassign(world, "foo", 4, 5, 6)
+    world.wait(lambda: nodes_of(world, "foo") == [1, 2, 3, 4, 5])
+    world.kill(4)
+    world.kill(5)
+    world.loop.run_for(3)
+
+
 def test_members_that_died_meanwhile_do_not_take_the_majority_away() -> None:
     """4 and 5 vote already and are gone when 6 comes: {1, 4, 5, 6} could decide nothing, and 1, 2 and 3 are there."""
     with running(7) as world:
-        create(world, "foo", [1, 2, 3])
-        world.kill(6)
-        reassign(world, "foo", 4, 5, 6)
-        world.wait(lambda: nodes_of(world, "foo") == [1, 2, 3, 4, 5])
-        world.kill(4)
-        world.kill(5)
-        world.loop.run_for(3)
+        _move_to_two_that_die(world)
         world.produce("foo", b"1, 2 and 3 are there")
         world.start(6)
         world.wait_ready(6)
@@ -125,13 +130,7 @@ def test_a_leader_without_a_majority_of_its_new_members_steps_down(monkeypatch: 
     """As above, were it not prevented: an echo that has lapsed already does not lapse again."""
     monkeypatch.setattr(Replica, "may_become", lambda self, configuration: True)
     with running(7) as world:
-        create(world, "foo", [1, 2, 3])
-        world.kill(6)
-        reassign(world, "foo", 4, 5, 6)
-        world.wait(lambda: nodes_of(world, "foo") == [1, 2, 3, 4, 5])
-        world.kill(4)
-        world.kill(5)
-        world.loop.run_for(3)
+        _move_to_two_that_die(world)
         world.start(6)
         world.wait_ready(6)
         world.loop.run_for(20)
