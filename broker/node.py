@@ -338,6 +338,7 @@ class Node:
         for pending in [pending for pending in self.pending_answers if pending.deadline <= now]:
             pending.time_out()
         self.replicas.is_low_on_space = self._disk.free_bytes() < self.config.log_min_free_bytes
+        self.replicas.ask_again()
         if not self._is_stopping:
             self.registration.tick()
         self.publisher.reconcile(now)

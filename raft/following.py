@@ -57,7 +57,7 @@ class Following(Election):
     def write_failed(self, end_index: int, commit_end: int) -> None:
         """The range of the append_received just made could not be written (the disk is full): the log ends at
         end_index, and commit_end is what was known before. Its output must be thrown away but for hard_state
-        and truncate_to. Nothing is acknowledged; the leader sends the range again."""
+        and truncate_to. Nothing is acknowledged; the leader sends the range again when its host is asked to."""
         assert commit_end <= end_index <= self.end_index
         self._rows.truncate(end_index)
         self.end_index = end_index
@@ -140,7 +140,7 @@ class Following(Election):
         return out
 
     def install_failed(self) -> None:
-        """The order could not be carried out; the old log stands. The leader will order again."""
+        """The order could not be carried out; the old log stands. The leader orders again when its host is asked to."""
         assert self._installing
         self._installing = False
 

@@ -107,6 +107,15 @@ class Leading(Sending):
             self._hand_over_if_ready(out)
         return out
 
+    def asked_again(self, from_: ReplicaId, term: int, now: float) -> Output:
+        """A follower could not keep what it was sent, and says that it can now."""
+        out = Output()
+        progress = self._progress.get(from_)
+        if term == self.term and progress is not None and progress.awaiting:
+            progress.last_contact = now
+            self._probe_again(out, progress, now)
+        return out
+
     def log_start_replied(self, from_: ReplicaId, term: int, log_start: int) -> bool:
         """A follower's log start has risen, durably. False: it is of another term, or of nobody who is followed."""
         progress = self._progress.get(from_)

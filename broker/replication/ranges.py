@@ -59,6 +59,22 @@ def corrupt_range(replica: Replica, message: peer.Append) -> peer.AppendReply:
     )
 
 
+def send_again(replica: Replica) -> peer.AppendReply:
+    """Says that there may be room now for what the leader sent and this follower could not keep."""
+    return peer.AppendReply(
+        topic_id=replica.key.topic_id,
+        partition=replica.key.partition,
+        incarnation=replica.group.self_id.incarnation,
+        term=replica.group.term,
+        match_index=replica.group.end_index,
+        rejected=True,
+        hint_index=replica.group.end_index,
+        hint_term=replica.group.last_term,
+        log_start=replica.log.start_offset,
+        error=ErrorCode.KAFKA_STORAGE_ERROR,
+    )
+
+
 def check_range(message: peer.Append) -> list[tuple[BatchHeader, memoryview]]:
     """The batches of a received range, each checked: framing, CRC, continuity, epoch (replication.md section 2).
 

@@ -90,6 +90,7 @@ class RangeReceiver:
                 partition=replica.partition,
                 error=str(error),
             )
+            replica.host.lacks_space(replica)
             return False
         for header, view in fresh:
             replica.producers.record_stored(view, header)

@@ -86,6 +86,9 @@ class ReplicaHost(Protocol):
     def after_flush(self, action: Callable[[], None]) -> None:
         """Do it when everything written so far, journal included, is durable."""
 
+    def lacks_space(self, replica: Replica) -> None:
+        """It could not keep what its leader sent: ask for it again when there may be room."""
+
     def timer_changed(self, replica: Replica) -> None: ...
     def role_changed(self, replica: Replica) -> None: ...
     def commit_moved(self, replica: Replica) -> None: ...
@@ -380,6 +383,9 @@ class Replica:
             # A late one is of a range that is not here any more: reading there what is, would look like rot.
             if self.is_leader and message.term == self.group.term:
                 self.host.range_refused(self, sender, message.match_index)
+            return
+        if message.error == ErrorCode.KAFKA_STORAGE_ERROR:
+            self.apply(self.group.asked_again(sender, message.term, self.host.now()))
             return
         self.apply(
             self.group.append_replied(

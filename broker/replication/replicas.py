@@ -18,7 +18,7 @@ from broker.network.turn import Turn
 from broker.replication import wire
 from broker.replication.log_opener import LogOpener, NewReplica
 from broker.replication.log_starts import LogStarts
-from broker.replication.ranges import MAX_APPEND_BYTES, check_own_range
+from broker.replication.ranges import MAX_APPEND_BYTES, check_own_range, send_again
 from broker.replication.replica import Replica
 from broker.replication.timers import TimerHeap
 from protocol import peer
@@ -41,6 +41,8 @@ logger = structlog.get_logger()
 #: beyond the majority lags by this much; in return it costs next to nothing.
 LINGER_S = 0.005
 LINGER_BYTES = MAX_APPEND_BYTES
+#: A follower whose disk was full asks its leader this often, once there is room again.
+SPACE_RETRY_S = 0.5
 
 
 class ReplicasHost(Protocol):
@@ -105,6 +107,8 @@ class Replicas:
         self._log_starts = LogStarts(loop, host.send_to)
         #: Replicas whose group keeps followers waiting, until the timer that is set while there are any.
         self._lingering: dict[Replica, None] = {}
+        #: Followers that could not keep what they were sent, and when to ask for it again.
+        self._lacking_space: dict[Replica, float] = {}
         #: Replicas whose log was found corrupt in this turn.
         self._quarantining: dict[GroupKey, None] = {}
         self.now: Callable[[], float] = loop.time
@@ -163,6 +167,7 @@ class Replicas:
         self.by_name.pop((replica.topic, replica.partition), None)
         self.by_log.pop(replica.log, None)
         self._commits_to_tell.pop(replica, None)
+        self._lacking_space.pop(replica, None)
         self._log_starts.closed(replica)
         self._host.replica_closed(replica.key)
         self._timers.set(replica, None)
@@ -321,10 +326,11 @@ class Replicas:
             logger.error(
                 "not installed: disk full", topic=replica.topic, partition=replica.partition, error=str(error)
             )
-            # The old log stands, and so does its end. The leader will order again.
+            # The old log stands, and so does its end.
             self._journal.append(Flushed(replica.key, old.flushed_end))
             self._turn.schedule()
             replica.group.install_failed()
+            self.lacks_space(replica)
             return
         self._rounds.discard(old)
         self.by_log.pop(old, None)
@@ -332,6 +338,21 @@ class Replicas:
         self._rounds.opened(log)
         replica.log_replaced(log, load_producers(log))
         replica.apply(replica.group.installed(install, self.now()))
+
+    def lacks_space(self, replica: Replica) -> None:
+        self._lacking_space[replica] = self.now() + SPACE_RETRY_S
+
+    def ask_again(self) -> None:
+        """Slow tick: who could not keep what it was sent asks for it, so that its leader need not try while the disk is
+        full, and does not take seconds to try when it is not."""
+        now = self.now()
+        for replica in [replica for replica, at in self._lacking_space.items() if at <= now]:
+            if self.is_low_on_space and replica.key.topic_id != METADATA_TOPIC_ID:
+                continue
+            del self._lacking_space[replica]
+            leader = replica.group.leader
+            if leader is not None and leader != replica.group.self_id:
+                self.send(leader, send_again(replica))
 
     def note_lingering(self, replica: Replica) -> None:
         if not self._lingering:

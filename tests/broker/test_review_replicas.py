@@ -319,8 +319,26 @@ def test_a_follower_whose_disk_is_full_waits_with_its_install() -> None:
         world.loop.run_for(5)
         assert late in world.processes and world.replica(late, "foo").log.start_offset == 0
         disk.faults.capacity_bytes += 1 << 30
-        world.wait(lambda: world.replica(late, "foo").log.start_offset == start, limit_s=10)
+        world.wait(lambda: world.replica(late, "foo").log.start_offset == start, limit_s=1)
         world.wait_equal("foo")
+
+
+def test_a_follower_asks_for_what_its_full_disk_did_not_take() -> None:
+    """Its leader tries again only after seconds, and nobody leads for so long where the range was its first row."""
+    with running() as world:
+        world.create_topic("foo")
+        leader = world.leader("foo")
+        late = 1 + leader % 3
+        world.wait_equal("foo")
+        disk = world.disks[late]
+        full_by = disk.free_bytes()
+        disk.faults.capacity_bytes -= full_by
+        world.produce("foo", b"a" * 400)
+        world.loop.run_for(2.5)
+        end = world.replica(leader, "foo").log.end_offset
+        assert world.replica(late, "foo").log.end_offset < end
+        disk.faults.capacity_bytes += full_by
+        world.wait(lambda: world.replica(late, "foo").log.end_offset == end, limit_s=1)
 
 
 def test_the_controller_answers_when_a_majority_has_it_whatever_min_insync_replicas_is() -> None:

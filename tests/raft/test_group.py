@@ -312,6 +312,18 @@ class TestLeader:
         assert group.role is Role.LEADER
         assert group.vote_requested(TWO, asks, 1.0).sends == []  # it owes nothing
 
+    def test_a_follower_that_asks_again_is_sent_what_it_has_not_acknowledged(self) -> None:
+        group = make_leader()
+        do_sends(group, acknowledge(group, THREE, 2))
+        do_sends(group, group.appended(3, 100, 10.0))
+        do_sends(group, group.appended(4, 100, 10.0))
+        assert group.asked_again(THREE, group.term - 1, 11.0).sends == [], "of an earlier term"
+        assert [(order.to, order.start) for order in group.asked_again(THREE, group.term, 11.0).sends] == [
+            (THREE, 2)
+        ]
+        acknowledge(group, THREE, 4)
+        assert group.asked_again(THREE, group.term, 12.0).sends == [], "it owes nothing"
+
     def test_an_install_that_is_not_answered_is_ordered_again(self) -> None:
         group = make_leader(leader_row(8, 1), watermarks=Watermarks(6, -1, -1))
         out = group.append_replied(THREE, group.term, 9, True, 3, 0, 0, 2.0)
