@@ -58,6 +58,7 @@ from broker.preferred_leaders import PreferredLeaders
 from broker.producer_ids import ProducerIds
 from broker.publisher import Publisher
 from broker.quotas import ClientQuotas
+from broker.reconciler import Reconciler
 from broker.registration import Registration
 from broker.replication.heartbeat import Heartbeat
 from broker.replication.messages import GroupMessages
@@ -245,6 +246,7 @@ class Node:
         self.offsets_topic = OffsetsTopic(self)
         self.groups = GroupCoordinator(self, self.offsets_topic, self._rng)
         self.publisher = Publisher(self, self._disk)
+        self.reconciler = Reconciler(self)
         self.preferred_leaders = PreferredLeaders(self)
         self.handlers = Handlers(self)
 
@@ -341,8 +343,8 @@ class Node:
         self.replicas.ask_again()
         if not self._is_stopping:
             self.registration.tick()
-        self.publisher.reconcile(now)
-        self.publisher.renew()
+        self.reconciler.reconcile(now)
+        self.reconciler.renew()
         self.preferred_leaders.tick(now)
         self.leader_waits.tick(now)
         self.rounds.start()
@@ -412,7 +414,7 @@ class Node:
         """`ReplicasHost`: tell liveness, and through it everybody, what this node leads."""
         self.heartbeat.group_changed(replica)
         if replica.is_leader:
-            self.publisher.unsettle(replica.key)
+            self.reconciler.unsettle(replica.key)
         if replica is self.metadata.replica:
             self.metadata.role_changed()
         elif replica.topic == OFFSETS_TOPIC_NAME:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 import structlog
@@ -25,13 +25,10 @@ from broker.metadata.image import (
     TopicCreated,
     TopicDeleted,
 )
-from broker.metadata.records import PartitionAssignment, TopicRecord
+from broker.metadata.records import TopicRecord
 from broker.replication.log_opener import NewReplica
-from broker.replication.replica import CAUGHT_UP_S, Replica
+from broker.replication.replica import Replica
 from broker.replication.wire import founding_configuration
-from protocol.errors import ErrorCode
-from raft.reconcile import next_change
-from raft.types import ProposalRefusedError, ReplicaId
 from storage.directory import PartitionFolder, delete_partition, list_partitions, set_aside_partition
 from storage.disk import Disk
 from storage.log import Log
@@ -63,13 +60,6 @@ class Publisher:
         self._opening: dict[GroupKey, None] = {}
         #: Topics whose deletion was replayed before `begin`: their logs may go.
         self._deleted: dict[UUID, None] = {}
-        #: Replicas here whose identity the wish does not name yet: their logs were discarded.
-        self._unwished: dict[GroupKey, None] = {}
-        self._is_renewing = False
-        #: Groups whose fact may differ from the wish. Invariant: a group led here that is not in it agrees.
-        self._unsettled: dict[GroupKey, None] = {}
-        #: Groups led here whose finished reassignment the controller is being told.
-        self._reporting: dict[GroupKey, None] = {}
 
     # -- the image ---------------------------------------------------------------------------------------
 
@@ -155,7 +145,7 @@ class Publisher:
     def changed(self, change: Change) -> None:
         """A committed change, in log order."""
         if isinstance(change, BrokerRegistered):
-            self.unsettle(GroupKey(METADATA_TOPIC_ID, 0))
+            self._node.reconciler.unsettle(GroupKey(METADATA_TOPIC_ID, 0))
         if isinstance(change, TopicDeleted) and not self._begun:
             self._deleted[change.old.topic_id] = None
         if not self._begun:
@@ -170,8 +160,8 @@ class Publisher:
                         self._give_up(replica.key)
                 self._reconfigure(new)
                 for replica in self._replicas_of(new):
-                    self._note_unwished(replica)
-                    self.unsettle(replica.key)
+                    self._node.reconciler.note_unwished(replica)
+                    self._node.reconciler.unsettle(replica.key)
             case TopicDeleted(old):
                 self._remove(old)
             case ConfigsChanged("broker"):
@@ -222,20 +212,12 @@ class Publisher:
         assignment = self._node.metadata.image.topics[key.topic_id].partitions[key.partition]
         replica = self._node.replicas.open(*wanted, is_only_copy=len(assignment.holders) == 1, begun=begun)
         if replica is not None:
-            self._note_unwished(replica)
+            self._node.reconciler.note_unwished(replica)
             if assignment.replicas[0] == self._node.config.node_id:
                 # The preferred leader need not wait for an election timeout.
                 replica.apply(replica.group.leader_suspected(self._node.now()))
         self._node.heartbeat.group_assigned(key)
         self._node.messages.opened(key)
-
-    def _note_unwished(self, replica: Replica) -> None:
-        """The node is wished for, and not with the identity that it has."""
-        if self._is_wished(replica.key) and replica.group.self_id not in self._wish(replica.key):
-            self._unwished[replica.key] = None
-
-    def _is_wished(self, key: GroupKey) -> bool:
-        return self._node.config.node_id in [replica.node_id for replica in self._wish(key)]
 
     def _give_up(self, key: GroupKey) -> None:
         """The removal of this node's replica is committed: its log goes. What the journal knows of it stays, so that
@@ -294,137 +276,3 @@ class Publisher:
     def _replicas_of(self, topic: TopicRecord) -> Iterable[Replica]:
         keys = [GroupKey(topic.topic_id, index) for index in range(len(topic.partitions))]
         return [self._node.replicas.by_key[key] for key in keys if key in self._node.replicas.by_key]
-
-    # -- replicas that were discarded ---------------------------------------------------------------------
-
-    def renew(self) -> None:
-        """Ask the controller to wish for the new incarnations of logs that were discarded here, until it does."""
-        if not self._unwished or self._is_renewing:
-            return
-        replicas = []
-        for key in list(self._unwished):
-            replica = self._node.replicas.by_key.get(key)
-            if replica is None or replica.group.self_id in self._wish(key) or not self._is_wished(key):
-                del self._unwished[key]
-            else:
-                replicas.append((str(key.topic_id), key.partition, replica.group.self_id.incarnation))
-        if not replicas:
-            return
-        self._is_renewing = True
-        arguments = {
-            "node_id": self._node.config.node_id,
-            "directory_id": str(self._node.directory_id),
-            "replicas": replicas,
-        }
-        self._node.controller.call("renew_replicas", arguments, self._renewed)
-
-    def _renewed(self, result: dict[str, Any]) -> None:
-        self._is_renewing = False
-        if result["error_code"] != ErrorCode.NONE:
-            logger.warning("replicas are not wished for yet", reason=result.get("message"))
-
-    # -- fact to wish ------------------------------------------------------------------------------------
-
-    def unsettle(self, key: GroupKey) -> None:
-        """The wish, or who leads, has changed: look at the group with the next tick."""
-        self._unsettled[key] = None
-
-    def reconcile(self, now: float) -> None:
-        """Each leader moves its group one step towards what metadata wishes (raft.reconcile)."""
-        for key in list(self._unsettled):
-            replica = self._node.replicas.by_key.get(key)
-            if replica is None or not replica.is_leader:
-                del self._unsettled[key]
-                continue
-            if not replica.is_serving:
-                continue
-            wish = self._wish(key)
-            group = replica.group
-            is_settled = set(group.configuration.voters) == set(wish) and not group.configuration.learners
-            if not wish or (is_settled and group.configuration_index < group.commit_end):
-                if not self._report_finished(replica):
-                    del self._unsettled[key]
-                continue
-            if is_settled:
-                continue
-            change = next_change(
-                group.configuration,
-                wish,
-                lambda learner, group=group: group.is_caught_up(learner, now, CAUGHT_UP_S),  # type: ignore[misc]
-                leader=group.self_id,
-            )
-            if change is None or not replica.may_become(change):
-                continue
-            # What is staged was accepted before the row, and nothing may follow a row that is not durable.
-            replica.write_pending()
-            try:
-                out = group.propose_configuration(change, now)
-            except ProposalRefusedError:
-                continue  # the change before is not committed yet: the next tick looks again
-            logger.info(
-                "membership changes", topic=replica.topic, partition=replica.partition, to=str(change)
-            )
-            replica.apply(out)
-            self._node.heartbeat.configuration_changed(replica)
-
-    def _report_finished(self, replica: Replica) -> bool:
-        """The fact is the wish: have the controller record it where something was to go. False: nothing was."""
-        topic = self._node.metadata.image.topics.get(replica.key.topic_id)
-        if topic is None or topic.partitions[replica.partition].is_settled:
-            return False
-        if replica.key not in self._reporting:
-            self._reporting[replica.key] = None
-            voters = [
-                (node_id, str(UUID(bytes=directory)), incarnation)
-                for node_id, directory, incarnation in replica.group.configuration.voters
-            ]
-            arguments = {
-                "topic_id": str(topic.topic_id),
-                "partition": replica.partition,
-                "voters": voters,
-                "as_of": self._node.metadata.image.end_offset,
-            }
-
-            def confirmed(keys: set[GroupKey]) -> None:
-                if replica.key in keys:
-                    done = partial(self._reported, replica.key)
-                    self._node.controller.call("finish_reassignment", arguments, done)
-                else:
-                    del self._reporting[replica.key]
-
-            # A leader of yesterday does not know what its successor has made of the wish since.
-            self._node.reads.confirm([replica], confirmed)
-        return True
-
-    def _reported(self, key: GroupKey, result: dict[str, Any]) -> None:
-        del self._reporting[key]
-        if result["error_code"] != ErrorCode.NONE:
-            logger.warning("a reassignment is not recorded yet", reason=result.get("message"))
-
-    def _wish(self, key: GroupKey) -> list[ReplicaId]:
-        if key.topic_id == METADATA_TOPIC_ID:
-            return self._metadata_wish()
-        topic = self._node.metadata.image.topics.get(key.topic_id)
-        return [] if topic is None else _identities(topic.partitions[key.partition])
-
-    def _metadata_wish(self) -> list[ReplicaId]:
-        """The configured voters, each with the directory that it registered. Who is not registered, yet or any more,
-        stays what it is."""
-        replica = self._node.metadata.replica
-        assert replica is not None
-        fact = {voter.node_id: voter for voter in replica.group.configuration.voters}
-        wish: list[ReplicaId] = []
-        for node_id in self._node.config.quorum_voters:
-            broker = self._node.metadata.image.brokers.get(node_id)
-            if broker is not None:
-                wish.append(ReplicaId(node_id, broker.directory_id.bytes, broker.metadata_incarnation))
-            elif node_id in fact:
-                wish.append(fact[node_id])
-        return wish
-
-
-def _identities(assignment: PartitionAssignment) -> list[ReplicaId]:
-    return [
-        ReplicaId(node_id, directory.bytes, incarnation)
-        for node_id, directory, incarnation in assignment.identities
-    ]

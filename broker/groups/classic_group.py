@@ -25,6 +25,7 @@ from broker.groups.classic_messages import (
 )
 from broker.groups.classic_rebalance import COMPLETING, EMPTY, PREPARING, STABLE, Rebalance, Step
 from broker.groups.classic_subscription import subscribed_topics
+from broker.groups.offsets import CommitRequest
 from broker.groups.outcome import Outcome, Ticket
 from broker.groups.records import GroupRecord
 from broker.metadata.ids import random_uuid
@@ -199,20 +200,13 @@ class ClassicGroup(Rebalance):
             self._remove(step, member_id)
         return error
 
-    def check_commit(
-        self,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
-        now: float,
-        knows_epochs: bool = True,
-    ) -> None:
-        if generation < 0 and self.is_empty:
+    def check_commit(self, request: CommitRequest, now: float) -> None:
+        if request.generation < 0 and self.is_empty:
             return  # an administrator's tool, or a consumer that assigns partitions to itself
-        error = self._why_not_member(member_id, instance_id, generation)
+        error = self._why_not_member(request.member_id, request.instance_id, request.generation)
         if error != ErrorCode.NONE:
             raise KafkaError(error)
-        self._keep_alive(member_id, now)
+        self._keep_alive(request.member_id, now)
         if self.state is COMPLETING:
             # Whose partitions these are is being decided.
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)

@@ -42,6 +42,7 @@ from broker.groups.consumer_state import ConsumerGroupState
 from broker.groups.consumer_subscriptions import Subscriptions, all_names, check_regex
 from broker.groups.deadlines import Deadlines
 from broker.groups.group import CommitCheck
+from broker.groups.offsets import CommitRequest
 from broker.groups.outcome import Outcome, Ticket
 from broker.groups.records import GroupRecord
 from broker.metadata.image import MetadataImage
@@ -142,19 +143,13 @@ class ConsumerGroup:
             commit_timestamp_ms  # what is not subscribed to any more; the rest is kept (`subscribed_among`)
         )
 
-    def check_commit(
-        self,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
-        now: float,
-        knows_epochs: bool = True,
-    ) -> CommitCheck | None:
+    def check_commit(self, request: CommitRequest, now: float) -> CommitCheck | None:
         """A member that has not heard of its new epoch yet may commit what it had in the old one (KIP-1251)."""
+        generation = request.generation
         if generation < 0 and self.is_empty:
             return None
-        member = self._member(member_id)
-        if not knows_epochs:
+        member = self._member(request.member_id)
+        if not request.knows_epochs:
             # What such a request names is no member epoch, also where the number happens to be the same.
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
         if generation == member.epoch:

@@ -8,12 +8,15 @@ A method that refuses raises KafkaError, and has changed nothing then.
 from __future__ import annotations
 
 from collections.abc import Callable, Set
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
 from broker.groups.outcome import Outcome
 from broker.groups.records import GroupRecord
 from protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from broker.groups.offsets import CommitRequest
 
 #: What a record, or an older version of an answer, can hold of a text. Newer requests can bring longer ones.
 MAX_TEXT_BYTES = 32767
@@ -52,17 +55,10 @@ class Group(Protocol):
     def expire(self, now: float, now_ms: int) -> Outcome:
         """A deadline has come, perhaps."""
 
-    def check_commit(
-        self,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
-        now: float,
-        knows_epochs: bool = True,
-    ) -> CommitCheck | None:
-        """May this member commit offsets? A commit of the classic protocol counts as a heartbeat. `generation` is the
-        member epoch of a consumer group, where the client `knows_epochs`; -1 is a commit from outside (admin tools).
-        Raises KafkaError. None: of every partition."""
+    def check_commit(self, request: CommitRequest, now: float) -> CommitCheck | None:
+        """May this member commit offsets? A commit of the classic protocol counts as a heartbeat. The request's
+        generation is the member epoch of a consumer group, where the client `knows_epochs`; -1 is a commit from outside
+        (admin tools). Raises KafkaError. None: of every partition."""
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
         """May this member fetch committed offsets? (None, -1) is not a member, and may. Raises KafkaError."""

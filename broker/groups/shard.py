@@ -103,9 +103,7 @@ class Shard:
         group = self.groups.get(request.group_id)
         check: CommitCheck | None = None
         if group is not None:
-            check = group.check_commit(
-                request.member_id, request.instance_id, request.generation, now, request.knows_epochs
-            )
+            check = group.check_commit(request, now)
         elif request.generation >= 0:
             is_simple = self.offsets.has_group(request.group_id)
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID if is_simple else ErrorCode.GROUP_ID_NOT_FOUND)

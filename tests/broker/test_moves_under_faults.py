@@ -30,7 +30,7 @@ def test_a_late_word_that_a_move_is_over_deletes_nobody_elses_log() -> None:
         world.network.cut(f"n{a}", f"n{controller}")
         _wish(world, controller, b)
         _wish(world, controller, a)
-        world.wait(lambda: key in world.nodes[a].publisher._reporting, 3)
+        world.wait(lambda: key in world.nodes[a].reconciler._reporting, 3)
         assert nodes_of(world, "foo") == [a]
         world.network.cut(f"n{b}", f"n{controller}")
         _wish(world, controller, b)

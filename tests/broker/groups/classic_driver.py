@@ -9,6 +9,7 @@ from typing import Any
 from broker.groups.classic_group import ClassicGroup
 from broker.groups.classic_messages import JoinAnswer, JoinRequest, Leaver, SyncRequest
 from broker.groups.classic_rebalance import ClassicLimits
+from broker.groups.offsets import CommitRequest
 from broker.groups.outcome import Outcome
 from broker.groups.records import GroupRecord
 from protocol.errors import ErrorCode, KafkaError
@@ -88,8 +89,9 @@ class Driver:
         return self._ask(lambda ticket: self.group.leave(ticket, leavers, self.now, self.now_ms))
 
     def commit(self, member_id: str = "", generation: int = -1) -> ErrorCode:
+        request = CommitRequest(self.group.group_id, [], member_id, generation=generation)
         try:
-            self.group.check_commit(member_id, None, generation, self.now)
+            self.group.check_commit(request, self.now)
         except KafkaError as error:
             return error.code
         return ErrorCode.NONE

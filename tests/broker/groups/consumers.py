@@ -144,6 +144,19 @@ def partitions_of(assignment: object) -> set[Partition]:
     return {(topic_id, partition) for topic_id, numbers in assignment.items() for partition in numbers}
 
 
+def joining(**changes: object) -> HeartbeatRequest:
+    """The first request of a member, which is in order; `changes` are what is not."""
+    request: dict[str, object] = {
+        "group_id": GROUP,
+        "member_id": "a",
+        "member_epoch": 0,
+        "rebalance_timeout_ms": 1000,
+        "topic_names": ("t",),
+        "owned": {},
+    }
+    return HeartbeatRequest(**{**request, **changes})  # type: ignore[arg-type]
+
+
 class Consumer:
     """A member that keeps to the rules. `owned` is what it works on, including what it was told to give up."""
 

@@ -89,8 +89,8 @@ def a_leader_says_late_that_its_move_is_over(stage: Stage) -> None:
     key = stage.replica(a).key
     _move(stage, controller, [b], [a])
     stage.cut(a, controller)
-    publisher = stage.cluster.nodes[a].publisher
-    if not stage.waited(lambda: key in publisher._reporting, 3 * ELECTION_TIMEOUT_S):
+    reconciler = stage.cluster.nodes[a].reconciler
+    if not stage.waited(lambda: key in reconciler._reporting, 3 * ELECTION_TIMEOUT_S):
         return  # it was heard before
     stage.cut(b, controller)
     _move(stage, controller, [b])

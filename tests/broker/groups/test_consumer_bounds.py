@@ -1,0 +1,120 @@
+"""How large a group of the consumer protocol (KIP-848) may be, and how much it does in one decision."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.groups import consumer_draft, consumer_subscriptions
+from broker.groups.topic_pattern import TopicPattern
+from protocol.errors import ErrorCode
+from tests.broker.groups.consumers import Consumer, Coordinator, Topics, settle
+
+
+def test_many_members_that_are_not_heard_are_put_out_in_decisions_of_a_batch_each(
+    coordinator: Coordinator,
+) -> None:
+    for number in range(250):
+        Consumer(coordinator, f"{number:03}", "t").heartbeat()
+    coordinator.fail_over()  # all sessions end at the same moment
+    coordinator.now = coordinator.shard.next_deadline() or 0
+    left = []
+    while not coordinator.group.is_empty:
+        coordinator.expire()
+        left.append(len(coordinator.group.members))
+    assert left == [150, 50, 0]
+
+
+def test_a_group_is_full(topics: Topics) -> None:
+    coordinator = Coordinator(topics, group_consumer_max_size=1)
+    a = Consumer(coordinator, "a", "t")
+    a.heartbeat()
+    assert Consumer(coordinator, "b", "t").heartbeat().error == ErrorCode.GROUP_MAX_SIZE_REACHED
+    a.epoch, a.owned = 0, set()
+    assert a.heartbeat().error == ErrorCode.NONE, "it is a member already"
+
+
+def test_a_group_whose_target_would_not_fit_into_a_batch_is_full(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer_draft, "MAX_TARGET_IDS_BYTES", 3000)
+    a, b = (Consumer(coordinator, each * 1000, "t", instance_id=each) for each in "ab")
+    for member in (a, b):
+        assert member.heartbeat().error == ErrorCode.NONE
+    records = len(coordinator.log)
+    assert Consumer(coordinator, "c" * 1000, "t").heartbeat().error == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert len(coordinator.log) == records
+    a.epoch, a.owned = 0, set()
+    assert a.heartbeat().error == ErrorCode.NONE, "it is a member already"
+    b.leave(-2)
+    assert Consumer(coordinator, "B" * 1000, "t", instance_id="b").heartbeat().error == ErrorCode.NONE, (
+        "it takes another one's place"
+    )
+
+
+def test_expressions_are_matched_a_piece_at_a_time_and_never_in_a_heartbeat(
+    topics: Topics, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of any number: after a fail-over thirty of them once held the loop for eight seconds."""
+    spent: list[int] = []
+    matches = TopicPattern.matches
+
+    def counted(pattern: TopicPattern, name: str) -> bool:
+        before = pattern.work
+        try:
+            return matches(pattern, name)
+        finally:
+            spent[-1] += pattern.work - before
+
+    monkeypatch.setattr(TopicPattern, "matches", counted)
+    monkeypatch.setattr(consumer_subscriptions, "MAX_WORK", 1000)
+    for number in range(20):
+        topics.set(f"log-{number * 7919 % 97:02}-{'x' * 20}", 1)
+    consumers = [Consumer(coordinator, f"m{number}", regex=f"(?:.?){{40}}|{number}") for number in range(5)]
+    for _ in range(2):
+        spent.append(0)
+        for consumer in consumers:
+            assert consumer.heartbeat().error == ErrorCode.NONE
+        assert spent.pop() == 0, "in heartbeats"
+        while (deadline := coordinator.group._match_at) is not None:
+            coordinator.now = deadline
+            spent.append(0)
+            coordinator.expire()
+        settle(*consumers)
+        assert sum(len(consumer.owned) for consumer in consumers) == 24
+        coordinator.fail_over()
+    assert len(spent) > 10
+    assert max(spent) < 3500, "and the rest of a name"
+
+
+def test_topics_of_expressions_are_written_a_piece_at_a_time(
+    topics: Topics, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a decision there is no more than a batch has room for."""
+    monkeypatch.setattr(consumer_subscriptions, "MAX_CHANGED_BYTES", 1000)
+    for number in range(10):
+        topics.set(f"{number}-" + "x" * 100, 1)
+    consumers = [Consumer(coordinator, f"m{number}", regex=f".*|{number}") for number in range(5)]
+    for consumer in consumers:
+        consumer.heartbeat()
+    while coordinator.group._match_at is not None:
+        coordinator.now = coordinator.group._match_at
+        records = len(coordinator.log)
+        coordinator.expire()
+        assert len(coordinator.log) <= records + 2, "one expression, and the group's epoch"
+    settle(*consumers)
+    assert sum(len(consumer.owned) for consumer in consumers) == 14
+
+
+def test_an_expression_that_is_too_much_work_keeps_its_topics(
+    topics: Topics, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = Consumer(coordinator, "a", regex="t|(?:.?){40}"), Consumer(coordinator, "b", regex="u.*")
+    a.heartbeat()
+    b.heartbeat()
+    coordinator.pass_time(1)
+    settle(a, b)
+    assert len(a.owned) == 4
+    monkeypatch.setattr(consumer_subscriptions, "MAX_PATTERN_WORK", 1000)
+    topics.set("u-" + "".join(map(chr, range(97, 123))), 3)
+    settle(a, b)
+    assert (len(a.owned), len(b.owned)) == (4, 3), "and the others have their turn"
