@@ -262,7 +262,7 @@ def purge_command(
         click.echo(json.dumps(header_of(bench, runs) | document_of(results, calls), indent=1))
     else:
         print_purge(results, calls, partitions, console())
-    if any(result.errors for result in results):
+    if any(result.purges.errors for result in results):
         raise ClusterError("a row has errors: its figures do not count")
 
 

@@ -174,9 +174,17 @@ class Bench:
         self.driver.run("delete", self._options(topic))
         time.sleep(SETTLE_S)
 
-    def _run_job(self, job: str, options: dict[str, Option]) -> tuple[dict[str, Any], _Window]:
+    def _run_job(
+        self, job: str, options: dict[str, Option], beside: Callable[[], None] | None = None
+    ) -> tuple[dict[str, Any], _Window]:
         window = _Window(self.cluster.pids())
-        result = self.driver.run(job, options, window.open, window.close)
+
+        def begun(driver_pid: int) -> None:
+            window.open(driver_pid)
+            if beside:
+                beside()
+
+        result = self.driver.run(job, options, begun, window.close)
         leader = self.driver.run("leader", self._options(str(options["topic"])))
         window.leader = str(leader["leader"])
         return result, window
@@ -187,16 +195,18 @@ class Bench:
         self.delete_topic(topic)
         return run
 
-    def produce_into(self, topic: str, row: Row) -> Run:
-        """As fast as it goes, into the first partition."""
+    def produce_into(
+        self, topic: str, row: Row, seconds: float | None = None, beside: Callable[[], None] | None = None
+    ) -> Run:
+        """As fast as it goes, into the first partition. `beside` is done meanwhile, and has so many seconds."""
         options = self._options(topic) | {
             "record-bytes": row.record_bytes,
             "batch-bytes": row.batch_bytes,
             "in-flight": 5,
             "linger-ms": 5,
-            "seconds": self.seconds,
+            "seconds": seconds or self.seconds,
         }
-        return _producing_run(*self._run_job("produce", options))
+        return _producing_run(*self._run_job("produce", options, beside))
 
     def _latency(self, row: Row) -> Run:
         topic = self.create_topic()

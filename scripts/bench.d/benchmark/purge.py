@@ -1,8 +1,8 @@
 """What deleting records costs: DeleteRecords on many partitions, alone and beside producing (KIP-811's case).
 
-The rounds are interleaved: in each, every interval has its turn on the same topic, so what else the machine does meets
-all of them alike. An interval's effect is the median, over the rounds, of its throughput by that of the same round
-without a purge.
+Beside producing: one long run of a producer, cut into windows. In every other one records are purged, at each interval
+in turn; its throughput is compared with that of the two windows around it, so what else the machine does meets both.
+An interval's effect is the median of its windows.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from confluent_kafka import OFFSET_END, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from benchmark.driver import DriverError
-from benchmark.measure import Bench, Run
+from benchmark.measure import Bench
 from benchmark.process_stats import sample_cpu
 from benchmark.report import number
 from benchmark.rows import ROW_BY_NAME
@@ -38,7 +38,7 @@ TIMEOUT_S = 30.0
 
 @dataclass
 class Purges:
-    """The calls of one run: each deletes records of all partitions."""
+    """Calls, each of which deletes records of all partitions."""
 
     calls_ms: list[float] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
@@ -53,6 +53,7 @@ class Purger:
         self._settings: dict[str, str | int | float | bool] = {"bootstrap.servers": bootstrap, "log_level": 0}
         self._admin = AdminClient(self._settings)
         self._producer = Producer({**self._settings, "linger.ms": 5, "acks": "all"})
+        self._reader = Consumer({**self._settings, "group.id": "none"})
 
     def fill(self, records: int) -> None:
         """So many small records for every partition, each in a batch of its own."""
@@ -95,16 +96,19 @@ class Purger:
         with _repeating(trickle, TRICKLE_S, TRICKLE_S):
             yield
 
+    def first_end(self) -> int:
+        """How many records of the first partition are acknowledged."""
+        return self._reader.get_watermark_offsets(TopicPartition(self._topic, 0), TIMEOUT_S, cached=False)[1]
+
     @contextmanager
-    def purging(self, interval_s: float | None, seconds: float) -> Iterator[Purges]:
-        """Every so often, in the background. An interval that is longer than the run has one in its middle."""
-        purges = Purges()
+    def purging(self, interval_s: float | None, seconds: float, purges: Purges) -> Iterator[None]:
+        """Every so often, in the background. An interval that is longer than the window has one in its middle."""
         if interval_s is None:
-            yield purges
+            yield
             return
         first_s = min(interval_s, seconds / 2)
         with _repeating(lambda: self.purge(OFFSET_END, purges), first_s, interval_s):
-            yield purges
+            yield
 
 
 @contextmanager
@@ -127,50 +131,88 @@ def _repeating(action: Callable[[], None], first_s: float, interval_s: float) ->
         thread.join()
 
 
+@dataclass(frozen=True)
+class Window:
+    """A stretch of the producer's run: what was acknowledged in it, and what the brokers used."""
+
+    mb_per_s: float
+    cpu_ms_per_mb: float | None
+
+
 @dataclass
 class Beside:
-    """The runs with one interval between purges."""
+    """The windows with one interval between purges, or (None) those without, which have no ratios."""
 
     interval_s: float | None
-    runs: list[Run] = field(default_factory=list)
-    purges: list[Purges] = field(default_factory=list)
-
-    def median(self, metric: str) -> float | None:
-        values = [run.metrics[metric] for run in self.runs if metric in run.metrics]
-        return statistics.median(values) if values else None
-
-    def effect(self, without: Beside) -> float:
-        """Throughput by that without a purge, run by run."""
-        pairs = zip(self.runs, without.runs, strict=True)
-        return statistics.median([run.metrics["mb_per_s"] / base.metrics["mb_per_s"] for run, base in pairs])
+    windows: list[Window] = field(default_factory=list)
+    #: For each window: its throughput by the mean of its two neighbours', which are without a purge.
+    ratios: list[float] = field(default_factory=list)
+    purges: Purges = field(default_factory=Purges)
 
     @property
-    def calls_ms(self) -> list[float]:
-        return [ms for purges in self.purges for ms in purges.calls_ms]
+    def mb_per_s(self) -> float:
+        return statistics.median(window.mb_per_s for window in self.windows)
 
     @property
-    def errors(self) -> list[str]:
-        noted = [run.note or f"{run.errors} errors" for run in self.runs if run.errors]
-        return noted + [error for purges in self.purges for error in purges.errors]
+    def cpu_ms_per_mb(self) -> float | None:
+        known = [window.cpu_ms_per_mb for window in self.windows if window.cpu_ms_per_mb is not None]
+        return statistics.median(known) if known else None
+
+    @property
+    def effect(self) -> float:
+        """Throughput by that without a purge."""
+        return statistics.median(self.ratios) if self.ratios else 1.0
+
+    @property
+    def effect_range(self) -> tuple[float, float]:
+        """Where the effect is with a certainty of 95 % (by the order of the ratios, whatever their distribution)."""
+        if not self.ratios:
+            return 1.0, 1.0
+        ordered, count = sorted(self.ratios), len(self.ratios)
+        rank = max(int((count + 1 - 1.96 * count**0.5) / 2), 1)
+        return ordered[rank - 1], ordered[count - rank]
 
 
 def measure_beside(bench: Bench, partitions: int, rounds: int) -> list[Beside]:
     """Producing as fast as it goes into the first partition while all are purged."""
     topic = bench.create_topic(partitions)
     purger = Purger(bench.cluster.bootstrap, topic, partitions)
-    results = [Beside(interval_s) for interval_s in INTERVALS_S]
-    with purger.trickling():
+    without, *others = results = [Beside(interval_s) for interval_s in INTERVALS_S]
+    seconds = bench.seconds * (2 * rounds * len(others) + 1) * 1.05 + 5
+
+    def take(result: Beside) -> Window:
+        with purger.purging(result.interval_s, bench.seconds, result.purges):
+            window = _take_window(bench, purger)
+        result.windows.append(window)
+        return window
+
+    def take_all() -> None:
+        before = take(without)
         for number_of_round in range(rounds):
-            shift = number_of_round % len(results)
-            for result in (*results[shift:], *results[:shift]):
-                bench.log(
-                    f"{bench.cluster.name}: round {number_of_round + 1} of {rounds}, {_every(result.interval_s)}"
-                )
-                with purger.purging(result.interval_s, bench.seconds) as purges:
-                    result.runs.append(bench.produce_into(topic, ROW_BY_NAME["produce-1k-16k"]))
-                result.purges.append(purges)
+            bench.log(f"{bench.cluster.name}: round {number_of_round + 1} of {rounds}")
+            for result in others:
+                purged, after = take(result), take(without)
+                result.ratios.append(2 * purged.mb_per_s / (before.mb_per_s + after.mb_per_s))
+                before = after
+
+    with purger.trickling():
+        run = bench.produce_into(topic, ROW_BY_NAME["produce-1k-16k"], seconds, take_all)
+    if run.errors:
+        raise DriverError(f"{run.errors} records were not acknowledged or not written once: {run.note}")
     bench.delete_topic(topic)
     return results
+
+
+def _take_window(bench: Bench, purger: Purger) -> Window:
+    pids = bench.cluster.pids()
+    before, began, began_s = sample_cpu(pids), purger.first_end(), time.monotonic()
+    time.sleep(bench.seconds)
+    mb = (purger.first_end() - began) * ROW_BY_NAME["produce-1k-16k"].record_bytes / 1e6
+    elapsed_s = time.monotonic() - began_s
+    if not mb:
+        raise DriverError("nothing was acknowledged for a whole window")
+    used_ms = sum(before.used_ms_until(sample_cpu(pids)).values())
+    return Window(mb / elapsed_s, used_ms / mb if pids else None)
 
 
 def measure_calls(bench: Bench, partitions: int) -> dict[str, float]:
@@ -199,18 +241,19 @@ def measure_calls(bench: Bench, partitions: int) -> dict[str, float]:
 
 def document_of(results: Sequence[Beside], calls: dict[str, float]) -> dict[str, Any]:
     """For --format json."""
-    without = results[0]
     return {
         "calls": calls,
         "beside": [
             {
                 "interval_s": result.interval_s,
-                "mb_per_s": result.median("mb_per_s"),
-                "to_none": result.effect(without),
-                "cpu_ms_per_mb": result.median("cpu_ms_per_mb"),
-                "calls_ms": result.calls_ms,
-                "errors": result.errors,
-                "runs_mb_per_s": [run.metrics["mb_per_s"] for run in result.runs],
+                "mb_per_s": result.mb_per_s,
+                "to_none": result.effect,
+                "to_none_range": result.effect_range,
+                "cpu_ms_per_mb": result.cpu_ms_per_mb,
+                "calls_ms": result.purges.calls_ms,
+                "errors": result.purges.errors,
+                "windows_mb_per_s": [window.mb_per_s for window in result.windows],
+                "windows_to_none": result.ratios,
             }
             for result in results
         ],
@@ -220,34 +263,42 @@ def document_of(results: Sequence[Beside], calls: dict[str, float]) -> dict[str,
 def print_purge(results: Sequence[Beside], calls: dict[str, float], partitions: int, out: Console) -> None:
     shown = ", ".join(f"{name.replace('_', ' ')} {number(value)}" for name, value in calls.items())
     out.print(f"a call deletes records of {partitions} partitions; one after the other: {shown}")
-    table = Table(
-        "purge",
+    columns = (
         "MB/s",
         "to none",
+        "95 %",
         "broker CPU ms/MB",
+        "windows",
         "calls",
         "p50 ms",
         "longest ms",
         "errors",
-        box=box.SIMPLE,
     )
-    for index in range(1, 8):
-        table.columns[index].justify = "right"
+    table = Table("purge", *columns, box=box.SIMPLE)
+    for column in table.columns[1:]:
+        column.justify = "right"
     for result in results:
-        calls_ms = result.calls_ms
+        calls_ms = result.purges.calls_ms
+        lowest, highest = result.effect_range
         table.add_row(
             _every(result.interval_s),
-            number(result.median("mb_per_s")),
-            f"{100 * (result.effect(results[0]) - 1):+.1f} %",
-            number(result.median("cpu_ms_per_mb")),
+            number(result.mb_per_s),
+            _percent(result.effect),
+            f"{_percent(lowest)} .. {_percent(highest)}" if result.ratios else "-",
+            number(result.cpu_ms_per_mb),
+            str(len(result.windows)),
             str(len(calls_ms)),
             number(statistics.median(calls_ms) if calls_ms else None),
             number(max(calls_ms, default=None)),
-            str(len(result.errors)),
+            str(len(result.purges.errors)),
         )
     out.print(table)
-    for error in dict.fromkeys(error for result in results for error in result.errors):
+    for error in dict.fromkeys(error for result in results for error in result.purges.errors):
         out.print(error, markup=False)
+
+
+def _percent(ratio: float) -> str:
+    return f"{100 * (ratio - 1):+.1f} %"
 
 
 def _every(interval_s: float | None) -> str:
