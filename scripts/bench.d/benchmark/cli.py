@@ -28,7 +28,7 @@ from benchmark.cluster import (
 from benchmark.compare import compare, print_comparison
 from benchmark.driver import BUILD_DIRECTORY, DriverError, find_driver
 from benchmark.measure import Bench, RowResult, Run
-from benchmark.purge import document_of, measure_beside, measure_calls, print_purge
+from benchmark.purge import INTERVALS_S, document_of, measure_beside, measure_calls, print_purge
 from benchmark.report import (
     commit,
     console,
@@ -237,6 +237,15 @@ for command_name, command_kinds in KINDS.items():
 @click.option("--config", "settings", multiple=True, metavar="KEY=VALUE", help="For each node started.")
 @click.option("--pids", metavar="PID,PID,PID", help="Its brokers' process ids, for CPU.")
 @click.option("--partitions", default=100, show_default=True, help="Purged by each call.")
+@click.option(
+    "--every",
+    "intervals_s",
+    type=float,
+    multiple=True,
+    default=INTERVALS_S,
+    show_default=True,
+    help="Seconds between purges. Repeatable.",
+)
 @run_options
 def purge_command(
     cluster_name: str,
@@ -244,6 +253,7 @@ def purge_command(
     pids: str | None,
     settings: tuple[str, ...],
     partitions: int,
+    intervals_s: tuple[float, ...],
     runs: int,
     seconds: float,
     output: str,
@@ -257,7 +267,7 @@ def purge_command(
     with running(cluster):
         bench.warm_up()
         calls = measure_calls(bench, partitions)
-        results = measure_beside(bench, partitions, runs)
+        results = measure_beside(bench, partitions, runs, intervals_s)
     if output == "json":
         click.echo(json.dumps(header_of(bench, runs) | document_of(results, calls), indent=1))
     else:

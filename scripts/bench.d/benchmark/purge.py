@@ -27,13 +27,15 @@ from benchmark.process_stats import sample_cpu
 from benchmark.report import number
 from benchmark.rows import ROW_BY_NAME
 
-#: Seconds between purges; None: without. 30 s is Kafka Streams' default, 0.1 s a commit of its exactly-once mode.
-INTERVALS_S: tuple[float | None, ...] = (None, 30.0, 1.0, 0.1)
+#: Seconds between purges. 30 s is Kafka Streams' default, 0.1 s a commit of its exactly-once mode.
+INTERVALS_S = (30.0, 1.0, 0.1)
 #: Every partition gets a record so often, purged or not, that each purge has something to delete.
 TRICKLE_S = 0.5
 #: Calls, one right after the other, for the price of one.
 CALLS = 200
 TIMEOUT_S = 30.0
+#: What a window takes besides: the end of the log is asked for twice, and a purge under way is waited for.
+BETWEEN_S = 0.5
 
 
 @dataclass
@@ -173,12 +175,12 @@ class Beside:
         return ordered[rank - 1], ordered[count - rank]
 
 
-def measure_beside(bench: Bench, partitions: int, rounds: int) -> list[Beside]:
+def measure_beside(bench: Bench, partitions: int, rounds: int, intervals_s: Sequence[float]) -> list[Beside]:
     """Producing as fast as it goes into the first partition while all are purged."""
     topic = bench.create_topic(partitions)
     purger = Purger(bench.cluster.bootstrap, topic, partitions)
-    without, *others = results = [Beside(interval_s) for interval_s in INTERVALS_S]
-    seconds = bench.seconds * (2 * rounds * len(others) + 1) * 1.05 + 5
+    without, *others = results = [Beside(interval_s) for interval_s in (None, *intervals_s)]
+    seconds = (bench.seconds + BETWEEN_S) * (2 * rounds * len(others) + 1)
 
     def take(result: Beside) -> Window:
         with purger.purging(result.interval_s, bench.seconds, result.purges):
