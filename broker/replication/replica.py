@@ -66,7 +66,7 @@ class ReplicaHost(Protocol):
     def now_ms(self) -> int: ...
     def note_writer(self, replica: Replica) -> None: ...
     def note_lingering(self, replica: Replica) -> None:
-        """Have the followers that its group keeps waiting served within a few milliseconds."""
+        """Have the followers that its group keeps waiting served soon (`replicas.LINGER_S`)."""
 
     def log_dirty(self, replica: Replica) -> None:
         """Have the next flush round cover this replica's log."""
@@ -328,8 +328,7 @@ class Replica:
             self._write_refused(error)
             return
         assert self.log.end_offset == self.next_offset, "offsets were handed out gap-free"
-        size_bytes = sum(header.size_bytes for header in headers)
-        self._sender.wrote(staged, start_index, size_bytes)
+        size_bytes = self._sender.wrote(staged, headers, start_index)
         self.log_grew()
         self.apply(self.group.appended(self.log.end_index, size_bytes, self.host.now()))
         if self.group.has_lingering:

@@ -39,7 +39,7 @@ logger = structlog.get_logger()
 
 #: How long, and up to how many bytes, small appends gather for followers that the majority does not need. The copy
 #: beyond the majority lags by this much; in return it costs next to nothing.
-LINGER_S = 0.005
+LINGER_S = 0.02
 LINGER_BYTES = MAX_APPEND_BYTES
 #: A follower whose disk was full asks its leader this often, once there is room again.
 SPACE_RETRY_S = 0.5

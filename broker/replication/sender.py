@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from broker.replication.ranges import MAX_APPEND_BYTES, append_message
 from protocol import peer
+from protocol.records.batch import BatchHeader
 from raft.types import Send
 from storage.disk import Buffer
 from storage.errors import CorruptLogError
@@ -14,33 +17,52 @@ if TYPE_CHECKING:
     from broker.replication.replica import Replica
 
 
-class RangeSender:
-    """Keeps what the last write put into the log, so that followers are sent it without reading it back."""
+class _Kept(NamedTuple):
+    """Batches that were written together, or one of them where all would be more than a range may hold."""
 
-    __slots__ = ("_buffers", "_replica", "_size_bytes", "_start_index")
+    start_index: int
+    end_index: int
+    buffers: Sequence[Buffer]
+    size_bytes: int
+
+
+class RangeSender:
+    """Keeps what the last writes put into the log, so that followers are sent it without reading it back."""
+
+    __slots__ = ("_kept", "_replica", "_size_bytes")
 
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
-        #: Invariant: either nothing is kept, or what is kept reaches from `_start_index` to the log's end.
-        self._buffers: list[Buffer] = []
-        self._start_index = -1
+        #: Invariant: each begins where the one before ends, and the last ends where the log does.
+        self._kept: deque[_Kept] = deque()
         self._size_bytes = 0
 
-    def wrote(self, buffers: list[Buffer], start_index: int, size_bytes: int) -> None:
-        """The log ends with these batches now."""
-        self._buffers = buffers
-        self._start_index = start_index
-        self._size_bytes = size_bytes
+    def wrote(self, buffers: Sequence[Buffer], headers: Sequence[BatchHeader], start_index: int) -> int:
+        """The log ends with these batches now, and the group does not know it yet. Returns their size in bytes."""
+        if not self._replica.group.has_lingering:
+            self.forget()  # everybody who keeps up has been sent what came before
+        size_bytes = sum(header.size_bytes for header in headers)
+        if size_bytes <= MAX_APPEND_BYTES:
+            self._kept.append(_Kept(start_index, self._replica.log.end_index, buffers, size_bytes))
+        else:
+            for buffer, header in zip(buffers, headers, strict=True):
+                end_index = start_index + header.last_offset_delta + 1
+                self._kept.append(_Kept(start_index, end_index, (buffer,), header.size_bytes))
+                start_index = end_index
+        self._size_bytes += size_bytes
+        while self._size_bytes > size_bytes + MAX_APPEND_BYTES:
+            self._size_bytes -= self._kept.popleft().size_bytes
+        return size_bytes
 
     def forget(self) -> None:
         """What is kept does not reach the log's end any more, or nobody will be sent it."""
-        self._buffers = []
-        self._start_index = -1
+        self._kept.clear()
+        self._size_bytes = 0
 
     def release(self) -> None:
         """Give the memory back when nobody waits for it; who still lacks it is sent it from the log."""
         group = self._replica.group
-        if self._buffers and group.commit_end >= group.end_index and not group.has_lingering:
+        if self._kept and group.commit_end >= group.end_index and not group.has_lingering:
             self.forget()
 
     def send(self, order: Send) -> None:
@@ -59,10 +81,9 @@ class RangeSender:
         """The message and the size of its records. None: the log is corrupt, and the host knows."""
         replica = self._replica
         start = order.start
-        if start == self._start_index and self._size_bytes <= MAX_APPEND_BYTES:
-            return append_message(
-                replica, order, self._buffers, None, replica.group.end_index
-            ), self._size_bytes
+        kept = self._kept_from(start)
+        if kept is not None:
+            return append_message(replica, order, kept.buffers, None, kept.end_index), kept.size_bytes
         if order.end_limit <= start:
             return append_message(replica, order, [], None, start), 0
         try:
@@ -75,3 +96,23 @@ class RangeSender:
         return append_message(
             replica, order, [part.data.view()], part.row, part.end_index
         ), part.data.size_bytes
+
+    def _kept_from(self, start_index: int) -> _Kept | None:
+        """As much as a range may hold of what is kept from there on. None: it is not kept."""
+        if not self._kept or start_index < self._kept[0].start_index:
+            return None
+        newest = self._kept[-1]
+        if newest.start_index == start_index:
+            return newest
+        found = [kept for kept in self._kept if kept.start_index >= start_index]
+        if not found or found[0].start_index != start_index:
+            return None
+        buffers: list[Buffer] = []
+        size_bytes, end_index = 0, start_index
+        for kept in found:
+            if buffers and size_bytes + kept.size_bytes > MAX_APPEND_BYTES:
+                break
+            buffers += kept.buffers
+            size_bytes += kept.size_bytes
+            end_index = kept.end_index
+        return _Kept(start_index, end_index, buffers, size_bytes)
