@@ -34,9 +34,11 @@ class Sending(GroupState):
     def _may_gather(self, size_bytes: int) -> bool:
         """Choose who lingers. Small appends are sent at once to as many followers as an answer waits for, and to
         the others in larger ranges: what is durable before it is acknowledged is the same, and the last copy costs
-        much less. False: this append goes to everybody at once."""
+        much less. Large ones gain nothing by that, and are dear to keep meanwhile. False: this append goes to
+        everybody at once."""
+        linger_bytes = self.timing.linger_bytes
         self._lingering_bytes += size_bytes
-        if self._lingering_bytes >= self.timing.linger_bytes:
+        if self._lingering_bytes >= linger_bytes or size_bytes >= linger_bytes // 4:
             return False
         needed = max(len(self.configuration.voters) // 2 + 1, self.min_durable) - self._self_counts
         prompt = [

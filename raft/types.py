@@ -89,8 +89,8 @@ class Timing(NamedTuple):
     max_inflight_bytes: int = 16 << 20
     """Unacknowledged bytes per follower; the range that crosses the limit is still sent."""
     linger_bytes: int = 0
-    """Appends gather, for followers that the majority does not need, until they are this many bytes or the host
-    calls send_lingering. 0: none do."""
+    """Appends gather, for followers that the majority does not need, until they are this many bytes, a single one is
+    a quarter of it, or the host calls send_lingering. 0: none do."""
 
     def validate(self) -> Timing:
         assert 0 < self.campaign_spread_s <= self.election_timeout_s
