@@ -1,4 +1,4 @@
-"""Ranges of one replica's log on their way to its followers: from memory what this turn wrote, else from the log."""
+"""Ranges of one replica's log on their way to its followers: from memory what was written last, else from the log."""
 
 from __future__ import annotations
 
@@ -81,11 +81,11 @@ class RangeSender:
         """The message and the size of its records. None: the log is corrupt, and the host knows."""
         replica = self._replica
         start = order.start
+        if order.end_limit <= start:
+            return append_message(replica, order, [], None, start), 0
         kept = self._kept_from(start)
         if kept is not None:
             return append_message(replica, order, kept.buffers, None, kept.end_index), kept.size_bytes
-        if order.end_limit <= start:
-            return append_message(replica, order, [], None, start), 0
         try:
             part = replica.log.read_range(start, order.end_limit, MAX_APPEND_BYTES)
         except CorruptLogError as error:
