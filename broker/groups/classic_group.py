@@ -25,7 +25,7 @@ from broker.groups.classic_messages import (
 )
 from broker.groups.classic_rebalance import COMPLETING, EMPTY, PREPARING, STABLE, Rebalance, Step
 from broker.groups.classic_subscription import subscribed_topics
-from broker.groups.offsets import CommitRequest
+from broker.groups.commit import CommitRequest
 from broker.groups.outcome import Outcome, Ticket
 from broker.groups.records import GroupRecord
 from broker.metadata.ids import random_uuid

@@ -18,6 +18,7 @@ from broker.config.group_config import GroupConfig
 from broker.config.node_config import NodeConfig
 from broker.groups import consumer_records as as_records
 from broker.groups.assignors import EMPTY, Assignment
+from broker.groups.commit import CommitCheck, CommitRequest
 from broker.groups.consumer_draft import Draft, assignor_of
 from broker.groups.consumer_member import (
     JOIN_EPOCH,
@@ -41,8 +42,6 @@ from broker.groups.consumer_requests import (
 from broker.groups.consumer_state import ConsumerGroupState
 from broker.groups.consumer_subscriptions import Subscriptions, all_names, check_regex
 from broker.groups.deadlines import Deadlines
-from broker.groups.group import CommitCheck
-from broker.groups.offsets import CommitRequest
 from broker.groups.outcome import Outcome, Ticket
 from broker.groups.records import GroupRecord
 from broker.metadata.image import MetadataImage

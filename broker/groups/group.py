@@ -7,22 +7,16 @@ A method that refuses raises KafkaError, and has changed nothing then.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
-from typing import TYPE_CHECKING, Protocol
-from uuid import UUID
+from collections.abc import Set
+from typing import Protocol
 
+from broker.groups.commit import CommitCheck, CommitRequest
 from broker.groups.outcome import Outcome
 from broker.groups.records import GroupRecord
 from protocol.errors import ErrorCode, KafkaError
 
-if TYPE_CHECKING:
-    from broker.groups.offsets import CommitRequest
-
 #: What a record, or an older version of an answer, can hold of a text. Newer requests can bring longer ones.
 MAX_TEXT_BYTES = 32767
-
-#: (topic id, partition) -> NONE, or why this member may not commit there.
-CommitCheck = Callable[[UUID, int], ErrorCode]
 
 
 class Group(Protocol):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, KeysView
-from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
-from broker.groups.group import MAX_TEXT_BYTES, CommitCheck
+from broker.groups.commit import CommitAnswer, CommitCheck, CommitRequest
+from broker.groups.group import MAX_TEXT_BYTES
 from broker.groups.records import GroupRecord
 from protocol.errors import ErrorCode
 from protocol.group_records import OffsetCommitKey, OffsetCommitValue
@@ -16,38 +16,6 @@ from protocol.group_records import OffsetCommitKey, OffsetCommitValue
 INT64_MAX = 2**63 - 1
 #: What a record of an offset takes in a batch beside its texts, and a little more.
 _RECORD_OVERHEAD_BYTES = 64
-
-
-@dataclass(frozen=True, slots=True)
-class OffsetToCommit:
-    topic: str
-    topic_id: UUID
-    partition: int
-    offset: int
-    leader_epoch: int = -1
-    metadata: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class CommitRequest:
-    """Of one member, or from outside: generation -1 (KIP-848: the member epoch)."""
-
-    group_id: str
-    offsets: list[OffsetToCommit]
-    member_id: str = ""
-    instance_id: str | None = None
-    generation: int = -1
-    retention_ms: int = -1
-    """How long this very commit is kept (OffsetCommit v2 to v4); -1: offsets.retention.minutes."""
-    knows_epochs: bool = True
-    """The client knows that `generation` may be a member epoch: OffsetCommit v9 and later."""
-
-
-@dataclass(frozen=True, slots=True)
-class CommitAnswer:
-    error: ErrorCode
-    errors: list[ErrorCode]
-    """One per offset, in the order of the request; empty where `error` is for all."""
 
 
 class Place(NamedTuple):

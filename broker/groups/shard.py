@@ -20,9 +20,10 @@ from broker.groups.classic_group import ClassicGroup
 from broker.groups.classic_messages import ClassicDescription, JoinRequest
 from broker.groups.classic_rebalance import MIN_INITIAL_DELAY_S, ClassicLimits
 from broker.groups.classic_states import ClassicState
+from broker.groups.commit import CommitAnswer, CommitCheck, CommitRequest
 from broker.groups.deadlines import Deadlines
-from broker.groups.group import CommitCheck, Group, check_group_id, check_texts
-from broker.groups.offsets import CommitAnswer, CommitRequest, Offsets, Place
+from broker.groups.group import Group, check_group_id, check_texts
+from broker.groups.offsets import Offsets, Place
 from broker.groups.outcome import Outcome, Ticket
 from broker.groups.records import GroupRecord
 from broker.metadata.image import Change, MetadataImage, TopicDeleted

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from broker.groups.offsets import CommitAnswer, CommitRequest, OffsetToCommit
+from broker.groups.commit import CommitAnswer, CommitRequest, OffsetToCommit
 from broker.handlers.api import Api
 from broker.metadata.records import TopicRecord
 from protocol.api_keys import ApiKey

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.groups.offsets import CommitAnswer, Place
+from broker.groups.commit import CommitAnswer
+from broker.groups.offsets import Place
 from broker.handlers.api import Api
 from protocol.api_keys import ApiKey
 from protocol.codec import encode

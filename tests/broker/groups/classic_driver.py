@@ -9,7 +9,7 @@ from typing import Any
 from broker.groups.classic_group import ClassicGroup
 from broker.groups.classic_messages import JoinAnswer, JoinRequest, Leaver, SyncRequest
 from broker.groups.classic_rebalance import ClassicLimits
-from broker.groups.offsets import CommitRequest
+from broker.groups.commit import CommitRequest
 from broker.groups.outcome import Outcome
 from broker.groups.records import GroupRecord
 from protocol.errors import ErrorCode, KafkaError

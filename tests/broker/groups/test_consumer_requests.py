@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from broker.groups.commit import CommitRequest
 from broker.groups.consumer_requests import HeartbeatRequest
-from broker.groups.offsets import CommitRequest
 from protocol.errors import ErrorCode, KafkaError
 from tests.broker.groups.consumers import GROUP, Consumer, Coordinator, Topics, joining, settle
 

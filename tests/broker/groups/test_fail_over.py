@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from broker.groups.commit import CommitAnswer
 from broker.groups.loading import RECORDS_PER_TURN, load
-from broker.groups.offsets import CommitAnswer
 from broker.groups.offsets_topic import partition_of
 from broker.groups.records import GroupRecord
 from broker.groups.shard import Shard

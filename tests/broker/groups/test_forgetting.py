@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.groups.offsets import CommitRequest, OffsetToCommit
+from broker.groups.commit import CommitRequest, OffsetToCommit
 from broker.handlers import offset_fetch
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode

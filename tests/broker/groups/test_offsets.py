@@ -7,7 +7,8 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.groups.offsets import CommitRequest, Offsets, OffsetToCommit, Place
+from broker.groups.commit import CommitRequest, OffsetToCommit
+from broker.groups.offsets import Offsets, Place
 from broker.groups.records import decode, encode
 from protocol.errors import ErrorCode
 from protocol.group_records import OffsetCommitKey, OffsetCommitValue
