@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
 
-from broker import publisher
+from broker import reconciler
 from broker.reconciler import Reconciler
 from protocol.errors import ErrorCode
 from raft import leading
@@ -225,7 +225,7 @@ MUTATIONS = (
     Mutation(
         "learner-is-caught-up",
         "A learner is promoted when it has caught up (section 3)",
-        off((publisher, "next_change", _promoted_at_once)),
+        off((reconciler, "next_change", _promoted_at_once)),
         story=a_fourth_voter_is_wished_for_and_away,
         note="a property: availability, not safety (Raft thesis, section 4.2.1). Needs four nodes",
     ),
