@@ -2,7 +2,7 @@
 
 A machine decides and never waits. What it decides durably it returns as records and learns of in `replay`, like
 everybody who loads the log later; who is joining, timers and parked tickets are its own, and are lost with leadership.
-A method that refuses raises KafkaError, and has changed nothing then.
+A method that refuses raises KafkaError, and has changed nothing then but that a session may be kept alive.
 """
 
 from __future__ import annotations
