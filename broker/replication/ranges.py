@@ -45,33 +45,30 @@ def append_message(
 
 def corrupt_range(replica: Replica, message: peer.Append) -> peer.AppendReply:
     """Says that the leader's bytes are damaged; it will look at its own."""
-    return peer.AppendReply(
-        topic_id=replica.key.topic_id,
-        partition=replica.key.partition,
-        incarnation=replica.group.self_id.incarnation,
-        term=message.term,
-        match_index=message.prev_index,
-        rejected=True,
-        hint_index=message.prev_index,
-        hint_term=message.prev_term,
-        log_start=replica.log.start_offset,
-        error=ErrorCode.CORRUPT_MESSAGE,
-    )
+    return _refusal(replica, ErrorCode.CORRUPT_MESSAGE, message.term, message.prev_index, message.prev_term)
 
 
 def send_again(replica: Replica) -> peer.AppendReply:
     """Says that there may be room now for what the leader sent and this follower could not keep."""
+    group = replica.group
+    return _refusal(replica, ErrorCode.KAFKA_STORAGE_ERROR, group.term, group.end_index, group.last_term)
+
+
+def _refusal(
+    replica: Replica, error: ErrorCode, term: int, end_index: int, last_term: int
+) -> peer.AppendReply:
+    """For a reason that the group does not know of: nothing is wrong with the log up to `end_index`."""
     return peer.AppendReply(
         topic_id=replica.key.topic_id,
         partition=replica.key.partition,
         incarnation=replica.group.self_id.incarnation,
-        term=replica.group.term,
-        match_index=replica.group.end_index,
+        term=term,
+        match_index=end_index,
         rejected=True,
-        hint_index=replica.group.end_index,
-        hint_term=replica.group.last_term,
+        hint_index=end_index,
+        hint_term=last_term,
         log_start=replica.log.start_offset,
-        error=ErrorCode.KAFKA_STORAGE_ERROR,
+        error=error,
     )
 
 

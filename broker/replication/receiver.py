@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from broker.metadata.ids import METADATA_TOPIC_ID
 from broker.replication import wire
 from broker.replication.ranges import check_range, corrupt_range
 from protocol import peer
@@ -80,7 +79,7 @@ class RangeReceiver:
             return True
         headers = [header for header, _ in fresh]
         try:
-            if replica.host.is_low_on_space and replica.key.topic_id != METADATA_TOPIC_ID:
+            if replica.must_leave_reserve:
                 raise DiskFullError("less than log.min.free.bytes is left")
             replica.log.append_batches([view for _, view in fresh], headers, allow_holes=True)
         except DiskFullError as error:

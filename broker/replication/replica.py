@@ -17,6 +17,7 @@ from typing import Protocol
 import structlog
 
 from broker.config.topic_config import TopicConfig
+from broker.metadata.ids import METADATA_TOPIC_ID
 from broker.replication import wire
 from broker.replication.log_start import LogStart
 from broker.replication.producer_upkeep import ProducerUpkeep
@@ -222,6 +223,11 @@ class Replica:
             if 2 * len(there) <= len(voters):
                 return False
         return log_start.settle() and group.majority_log_start(voters) >= log_start.exposed
+
+    @property
+    def must_leave_reserve(self) -> bool:
+        """What is left of the disk is not for this log, but for votes, rows and metadata (replication.md section 2)."""
+        return self.host.is_low_on_space and self.key.topic_id != METADATA_TOPIC_ID
 
     def check_in_sync(self) -> None:
         """min.insync.replicas before the append; beyond a majority it also delays the answer."""

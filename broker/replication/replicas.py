@@ -347,7 +347,7 @@ class Replicas:
         full, and does not take seconds to try when it is not."""
         now = self.now()
         for replica in [replica for replica, at in self._lacking_space.items() if at <= now]:
-            if self.is_low_on_space and replica.key.topic_id != METADATA_TOPIC_ID:
+            if replica.must_leave_reserve:
                 continue
             del self._lacking_space[replica]
             leader = replica.group.leader

@@ -99,11 +99,8 @@ class RangeSender:
 
     def _kept_from(self, start_index: int) -> _Kept | None:
         """As much as a range may hold of what is kept from there on. None: it is not kept."""
-        if not self._kept or start_index < self._kept[0].start_index:
-            return None
-        newest = self._kept[-1]
-        if newest.start_index == start_index:
-            return newest
+        if self._kept and self._kept[-1].start_index == start_index:
+            return self._kept[-1]
         found = [kept for kept in self._kept if kept.start_index >= start_index]
         if not found or found[0].start_index != start_index:
             return None

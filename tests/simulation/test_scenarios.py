@@ -32,6 +32,7 @@ from uuid import UUID
 import pytest
 
 from broker.replication.replica import Replica
+from broker.replication.replicas import LINGER_S
 from protocol.records.batch import iter_batches, stamp
 from protocol.records.builder import NewRecord, build_batch
 from raft.types import RowKind
@@ -487,6 +488,7 @@ def test_what_retention_has_removed_stays_removed_over_a_restart(
         assert acknowledged(world, "foo", 0) == 0
         for number in range(20):
             world.produce("foo", b"%d" % number * 300)
+            world.loop.run_for(LINGER_S)  # what comes in one range is in one segment
         world.wait(lambda: all(world.replica(x, "foo").log.start_offset > 0 for x in world.ids))
         world.produce("foo", b"young")
         world.wait_equal("foo")
@@ -501,10 +503,7 @@ def test_what_retention_has_removed_stays_removed_over_a_restart(
             log = world.replica(node_id, "foo").log
             assert log_start <= log.start_offset <= 21
             files = [name for name in world.disks[node_id].list(log.directory) if name.endswith(".log")]
-            assert int(files[0].removesuffix(".log")) == log.segments[0].base_offset
-            # Where segments begin is each replica's own: what gathered for it came in one range.
-            ends = [segment.base_offset for segment in log.segments[1:]] + [log.end_offset]
-            assert ends[0] > log_start, "a whole segment below the log start is gone"
+            assert int(files[0].removesuffix(".log")) == log.segments[0].base_offset >= log_start
         world.wait(lambda: world.replica(leader, "foo").high_watermark == 22)
         assert world.content(leader, "foo").endswith(kept)
         assert world.produce("foo", b"after") == 22

@@ -31,6 +31,8 @@ from benchmark.rows import ROW_BY_NAME
 INTERVALS_S = (30.0, 1.0, 0.1)
 #: Every partition gets a record so often, purged or not, that each purge has something to delete.
 TRICKLE_S = 0.5
+#: What is produced meanwhile.
+ROW = ROW_BY_NAME["produce-1k-16k"]
 #: Calls, one right after the other, for the price of one.
 CALLS = 200
 TIMEOUT_S = 30.0
@@ -198,7 +200,7 @@ def measure_beside(bench: Bench, partitions: int, rounds: int, intervals_s: Sequ
                 before = after
 
     with purger.trickling():
-        run = bench.produce_into(topic, ROW_BY_NAME["produce-1k-16k"], seconds, take_all)
+        run = bench.produce_into(topic, ROW, seconds, take_all)
     if run.errors:
         raise DriverError(f"{run.errors} records were not acknowledged or not written once: {run.note}")
     bench.delete_topic(topic)
@@ -209,7 +211,7 @@ def _take_window(bench: Bench, purger: Purger) -> Window:
     pids = bench.cluster.pids()
     before, began, began_s = sample_cpu(pids), purger.first_end(), time.monotonic()
     time.sleep(bench.seconds)
-    mb = (purger.first_end() - began) * ROW_BY_NAME["produce-1k-16k"].record_bytes / 1e6
+    mb = (purger.first_end() - began) * ROW.record_bytes / 1e6
     elapsed_s = time.monotonic() - began_s
     if not mb:
         raise DriverError("nothing was acknowledged for a whole window")

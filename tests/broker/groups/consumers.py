@@ -244,6 +244,14 @@ class Consumer:
         return self.coordinator.ask(request)
 
 
+def join_in_turn(*consumers: Consumer) -> None:
+    """One after the other, a second apart."""
+    for position, consumer in enumerate(consumers):
+        if position:
+            consumer.coordinator.pass_time(1.0)
+        consumer.heartbeat()
+
+
 def settle(*consumers: Consumer, rounds: int = 6) -> None:
     """Everybody's heartbeats, until nobody has to give up or wait for anything."""
     for _ in range(rounds):

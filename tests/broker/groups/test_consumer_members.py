@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from broker.groups.consumer_requests import HeartbeatRequest
 from protocol.errors import ErrorCode
-from tests.broker.groups.consumers import GROUP, Consumer, Coordinator, Topics, partitions_of, settle
+from tests.broker.groups.consumers import (
+    GROUP,
+    Consumer,
+    Coordinator,
+    Topics,
+    join_in_turn,
+    partitions_of,
+    settle,
+)
 
 # -- members come and go -----------------------------------------------------------------------------------------
 
@@ -44,9 +52,7 @@ def test_the_second_member_gets_what_the_first_has_given_up(coordinator: Coordin
 def test_members_whose_partitions_stay_notice_a_new_epoch_and_nothing_else(coordinator: Coordinator) -> None:
     """A third member takes one partition from one of two; the other goes on."""
     a, b, c = (Consumer(coordinator, each, "t") for each in "abc")
-    a.heartbeat()
-    coordinator.pass_time(1)
-    b.heartbeat()
+    join_in_turn(a, b)
     settle(a, b)
     kept = {each.member_id: set(each.owned) for each in (a, b)}
     coordinator.pass_time(1)
@@ -64,9 +70,7 @@ def test_what_a_member_that_left_had_goes_to_the_others_with_their_next_heartbea
     coordinator: Coordinator,
 ) -> None:
     a, b = Consumer(coordinator, "a", "t"), Consumer(coordinator, "b", "t")
-    a.heartbeat()
-    coordinator.pass_time(1)
-    b.heartbeat()
+    join_in_turn(a, b)
     settle(a, b)
     answer = b.leave()
     assert (answer.error, answer.member_id, answer.member_epoch) == (ErrorCode.NONE, "b", -1)
@@ -95,9 +99,7 @@ def test_many_members_that_join_together_cost_one_assignment(topics: Topics) -> 
 
 def test_a_member_that_is_not_heard_is_put_out(coordinator: Coordinator) -> None:
     a, b = Consumer(coordinator, "a", "t"), Consumer(coordinator, "b", "t")
-    a.heartbeat()
-    coordinator.pass_time(1)
-    b.heartbeat()
+    join_in_turn(a, b)
     settle(a, b)
     for _ in range(10):
         coordinator.pass_time(4.9)
@@ -127,9 +129,7 @@ def test_other_partitions_to_give_up_have_a_time_of_their_own(
 ) -> None:
     topics.set("t", 6)
     a, b = Consumer(coordinator, "a", "t", rebalance_timeout_ms=10_000), Consumer(coordinator, "b", "t")
-    a.heartbeat()
-    coordinator.pass_time(1)
-    b.heartbeat()
+    join_in_turn(a, b)
     a.heartbeat()  # it is to give up two, and does
     coordinator.pass_time(9)
     c = Consumer(coordinator, "c", "t")
@@ -159,9 +159,7 @@ def test_a_groups_own_settings_count_from_the_next_heartbeat(
 
 def test_a_static_member_comes_back_to_what_it_had(coordinator: Coordinator) -> None:
     a, b = Consumer(coordinator, "a", "t", instance_id="i"), Consumer(coordinator, "b", "t")
-    a.heartbeat()
-    coordinator.pass_time(1)
-    b.heartbeat()
+    join_in_turn(a, b)
     settle(a, b)
     owned = set(a.owned)
     epoch = coordinator.describe().epoch

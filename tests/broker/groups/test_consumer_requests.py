@@ -9,7 +9,7 @@ import pytest
 from broker.groups.commit import CommitRequest
 from broker.groups.consumer_requests import HeartbeatRequest
 from protocol.errors import ErrorCode, KafkaError
-from tests.broker.groups.consumers import GROUP, Consumer, Coordinator, Topics, joining, settle
+from tests.broker.groups.consumers import GROUP, Consumer, Coordinator, Topics, join_in_turn, joining, settle
 
 # -- epochs ------------------------------------------------------------------------------------------------------
 
@@ -18,9 +18,7 @@ def test_a_member_whose_answer_was_lost_may_come_once_more_with_its_old_epoch(
     coordinator: Coordinator,
 ) -> None:
     a, b = Consumer(coordinator, "a", "t"), Consumer(coordinator, "b", "t")
-    a.heartbeat()
-    coordinator.pass_time(1)
-    b.heartbeat()
+    join_in_turn(a, b)
     a.heartbeat()
     a.heartbeat(lose_answer=True)  # it is in epoch 2 now, and does not know
     assert a.epoch == 1
