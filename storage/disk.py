@@ -63,6 +63,10 @@ class File(Protocol):
         Raises, too, what a `Disk.flush` met that was not answered yet: the error of this very file may be its.
         """
 
+    def drop_cached(self) -> None:
+        """Nobody is likely to read more than the end of this file: the system need not keep the rest in memory. Called
+        after each flush, a hint, and less than a millisecond's work."""
+
     def close(self) -> None: ...
 
 

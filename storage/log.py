@@ -197,6 +197,10 @@ class Log(ReadableLog):
         if ticket.end.end_index > self.flushed_end.end_index:
             self.flushed_end = ticket.end
 
+    def drop_cached(self) -> None:
+        """What is durable here serves no readers: the page cache is left to those that do (`File.drop_cached`)."""
+        self.segments[-1].file.drop_cached()
+
     def flush(self) -> None:
         """Make everything durable before returning. Blocks: for rare, ordered steps."""
         self.lineage.flush()

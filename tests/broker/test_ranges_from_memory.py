@@ -1,4 +1,5 @@
-"""What a leader has just written, it sends to its followers without reading it back from its log."""
+"""What a leader has just written, it sends to its followers without reading it back from its log; what followers have
+written, nobody reads."""
 
 from __future__ import annotations
 
@@ -82,3 +83,17 @@ def test_what_is_kept_for_a_follower_that_lingers_is_bounded() -> None:
         _produce(world, leader, 60, 120_000, 2)
         assert 0 < largest <= 3 * 2 * 120_200 + MAX_APPEND_BYTES
         assert not kept._kept, "nobody waits for it any more"
+
+
+def test_followers_leave_the_page_cache_to_the_leader(monkeypatch: pytest.MonkeyPatch) -> None:
+    dropped: set[str] = set()
+    monkeypatch.setattr(Log, "drop_cached", lambda log: dropped.add(log.directory))
+    with running() as world:
+        world.create_topic("foo")
+        leader = world.leader("foo")
+        world.wait_equal("foo")
+        dropped.clear()  # by those that did not lead yet
+        _produce(world, leader, 4, 100)
+        world.wait_equal("foo")
+        logs = {node: world.replica(node, "foo").log.directory for node in world.processes}
+        assert {node for node, directory in logs.items() if directory in dropped} == set(logs) - {leader}

@@ -132,6 +132,9 @@ class MemoryFile:
         self._disk.raise_untold(self._owner)
         self._disk.flush_node(self.node, self.node.operation_count, self._path)
 
+    def drop_cached(self) -> None:
+        self._require_usable()
+
     def close(self) -> None:
         self._is_closed = True
 

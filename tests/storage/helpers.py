@@ -246,5 +246,8 @@ class StoppingFile:
         self._disk.step()
         self.inner.flush()
 
+    def drop_cached(self) -> None:
+        self.inner.drop_cached()
+
     def close(self) -> None:
         self.inner.close()

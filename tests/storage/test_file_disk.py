@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import errno
+import mmap
 import os
 import platform
 import random
@@ -30,7 +31,15 @@ from storage.directory import (
 )
 from storage.disk import Buffer, DirectoryLockedError, DiskError, DiskFailedError, DiskFullError
 from storage.errors import DirectoryFormatError
-from storage.file_disk import AT_ONCE_BYTES, AT_ONCE_S, VOLUME_FROM, FileDisk
+from storage.file_disk import (
+    AT_ONCE_BYTES,
+    AT_ONCE_S,
+    CACHED_TAIL_BYTES,
+    DROP_BYTES,
+    VOLUME_FROM,
+    FileDisk,
+    PosixFile,
+)
 from storage.log_creation import create_log
 from storage.remover import SHRINK_STEP_BYTES
 from storage.volume import Volume
@@ -387,3 +396,43 @@ def test_a_kernel_that_hides_errors_is_not_believed(
     volume = Volume(str(tmp_path))
     assert not volume.flush()
     volume.close()
+
+
+def _cached(file: PosixFile) -> list[bool]:
+    """Whether each page of the file is in the page cache (mincore(2))."""
+    library = ctypes.CDLL(None, use_errno=True)
+    size = file.size
+    with mmap.mmap(file.fileno(), size) as mapped:
+        first = ctypes.c_char.from_buffer(mapped)
+        pages = (ctypes.c_ubyte * (-(-size // mmap.PAGESIZE)))()
+        failed = library.mincore(ctypes.c_void_p(ctypes.addressof(first)), ctypes.c_size_t(size), pages)
+        del first
+    assert not failed, os.strerror(ctypes.get_errno())
+    return [bool(page & 1) for page in pages]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux for its page cache")
+def test_all_but_the_end_of_a_file_that_nobody_reads_leaves_the_page_cache(disk: FileDisk) -> None:
+    file = disk.open(f"{disk.root}/a", create=True)
+    assert isinstance(file, PosixFile)
+    block = b"x" * (1 << 20)
+    blocks = (CACHED_TAIL_BYTES + 4 * DROP_BYTES) >> 20
+    for _ in range(blocks):
+        file.append([block])
+    file.flush()
+    file.drop_cached()
+    if all(_cached(file)):
+        pytest.skip("this file system keeps everything in memory")
+    for _ in range(10):
+        file.drop_cached()
+    pages = _cached(file)
+    tail = CACHED_TAIL_BYTES // mmap.PAGESIZE
+    assert all(pages[-tail:])
+    dropped = 4 * DROP_BYTES // mmap.PAGESIZE
+    assert sum(pages[:dropped]) < dropped // 10
+    assert file.read(0, 1 << 20) == block
+
+    file.truncate(CACHED_TAIL_BYTES)
+    file.append([block])
+    file.drop_cached()
+    assert file.read(CACHED_TAIL_BYTES, 1 << 20) == block
