@@ -38,8 +38,8 @@ MAX_VECTORS = 1024
 #: afterwards. Measured with 120 us flushes: a fifth less CPU for each small produce request.
 AT_ONCE_BYTES = 8 * 1024
 AT_ONCE_S = 0.0005
-#: Of a file whose rest nobody reads, at least so much of the end stays in the page cache (`PosixFile.drop_cached`): a new
-#: leader's consumers are seldom further behind.
+#: Of a file that hardly anybody reads, at least so much of the end stays in the page cache (`PosixFile.drop_cached`):
+#: a new leader's consumers are seldom further behind.
 CACHED_TAIL_BYTES = 32 << 20
 #: What is dropped of it at a time, on the caller's thread.
 DROP_BYTES = 2 << 20
