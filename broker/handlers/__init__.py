@@ -144,7 +144,7 @@ class Handlers:
             )
         # Bytes behind the body are passed over, as Apache Kafka does: librdkafka sends some with Metadata.
         body, _ = decode(frame, body_position)
-        if api.waits_for_news:
+        if api.waits_for_news is not None and api.waits_for_news(request, body):
             self._node.loop.call_later(NEWS_S, self._handle_late, api, request, body)
         else:
             self._handle(api, request, body)

@@ -24,5 +24,6 @@ class Api:
     handle: Callable[[Node, Request, Any], None]
     #: Offered in ApiVersions as the lowest version where that differs from what is served (Produce: KAFKA-18659).
     advertised_min_version: int | None = None
-    #: Its answers name leaders or coordinators: it is handled a moment (`handlers.NEWS_S`) after it came.
-    waits_for_news: bool = False
+    #: (request, decoded body): whether the answer names leaders or coordinators. If so, it is handled a moment
+    #: (`handlers.NEWS_S`) after it came. None: it never does.
+    waits_for_news: Callable[[Request, Any], bool] | None = None

@@ -49,4 +49,4 @@ def _find(node: Node, key: str, key_type: int, listener: str) -> Coordinator:
     return Coordinator(key=key, node_id=node_id, host=host, port=port)
 
 
-API = Api(ApiKey.FIND_COORDINATOR, 0, 6, FindCoordinatorRequest, handle, waits_for_news=True)
+API = Api(ApiKey.FIND_COORDINATOR, 0, 6, FindCoordinatorRequest, handle, waits_for_news=lambda *_: True)

@@ -195,4 +195,9 @@ def describe_partitions(node: Node, topic: TopicRecord, numbers: range) -> list[
     ]
 
 
-API = Api(ApiKey.METADATA, 0, 13, MetadataRequest, handle, waits_for_news=True)
+def _asks_for_leaders(request: Request, body: MetadataRequest) -> bool:
+    """Not so who asks for the brokers alone, by a list without topics, as clients do when they start."""
+    return request.api_version == 0 or body.topics != []
+
+
+API = Api(ApiKey.METADATA, 0, 13, MetadataRequest, handle, waits_for_news=_asks_for_leaders)

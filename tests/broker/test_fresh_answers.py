@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from broker.handlers import NEWS_S
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.broker.asking import ask, begin_ask
 from tests.broker.world import running
+from tests.simulator.client import Connection
 
 #: When the node dies, after a client has begun to connect to another one: its question is under way, or just there.
 DEATHS_S = [number * 0.000_1 for number in range(1, 20)]
@@ -44,3 +46,19 @@ def test_a_coordinator_that_has_just_died_is_not_named(death_s: float) -> None:
         world.kill(dead)
         world.wait(asked.done)
         assert asked.result().node_id != dead
+
+
+@pytest.mark.parametrize(("version", "is_late"), [(0, True), (1, False), (9, False)])
+def test_who_asks_for_brokers_only_does_not_wait_for_news(version: int, is_late: bool) -> None:
+    """In version 0 an empty list asks for all topics."""
+    with running() as world:
+        connection = Connection()
+        connected = world.loop.create_task(world.network.of("client").connect("n1", 9092, lambda: connection))
+        world.wait(connected.done)
+        asked = world.loop.create_task(
+            connection.request(ApiKey.METADATA, version, MetadataRequest(topics=[]), MetadataResponse)
+        )
+        began_s = world.loop.time()
+        world.wait(asked.done)
+        assert len(asked.result().brokers) == 3
+        assert (world.loop.time() - began_s > NEWS_S) == is_late
