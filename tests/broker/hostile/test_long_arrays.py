@@ -3,8 +3,9 @@ same thing again and again."""
 
 from __future__ import annotations
 
+import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -41,6 +42,15 @@ from tests.simulator.loop import SimulatedLoop
 MAX_RATIO = 40
 #: Below this, times say nothing: a busy machine makes 0.2 s of a long array that costs 0.05. Squares cost far more.
 LEAST_S = 0.4
+
+
+@pytest.fixture(autouse=True)
+def _own_garbage_only() -> Iterator[None]:
+    """To look through what the tests before have left takes a collection half a second."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 def longest_callback_s(
