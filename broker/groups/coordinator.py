@@ -45,7 +45,7 @@ A = TypeVar("A")
 #: (shard, ticket, now in seconds of the loop's clock, now in ms of the wall clock) -> what to append and to answer.
 Decision = Callable[[Shard, "Ticket[Any]", float, int], Outcome]
 
-#: Groups that are looked at in one turn of the loop, where all of them are.
+#: Groups that are looked at in one turn of the loop, where all of them are, or many have a deadline.
 GROUPS_PER_TURN = 50
 #: The largest batch of a decision. (A commit is bounded by max.message.bytes, where it is decided.)
 MAX_BATCH_BYTES = 16 << 20
@@ -333,8 +333,10 @@ class GroupCoordinator:
         self._timer = self._node.loop.call_at(time, self._expire)
 
     def _expire(self) -> None:
+        """Of the groups whose time has come, some with each turn of the loop: those of members that were lost with the
+        coordinator before have it at the same moment."""
         self._timer = None
-        now = self._node.now()
+        now, left = self._node.now(), GROUPS_PER_TURN
         for served in list(self._served.values()):
             if not served.is_loaded:
                 continue
@@ -342,7 +344,9 @@ class GroupCoordinator:
                 if served.shard.next_deadline() is not None:
                     self._arm(now + POSTPONED_S)
                 continue
-            for group_id in served.shard.due(now):
+            due = served.shard.due(now, left)
+            left -= len(due)
+            for group_id in due:
                 self._carry_out(served, served.shard.expire(group_id, now, self._node.now_ms()))
                 served.shard.settle(group_id)
             self._arm(served.shard.next_deadline())

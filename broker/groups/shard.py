@@ -88,9 +88,9 @@ class Shard:
     def next_deadline(self) -> float | None:
         return self._deadlines.next()
 
-    def due(self, now: float) -> list[str]:
-        """The groups whose `expire` is to be called; each is settled afterwards."""
-        return self._deadlines.due(now)
+    def due(self, now: float, most: int | None = None) -> list[str]:
+        """The groups whose `expire` is to be called, at most so many of them; each is settled afterwards."""
+        return self._deadlines.due(now, most)
 
     def expire(self, group_id: str, now: float, now_ms: int) -> Outcome:
         group = self.groups.get(group_id)

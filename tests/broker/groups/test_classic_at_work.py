@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
+import pytest
+
+from broker.groups import coordinator as coordinator_module
+from broker.groups.shard import Shard
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.consumer_group_heartbeat import (
@@ -18,6 +23,7 @@ from tests.broker.asking import ask
 from tests.broker.groups.classic_client import GroupClient
 from tests.broker.groups.world import commit, commit_request, committed, coordinator, pass_time
 from tests.broker.world import World, running
+from tests.simulator.loop import SimulatedLoop
 
 
 @contextmanager
@@ -294,3 +300,36 @@ def join_by_consumer_protocol(world: World, node_id: int, epoch: int) -> int:
 def listed(world: World, node_id: int) -> list[tuple[str, str]]:
     answer = ask(world, node_id, ApiKey.LIST_GROUPS, 5, ListGroupsRequest(), ListGroupsResponse)
     return [(each.group_id, each.group_type) for each in answer.groups]
+
+
+def test_the_groups_of_many_lost_members_are_looked_at_some_with_each_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those that a coordinator loads have until the same moment to be heard of."""
+    monkeypatch.setattr(coordinator_module, "GROUPS_PER_TURN", 2)
+    turns: list[list[str]] = [[]]
+    run_callback, expire = SimulatedLoop._run_callback, Shard.expire
+
+    def turn(*arguments: Any) -> None:
+        turns.append([])
+        run_callback(*arguments)
+
+    def noted(shard: Shard, group_id: str, *arguments: Any) -> Any:
+        turns[-1].append(group_id)
+        return expire(shard, group_id, *arguments)
+
+    with group(delay_ms=0) as (world, client):
+        found = (GroupClient(world, client.node_id, f"g{number}") for number in range(60))
+        here = [
+            each for each in found if each.result(each.put_join()).error_code != ErrorCode.NOT_COORDINATOR
+        ]
+        assert len(here) >= 5
+        for each in here:
+            each.stable(1)
+        world.kill(client.node_id, power=True)
+        successors = {each.group_id: coordinator(world, each.group_id) for each in here}
+        monkeypatch.setattr(SimulatedLoop, "_run_callback", turn)
+        monkeypatch.setattr(Shard, "expire", noted)
+        pass_time(world, 15)
+    assert {name for names in turns for name in names} == set(successors)
+    assert max(map(len, turns)) == 2
