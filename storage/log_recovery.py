@@ -224,7 +224,10 @@ class _Recovery:
             end_offset = segment.end_offset
         except CorruptLogError:
             end_offset = -1
-        if end_offset < 0 or self._recorded.end_offset not in (NOTHING_FLUSHED.end_offset, end_offset):
+        # Nothing recorded of a log that has something: it was not open when the node stopped, and may be torn (power lost,
+        # then a run that had not heard of its topic, cut off from the others).
+        recorded = max(self._recorded.end_offset, segment.base_offset)
+        if end_offset != recorded:
             segment.forget()
             return False
         self._end_offset = end_offset

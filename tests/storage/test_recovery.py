@@ -309,6 +309,21 @@ def test_a_clean_start_finds_an_end_that_is_not_the_recorded_one(disk: InlineDis
         assert error.value.position == position
 
 
+def test_a_clean_start_does_not_vouch_for_a_log_that_was_not_open(disk: InlineDisk) -> None:
+    """Power was lost before anything was recorded of it; the node that then stopped cleanly had not heard of its topic.
+    Found by seed 287832208103."""
+    log = new_log(disk)
+    torn = append(log)
+    append(log)
+    log.flush()
+    log.close(is_clean=False)
+    path = log_files(disk.root)[-1]
+    data = bytearray(path.read_bytes())
+    data[torn.size_bytes - 1] ^= 1
+    path.write_bytes(data)
+    assert reopen(disk, is_clean=True).end_offset == 0
+
+
 def test_a_folder_of_another_topic_or_half_made_is_never_opened(disk: InlineDisk) -> None:
     log = new_log(disk)
     log.close(is_clean=True)
