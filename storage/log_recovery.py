@@ -224,8 +224,8 @@ class _Recovery:
             end_offset = segment.end_offset
         except CorruptLogError:
             end_offset = -1
-        # Nothing recorded of a log that has something: it was not open when the node stopped, and may be torn (power lost,
-        # then a run that had not heard of its topic, cut off from the others).
+        # Nothing recorded of a log that has something: it was not open when the node stopped, and may be torn (power
+        # was lost, then came a run that had not heard of its topic).
         recorded = max(self._recorded.end_offset, segment.base_offset)
         if end_offset != recorded:
             segment.forget()
