@@ -96,7 +96,8 @@ class _Recovery:
         )
         self._find_segments()
         self._check_start()
-        damage = self._check_segments(is_clean)
+        is_as_recorded = is_clean and self._ends_as_recorded()
+        damage = self._check_segments(is_clean, is_as_recorded)
         # A segment exists only when everything below it is durable: its name is as good as a recorded end.
         durable_end = max(self._recorded.end_offset, self._log_start, self._segments[-1].base_offset)
         if self._end_offset < durable_end:
@@ -105,17 +106,17 @@ class _Recovery:
         self._lineage.make_whole()
         if damage is not None:
             self._cut(damage)
-        self._settle(is_clean)
+        self._settle(is_as_recorded)
         self._cut_rows()
         return self._finish(group)
 
-    def _settle(self, is_clean: bool) -> None:
+    def _settle(self, is_as_recorded: bool) -> None:
         """Make durable what a killed process may have left as seen only: names, and a file cut short.
 
         A log that has grown, and was recorded, since its last segment was made needs nothing.
         """
         active = self._segments[-1]
-        if self._recorded.is_settled and (is_clean or active.base_offset < self._recorded.end_offset):
+        if self._recorded.is_settled and (is_as_recorded or active.base_offset < self._recorded.end_offset):
             return
         self._disk.flush_directory(self._directory)
         active.file.flush()
@@ -196,7 +197,7 @@ class _Recovery:
             else:
                 self._segments.append(segment)
 
-    def _check_segments(self, is_clean: bool) -> _Damage | None:
+    def _check_segments(self, is_clean: bool, is_as_recorded: bool) -> _Damage | None:
         """Accept segments from the first on; returns the first damage, if any."""
         next_bases = [segment.base_offset for segment in self._segments[1:]]
         for segment, next_base in zip_longest(self._segments, next_bases):
@@ -206,7 +207,8 @@ class _Recovery:
                 if is_clean or next_base <= self._recorded.end_offset:
                     segment.release_file()
                     continue
-            elif is_clean and self._load(segment):
+            elif is_as_recorded:
+                self._end_offset = segment.end_offset
                 continue
             segment.delete_index_files()
             damage = self._scan(segment, next_base)
@@ -217,21 +219,21 @@ class _Recovery:
                 self._scanned.append(segment)
         return None
 
-    def _load(self, segment: Segment) -> bool:
-        """Trust the index files of a cleanly closed active segment, unless its tail is no log or does not end where
-        the clean shutdown recorded it."""
+    def _ends_as_recorded(self) -> bool:
+        """Whether the clean shutdown speaks of this log: its index files and its tail show the end that was recorded.
+
+        Otherwise it was not open when the node stopped (power was lost, or the process killed, and then came a run
+        that had not heard of its topic), and may be torn, or not durable yet; or its tail is no log.
+        """
+        active = self._segments[-1]
         try:
-            end_offset = segment.end_offset
+            end_offset = active.end_offset
         except CorruptLogError:
             end_offset = -1
-        # Nothing recorded of a log that has something: it was not open when the node stopped, and may be torn (power
-        # was lost, then came a run that had not heard of its topic).
-        recorded = max(self._recorded.end_offset, segment.base_offset)
-        if end_offset != recorded:
-            segment.forget()
-            return False
-        self._end_offset = end_offset
-        return True
+        if end_offset == max(self._recorded.end_offset, active.base_offset):
+            return True
+        active.forget()
+        return False
 
     def _scan(self, segment: Segment, next_base: int | None) -> _Damage | None:
         """Accept the batches of a segment one by one. `next_base`: where the next segment begins, if one does."""
