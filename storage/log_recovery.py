@@ -97,7 +97,7 @@ class _Recovery:
         self._find_segments()
         self._check_start()
         is_as_recorded = is_clean and self._ends_as_recorded()
-        damage = self._check_segments(is_clean, is_as_recorded)
+        damage = self._check_segments(is_as_recorded)
         # A segment exists only when everything below it is durable: its name is as good as a recorded end.
         durable_end = max(self._recorded.end_offset, self._log_start, self._segments[-1].base_offset)
         if self._end_offset < durable_end:
@@ -106,20 +106,20 @@ class _Recovery:
         self._lineage.make_whole()
         if damage is not None:
             self._cut(damage)
-        self._settle(is_as_recorded)
+        self._settle()
         self._cut_rows()
         return self._finish(group)
 
-    def _settle(self, is_as_recorded: bool) -> None:
+    def _settle(self) -> None:
         """Make durable what a killed process may have left as seen only: names, and a file cut short.
 
-        A log that has grown, and was recorded, since its last segment was made needs nothing.
+        A log needs nothing that is as it was created, or has grown, and was recorded, since its last segment was made.
         """
-        active = self._segments[-1]
-        if self._recorded.is_settled and (is_as_recorded or active.base_offset < self._recorded.end_offset):
+        base_offset = self._segments[-1].base_offset
+        if self._recorded.is_settled and (base_offset == 0 or base_offset < self._recorded.end_offset):
             return
         self._disk.flush_directory(self._directory)
-        active.file.flush()
+        self._segments[-1].file.flush()
 
     def _cut_rows(self) -> None:
         """Drop rows that were written after data that the crash took."""
@@ -197,14 +197,14 @@ class _Recovery:
             else:
                 self._segments.append(segment)
 
-    def _check_segments(self, is_clean: bool, is_as_recorded: bool) -> _Damage | None:
+    def _check_segments(self, is_as_recorded: bool) -> _Damage | None:
         """Accept segments from the first on; returns the first damage, if any."""
         next_bases = [segment.base_offset for segment in self._segments[1:]]
         for segment, next_base in zip_longest(self._segments, next_bases):
             # Where holes may be, a gap between segments is how one is recorded (Log.skip_to).
             self._end_offset = segment.base_offset
             if next_base is not None:
-                if is_clean or next_base <= self._recorded.end_offset:
+                if next_base <= self._recorded.end_offset:
                     segment.release_file()
                     continue
             elif is_as_recorded:
@@ -230,7 +230,7 @@ class _Recovery:
             end_offset = active.end_offset
         except CorruptLogError:
             end_offset = -1
-        if end_offset == max(self._recorded.end_offset, active.base_offset):
+        if end_offset == self._recorded.end_offset:
             return True
         active.forget()
         return False

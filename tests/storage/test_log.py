@@ -418,7 +418,7 @@ def test_a_rotten_base_offset_is_corruption_and_no_other_error(disk: InlineDisk,
     second = list(log.batches(segment.base_offset, segment.end_offset))[1]
     second.file.write_at(second.position, base_offset.to_bytes(8, "big"))
     log.close(is_clean=True)
-    log = reopen(disk, log.config, is_clean=True)
+    log = reopen(disk, log.config, recorded=log.end, is_clean=True)
     with pytest.raises(CorruptLogError):
         list(log.batches(segment.base_offset))
 

@@ -95,6 +95,9 @@ class Replica:
         self.journal = Journal.open(self.disk)
         state = self.journal.state(GROUP)
         assert state is not None
+        # The marker of a clean shutdown is trusted only as far as it speaks of this log: a node may have died, started
+        # without this log, and stopped cleanly.
+        is_clean = self.rng.random() < 0.5
         self.log = open_log(
             self.disk,
             f"{self.disk.root}/topic-0",
@@ -102,7 +105,7 @@ class Replica:
             self.config,
             recorded=state.flushed_end,
             log_start=state.bounds.log_start if state.bounds is not None else 0,
-            is_clean=False,
+            is_clean=is_clean,
         )
         self._check()
         self.rounds = FlushRounds(
@@ -163,16 +166,28 @@ class Replica:
             for _ in range(self.rng.randrange(60)):
                 self._act()
                 self._note(self.log)
+            if self.rng.random() < 0.3:
+                self._stop_cleanly()
+                return
         except StopError:
             pass
         except SimulationError as error:
             if not isinstance(error.__cause__, StopError):
                 raise
-        self.disk.calls_left = None
+        finally:
+            self.disk.calls_left = None
         if self.rng.random() < 0.7:
             self.disk.crash()
         else:
             self._kill()
+
+    def _stop_cleanly(self) -> None:
+        assert self.rounds is not None
+        self._settle(self.rounds)
+        self.rounds.record_all()
+        self.log.close(is_clean=True)
+        self.journal.close()
+        self.promised = self.log.end
 
     def _kill(self) -> None:
         """Only the process dies: the next life sees all that was written, durable or not."""
@@ -265,7 +280,11 @@ def run(seed: int, faults: DiskFaults) -> None:
         replica.loop.close()
 
 
-@pytest.mark.parametrize("seed", range(150))
+#: Seen to fail without `_Recovery._settle`, and where the clean-shutdown marker vouches for a log that was not open.
+TELLING_SEEDS = (668, 2884, 2876)
+
+
+@pytest.mark.parametrize("seed", [*range(150), *TELLING_SEEDS])
 def test_what_was_promised_survives_power_cuts_at_any_step(seed: int) -> None:
     run(seed, DiskFaults())
 
