@@ -11,6 +11,7 @@ import resource
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import structlog
@@ -130,9 +131,10 @@ def run(config: NodeConfig) -> int:
     sys.setswitchinterval(0.0005)
     # Start-up objects never die: keep the collector from walking them.
     gc.freeze()
-    loop = new_loop(config.loop)
     try:
-        return loop.run_until_complete(_serve(config))
+        # A runner cancels what a failed start leaves under way.
+        with asyncio.Runner(loop_factory=partial(new_loop, config.loop)) as runner:
+            return runner.run(_serve(config))
     except DirectoryLockedError:
         print(f"varve: another process uses the data directory {config.log_dir}", file=sys.stderr)
     except PermissionError as error:
@@ -141,6 +143,4 @@ def run(config: NodeConfig) -> int:
         print(f"varve: {error}", file=sys.stderr)
     except DiskError as error:
         print(f"varve: disk: {error}", file=sys.stderr)
-    finally:
-        loop.close()
     return 1

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import ROOT, Varve, environment
+from tests.ports import free_ports
 
 
 def test_help_names_every_command(varve: Varve) -> None:
@@ -75,6 +76,20 @@ def test_a_wrong_configuration_is_exit_code_2_in_one_line(varve: Varve, tmp_path
     assert "Traceback" not in refused.stderr
     assert varve("start", "--override", "node.id").returncode == 2
     assert varve("start", "--config", "missing").returncode == 1
+
+
+def test_a_port_in_use_is_plain_words_and_nothing_else_in_the_log(varve: Varve) -> None:
+    (port,) = free_ports(1)
+    with socket.create_server(("localhost", port)):
+        settings = (
+            f"controller.quorum.voters=1@localhost:{port + 1}",
+            f"listeners=PLAINTEXT://localhost:{port},CONTROLLER://localhost:{port + 1}",
+            "log.dirs=data",
+        )
+        refused = varve("start", *(word for setting in settings for word in ("--override", setting)))
+    assert refused.returncode == 1
+    assert refused.stderr == f"varve: cannot listen on localhost:{port}: Address already in use\n"
+    assert "[error" not in refused.stdout
 
 
 def test_an_unknown_variable_is_a_warning(varve: Varve) -> None:
