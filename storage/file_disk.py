@@ -1,7 +1,7 @@
 """The real `Disk`: one data directory on Linux or macOS.
 
 Two threads run beside the event loop. The flusher (storage/flusher.py) makes files durable; the remover shrinks files
-that were deleted long ago. Everything else happens on the caller's thread; so do small flushes while the disk is quick.
+that were deleted long ago. Everything else happens on the caller's thread; so does a lone small flush on a quick disk.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ from storage.volume import Volume
 MAX_VECTORS = 1024
 
 #: A flush of at most so many bytes, on a disk whose flushes take no longer than this, is done on the caller's thread:
-#: waking another thread and being woken by it costs as much again, and what arrives meanwhile is served together
-#: afterwards. Measured with 120 us flushes: a fifth less CPU for each small produce request.
+#: waking another thread and being woken by it costs as much again. Measured with 120 us flushes: a fifth less CPU for
+#: each small produce request. Not where several batches of a file wait: then several clients are at work, and what they
+#: send meanwhile is served during the flush (16 producers: p50 and p99 a tenth lower, CPU 3 % higher).
 AT_ONCE_BYTES = 8 * 1024
 AT_ONCE_S = 0.0005
 #: From so many on, one flush of the whole volume takes their place where it may.
@@ -77,7 +78,15 @@ class PosixFile:
     under way, keeps a deleted segment readable. `flusher` is who may be flushing it at the same time.
     """
 
-    __slots__ = ("_dropped_bytes", "_fd", "_flusher", "_path", "_size", "unflushed_bytes")
+    __slots__ = (
+        "_dropped_bytes",
+        "_fd",
+        "_flusher",
+        "_path",
+        "_size",
+        "unflushed_buffers",
+        "unflushed_bytes",
+    )
 
     #: Invariant: after every method, whether it raised DiskFullError or returned, the file on disk has
     #: exactly `_size` bytes.
@@ -92,6 +101,7 @@ class PosixFile:
         self._dropped_bytes = 0
         #: Appended since the last flush was begun.
         self.unflushed_bytes = 0
+        self.unflushed_buffers = 0
 
     @property
     def path(self) -> str:
@@ -119,6 +129,7 @@ class PosixFile:
             raise meaning from error
         self._size += size
         self.unflushed_bytes += size
+        self.unflushed_buffers += len(buffers)
 
     def _append_rest(self, buffers: Sequence[Buffer], written: int) -> None:
         """Write what a partial write, or the limit on vectors, left over."""
@@ -228,13 +239,15 @@ class FileDisk:
             return PosixFile(path, os.open(path, flags, 0o644), self._flusher)
 
     def flush(self, files: Sequence[File], done: Callable[[DiskError | None], None]) -> None:
-        size_bytes = 0
+        size_bytes = buffers = 0
         for file in files:
             assert isinstance(file, PosixFile)
             size_bytes += file.unflushed_bytes
-            file.unflushed_bytes = 0
+            buffers += file.unflushed_buffers
+            file.unflushed_bytes = file.unflushed_buffers = 0
         flusher = self._flusher
-        if flusher.is_idle and size_bytes <= AT_ONCE_BYTES and len(files) * flusher.mean_s <= AT_ONCE_S:
+        is_quick = size_bytes <= AT_ONCE_BYTES and len(files) * flusher.mean_s <= AT_ONCE_S
+        if is_quick and buffers <= len(files) and flusher.is_idle:
             began_s = time.perf_counter()
             error = flush_all(files)
             flusher.note(time.perf_counter() - began_s, len(files))

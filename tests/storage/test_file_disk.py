@@ -103,7 +103,7 @@ def test_any_other_error_is_fatal(disk: FileDisk, monkeypatch: pytest.MonkeyPatc
         file.flush()
 
 
-def test_a_small_flush_is_over_at_once_while_the_disk_is_quick(tmp_path: Path) -> None:
+def test_a_lone_small_flush_is_over_at_once_while_the_disk_is_quick(tmp_path: Path) -> None:
     posted: list[Callable[[], None]] = []
     answered = threading.Event()
 
@@ -115,10 +115,11 @@ def test_a_small_flush_is_over_at_once_while_the_disk_is_quick(tmp_path: Path) -
     file = disk.open(f"{disk.root}/a", create=True)
     results: list[DiskError | None] = []
 
-    def flush(size_bytes: int, mean_s: float) -> bool:
+    def flush(*sizes_bytes: int, mean_s: float) -> bool:
         """Whether it is over at once. If it is not, wait for it."""
         disk._flusher.mean_s = mean_s
-        file.append([bytes(size_bytes)])
+        for size_bytes in sizes_bytes:
+            file.append([bytes(size_bytes)])
         results.clear()
         disk.flush([file], results.append)
         if results:
@@ -132,6 +133,7 @@ def test_a_small_flush_is_over_at_once_while_the_disk_is_quick(tmp_path: Path) -
     assert flush(AT_ONCE_BYTES, mean_s=0.0)
     assert not flush(AT_ONCE_BYTES + 1, mean_s=0.0)
     assert not flush(1, mean_s=2 * AT_ONCE_S)
+    assert not flush(1, 1, mean_s=0.0), "several are at work, and the loop has more to do"
     assert flush(1, mean_s=0.0)
     disk.close()
 
