@@ -226,12 +226,9 @@ class _Recovery:
         that had not heard of its topic), and may be torn, or not durable yet; or its tail is no log.
         """
         active = self._segments[-1]
-        try:
-            end_offset = active.end_offset
-        except CorruptLogError:
-            end_offset = -1
-        if end_offset == self._recorded.end_offset:
-            return True
+        with suppress(CorruptLogError):
+            if active.end_offset == self._recorded.end_offset:
+                return True
         active.forget()
         return False
 
