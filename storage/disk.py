@@ -63,6 +63,12 @@ class File(Protocol):
         Raises, too, what a `Disk.flush` met that was not answered yet: the error of this very file may be its.
         """
 
+    def start_writeback(self) -> None:
+        """A flush of what was appended comes soon: the disk may begin. Makes nothing durable.
+
+        Raises DiskFailedError where the disk says that it cannot.
+        """
+
     def drop_cached(self) -> None:
         """Nobody is likely to read more than the end of this file: the system need not keep the rest in memory. Called
         after each flush, a hint, and less than a millisecond's work."""

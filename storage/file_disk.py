@@ -29,6 +29,7 @@ from storage.disk import (
 from storage.flusher import Flusher, Post, Watch, flush_all, start_flusher, sync
 from storage.remover import Remover
 from storage.volume import Volume
+from storage.writeback import start_writeback
 
 #: A vectored write takes at most this many buffers (Linux IOV_MAX).
 MAX_VECTORS = 1024
@@ -189,6 +190,17 @@ class PosixFile:
     def flush(self) -> None:
         sync(self)
         self._flusher.check()
+        self.unflushed_bytes = self.unflushed_buffers = 0
+
+    def start_writeback(self) -> None:
+        size_bytes = self.unflushed_bytes
+        if size_bytes > AT_ONCE_BYTES:
+            return  # it would take the loop's time, and a larger flush, beside the loop, gains nothing by it
+        try:
+            start_writeback(self._fd, self._size - size_bytes, size_bytes)
+        except OSError as error:
+            # Never "full", as with a flush that failed: what the page cache holds can no longer be trusted.
+            raise DiskFailedError(f"{self._path}: write: {error.strerror}") from error
 
     def drop_cached(self) -> None:
         position = self._dropped_bytes

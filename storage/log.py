@@ -189,6 +189,10 @@ class Log(ReadableLog):
             files = (*files, self.segments[-1].file)
         return FlushTicket(files, self.end, self._truncation_count)
 
+    def start_writeback(self) -> None:
+        """What was appended is flushed as soon as the caller has done its books: the disk may begin (`File`)."""
+        self.segments[-1].file.start_writeback()
+
     def finish_flush(self, ticket: FlushTicket) -> None:
         """All files of the ticket are durable. A ticket from before a truncation says nothing any more."""
         if ticket.truncation_count != self._truncation_count:

@@ -91,6 +91,7 @@ class RangeReceiver:
             )
             replica.host.lacks_space(replica)
             return False
+        replica.log.start_writeback()
         for header, view in fresh:
             replica.producers.record_stored(view, header)
         replica.next_offset = replica.log.end_offset

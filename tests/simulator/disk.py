@@ -132,6 +132,9 @@ class MemoryFile:
         self._disk.raise_untold(self._owner)
         self._disk.flush_node(self.node, self.node.operation_count, self._path)
 
+    def start_writeback(self) -> None:
+        self._require_usable()
+
     def drop_cached(self) -> None:
         self._require_usable()
 

@@ -246,6 +246,9 @@ class StoppingFile:
         self._disk.step()
         self.inner.flush()
 
+    def start_writeback(self) -> None:
+        self.inner.start_writeback()
+
     def drop_cached(self) -> None:
         self.inner.drop_cached()
 

@@ -17,6 +17,7 @@ from uuid import UUID
 
 import pytest
 
+from storage import writeback
 from storage.directory import (
     MetaProperties,
     delete_partition,
@@ -411,6 +412,51 @@ def _cached(file: PosixFile) -> list[bool]:
         del first
     assert not failed, os.strerror(ctypes.get_errno())
     return [bool(page & 1) for page in pages]
+
+
+def _dropped_unwritten_bytes(file: PosixFile) -> int:
+    """Cut the file to nothing; returns how much of it nobody had begun to write."""
+    before = _cancelled_bytes()
+    file.truncate(0)
+    return _cancelled_bytes() - before
+
+
+def _cancelled_bytes() -> int:
+    with open("/proc/thread-self/io") as counters:
+        return next(int(line.split()[1]) for line in counters if line.startswith("cancelled_write_bytes"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux for its page cache")
+def test_the_disk_begins_to_write_before_the_flush(disk: FileDisk) -> None:
+    file = disk.open(f"{disk.root}/a", create=True)
+    assert isinstance(file, PosixFile)
+    file.append([b"x" * 8192])
+    if not _dropped_unwritten_bytes(file):
+        pytest.skip("this file system keeps everything in memory")
+    file.flush()
+    file.append([b"x" * 8192])
+    file.start_writeback()
+    assert not _dropped_unwritten_bytes(file)
+
+
+def test_what_the_disk_could_not_begin_to_write_is_fatal_and_a_system_that_cannot_begin_is_not(
+    disk: FileDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = disk.open(f"{disk.root}/a", create=True)
+    file.append([b"x" * 100])
+    for code in (errno.EIO, errno.ENOSPC, errno.ENOSYS):
+
+        def refuse(fd: int, position: int, size: int, flags: int, code: int = code) -> int:
+            assert (position, size) == (0, 100)
+            ctypes.set_errno(code)
+            return -1
+
+        monkeypatch.setattr(writeback, "_sync_file_range", refuse)
+        if code == errno.ENOSYS:
+            file.start_writeback()
+        else:
+            with pytest.raises(DiskFailedError, match=os.strerror(code)):
+                file.start_writeback()
 
 
 def _is_kept_in_memory(disk: FileDisk) -> bool:
