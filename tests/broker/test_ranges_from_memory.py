@@ -85,28 +85,22 @@ def test_what_is_kept_for_a_follower_that_lingers_is_bounded() -> None:
         assert not kept._kept, "nobody waits for it any more"
 
 
-def test_followers_have_their_disks_begin_before_the_flush(monkeypatch: pytest.MonkeyPatch) -> None:
-    begun: set[str] = set()
-    monkeypatch.setattr(Log, "start_writeback", lambda log: begun.add(log.directory))
+@pytest.mark.parametrize(
+    "call",
+    [
+        pytest.param("start_writeback", id="their disks begin before the flush"),
+        pytest.param("drop_cached", id="they leave the page cache to the leader"),
+    ],
+)
+def test_only_followers_ask_it_of_their_logs(monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    asked: set[str] = set()
+    monkeypatch.setattr(Log, call, lambda log: asked.add(log.directory))
     with running() as world:
         world.create_topic("foo")
         leader = world.leader("foo")
         world.wait_equal("foo")
-        _produce(world, leader, 4, 100)
-        world.wait_equal("foo")
-        followers = {world.replica(node, "foo").log.directory for node in world.processes if node != leader}
-        assert followers <= begun
-
-
-def test_followers_leave_the_page_cache_to_the_leader(monkeypatch: pytest.MonkeyPatch) -> None:
-    dropped: set[str] = set()
-    monkeypatch.setattr(Log, "drop_cached", lambda log: dropped.add(log.directory))
-    with running() as world:
-        world.create_topic("foo")
-        leader = world.leader("foo")
-        world.wait_equal("foo")
-        dropped.clear()  # by those that did not lead yet
+        asked.clear()  # by those that did not lead yet
         _produce(world, leader, 4, 100)
         world.wait_equal("foo")
         logs = {node: world.replica(node, "foo").log.directory for node in world.processes}
-        assert {node for node, directory in logs.items() if directory in dropped} == set(logs) - {leader}
+        assert {node for node, directory in logs.items() if directory in asked} == set(logs) - {leader}
