@@ -105,7 +105,7 @@ class Reconciler:
             if change is None or not replica.may_become(change):
                 continue
             # What is staged was accepted before the row, and nothing may follow a row that is not durable.
-            replica.write_pending()
+            replica.settle_pending()
             try:
                 out = group.propose_configuration(change, now)
             except ProposalRefusedError:

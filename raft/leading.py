@@ -25,7 +25,8 @@ class Leading(Sending):
     # ------------------------------------------------------------------ facts
 
     def appended(self, end_index: int, size_bytes: int, now: float) -> Output:
-        """The leader's log grew by size_bytes and ends here now, with records of its own term."""
+        """The leader's log grows by size_bytes and ends here then, with records of its own term. The host may send
+        first and write after that, before any other fact; if it cannot, `append_failed`."""
         assert self.role is Role.LEADER
         assert end_index >= self.end_index
         assert self.persisted_end > self._rows.last_index, "a row is durable before a batch of its term"
@@ -35,6 +36,22 @@ class Leading(Sending):
         if not self._may_gather(size_bytes):
             self._end_gathering()
         self._send_due(out, now)
+        return out
+
+    def append_failed(self, end_index: int, now: float) -> Output:
+        """What `appended` was told of could not be written: the log still ends here. A follower that was sent some of
+        it holds that as this term's, so nothing else may ever stand there in this term: the leadership ends."""
+        assert self.role is Role.LEADER
+        assert max(self.persisted_end, self.commit_end) <= end_index <= self.end_index
+        out = Output()
+        is_known = any(
+            progress.next_index > end_index or (progress.awaiting and progress.state is ProgressState.PROBE)
+            for progress in self._followers
+        )
+        self.end_index = end_index
+        self._linger_start = min(self._linger_start, end_index)
+        if is_known:
+            self._become_follower(out, self.term, None, now)
         return out
 
     def send_lingering(self, now: float) -> Output:

@@ -3,9 +3,10 @@
 Sockets, the flusher and timers only *note* what is to be done; once per turn of the event loop the notes are
 worked off in the order that costs least latency (performance.md section 4, "flush once per loop turn"):
 
-1. partitions write what was produced to them, one vectored write each, and tell their Raft group;
-2. peers get one send each, clients get one send each;
-3. the flush round starts: last, because what a client waits for is the second fastest disk, not this one. A round
+1. partitions hand what was produced to them to their Raft group;
+2. peers get one send each, with it, clients get one send each;
+3. partitions write, one vectored write each: second, because followers are at work meanwhile;
+4. the flush round starts: last, because what a client waits for is the second fastest disk, not this one. A round
    that the disk finished at once (storage.file_disk) leaves answers, which are sent, too.
 
 Where something is to be written, the turn first lets the loop look for what else has arrived, a few times: on a machine
@@ -24,6 +25,7 @@ LOOKS_BEFORE_WRITING = 3
 
 
 class Writer(Protocol):
+    def send_pending(self) -> None: ...
     def write_pending(self) -> None: ...
 
 
@@ -85,8 +87,10 @@ class Turn:
         self._looks = 0
         writers, self._writers = self._writers, []
         for writer in writers:
-            writer.write_pending()
+            writer.send_pending()
         self._send()
+        for writer in writers:
+            writer.write_pending()
         self._rounds.start()
         self._scheduled = False
         # The answers to a round that was over at once.

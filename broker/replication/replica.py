@@ -3,9 +3,9 @@
 The group decides, the log keeps, this class carries facts and orders between them. Every public method is one
 fact (an append arrived, a flush finished, a vote came in) and runs to its end without waiting.
 
-Leader, per turn:  append() stages stamped batches -> write_pending() writes them at once, tells the group,
-sends the written range to the followers from memory -> persisted() and append replies move the commit index
--> acknowledgements and long polls are released.
+Leader, per turn:  append() stages stamped batches -> send_pending() tells the group, which has them sent to the
+followers from memory -> write_pending() writes them at once, while the followers are at work -> persisted() and append
+replies move the commit index -> acknowledgements and long polls are released.
 """
 
 from __future__ import annotations
@@ -131,6 +131,7 @@ class Replica:
         self.is_open = True
         #: Deadline that the host's timer heap knows of.
         self.timer_at: float | None = None
+        #: Batches of this turn that are not in the log yet.
         self._staged: list[Buffer] = []
         self._staged_headers: list[BatchHeader] = []
         self._sender = RangeSender(self)
@@ -321,24 +322,37 @@ class Replica:
             self._log_start.want(log_start)
             self._log_start.expose()
 
+    def send_pending(self) -> None:
+        """Have the group replicate what this turn staged. `write_pending` follows in the same turn: the leader's own
+        copy counts no more than theirs, so followers need not wait for it (Raft thesis, section 10.2.1)."""
+        if not self._staged:
+            return
+        group = self.group
+        end_index = group.end_index + self.next_offset - self.log.end_offset
+        size_bytes = self._sender.keep(self._staged, self._staged_headers, group.end_index, end_index)
+        self.apply(group.appended(end_index, size_bytes, self.host.now()))
+        if group.has_lingering:
+            self.host.note_lingering(self)
+
     def write_pending(self) -> None:
-        """Write what this turn staged, as one vectored write, and let the group replicate it."""
+        """Write what this turn staged and `send_pending` has told the group of, as one vectored write."""
         staged, self._staged = self._staged, []
         headers, self._staged_headers = self._staged_headers, []
         if not staged:
             return
-        start_index = self.group.end_index
         try:
             self.log.append_batches(staged, headers)
         except DiskFullError as error:
             self._write_refused(error)
             return
         assert self.log.end_offset == self.next_offset, "offsets were handed out gap-free"
-        size_bytes = self._sender.wrote(staged, headers, start_index)
+        assert self.log.end_index == self.group.end_index, "what is written was sent"
         self.log_grew()
-        self.apply(self.group.appended(self.log.end_index, size_bytes, self.host.now()))
-        if self.group.has_lingering:
-            self.host.note_lingering(self)
+
+    def settle_pending(self) -> None:
+        """What was accepted before a row is in the log before it."""
+        self.send_pending()
+        self.write_pending()
 
     def log_grew(self) -> None:
         """Batches were appended; nothing is flushed yet."""
@@ -347,12 +361,15 @@ class Replica:
         self.host.log_dirty(self)
 
     def _write_refused(self, error: DiskFullError) -> None:
-        """Disk full: nothing of this turn is in the log; answer KAFKA_STORAGE_ERROR and go on."""
+        """Disk full: nothing of this turn is in the log. It is answered KAFKA_STORAGE_ERROR, and who was sent some of
+        it ends this leadership."""
         logger.error(
             "append refused: disk full", topic=self.topic, partition=self.partition, error=str(error)
         )
         self.reload()
+        self._sender.forget()
         self._fail_waits(ErrorCode.KAFKA_STORAGE_ERROR, self.log.end_offset)
+        self.apply(self.group.append_failed(self.log.end_index, self.host.now()))
 
     def reload(self) -> None:
         """Offsets and producers as the log has them: what was staged, or cut off, never was."""
@@ -414,7 +431,7 @@ class Replica:
 
     def hand_over(self, to: ReplicaId) -> bool:
         """Begin to hand the leadership over. False: refused, as one is under way or the first row is not committed."""
-        self.write_pending()  # what is accepted already is not lost to the hand-over
+        self.settle_pending()  # what is accepted already is not lost to the hand-over
         try:
             self.apply(self.group.transfer_leadership(to, self.host.now()))
         except ProposalRefusedError:

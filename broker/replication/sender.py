@@ -1,4 +1,4 @@
-"""Ranges of one replica's log on their way to its followers: from memory what was written last, else from the log."""
+"""Ranges of one replica's log on their way to its followers: from memory what was appended last, else from the log."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class _Kept(NamedTuple):
-    """Batches that were written together, or one of them where all would be more than a range may hold."""
+    """Batches that were appended together, or one of them where all would be more than a range may hold."""
 
     start_index: int
     end_index: int
@@ -27,28 +27,31 @@ class _Kept(NamedTuple):
 
 
 class RangeSender:
-    """Keeps what the last writes put into the log, so that followers are sent it without reading it back."""
+    """Keeps what was appended last, so that followers are sent it before it is written, and without reading it back."""
 
     __slots__ = ("_kept", "_replica", "_size_bytes")
 
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
-        #: Invariant: each begins where the one before ends, and the last ends where the log does.
+        #: Invariant: each begins where the one before ends, and the last ends where the group says that the log does.
+        #: So does what the log itself lacks until the turn has written it.
         self._kept: deque[_Kept] = deque()
         self._size_bytes = 0
 
-    def wrote(self, buffers: Sequence[Buffer], headers: Sequence[BatchHeader], start_index: int) -> int:
-        """The log ends with these batches now, and the group does not know it yet. Returns their size in bytes."""
+    def keep(
+        self, buffers: Sequence[Buffer], headers: Sequence[BatchHeader], start_index: int, end_index: int
+    ) -> int:
+        """The log will end with these batches, and the group does not know it yet. Returns their size in bytes."""
         if not self._replica.group.has_lingering:
             self.forget()  # everybody who keeps up has been sent what came before
         size_bytes = sum(header.size_bytes for header in headers)
         if size_bytes <= MAX_APPEND_BYTES:
-            self._kept.append(_Kept(start_index, self._replica.log.end_index, buffers, size_bytes))
+            self._kept.append(_Kept(start_index, end_index, buffers, size_bytes))
         else:
             for buffer, header in zip(buffers, headers, strict=True):
-                end_index = start_index + header.last_offset_delta + 1
-                self._kept.append(_Kept(start_index, end_index, (buffer,), header.size_bytes))
-                start_index = end_index
+                batch_end = start_index + header.last_offset_delta + 1
+                self._kept.append(_Kept(start_index, batch_end, (buffer,), header.size_bytes))
+                start_index = batch_end
         self._size_bytes += size_bytes
         while self._size_bytes > size_bytes + MAX_APPEND_BYTES:
             self._size_bytes -= self._kept.popleft().size_bytes
@@ -87,7 +90,8 @@ class RangeSender:
         if kept is not None:
             return append_message(replica, order, kept.buffers, None, kept.end_index), kept.size_bytes
         try:
-            part = replica.log.read_range(start, order.end_limit, MAX_APPEND_BYTES)
+            limit = min(order.end_limit, replica.log.end_index)
+            part = replica.log.read_range(start, limit, MAX_APPEND_BYTES)
         except CorruptLogError as error:
             replica.host.log_corrupt(replica, error)
             return None

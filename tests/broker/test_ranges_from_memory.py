@@ -1,5 +1,5 @@
-"""What a leader has just written, it sends to its followers without reading it back from its log; what followers have
-written, nobody reads."""
+"""What a leader takes it sends to its followers before it writes it, and without reading it back from its log; what
+followers have written, nobody reads."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from broker.replication.ranges import MAX_APPEND_BYTES
+from protocol.errors import ErrorCode
 from protocol.records.batch import iter_batches
 from protocol.records.builder import NewRecord, build_batch
 from storage.log import Log
@@ -104,3 +105,56 @@ def test_only_followers_ask_it_of_their_logs(monkeypatch: pytest.MonkeyPatch, ca
         world.wait_equal("foo")
         logs = {node: world.replica(node, "foo").log.directory for node in world.processes}
         assert {node for node, directory in logs.items() if directory in asked} == set(logs) - {leader}
+
+
+class _Answer:
+    """Of one record that waits to be committed. Implements `broker.replication.waits.Acknowledged`."""
+
+    def __init__(self, world: World, leader: int, value: bytes) -> None:
+        self.error: ErrorCode | None = None
+        replica, call = world.replica(leader, "foo"), world.processes[leader].call
+        batch = build_batch([NewRecord(None, value, 1)])
+        header = next(iter_batches(memoryview(batch)))[1]
+        _, self.end_offset = call(replica.append, header, batch)
+        call(replica.wait_committed, self.end_offset, self, 0)
+        world.wait(lambda: self.error is not None)
+
+    def partition_done(self, slot: int, error_code: ErrorCode) -> None:
+        self.error = error_code
+
+
+def test_a_leader_whose_disk_takes_nothing_leads_no_longer() -> None:
+    """Its followers had the record before it could not write it. In its term nothing else may stand there."""
+    with running() as world:
+        world.create_topic("foo")
+        world.produce("foo", b"first")
+        world.wait_equal("foo")
+        leader = world.leader("foo")
+        replica, disk = world.replica(leader, "foo"), world.disks[leader]
+        followers = [world.replica(node_id, "foo") for node_id in world.ids if node_id != leader]
+        term, room = replica.leader_epoch, disk.free_bytes()
+        disk.faults.capacity_bytes -= room
+        answer = _Answer(world, leader, b"second")
+        assert answer.error is ErrorCode.KAFKA_STORAGE_ERROR
+        assert not replica.is_leader and replica.leader_epoch == term
+        assert replica.next_offset == replica.log.end_offset == answer.end_offset - 1
+        world.wait(lambda: any(f.log.end_offset == answer.end_offset for f in followers), limit_s=0.1)
+        disk.faults.capacity_bytes += room
+        world.produce("foo", b"third")
+        assert world.replica(world.leader("foo"), "foo").leader_epoch > term
+        world.wait_equal("foo")
+
+
+def test_a_leader_whom_nobody_heard_leads_on_when_there_is_room_again() -> None:
+    with running() as world:
+        world.create_topic("foo", replication_factor=1)
+        world.produce("foo", b"first")
+        leader = world.leader("foo")
+        replica, disk = world.replica(leader, "foo"), world.disks[leader]
+        term, room = replica.leader_epoch, disk.free_bytes()
+        disk.faults.capacity_bytes -= room
+        answer = _Answer(world, leader, b"second")
+        assert answer.error is ErrorCode.KAFKA_STORAGE_ERROR
+        disk.faults.capacity_bytes += room
+        assert world.produce("foo", b"third") == answer.end_offset - 1
+        assert (replica.is_leader, replica.leader_epoch) == (True, term)

@@ -227,6 +227,36 @@ class TestLeader:
         assert group.sent(TWO, 3, Timing().max_inflight_bytes) is None
         assert not [order for order in group.appended(4, 100, 1.0).sends if order.to == TWO]
 
+    def test_leads_no_longer_when_it_cannot_write_what_it_has_sent(self) -> None:
+        group = make_leader()
+        do_sends(group, group.appended(5, 100, 1.0))
+        out = group.append_failed(2, 1.0)
+        assert out.role_changed and (group.role, group.end_index) == (Role.FOLLOWER, 2)
+        assert group.deadline is not None
+        group.check()
+
+    def test_leads_no_longer_when_somebody_may_have_it_in_answer_to_a_probe(self) -> None:
+        group = make_leader()
+        group.peer_lost(2)
+        group.peer_lost(3)
+        do_sends(group, group.appended(5, 100, 1.0))
+        do_sends(group, group.peer_reachable(2, 1.0))
+        progress = group.progress_of(TWO)
+        assert progress is not None and progress.next_index == 2, "a probe moves nothing"
+        group.append_failed(2, 1.0)
+        assert group.role is Role.FOLLOWER
+
+    def test_leads_on_when_nobody_was_sent_what_it_cannot_write(self) -> None:
+        group = make_leader()
+        group.peer_lost(2)
+        group.peer_lost(3)
+        do_sends(group, group.appended(5, 100, 1.0))
+        group.append_failed(2, 1.0)
+        assert (group.role, group.end_index) == (Role.LEADER, 2)
+        group.check()
+        do_sends(group, group.appended(3, 100, 1.0))
+        assert group.can_propose
+
     def test_counts_durable_copies_for_any_number(self) -> None:
         group = make_leader()
         do_sends(group, group.appended(12, 100, 1.0))

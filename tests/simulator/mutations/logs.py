@@ -11,6 +11,7 @@ from broker.replication import ranges
 from protocol.records.batch import _LEADER_EPOCH_AT, BatchHeader, iter_batches
 from raft.following import Following
 from raft.leading import Leading
+from raft.progress import ProgressState
 from raft.state import GroupState
 from raft.types import AppendReply, Output, ReplicaId, Role
 from storage.disk import DiskError
@@ -62,6 +63,29 @@ def a_follower_needs_a_batch_whose_epoch_rots(stage: Stage) -> None:
     stage.cluster.disks[leader].rot(stored.file.path, epoch_at, bytes([1 << stage.rng.randrange(7)]))
     stage.cluster.start(away)
     stage.ready(away)
+
+
+def _goes_on_leading(_: Callable[..., Output]) -> Any:
+    """As if the followers had never been sent what could not be written: they are asked where their logs end."""
+
+    def append_failed(self: Leading, end_index: int, now: float) -> Output:
+        self.end_index = end_index
+        self._linger_start = min(self._linger_start, end_index)
+        for progress in self._followers:
+            if progress.next_index > end_index or progress.state is not ProgressState.REPLICATE:
+                progress.reset(self._resume_index(progress))
+        return Output()
+
+    return append_failed
+
+
+def _hears_no_more_than_it_has(append_replied: Callable[..., Output]) -> Any:
+    """... and what they say of it is not believed."""
+
+    def heard(self: Leading, from_: ReplicaId, term: int, match_end: int, *rest: Any) -> Output:
+        return append_replied(self, from_, term, min(match_end, self.end_index), *rest)
+
+    return heard
 
 
 def _any_epoch(check: Callable[..., Any]) -> Any:
@@ -152,6 +176,16 @@ MUTATIONS = (
         "A follower acknowledges what is durable and verified against this leader (replication.md section 6)",
         off((Following, "_acknowledge", _all_that_is_durable)),
         conditions=stranded_leaders,
+    ),
+    Mutation(
+        "sent-but-not-written",
+        "A leader that cannot write what it has sent leads no longer: nothing else may stand there in its term "
+        "(`Leading.append_failed`)",
+        off(
+            (Leading, "append_failed", _goes_on_leading),
+            (Leading, "append_replied", _hears_no_more_than_it_has),
+        ),
+        ("full disk",),
     ),
     Mutation(
         "checksum-at-recovery",
