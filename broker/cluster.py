@@ -138,11 +138,7 @@ class Cluster:
     def send_to(self, directory: tuple[int, bytes], message: PeerMessage) -> None:
         """To a replica's home: nothing is sent where the node has another directory by now."""
         link = self.links.get(directory[0])
-        if (
-            link is not None
-            and link.identity is not None
-            and link.identity.directory_id.bytes == directory[1]
-        ):
+        if link is not None and link.identity is not None and link.identity.directory == directory[1]:
             link.send(message)
 
     def directory_of(self, node_id: int) -> UUID | None:

@@ -294,12 +294,16 @@ PEER_KINDS: dict[int, type[PeerMessage]] = {
 _KIND_OF = {cls: kind for kind, cls in PEER_KINDS.items()}
 # Filled when a kind is first used, like the codecs themselves.
 _decoders: dict[int, Callable[[memoryview, int], tuple[Any, int]]] = {}
+_encoders: dict[type[PeerMessage], Callable[[Any], list[Buffer]]] = {}
 
 
 def encode_peer(message: PeerMessage) -> list[Buffer]:
     """A complete frame, its size included. Record buffers stand in it as they were given."""
     cls = type(message)
-    parts = parts_encoder(cls, PEER_VERSION)(message)
+    encode = _encoders.get(cls)
+    if encode is None:
+        encode = _encoders[cls] = parts_encoder(cls, PEER_VERSION)
+    parts = encode(message)
     size_bytes = _KIND.size + sum(map(len, parts))
     parts[0] = _SIZE_AND_KIND.pack(size_bytes, _KIND_OF[cls]) + parts[0]
     return parts

@@ -111,7 +111,8 @@ class FlushRounds:
             self._is_starting = False
 
     def _has_work(self) -> bool:
-        self._record_ends()
+        if self._unrecorded:
+            self._record_ends()
         return bool(self._dirty or self._waiting or self._journal.is_dirty)
 
     def _begin(self) -> None:
@@ -138,7 +139,7 @@ class FlushRounds:
 
     def _record_ends(self) -> None:
         """Put the ends of earlier rounds into the journal, so that rot below them can be told from a torn end."""
-        if not self._unrecorded or self._now() < self._recorded_at_s + self._record_interval_s:
+        if self._now() < self._recorded_at_s + self._record_interval_s:
             return
         for log in self._unrecorded:
             self._journal.append(Flushed(log.group, log.flushed_end))

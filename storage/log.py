@@ -114,7 +114,7 @@ class Log(ReadableLog):
         position, file = segment.size_bytes, segment.file
         file.append(buffers)
         assert file.size == position + size_bytes, "headers do not describe the buffers"
-        segment.size_bytes = file.size
+        segment.size_bytes = position + size_bytes
         segment.remember(self.end_offset, position, self.end_offset)
         for header in headers:
             segment.note(header, position)

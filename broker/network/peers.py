@@ -43,6 +43,13 @@ class PeerIdentity(NamedTuple):
     directory_id: UUID
     boot_id: UUID
     cluster_id: str | None
+    #: The directory as `raft.types.ReplicaId` names it: asked for with every message.
+    directory: bytes
+
+    @classmethod
+    def of(cls, message: Hello | HelloReply) -> PeerIdentity:
+        directory_id = message.directory_id
+        return cls(message.node_id, directory_id, message.boot_id, message.cluster_id, directory_id.bytes)
 
 
 class PeerEvents(Protocol):
@@ -224,7 +231,7 @@ class PeerLink:
             return
         self._last_refusal = ""
         self._stream = stream
-        self.identity = PeerIdentity(reply.node_id, reply.directory_id, reply.boot_id, reply.cluster_id)
+        self.identity = PeerIdentity.of(reply)
         self.events.peer_connected(self.identity)
 
     def connection_lost(self, stream: _Dialled) -> None:
@@ -306,7 +313,5 @@ class AcceptedPeer(_Stream):
             self.transport.close()
             return
         self._end_handshake()
-        self.identity = PeerIdentity(
-            message.node_id, message.directory_id, message.boot_id, message.cluster_id
-        )
+        self.identity = PeerIdentity.of(message)
         self._events.peer_introduced(self.identity)

@@ -95,7 +95,7 @@ class GroupMessages:
         _keep_last(self._early, sender, message)
 
     def _find(self, topic_id: UUID, partition: int) -> Replica | None:
-        return self._replicas.by_key.get(GroupKey(topic_id, partition))
+        return self._replicas.by_number.get((topic_id.int, partition))
 
     def _vote_request(self, sender: PeerIdentity, message: peer.VoteRequest) -> None:
         replica = self._find(message.topic_id, message.partition)
@@ -129,4 +129,4 @@ def _keep_last(early: dict[GroupKey, tuple[PeerIdentity, M]], sender: PeerIdenti
 
 
 def _identity(sender: PeerIdentity, incarnation: int) -> ReplicaId:
-    return ReplicaId(sender.node_id, sender.directory_id.bytes, incarnation)
+    return ReplicaId(sender.node_id, sender.directory, incarnation)

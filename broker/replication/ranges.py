@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from broker.replication.wire import row_to_wire
 from protocol import peer
@@ -72,7 +72,21 @@ def _refusal(
     )
 
 
-def check_range(message: peer.Append) -> list[tuple[BatchHeader, memoryview]]:
+class Batches(NamedTuple):
+    """The batches of a range, in order: what their headers say, and their bytes."""
+
+    headers: list[BatchHeader]
+    views: list[memoryview]
+
+    def fresh(self, end_offset: int) -> Batches:
+        """Those that a log lacks that ends there."""
+        if not self.headers or self.headers[0].base_offset >= end_offset:
+            return self
+        count = sum(header.base_offset < end_offset for header in self.headers)
+        return Batches(self.headers[count:], self.views[count:])
+
+
+def check_range(message: peer.Append) -> Batches:
     """The batches of a received range, each checked: framing, CRC, continuity, epoch (replication.md section 2).
 
     A range holds at most one row, as its last entry, so all its batches are of the term before its start.
@@ -106,13 +120,11 @@ def check_own_range(log: Log, start_index: int) -> None:
         raise CorruptLogError(log.directory, start_index, str(error)) from error
 
 
-def _check_whole(
-    records: memoryview | None, start_offset: int, term: int, offset_count: int
-) -> list[tuple[BatchHeader, memoryview]]:
+def _check_whole(records: memoryview | None, start_offset: int, term: int, offset_count: int) -> Batches:
     """All batches of a range, which hold so many offsets: a base offset that rose hides what is there, and reads like
     a hole."""
-    batches = _check_batches(records, start_offset, term) if records else []
-    end_offset = batches[-1][0].last_offset + 1 if batches else start_offset
+    batches = _check_batches(records, start_offset, term) if records else Batches([], [])
+    end_offset = batches.headers[-1].next_offset if batches.headers else start_offset
     if end_offset - start_offset != offset_count:
         raise KafkaError(
             ErrorCode.CORRUPT_MESSAGE,
@@ -121,8 +133,8 @@ def _check_whole(
     return batches
 
 
-def _check_batches(records: memoryview, start_offset: int, term: int) -> list[tuple[BatchHeader, memoryview]]:
-    batches: list[tuple[BatchHeader, memoryview]] = []
+def _check_batches(records: memoryview, start_offset: int, term: int) -> Batches:
+    batches = Batches([], [])
     end_offset = start_offset
     end_position = 0
     for position, header in iter_batches(records):
@@ -136,9 +148,10 @@ def _check_batches(records: memoryview, start_offset: int, term: int) -> list[tu
             )
         if not check_crc(records, position, header):
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"batch at {header.base_offset} has a wrong CRC")
-        end_offset = header.last_offset + 1
+        end_offset = header.next_offset
         end_position = position + header.size_bytes
-        batches.append((header, records[position:end_position]))
+        batches.headers.append(header)
+        batches.views.append(records[position:end_position])
     if end_position != len(records):
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "a range ends inside a batch")
     return batches

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 import structlog
 
 from broker.replication import wire
-from broker.replication.ranges import check_range, corrupt_range
+from broker.replication.ranges import Batches, check_range, corrupt_range
 from protocol import peer
 from protocol.errors import KafkaError
-from protocol.records.batch import BatchHeader
 from raft.types import ReplicaId
 from storage.disk import DiskFullError
 
@@ -70,18 +69,16 @@ class RangeReceiver:
         replica.apply(out)
         return True
 
-    def _write(self, batches: list[tuple[BatchHeader, memoryview]]) -> bool:
+    def _write(self, batches: Batches) -> bool:
         """Append those batches of the range that the log lacks. False: the disk is full, nothing was written."""
         replica = self._replica
-        end_offset = replica.log.end_offset
-        fresh = [(header, view) for header, view in batches if header.base_offset >= end_offset]
-        if not fresh:
+        headers, views = batches.fresh(replica.log.end_offset)
+        if not headers:
             return True
-        headers = [header for header, _ in fresh]
         try:
             if replica.must_leave_reserve:
                 raise DiskFullError("less than log.min.free.bytes is left")
-            replica.log.append_batches([view for _, view in fresh], headers, allow_holes=True)
+            replica.log.append_batches(views, headers, allow_holes=True)
         except DiskFullError as error:
             logger.error(
                 "follower stops: disk full",
@@ -92,7 +89,7 @@ class RangeReceiver:
             replica.host.lacks_space(replica)
             return False
         replica.log.start_writeback()
-        for header, view in fresh:
+        for header, view in zip(headers, views, strict=True):
             replica.producers.record_stored(view, header)
         replica.next_offset = replica.log.end_offset
         replica.log_grew()

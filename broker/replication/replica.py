@@ -257,8 +257,7 @@ class Replica:
             if isinstance(seen, Duplicate):
                 return seen.base_offset, seen.last_offset + 1
         base_offset = self.next_offset
-        stamp(batch, 0, base_offset, self.group.term)
-        stamped = header._replace(base_offset=base_offset, leader_epoch=self.group.term)
+        stamped = stamp(batch, header, base_offset, self.group.term)
         self.producers.record(stamped)
         if not self._staged:
             self.host.note_writer(self)

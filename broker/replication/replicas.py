@@ -96,6 +96,8 @@ class Replicas:
         self.is_low_on_space = False
         self._timers = TimerHeap(loop)
         self.by_key: dict[GroupKey, Replica] = {}
+        #: ... under (topic id as a number, partition), for what peers send: a UUID is hashed and compared in Python.
+        self.by_number: dict[tuple[int, int], Replica] = {}
         #: The same replicas under (topic, partition): what client requests name. Not the metadata log: only the
         #: controller writes there.
         self.by_name: dict[tuple[str, int], Replica] = {}
@@ -155,7 +157,7 @@ class Replicas:
             rng=self._rng,
         )
         replica = Replica(self, key, topic, log, group, producers, config)
-        self.by_key[key] = replica
+        self.by_key[key] = self.by_number[(key.topic_id.int, key.partition)] = replica
         if key.topic_id != METADATA_TOPIC_ID:
             self.by_name[(topic, key.partition)] = replica
         self.timer_changed(replica)
@@ -164,6 +166,7 @@ class Replicas:
 
     def close(self, replica: Replica, *, is_clean: bool) -> None:
         del self.by_key[replica.key]
+        del self.by_number[(replica.key.topic_id.int, replica.partition)]
         self.by_name.pop((replica.topic, replica.partition), None)
         self.by_log.pop(replica.log, None)
         self._commits_to_tell.pop(replica, None)

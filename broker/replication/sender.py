@@ -44,7 +44,7 @@ class RangeSender:
         """The log will end with these batches, and the group does not know it yet. Returns their size in bytes."""
         if not self._replica.group.has_lingering:
             self.forget()  # everybody who keeps up has been sent what came before
-        size_bytes = sum(header.size_bytes for header in headers)
+        size_bytes = sum(map(len, buffers))
         if size_bytes <= MAX_APPEND_BYTES:
             self._kept.append(_Kept(start_index, end_index, buffers, size_bytes))
         else:

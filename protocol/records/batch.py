@@ -27,10 +27,8 @@ MIN_LENGTH = HEADER_BYTES - LENGTH_PREFIX_BYTES
 MAGIC = 2
 
 _HEADER = Struct(">qiibIhiqqqhii")
-_BASE_OFFSET = Struct(">q")
-_LEADER_EPOCH = Struct(">i")
+_STAMPED = Struct(">qii")
 _CRC = Struct(">I")
-_LEADER_EPOCH_AT = 12
 _CRC_AT = 17
 _ATTRIBUTES_AT = 21
 assert _HEADER.size == HEADER_BYTES
@@ -119,7 +117,9 @@ class BatchHeader(NamedTuple):
 def parse_header(buf: Buffer, pos: int = 0) -> BatchHeader:
     """Reads the header at `pos`. Raises KafkaError CORRUPT_MESSAGE where there are fewer than 61 bytes."""
     try:
-        return BatchHeader._make(_HEADER.unpack_from(buf, pos))
+        return tuple.__new__(
+            BatchHeader, _HEADER.unpack_from(buf, pos)
+        )  # `_make` counts what struct has counted
     except struct_error:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "record batch is shorter than its header") from None
 
@@ -134,10 +134,14 @@ def check_crc(buf: memoryview, pos: int, header: BatchHeader) -> bool:
     return crc32c(buf[pos + _ATTRIBUTES_AT : pos + header.length + LENGTH_PREFIX_BYTES]) == header.crc
 
 
-def stamp(buf: bytearray | memoryview, pos: int, base_offset: int, leader_epoch: int) -> None:
-    """Writes base offset and leader epoch in place. The CRC stays valid."""
-    _BASE_OFFSET.pack_into(buf, pos, base_offset)
-    _LEADER_EPOCH.pack_into(buf, pos + _LEADER_EPOCH_AT, leader_epoch)
+def stamp(
+    buf: bytearray | memoryview, header: BatchHeader, base_offset: int, leader_epoch: int
+) -> BatchHeader:
+    """Writes base offset and leader epoch into the batch at the buffer's beginning, whose header this is. The CRC stays
+    valid. Returns the new header."""
+    stamped = (base_offset, header.length, leader_epoch)
+    _STAMPED.pack_into(buf, 0, *stamped)
+    return tuple.__new__(BatchHeader, stamped + header[3:])
 
 
 def renew_crc(buf: bytearray | memoryview, pos: int = 0) -> BatchHeader:
@@ -157,7 +161,7 @@ def iter_batches(buf: Buffer, pos: int = 0) -> Iterator[tuple[int, BatchHeader]]
     """
     end = len(buf)
     while end - pos >= HEADER_BYTES:
-        header = BatchHeader._make(_HEADER.unpack_from(buf, pos))
+        header = tuple.__new__(BatchHeader, _HEADER.unpack_from(buf, pos))
         if header.length < MIN_LENGTH:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"record batch of length {header.length} at {pos}")
         following = pos + header.length + LENGTH_PREFIX_BYTES

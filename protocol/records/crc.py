@@ -6,12 +6,16 @@ crcmod does the same at 0.4 GB/s or, without its C part, a hundred times slower.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Protocol
 
 from protocol.schema import Buffer
 
 
-def _load() -> Callable[[Buffer, int], int]:
+class _Crc32c(Protocol):
+    def __call__(self, data: Buffer, value: int = 0, /) -> int: ...
+
+
+def _load() -> _Crc32c:
     try:
         from crc32c import crc32c as hardware  # one of two, whichever is there
 
@@ -20,12 +24,8 @@ def _load() -> Callable[[Buffer, int], int]:
         from crcmod.predefined import mkPredefinedCrcFun
 
         table_driven = mkPredefinedCrcFun("crc-32c")
-        return lambda data, value: table_driven(bytes(data), value)
+        return lambda data, value=0, /: table_driven(bytes(data), value)
 
 
-_crc32c = _load()
-
-
-def crc32c(data: Buffer, value: int = 0) -> int:
-    """CRC-32C of `data`, continued from `value`."""
-    return _crc32c(data, value)
+crc32c = _load()
+"""CRC-32C of some data, continued from a value."""

@@ -56,7 +56,7 @@ def validate_produce(
     """
     header = _the_one_batch(records)
     assert records is not None
-    if header.compression_id == Compression.ZSTD and api_version < _FIRST_VERSION_WITH_ZSTD:
+    if api_version < _FIRST_VERSION_WITH_ZSTD and header.compression_id == Compression.ZSTD:
         raise InvalidRecordError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs version 7 of Produce requests"
         )
@@ -101,15 +101,30 @@ def _the_one_batch(records: memoryview | None) -> BatchHeader:
         raise _invalid(f"record batches must have magic {MAGIC}, not {header.magic}")
     if header.length < MIN_LENGTH:
         raise InvalidRecordError(ErrorCode.CORRUPT_MESSAGE, f"record batch of length {header.length}")
-    if header.size_bytes > len(records):
-        raise _invalid("record batch is cut short")
-    if header.size_bytes < len(records):
-        raise _invalid("more than one record batch for a partition")
+    if header.size_bytes != len(records):
+        is_cut = header.size_bytes > len(records)
+        raise _invalid(
+            "record batch is cut short" if is_cut else "more than one record batch for a partition"
+        )
     return header
 
 
 def _check_header(header: BatchHeader) -> None:
     """What the header alone tells. The CRC is known to be right."""
+    attributes, count = header.attributes, header.count
+    if attributes:
+        _check_attributes(header)
+    if count < 1 or count != header.last_offset_delta + 1:
+        raise _invalid(f"{count} records, but a last offset delta of {header.last_offset_delta}")
+    if not attributes & ATTR_COMPRESSION and count * MIN_RECORD_BYTES > header.size_bytes - HEADER_BYTES:
+        raise _invalid(f"{count} records do not fit into {header.size_bytes} bytes")
+    if header.producer_id != NO_PRODUCER_ID and (header.base_sequence < 0 or header.producer_epoch < 0):
+        raise _invalid(f"producer id {header.producer_id} without an epoch and a sequence")
+    if attributes & ATTR_TRANSACTIONAL and header.producer_id == NO_PRODUCER_ID:
+        raise _invalid("transactional batch without a producer id")
+
+
+def _check_attributes(header: BatchHeader) -> None:
     if header.is_control:
         raise _invalid("clients may not write control batches")
     if header.attributes & ~_PRODUCER_ATTRIBUTES:
@@ -122,17 +137,6 @@ def _check_header(header: BatchHeader) -> None:
         raise InvalidRecordError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"compression {header.compression_id}"
         )
-    if header.count < 1 or header.count != header.last_offset_delta + 1:
-        raise _invalid(f"{header.count} records, but a last offset delta of {header.last_offset_delta}")
-    if (
-        header.compression_id == Compression.NONE
-        and header.count * MIN_RECORD_BYTES > header.size_bytes - HEADER_BYTES
-    ):
-        raise _invalid(f"{header.count} records do not fit into {header.size_bytes} bytes")
-    if header.producer_id != NO_PRODUCER_ID and (header.base_sequence < 0 or header.producer_epoch < 0):
-        raise _invalid(f"producer id {header.producer_id} without an epoch and a sequence")
-    if header.producer_id == NO_PRODUCER_ID and header.is_transactional:
-        raise _invalid("transactional batch without a producer id")
 
 
 def _surely_in_window(header: BatchHeader, before_max_ms: int, after_max_ms: int, now_ms: int) -> bool:

@@ -130,8 +130,9 @@ def test_varints(value: int) -> None:
 
 def test_stamping_leaves_the_crc_valid() -> None:
     batch = build_batch([NewRecord(b"k", b"v", 1)] * 3)
-    stamp(memoryview(batch), 0, 1234, 9)
+    stamped = stamp(memoryview(batch), parse_header(batch), 1234, 9)
     header = parse_header(batch)
+    assert stamped == header and type(stamped) is type(header)
     assert (header.base_offset, header.last_offset, header.next_offset) == (1234, 1236, 1237)
     assert header.leader_epoch == 9
     assert check_crc(memoryview(batch), 0, header)

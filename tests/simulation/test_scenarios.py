@@ -206,8 +206,8 @@ def test_a_leader_asks_a_follower_of_another_history_and_keeps_its_own() -> None
         with stopped_log(world, 1, "foo") as log:
             term, offset = log.lineage.last_term, log.end_offset
             batch = build_batch([NewRecord(None, b"%d" % number, 1) for number in range(3)])
-            stamp(batch, 0, offset, term)
-            log.append_batches([batch], [next(iter_batches(memoryview(batch)))[1]])
+            header = next(iter_batches(memoryview(batch)))[1]
+            log.append_batches([batch], [stamp(batch, header, offset, term)])
             log.append_row(term + 2, RowKind.LEADER, b"")
         with stopped_log(world, 3, "foo") as log:
             log.append_row(term + 1, RowKind.LEADER, b"")

@@ -8,7 +8,7 @@ from typing import Any
 import broker.identity
 import broker.replication.log_opener
 from broker.replication import ranges
-from protocol.records.batch import _LEADER_EPOCH_AT, BatchHeader, iter_batches
+from protocol.records.batch import BatchHeader, iter_batches
 from raft.following import Following
 from raft.leading import Leading
 from raft.progress import ProgressState
@@ -26,6 +26,9 @@ from tests.simulator.mutations.kind import Mutation
 from tests.simulator.mutations.nemesis import blackouts, stranded_leaders, young_logs_after_a_clean_stop
 from tests.simulator.mutations.stage import Stage
 from tests.simulator.mutations.switch import all_of, off, replaced, without_call
+
+#: Of a batch: behind base offset and length.
+LEADER_EPOCH_AT = 12
 
 
 def _any_term(_: Callable[..., bool]) -> Any:
@@ -59,7 +62,7 @@ def a_follower_needs_a_batch_whose_epoch_rots(stage: Stage) -> None:
     log = stage.replica(leader).log
     stored = stage.rng.choice(list(log.batches(first)))
     stage.cluster.oracle.nodes.damaged(leader, stage.replica(leader).key)
-    epoch_at = stored.position + _LEADER_EPOCH_AT + stage.rng.randrange(4)
+    epoch_at = stored.position + LEADER_EPOCH_AT + stage.rng.randrange(4)
     stage.cluster.disks[leader].rot(stored.file.path, epoch_at, bytes([1 << stage.rng.randrange(7)]))
     stage.cluster.start(away)
     stage.ready(away)
