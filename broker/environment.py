@@ -33,8 +33,16 @@ class Network(Protocol):
     and "sockname"), get_write_buffer_size, set_write_buffer_limits, pause_reading, resume_reading.
     """
 
-    async def listen(self, host: str, port: int, factory: Callable[[], asyncio.BufferedProtocol]) -> Listener:
-        """Listen on host:port (port 0: any). "localhost" binds both address families."""
+    async def listen(
+        self,
+        host: str,
+        port: int,
+        factory: Callable[[], asyncio.BufferedProtocol],
+        *,
+        for_peers: bool = False,
+    ) -> Listener:
+        """Listen on host:port (port 0: any). "localhost" binds both address families. `for_peers`: for those who
+        `connect`, who may have a shorter way where they are near."""
 
     async def connect(
         self, host: str, port: int, factory: Callable[[], asyncio.BufferedProtocol]

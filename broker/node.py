@@ -141,7 +141,10 @@ class Node:
         self._assemble_replication()
         self._assemble()
         await self._listen(
-            self.config.controller_endpoint.host, self.config.controller_endpoint.port, self.cluster.accept
+            self.config.controller_endpoint.host,
+            self.config.controller_endpoint.port,
+            self.cluster.accept,
+            for_peers=True,
         )
         self.cluster.start()
         self.heartbeat.start()
@@ -277,9 +280,16 @@ class Node:
             ),
         )
 
-    async def _listen(self, host: str, port: int, factory: Callable[[], asyncio.BufferedProtocol]) -> None:
+    async def _listen(
+        self,
+        host: str,
+        port: int,
+        factory: Callable[[], asyncio.BufferedProtocol],
+        *,
+        for_peers: bool = False,
+    ) -> None:
         try:
-            self._listeners.append(await self._network.listen(host, port, factory))
+            self._listeners.append(await self._network.listen(host, port, factory, for_peers=for_peers))
         except OSError as error:
             raise StartError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
 

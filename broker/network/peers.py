@@ -91,7 +91,8 @@ class _Stream(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         peername = transport.get_extra_info("peername")
-        self.peer = f"{peername[0]}:{peername[1]}" if peername else "?"
+        # Of a Unix socket it is no tuple.
+        self.peer = f"{peername[0]}:{peername[1]}" if isinstance(peername, tuple) else "this machine"
         # Zero has uvloop write at once instead of at the end of its turn: a follower's answer is what clients wait for.
         self.transport.set_write_buffer_limits(high=0)
 

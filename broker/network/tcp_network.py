@@ -1,4 +1,4 @@
-"""TCP, the production `Network`."""
+"""TCP, the production `Network`; between peers of one machine Unix sockets (`nearby`)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections.abc import Callable
 import structlog
 
 from broker.environment import Listener
+from broker.network import nearby
 
 logger = structlog.get_logger()
 
@@ -126,17 +127,34 @@ class _Servers:
 class TcpNetwork:
     """`broker.environment.Network` over the running event loop."""
 
-    async def listen(self, host: str, port: int, factory: Callable[[], asyncio.BufferedProtocol]) -> Listener:
+    async def listen(
+        self,
+        host: str,
+        port: int,
+        factory: Callable[[], asyncio.BufferedProtocol],
+        *,
+        for_peers: bool = False,
+    ) -> Listener:
         loop = asyncio.get_running_loop()
         sockets = await _bind_in_time(host, port)
+        port = sockets[0].getsockname()[1]
+        try:
+            near = nearby.bind(host, port, BACKLOG) if for_peers else None
+        except OSError:
+            for sock in sockets:
+                sock.close()
+            raise
         servers = [await loop.create_server(factory, sock=sock) for sock in sockets]
-        return _Servers(servers, sockets[0].getsockname()[1])
+        if near is not None:
+            servers.append(await loop.create_unix_server(factory, sock=near))
+        return _Servers(servers, port)
 
     async def connect(
         self, host: str, port: int, factory: Callable[[], asyncio.BufferedProtocol]
     ) -> asyncio.BaseTransport:
-        loop = asyncio.get_running_loop()
-        transport, _ = await loop.create_connection(factory, host, port)
+        transport = await nearby.connect(host, port, factory)
+        if transport is None:
+            transport, _ = await asyncio.get_running_loop().create_connection(factory, host, port)
         sock = transport.get_extra_info("socket")
         if sock is None or transport.is_closing():
             # It ended in the turn between connection_made and here; no connection_lost is going to come.
@@ -145,6 +163,6 @@ class TcpNetwork:
         if _is_to_itself(transport):
             transport.abort()
             raise ConnectionRefusedError(errno.ECONNREFUSED, f"{host}:{port} is this very connection")
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # has gone meanwhile, or is a Unix socket, which waits for nothing
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return transport

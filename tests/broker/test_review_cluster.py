@@ -17,7 +17,14 @@ from tests.simulator.loop import SimulationError
 class _Unresolvable:
     """What a host name with a label of 64 letters does to getaddrinfo: an error that is no OSError."""
 
-    async def listen(self, host: str, port: int, factory: Callable[[], asyncio.BufferedProtocol]) -> Listener:
+    async def listen(
+        self,
+        host: str,
+        port: int,
+        factory: Callable[[], asyncio.BufferedProtocol],
+        *,
+        for_peers: bool = False,
+    ) -> Listener:
         raise AssertionError("not this test")
 
     async def connect(

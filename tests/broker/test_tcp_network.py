@@ -6,6 +6,7 @@ import asyncio
 import errno
 import functools
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
@@ -159,3 +160,63 @@ def test_a_connection_that_is_lost_at_once_is_none(kind: str) -> None:
 
     with asyncio.Runner(loop_factory=lambda: new_loop(kind)) as runner:
         runner.run(dial())
+
+
+class _Speaking(asyncio.BufferedProtocol):
+    """Keeps what it hears until there is a full stop."""
+
+    def __init__(self) -> None:
+        self.heard = b""
+        self.is_over = asyncio.Event()
+        self._buffer = bytearray(1 << 16)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.family = transport.get_extra_info("socket").family
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.heard += self._buffer[:nbytes]
+        if self.heard.endswith(b"."):
+            self.is_over.set()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="abstract names are Linux's")
+@pytest.mark.parametrize(
+    ("host", "dialled", "for_peers", "family"),
+    [
+        ("localhost", "localhost", True, socket.AF_UNIX),
+        ("127.0.0.1", "127.0.0.1", True, socket.AF_UNIX),
+        ("localhost", "127.0.0.1", True, socket.AF_INET),
+        ("127.0.0.1", "localhost", True, socket.AF_INET),
+        ("", "localhost", True, socket.AF_INET),
+        ("localhost", "localhost", False, socket.AF_INET),
+    ],
+)
+async def test_peers_of_one_machine_meet_without_tcp(
+    host: str, dialled: str, for_peers: bool, family: int
+) -> None:
+    """Where both name the same loopback address; a megabyte fits between them."""
+    network, server, client = TcpNetwork(), _Speaking(), _Speaking()
+    listener = await network.listen(host, 0, lambda: server, for_peers=for_peers)
+    transport = await network.connect(dialled, listener.port, lambda: client)
+    assert isinstance(transport, asyncio.Transport)
+    transport.write(b"x" * (1 << 20) + b".")
+    await asyncio.wait_for(server.is_over.wait(), 5)
+    assert (client.family, len(server.heard)) == (family, (1 << 20) + 1)
+    transport.close()
+    listener.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="abstract names are Linux's")
+async def test_a_name_that_somebody_else_has_is_a_port_in_use() -> None:
+    """Peers would meet whoever has it."""
+    port = _free_port()
+    with closing(socket.socket(socket.AF_UNIX)) as other:
+        other.bind(f"\0varve/localhost:{port}")
+        with pytest.raises(OSError) as refused:
+            await TcpNetwork().listen("localhost", port, _Speaking, for_peers=True)
+    assert refused.value.errno == errno.EADDRINUSE
+    listener = await TcpNetwork().listen("localhost", port, _Speaking, for_peers=True)
+    listener.close()

@@ -146,10 +146,12 @@ class _Peer(asyncio.BufferedProtocol):
         self.lost.set()
 
 
-async def _conversation(network: Network, server_end: str, client_end: str) -> list[object]:
+async def _conversation(
+    network: Network, server_end: str, client_end: str, *, for_peers: bool = False
+) -> list[object]:
     """A connects to B, both greet, one of them ends it; then nobody listens any more."""
     server, client = _Peer(b"hello.", server_end), _Peer(b"good day.", client_end)
-    listener = await network.listen("localhost", 0, lambda: server)
+    listener = await network.listen("localhost", 0, lambda: server, for_peers=for_peers)
     await network.connect("localhost", listener.port, lambda: client)
     await asyncio.wait_for(server.lost.wait(), 5)
     await asyncio.wait_for(client.lost.wait(), 5)
@@ -164,6 +166,7 @@ async def _conversation(network: Network, server_end: str, client_end: str) -> l
 async def test_connections_open_and_end_as_on_tcp() -> None:
     for ends in (("close", ""), ("", "close"), ("abort", ""), ("", "abort")):
         expected = await _conversation(TcpNetwork(), *ends)
+        assert await _conversation(TcpNetwork(), *ends, for_peers=True) == expected, ends
         assert await asyncio.get_running_loop().run_in_executor(None, _simulated, ends) == expected, ends
 
 

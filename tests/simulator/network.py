@@ -65,7 +65,12 @@ class NodeNetwork:
         self._host = host
 
     async def listen(
-        self, host: str, port: int, factory: Callable[[], asyncio.BufferedProtocol]
+        self,
+        host: str,
+        port: int,
+        factory: Callable[[], asyncio.BufferedProtocol],
+        *,
+        for_peers: bool = False,
     ) -> MemoryListener:
         """Raises OSError(EADDRINUSE). Every address of the node is listened on, whatever `host` says."""
         return self._network.listen(self._host, port, factory)
