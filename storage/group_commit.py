@@ -111,7 +111,7 @@ class FlushRounds:
             self._is_starting = False
 
     def _has_work(self) -> bool:
-        if self._unrecorded:
+        if self._unrecorded and self._now() >= self._recorded_at_s + self._record_interval_s:
             self._record_ends()
         return bool(self._dirty or self._waiting or self._journal.is_dirty)
 
@@ -139,8 +139,6 @@ class FlushRounds:
 
     def _record_ends(self) -> None:
         """Put the ends of earlier rounds into the journal, so that rot below them can be told from a torn end."""
-        if self._now() < self._recorded_at_s + self._record_interval_s:
-            return
         for log in self._unrecorded:
             self._journal.append(Flushed(log.group, log.flushed_end))
         self._unrecorded = {}
@@ -148,7 +146,6 @@ class FlushRounds:
 
     def record_all(self) -> None:
         """Record every end now and make the journal durable, for a clean shutdown."""
-        self._recorded_at_s = self._now() - self._record_interval_s
         self._record_ends()
         self._journal.flush()
 

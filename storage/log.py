@@ -181,6 +181,10 @@ class Log(ReadableLog):
     def dirty(self) -> bool:
         return self.flushed_end.end_index < self.end_offset + len(self.lineage.rows)
 
+    def start_writeback(self) -> None:
+        """What was appended is flushed as soon as the caller has done its books: the disk may begin (`File`)."""
+        self.segments[-1].file.start_writeback()
+
     def begin_flush(self) -> FlushTicket:
         """What has to become durable now, in this order. Sealed segments already are."""
         row_file = self.lineage.dirty_file()
@@ -188,10 +192,6 @@ class Log(ReadableLog):
         if self.end_offset > self.flushed_end.end_offset:
             files = (*files, self.segments[-1].file)
         return FlushTicket(files, self.end, self._truncation_count)
-
-    def start_writeback(self) -> None:
-        """What was appended is flushed as soon as the caller has done its books: the disk may begin (`File`)."""
-        self.segments[-1].file.start_writeback()
 
     def finish_flush(self, ticket: FlushTicket) -> None:
         """All files of the ticket are durable. A ticket from before a truncation says nothing any more."""

@@ -7,11 +7,13 @@ is done only while there is little of that on the whole machine.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import platform
 from collections.abc import Callable
+from ctypes import c_int
 from pathlib import Path
+
+from storage import libc
 
 #: Unwritten data of the machine with which the flush is still quick. (150 ms on a disk of 200 MB/s.)
 MAX_DIRTY_BYTES = 32 * 1024 * 1024
@@ -33,8 +35,7 @@ class Volume:
         if self._syncfs is None or not _is_little_unwritten():
             return False
         if self._syncfs(self._fd) != 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number))
+            raise libc.last_error()
         # Whether the disk's own cache is emptied last is the file system's affair (ext4 without a journal writes inodes
         # after that). The flush of a folder ends with it.
         os.fsync(self._fd)
@@ -44,15 +45,10 @@ class Volume:
         os.close(self._fd)
 
 
-def _find_syncfs() -> Callable[[int], int] | None:
+def _find_syncfs() -> Callable[..., int] | None:
     if platform.system() != "Linux" or _kernel_version() < REPORTS_ERRORS_SINCE:
         return None
-    try:
-        syncfs = ctypes.CDLL(None, use_errno=True).syncfs
-    except AttributeError:
-        return None
-    syncfs.argtypes, syncfs.restype = [ctypes.c_int], ctypes.c_int
-    return syncfs
+    return libc.function("syncfs", c_int)
 
 
 def _kernel_version() -> tuple[int, ...]:

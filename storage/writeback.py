@@ -6,27 +6,20 @@ other. Begun as soon as the data are appended, the first of these is over when t
 
 from __future__ import annotations
 
-import ctypes
 import errno
-import os
 import sys
-from collections.abc import Callable
+from ctypes import c_int, c_int64, c_uint
+
+from storage import libc
 
 _WRITE = 2  # SYNC_FILE_RANGE_WRITE: begin, and wait for nothing
 #: What is wrong with the data, not with the request. A flush might not hear of it again.
 _FATAL = (errno.EIO, errno.ENOSPC, errno.EDQUOT)
 
 
-def _find() -> Callable[[int, int, int, int], int] | None:
-    if sys.platform != "linux":
-        return None
-    function = getattr(ctypes.CDLL(None, use_errno=True), "sync_file_range", None)
-    if function is not None:
-        function.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
-    return function
-
-
-_sync_file_range = _find()
+_sync_file_range = (
+    libc.function("sync_file_range", c_int, c_int64, c_int64, c_uint) if sys.platform == "linux" else None
+)
 
 
 def start_writeback(fd: int, position: int, size: int) -> None:
@@ -35,6 +28,6 @@ def start_writeback(fd: int, position: int, size: int) -> None:
     Raises OSError for what means that the data are lost.
     """
     if _sync_file_range is not None and _sync_file_range(fd, position, size, _WRITE) != 0:
-        error = ctypes.get_errno()
-        if error in _FATAL:
-            raise OSError(error, os.strerror(error))
+        error = libc.last_error()
+        if error.errno in _FATAL:
+            raise error

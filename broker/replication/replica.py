@@ -191,8 +191,7 @@ class Replica:
     @property
     def is_serving(self) -> bool:
         """Leader whose first row is committed: only now may it answer for the partition."""
-        group = self.group
-        return group.role is Role.LEADER and group.is_established
+        return self.group.is_established
 
     @property
     def last_stable_offset(self) -> int:
@@ -232,7 +231,7 @@ class Replica:
 
     def check_in_sync(self) -> None:
         """min.insync.replicas before the append; beyond a majority it also delays the answer."""
-        if not self.is_serving:
+        if not self.group.is_established:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         required = self.config.min_insync_replicas
         if required > 1:
@@ -250,14 +249,15 @@ class Replica:
         committed yet. `batch` is writable and the caller's own; it is kept until written and sent.
         Raises KafkaError: not leader, sequence and epoch errors of the producer.
         """
-        if not (self.is_serving and self.group.can_propose):
+        group = self.group
+        if not (group.is_established and group.can_propose):
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if header.producer_id >= 0:
             seen = self.producers.check(header)
             if isinstance(seen, Duplicate):
                 return seen.base_offset, seen.last_offset + 1
         base_offset = self.next_offset
-        stamped = stamp(batch, header, base_offset, self.group.term)
+        stamped = stamp(batch, header, base_offset, group.term)
         self.producers.record(stamped)
         if not self._staged:
             self.host.note_writer(self)
