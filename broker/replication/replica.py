@@ -117,6 +117,7 @@ class Replica:
         self.host = host
         self.key = key
         self.topic = topic
+        self.is_metadata = key.topic_id == METADATA_TOPIC_ID
         self.log = log
         self.group = group
         self.producers = producers
@@ -227,7 +228,7 @@ class Replica:
     @property
     def must_leave_reserve(self) -> bool:
         """What is left of the disk is not for this log, but for votes, rows and metadata (replication.md section 2)."""
-        return self.host.is_low_on_space and self.key.topic_id != METADATA_TOPIC_ID
+        return self.host.is_low_on_space and not self.is_metadata
 
     def check_in_sync(self) -> None:
         """min.insync.replicas before the append; beyond a majority it also delays the answer."""
@@ -345,7 +346,6 @@ class Replica:
             self._write_refused(error)
             return
         assert self.log.end_offset == self.next_offset, "offsets were handed out gap-free"
-        assert self.log.end_index == self.group.end_index, "what is written was sent"
         self.log_grew()
 
     def settle_pending(self) -> None:
@@ -393,7 +393,7 @@ class Replica:
     def persisted(self, end_index: int) -> None:
         """A flush round finished: everything below `end_index` is durable here."""
         self.apply(self.group.persisted(end_index, self.host.now()))
-        if not self.is_leader:
+        if self.group.role is not Role.LEADER:
             self.log.drop_cached()  # clients read from leaders
         self._log_start.take()
         if self._flush_waits:
@@ -424,7 +424,7 @@ class Replica:
         )
         if self._commit_waits:
             self._commit_waits.release(self._acknowledged_offset())
-        if self.is_leader:
+        if self.group.role is Role.LEADER:
             self._log_start.want(message.log_start)
             self._log_start.expose()
 

@@ -13,7 +13,6 @@ import structlog
 
 from broker.config.topic_config import TopicConfig
 from broker.environment import Clock
-from broker.metadata.ids import METADATA_TOPIC_ID
 from broker.network.turn import Turn
 from broker.replication import wire
 from broker.replication.log_opener import LogOpener, NewReplica
@@ -158,7 +157,7 @@ class Replicas:
         )
         replica = Replica(self, key, topic, log, group, producers, config)
         self.by_key[key] = self.by_number[(key.topic_id.int, key.partition)] = replica
-        if key.topic_id != METADATA_TOPIC_ID:
+        if not replica.is_metadata:
             self.by_name[(topic, key.partition)] = replica
         self.timer_changed(replica)
         self._host.role_changed(replica)
@@ -379,7 +378,7 @@ class Replicas:
         """Followers may lack the commit index. What was created must be seen on every broker at once, so metadata does
         not wait for the slow tick."""
         self._commits_to_tell[replica] = None
-        if replica.key.topic_id == METADATA_TOPIC_ID and not self._is_telling:
+        if replica.is_metadata and not self._is_telling:
             self._is_telling = True
             self._loop.call_soon(self._tell_now)
 

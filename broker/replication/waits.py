@@ -23,37 +23,31 @@ class FetchWaiter(Protocol):
         until it is added again."""
 
 
-class AckQueue:
-    """Waits for an offset bound, released in offset order.
+class AckQueue(deque[tuple[int, Acknowledged, int]]):
+    """Waits for an offset bound, released in offset order: (bound, waiter, slot). A deque itself, because whether
+    anybody waits is asked several times for every record.
 
     Invariant: the bounds are in ascending order.
     """
 
-    __slots__ = ("_waits",)
-
-    def __init__(self) -> None:
-        self._waits: deque[tuple[int, Acknowledged, int]] = deque()
-
-    def __bool__(self) -> bool:
-        return bool(self._waits)
+    __slots__ = ()
 
     def add(self, end_offset: int, waiter: Acknowledged, slot: int) -> None:
         """A repeated batch (an earlier offset) waits with the newest one: order of answers is order of arrival."""
-        if self._waits and self._waits[-1][0] > end_offset:
-            end_offset = self._waits[-1][0]
-        self._waits.append((end_offset, waiter, slot))
+        if self and self[-1][0] > end_offset:
+            end_offset = self[-1][0]
+        self.append((end_offset, waiter, slot))
 
     def release(self, up_to_offset: int) -> None:
         """Answer every wait whose records all lie below `up_to_offset`."""
-        waits = self._waits
-        while waits and waits[0][0] <= up_to_offset:
-            _, waiter, slot = waits.popleft()
+        while self and self[0][0] <= up_to_offset:
+            _, waiter, slot = self.popleft()
             waiter.partition_done(slot, ErrorCode.NONE)
 
     def fail(self, error: ErrorCode, above_offset: int = -1) -> None:
         """Answer with an error every wait whose bound lies above `above_offset` (default: all)."""
         failed: list[tuple[int, Acknowledged, int]] = []
-        while self._waits and self._waits[-1][0] > above_offset:
-            failed.append(self._waits.pop())
+        while self and self[-1][0] > above_offset:
+            failed.append(self.pop())
         for _, waiter, slot in reversed(failed):
             waiter.partition_done(slot, error)
