@@ -132,7 +132,9 @@ class Replica:
         self.is_open = True
         #: Deadline that the host's timer heap knows of.
         self.timer_at: float | None = None
-        #: Batches of this turn that are not in the log yet.
+        #: Batches of this turn that are not in the log yet, and up to where the group has been told of them. Invariant:
+        #: nothing is staged and no leadership ends between `send_pending` and `write_pending`.
+        self._sent_offset = self.next_offset
         self._staged: list[Buffer] = []
         self._staged_headers: list[BatchHeader] = []
         self._sender = RangeSender(self)
@@ -329,6 +331,7 @@ class Replica:
             return
         group = self.group
         end_index = group.end_index + self.next_offset - self.log.end_offset
+        self._sent_offset = self.next_offset
         size_bytes = self._sender.keep(self._staged, self._staged_headers, group.end_index, end_index)
         self.apply(group.appended(end_index, size_bytes, self.host.now()))
         if group.has_lingering:
@@ -346,6 +349,7 @@ class Replica:
             self._write_refused(error)
             return
         assert self.log.end_offset == self.next_offset, "offsets were handed out gap-free"
+        assert self._sent_offset == self.next_offset, "what is written was sent"
         self.log_grew()
 
     def settle_pending(self) -> None:
