@@ -39,6 +39,8 @@ class Registration:
     def tick(self) -> None:
         """Have the controller record this start, unless it has."""
         node, config = self._node, self._node.config
+        if node.metadata.replica is None:
+            return  # peers tell who leads before a wiped node has joined their cluster
         if self._is_withdrawn or self._is_asked_for or node.controller_id() < 0 or self.is_current:
             return
         self._is_asked_for = True

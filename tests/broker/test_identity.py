@@ -6,6 +6,7 @@ import pytest
 
 from broker import metadata_service
 from broker.metadata.ids import METADATA_TOPIC_NAME
+from broker.node import METADATA_KEY
 from tests.broker.world import empty, running
 
 
@@ -19,6 +20,22 @@ def test_three_empty_nodes_form_a_cluster_and_keep_what_they_acknowledge() -> No
         world.start_all()
         assert world.produce("foo", b"c") == 2
         world.wait_equal("foo")
+
+
+def test_a_wiped_node_that_hears_who_leads_before_it_has_joined_waits() -> None:
+    """Seed 322262086865: it registered, and there was no metadata log whose incarnation it could name."""
+    with running() as world:
+        leader = world.nodes[1].controller_id()
+        wiped = 1 + leader % 3
+        world.kill(wiped)
+        world.wipe(wiped)
+        node = world.start(wiped)
+        world.loop.run_for(0)  # everything is assembled, nothing is dialled yet
+        assert node.metadata.replica is None
+        node.leaders.announce(*METADATA_KEY, leader, 1, 0, True, assigned=world.ids)
+        assert node.controller_id() == leader
+        world.processes[wiped].call(node.registration.tick)
+        world.wait_ready()
 
 
 def test_a_wiped_node_comes_back_with_a_new_identity_in_every_group() -> None:
