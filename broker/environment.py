@@ -9,6 +9,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
+#: Makes the receiving side of a connection.
+ProtocolFactory = Callable[[], asyncio.BufferedProtocol]
+
 
 class Clock(Protocol):
     def now_ms(self) -> int:
@@ -34,17 +37,10 @@ class Network(Protocol):
     """
 
     async def listen(
-        self,
-        host: str,
-        port: int,
-        factory: Callable[[], asyncio.BufferedProtocol],
-        *,
-        for_peers: bool = False,
+        self, host: str, port: int, factory: ProtocolFactory, *, for_peers: bool = False
     ) -> Listener:
         """Listen on host:port (port 0: any). "localhost" binds both address families. `for_peers`: for those who
         `connect`, who may have a shorter way where they are near."""
 
-    async def connect(
-        self, host: str, port: int, factory: Callable[[], asyncio.BufferedProtocol]
-    ) -> asyncio.BaseTransport:
+    async def connect(self, host: str, port: int, factory: ProtocolFactory) -> asyncio.BaseTransport:
         """Raises OSError where nobody answers."""

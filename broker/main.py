@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import gc
 import os
 import random
@@ -11,6 +10,7 @@ import resource
 import signal
 import sys
 from collections.abc import Callable
+from ctypes import c_int
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,7 @@ from broker.identity import StartError
 from broker.network.tcp_network import TcpNetwork
 from broker.node import Node
 from broker.system_clock import SystemClock
+from storage import libc
 from storage.disk import DirectoryLockedError, DiskError
 from storage.file_disk import FileDisk
 
@@ -38,12 +39,10 @@ def keep_buffers_warm() -> None:
     A fresh 1 MB buffer costs more in page faults than everything we do with it (performance.md section 1).
     Only glibc has the call; elsewhere nothing is lost but speed.
     """
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError):
-        return
-    mallopt(_M_MMAP_THRESHOLD, _KEEP_BYTES)
-    mallopt(_M_TRIM_THRESHOLD, _KEEP_BYTES)
+    mallopt = libc.function("mallopt", c_int, c_int)
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, _KEEP_BYTES)
+        mallopt(_M_TRIM_THRESHOLD, _KEEP_BYTES)
 
 
 def allow_many_files() -> None:

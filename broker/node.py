@@ -27,7 +27,7 @@ from broker.config.node_config import NodeConfig
 from broker.config.resources import Resources
 from broker.config.topic_config import TopicConfig
 from broker.controller_client import ControllerClient, Done
-from broker.environment import Clock, Listener, Network
+from broker.environment import Clock, Listener, Network, ProtocolFactory
 from broker.fetch_sessions import FetchSessions
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.offsets_topic import OffsetsTopic
@@ -281,19 +281,14 @@ class Node:
         )
 
     async def _listen(
-        self,
-        host: str,
-        port: int,
-        factory: Callable[[], asyncio.BufferedProtocol],
-        *,
-        for_peers: bool = False,
+        self, host: str, port: int, factory: ProtocolFactory, *, for_peers: bool = False
     ) -> None:
         try:
             self._listeners.append(await self._network.listen(host, port, factory, for_peers=for_peers))
         except OSError as error:
             raise StartError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
 
-    def _client_factory(self, name: str) -> Callable[[], asyncio.BufferedProtocol]:
+    def _client_factory(self, name: str) -> ProtocolFactory:
         def make() -> ClientConnection:
             return ClientConnection(
                 name,

@@ -9,7 +9,7 @@ from typing import Any
 
 
 def function(name: str, *argument_types: Any) -> Callable[..., int] | None:
-    """One that returns an int and tells errno; `last_error` says what that was. None: this system has none."""
+    """One that returns an int; where it tells errno, `last_error` says what that was. None: this system has none."""
     found = getattr(ctypes.CDLL(None, use_errno=True), name, None)
     if found is not None:
         found.argtypes, found.restype = argument_types, ctypes.c_int

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
-from collections.abc import Callable
+
+from broker.environment import ProtocolFactory
 
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
 #: The kernel's own is a fifth of a range, whose sender would wait four times for its reader.
@@ -39,9 +40,7 @@ def bind(host: str, port: int, backlog: int) -> socket.socket | None:
     return sock
 
 
-async def connect(
-    host: str, port: int, factory: Callable[[], asyncio.BufferedProtocol]
-) -> asyncio.Transport | None:
+async def connect(host: str, port: int, factory: ProtocolFactory) -> asyncio.Transport | None:
     """None: nobody listens for peers there in this way."""
     name = _name(host, port)
     if name is None:

@@ -6,11 +6,10 @@ import asyncio
 import contextlib
 import errno
 import socket
-from collections.abc import Callable
 
 import structlog
 
-from broker.environment import Listener
+from broker.environment import Listener, ProtocolFactory
 from broker.network import nearby
 
 logger = structlog.get_logger()
@@ -128,12 +127,7 @@ class TcpNetwork:
     """`broker.environment.Network` over the running event loop."""
 
     async def listen(
-        self,
-        host: str,
-        port: int,
-        factory: Callable[[], asyncio.BufferedProtocol],
-        *,
-        for_peers: bool = False,
+        self, host: str, port: int, factory: ProtocolFactory, *, for_peers: bool = False
     ) -> Listener:
         loop = asyncio.get_running_loop()
         sockets = await _bind_in_time(host, port)
@@ -149,9 +143,7 @@ class TcpNetwork:
             servers.append(await loop.create_unix_server(factory, sock=near))
         return _Servers(servers, port)
 
-    async def connect(
-        self, host: str, port: int, factory: Callable[[], asyncio.BufferedProtocol]
-    ) -> asyncio.BaseTransport:
+    async def connect(self, host: str, port: int, factory: ProtocolFactory) -> asyncio.BaseTransport:
         transport = await nearby.connect(host, port, factory)
         if transport is None:
             transport, _ = await asyncio.get_running_loop().create_connection(factory, host, port)

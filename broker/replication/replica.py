@@ -132,9 +132,8 @@ class Replica:
         self.is_open = True
         #: Deadline that the host's timer heap knows of.
         self.timer_at: float | None = None
-        #: Batches of this turn that are not in the log yet, and up to where the group has been told of them. Invariant:
-        #: nothing is staged and no leadership ends between `send_pending` and `write_pending`.
-        self._sent_offset = self.next_offset
+        #: Batches of this turn that are not in the log yet. Invariant: nothing is staged and no leadership ends between
+        #: `send_pending` and `write_pending`.
         self._staged: list[Buffer] = []
         self._staged_headers: list[BatchHeader] = []
         self._sender = RangeSender(self)
@@ -234,7 +233,7 @@ class Replica:
 
     def check_in_sync(self) -> None:
         """min.insync.replicas before the append; beyond a majority it also delays the answer."""
-        if not self.group.is_established:
+        if not self.is_serving:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         required = self.config.min_insync_replicas
         if required > 1:
@@ -253,7 +252,7 @@ class Replica:
         Raises KafkaError: not leader, sequence and epoch errors of the producer.
         """
         group = self.group
-        if not (group.is_established and group.can_propose):
+        if not (self.is_serving and group.can_propose):
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if header.producer_id >= 0:
             seen = self.producers.check(header)
@@ -331,7 +330,6 @@ class Replica:
             return
         group = self.group
         end_index = group.end_index + self.next_offset - self.log.end_offset
-        self._sent_offset = self.next_offset
         size_bytes = self._sender.keep(self._staged, self._staged_headers, group.end_index, end_index)
         self.apply(group.appended(end_index, size_bytes, self.host.now()))
         if group.has_lingering:
@@ -349,7 +347,7 @@ class Replica:
             self._write_refused(error)
             return
         assert self.log.end_offset == self.next_offset, "offsets were handed out gap-free"
-        assert self._sent_offset == self.next_offset, "what is written was sent"
+        assert self.log.end_index == self.group.end_index, "what is written was sent"
         self.log_grew()
 
     def settle_pending(self) -> None:
@@ -397,7 +395,7 @@ class Replica:
     def persisted(self, end_index: int) -> None:
         """A flush round finished: everything below `end_index` is durable here."""
         self.apply(self.group.persisted(end_index, self.host.now()))
-        if self.group.role is not Role.LEADER:
+        if not self.is_leader:
             self.log.drop_cached()  # clients read from leaders
         self._log_start.take()
         if self._flush_waits:
@@ -428,7 +426,7 @@ class Replica:
         )
         if self._commit_waits:
             self._commit_waits.release(self._acknowledged_offset())
-        if self.group.role is Role.LEADER:
+        if self.is_leader:
             self._log_start.want(message.log_start)
             self._log_start.expose()
 

@@ -10,11 +10,12 @@ and leader epoch are stamped by the broker without touching it, and are not prot
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import IntEnum
+from functools import partial
 from struct import Struct
 from struct import error as struct_error
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.crc import crc32c
@@ -114,12 +115,14 @@ class BatchHeader(NamedTuple):
         return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
 
 
+#: From the fields, in order. `_make` counts what struct has counted.
+_header_of: Callable[[tuple[Any, ...]], BatchHeader] = partial(tuple.__new__, BatchHeader)
+
+
 def parse_header(buf: Buffer, pos: int = 0) -> BatchHeader:
     """Reads the header at `pos`. Raises KafkaError CORRUPT_MESSAGE where there are fewer than 61 bytes."""
     try:
-        return tuple.__new__(
-            BatchHeader, _HEADER.unpack_from(buf, pos)
-        )  # `_make` counts what struct has counted
+        return _header_of(_HEADER.unpack_from(buf, pos))
     except struct_error:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "record batch is shorter than its header") from None
 
@@ -141,7 +144,7 @@ def stamp(
     valid. Returns the new header."""
     stamped = (base_offset, header.length, leader_epoch)
     _STAMPED.pack_into(buf, 0, *stamped)
-    return tuple.__new__(BatchHeader, stamped + header[3:])
+    return _header_of(stamped + header[3:])
 
 
 def renew_crc(buf: bytearray | memoryview, pos: int = 0) -> BatchHeader:
@@ -161,7 +164,7 @@ def iter_batches(buf: Buffer, pos: int = 0) -> Iterator[tuple[int, BatchHeader]]
     """
     end = len(buf)
     while end - pos >= HEADER_BYTES:
-        header = tuple.__new__(BatchHeader, _HEADER.unpack_from(buf, pos))
+        header = _header_of(_HEADER.unpack_from(buf, pos))
         if header.length < MIN_LENGTH:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"record batch of length {header.length} at {pos}")
         following = pos + header.length + LENGTH_PREFIX_BYTES

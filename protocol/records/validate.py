@@ -101,11 +101,11 @@ def _the_one_batch(records: memoryview | None) -> BatchHeader:
         raise _invalid(f"record batches must have magic {MAGIC}, not {header.magic}")
     if header.length < MIN_LENGTH:
         raise InvalidRecordError(ErrorCode.CORRUPT_MESSAGE, f"record batch of length {header.length}")
-    if header.size_bytes != len(records):
-        is_cut = header.size_bytes > len(records)
-        raise _invalid(
-            "record batch is cut short" if is_cut else "more than one record batch for a partition"
-        )
+    size_bytes = header.size_bytes
+    if size_bytes > len(records):
+        raise _invalid("record batch is cut short")
+    if size_bytes < len(records):
+        raise _invalid("more than one record batch for a partition")
     return header
 
 

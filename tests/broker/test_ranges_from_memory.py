@@ -10,7 +10,7 @@ import pytest
 
 from broker.replication.ranges import MAX_APPEND_BYTES
 from protocol.errors import ErrorCode
-from protocol.records.batch import iter_batches
+from protocol.records.batch import parse_header
 from protocol.records.builder import NewRecord, build_batch
 from storage.log import Log
 from tests.broker.world import World, running
@@ -40,7 +40,7 @@ def _produce(
     def append() -> None:
         for _ in range(at_a_time):
             batch = build_batch([NewRecord(None, b"x" * value_bytes, 1)] * 3)
-            replica.append(next(iter_batches(memoryview(batch)))[1], batch)
+            replica.append(parse_header(batch), batch)
 
     for number in range(batches // at_a_time):
         world.loop.call_later(number * pause_s, world.processes[leader].call, append)
@@ -112,11 +112,9 @@ class _Answer:
 
     def __init__(self, world: World, leader: int, value: bytes) -> None:
         self.error: ErrorCode | None = None
-        replica, call = world.replica(leader, "foo"), world.processes[leader].call
-        batch = build_batch([NewRecord(None, value, 1)])
-        header = next(iter_batches(memoryview(batch)))[1]
-        _, self.end_offset = call(replica.append, header, batch)
-        call(replica.wait_committed, self.end_offset, self, 0)
+        _, self.end_offset = world.append(leader, "foo", value)
+        replica = world.replica(leader, "foo")
+        world.processes[leader].call(replica.wait_committed, self.end_offset, self, 0)
         world.wait(lambda: self.error is not None)
 
     def partition_done(self, slot: int, error_code: ErrorCode) -> None:

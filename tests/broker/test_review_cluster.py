@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from uuid import UUID
 
 import pytest
 
-from broker.environment import Listener
+from broker.environment import Listener, ProtocolFactory
 from storage.log_types import GroupKey
 from tests.broker.world import empty, running
 from tests.simulator.loop import SimulationError
@@ -18,18 +17,11 @@ class _Unresolvable:
     """What a host name with a label of 64 letters does to getaddrinfo: an error that is no OSError."""
 
     async def listen(
-        self,
-        host: str,
-        port: int,
-        factory: Callable[[], asyncio.BufferedProtocol],
-        *,
-        for_peers: bool = False,
+        self, host: str, port: int, factory: ProtocolFactory, *, for_peers: bool = False
     ) -> Listener:
         raise AssertionError("not this test")
 
-    async def connect(
-        self, host: str, port: int, factory: Callable[[], asyncio.BufferedProtocol]
-    ) -> asyncio.BaseTransport:
+    async def connect(self, host: str, port: int, factory: ProtocolFactory) -> asyncio.BaseTransport:
         raise UnicodeError("label too long")
 
 

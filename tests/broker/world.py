@@ -13,7 +13,7 @@ from broker.metadata.ids import METADATA_TOPIC_NAME
 from broker.metadata.records import TopicRecord
 from broker.node import Node
 from broker.replication.replica import Replica
-from protocol.records.batch import iter_batches
+from protocol.records.batch import parse_header
 from protocol.records.builder import NewRecord, build_batch
 from tests.simulator.clock import SimulatedClock
 from tests.simulator.disk import MemoryDisk
@@ -184,15 +184,20 @@ class World:
                 )
         return []
 
+    def append(self, node_id: int, name: str, *values: bytes, partition: int = 0) -> tuple[int, int]:
+        """Append one batch at this leader. Returns its base offset and its end offset."""
+        replica = self.replica(node_id, name, partition)
+        batch = build_batch([NewRecord(None, value, self.nodes[node_id].now_ms()) for value in values])
+        base_offset, end_offset = self.processes[node_id].call(replica.append, parse_header(batch), batch)
+        return int(base_offset), int(end_offset)
+
     def produce(self, name: str, *values: bytes, partition: int = 0) -> int:
         """Append one batch at the leader and wait until it is committed. Returns its base offset."""
         node_id = self.leader(name, partition)
         replica = self.replica(node_id, name, partition)
-        batch = build_batch([NewRecord(None, value, self.nodes[node_id].now_ms()) for value in values])
-        header = next(iter_batches(memoryview(batch)))[1]
-        base_offset, end_offset = self.processes[node_id].call(replica.append, header, batch)
+        base_offset, end_offset = self.append(node_id, name, *values, partition=partition)
         self.wait(lambda: replica.high_watermark >= end_offset)
-        return int(base_offset)
+        return base_offset
 
     def content(self, node_id: int, name: str, partition: int = 0) -> bytes:
         """What clients may read of one node's replica, as it lies in the log."""

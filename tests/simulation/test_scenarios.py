@@ -33,7 +33,7 @@ import pytest
 
 from broker.replication.replica import Replica
 from broker.replication.replicas import LINGER_S
-from protocol.records.batch import iter_batches, stamp
+from protocol.records.batch import iter_batches, parse_header, stamp
 from protocol.records.builder import NewRecord, build_batch
 from raft.types import RowKind
 from storage.log import Log
@@ -206,8 +206,7 @@ def test_a_leader_asks_a_follower_of_another_history_and_keeps_its_own() -> None
         with stopped_log(world, 1, "foo") as log:
             term, offset = log.lineage.last_term, log.end_offset
             batch = build_batch([NewRecord(None, b"%d" % number, 1) for number in range(3)])
-            header = next(iter_batches(memoryview(batch)))[1]
-            log.append_batches([batch], [stamp(batch, header, offset, term)])
+            log.append_batches([batch], [stamp(batch, parse_header(batch), offset, term)])
             log.append_row(term + 2, RowKind.LEADER, b"")
         with stopped_log(world, 3, "foo") as log:
             log.append_row(term + 1, RowKind.LEADER, b"")

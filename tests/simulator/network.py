@@ -9,6 +9,7 @@ import errno
 import random
 from collections.abc import Callable, Iterable
 
+from broker.environment import ProtocolFactory
 from tests.simulator.link import Link, LinkDelay
 from tests.simulator.loop import SimulatedLoop
 from tests.simulator.process import NodeProcess, current_node, require_alive
@@ -34,7 +35,7 @@ class MemoryListener:
         self,
         network: MemoryNetwork,
         address: tuple[str, int],
-        factory: Callable[[], asyncio.BufferedProtocol],
+        factory: ProtocolFactory,
         node: NodeProcess,
         context: contextvars.Context,
     ) -> None:
@@ -65,19 +66,12 @@ class NodeNetwork:
         self._host = host
 
     async def listen(
-        self,
-        host: str,
-        port: int,
-        factory: Callable[[], asyncio.BufferedProtocol],
-        *,
-        for_peers: bool = False,
+        self, host: str, port: int, factory: ProtocolFactory, *, for_peers: bool = False
     ) -> MemoryListener:
         """Raises OSError(EADDRINUSE). Every address of the node is listened on, whatever `host` says."""
         return self._network.listen(self._host, port, factory)
 
-    async def connect(
-        self, host: str, port: int, factory: Callable[[], asyncio.BufferedProtocol]
-    ) -> MemoryTransport:
+    async def connect(self, host: str, port: int, factory: ProtocolFactory) -> MemoryTransport:
         """Raises ConnectionRefusedError, or TimeoutError after two minutes of silence."""
         target = self._host if host in _OWN_NAMES else host
         answer = self._network.dial(self._host, (target, port))
@@ -212,7 +206,7 @@ class MemoryNetwork:
 
     # -- for nodes, listeners and transports -----------------------------------------------------------------
 
-    def listen(self, host: str, port: int, factory: Callable[[], asyncio.BufferedProtocol]) -> MemoryListener:
+    def listen(self, host: str, port: int, factory: ProtocolFactory) -> MemoryListener:
         node = self._caller()
         if port == 0:
             port = self._ephemeral_port(host)
