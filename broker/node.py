@@ -85,6 +85,8 @@ logger = structlog.get_logger()
 METADATA_KEY = GroupKey(METADATA_TOPIC_ID, 0)
 #: The slow tick: commit indexes told, timeouts, registration.
 TICK_S = 0.05
+#: A log to which nothing is appended for so long, or twice, is trimmed.
+QUIET_S = 1.0
 #: How often what idle clients have used is forgotten.
 IDLE_CLIENTS_S = 10.0
 
@@ -150,6 +152,7 @@ class Node:
         self.heartbeat.start()
         self._every(self.config.heartbeat_interval_ms / 1000, self._heartbeat)
         self._every(TICK_S, self._tick)
+        self._every(QUIET_S, self.replicas.trim_quiet_logs)
         self._every(self.config.log_retention_check_interval_ms / 1000, self.replicas.apply_retention)
         self._every(self.config.offsets_retention_check_interval_ms / 1000, self.groups.expire_offsets)
         self._every(IDLE_CLIENTS_S, self.quotas.forget_idle)
@@ -346,6 +349,7 @@ class Node:
             pending.time_out()
         self.replicas.is_low_on_space = self._disk.free_bytes() < self.config.log_min_free_bytes
         self.replicas.ask_again()
+        self.publisher.open_what_lacked_space()
         if not self._is_stopping:
             self.registration.tick()
         self.reconciler.reconcile(now)

@@ -28,9 +28,10 @@ from broker.metadata.image import (
 from broker.metadata.records import TopicRecord
 from broker.replication.log_opener import NewReplica
 from broker.replication.replica import Replica
+from broker.replication.replicas import SPACE_RETRY_S
 from broker.replication.wire import founding_configuration
 from storage.directory import PartitionFolder, delete_partition, list_partitions, set_aside_partition
-from storage.disk import Disk
+from storage.disk import Disk, DiskFullError
 from storage.log import Log
 from storage.log_types import GroupKey
 from storage.partition_folder import belongs_to, folder_name
@@ -58,6 +59,9 @@ class Publisher:
         self._is_stepping = False
         #: Partitions to open that are not open yet.
         self._opening: dict[GroupKey, None] = {}
+        #: Those of them for which the disk had no room, and when to try again.
+        self._lacking_space: list[GroupKey] = []
+        self._try_again_at = 0.0
         #: Topics whose deletion was replayed before `begin`: their logs may go.
         self._deleted: dict[UUID, None] = {}
 
@@ -203,14 +207,41 @@ class Publisher:
                 configs[key.topic_id] = TopicConfig.resolve(topic.configs, self._node.config)
             founding = founding_configuration(topic.partitions[key.partition].founding)
             wanted.append(NewReplica(key, topic.name, configs[key.topic_id], founding))
-        begun = self._node.replicas.begin(wanted)
+        try:
+            begun = self._node.replicas.begin(wanted)
+        except DiskFullError as error:
+            self._lacks_space(wanted, error)
+            return
         for each in wanted:
             self._open_partition(each, begun.get(each.key))
+
+    def _lacks_space(self, wanted: Sequence[NewReplica], error: DiskFullError) -> None:
+        """The cluster has decided: its log had room. What else this node has is served, and can be deleted."""
+        logger.error("partitions are not opened: disk full", count=len(wanted), error=str(error))
+        for each in wanted:
+            self._opening[each.key] = None
+            self._lacking_space.append(each.key)
+        self._try_again_at = self._node.now() + SPACE_RETRY_S
+
+    def open_what_lacked_space(self) -> None:
+        """Slow tick: if there is room now."""
+        if not self._lacking_space or self._node.replicas.is_low_on_space:
+            return
+        if self._node.now() >= self._try_again_at:
+            self._steps.extend(self._lacking_space)
+            self._lacking_space = []
+            self._run_steps()
 
     def _open_partition(self, wanted: NewReplica, begun: Log | None) -> None:
         key = wanted.key
         assignment = self._node.metadata.image.topics[key.topic_id].partitions[key.partition]
-        replica = self._node.replicas.open(*wanted, is_only_copy=len(assignment.holders) == 1, begun=begun)
+        try:
+            replica = self._node.replicas.open(
+                *wanted, is_only_copy=len(assignment.holders) == 1, begun=begun
+            )
+        except DiskFullError as error:
+            self._lacks_space([wanted], error)
+            return
         if replica is not None:
             self._node.reconciler.note_unwished(replica)
             if assignment.replicas[0] == self._node.config.node_id:

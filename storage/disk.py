@@ -17,6 +17,16 @@ from typing import Protocol
 
 Buffer = bytes | bytearray | memoryview
 
+#: What file systems allocate at a time, or a multiple or divisor of it.
+BLOCK_BYTES = 4096
+#: The largest append that leaves padding: of larger ones, most need another block, and so the file system's books.
+MAX_PADDED_BYTES = BLOCK_BYTES // 2
+
+
+def padding_after(end: int, append_bytes: int) -> int:
+    """How many zeros follow a padded append of so many bytes up to position `end`: to the end of the block, if any."""
+    return -end % BLOCK_BYTES if append_bytes <= MAX_PADDED_BYTES else 0
+
 
 class DiskError(Exception):
     """Root of what a disk can do to us."""
@@ -38,13 +48,19 @@ class File(Protocol):
 
     @property
     def size(self) -> int:
-        """Bytes in the file as this process sees it (written, perhaps not yet durable)."""
+        """Bytes in the file as this process sees it (written, perhaps not yet durable), without padding that it wrote.
+        What another process left counts."""
 
-    def append(self, buffers: Sequence[Buffer]) -> None:
+    def append(self, buffers: Sequence[Buffer], *, is_padded: bool = False) -> None:
         """Write all buffers at the end, as one vectored write where the system allows.
 
+        `is_padded`: a small append may be followed by zeros up to the end of the block (`padding_after`). The next ones
+        are written over them, and as the file does not grow, their flush need not wait for the file system's journal.
         Raises DiskFullError after cutting the file back to its size before the call.
         """
+
+    def trim(self) -> None:
+        """Cut off the padding. Not durable before a flush; nothing is lost if it never is."""
 
     def write_at(self, position: int, data: Buffer) -> None:
         """Overwrite in place: a journal's preallocated area, or in recovery the same bytes once more."""
@@ -55,7 +71,8 @@ class File(Protocol):
     def fileno(self) -> int:
         """The descriptor for sendfile, or -1 where there is none (memory disk)."""
 
-    def truncate(self, size: int) -> None: ...
+    def truncate(self, size: int) -> None:
+        """Cut, or fill up with zeros. Padding goes."""
 
     def flush(self) -> None:
         """Make contents and size durable before returning. Blocks: for rare, ordered steps only.

@@ -19,12 +19,14 @@ from contextlib import contextmanager
 from functools import partial
 
 from storage.disk import (
+    BLOCK_BYTES,
     Buffer,
     DirectoryLockedError,
     DiskError,
     DiskFailedError,
     DiskFullError,
     File,
+    padding_after,
 )
 from storage.flusher import Flusher, Post, Watch, flush_all, start_flusher, sync
 from storage.remover import Remover
@@ -51,6 +53,8 @@ SYNC_THREADS = 16
 CACHED_TAIL_BYTES = 32 << 20
 #: What is dropped of it at a time, on the caller's thread.
 DROP_BYTES = 2 << 20
+
+_ZEROS = memoryview(bytes(BLOCK_BYTES))
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -83,6 +87,7 @@ class PosixFile:
         "_dropped_bytes",
         "_fd",
         "_flusher",
+        "_padded_size",
         "_path",
         "_size",
         "unflushed_buffers",
@@ -90,14 +95,15 @@ class PosixFile:
     )
 
     #: Invariant: after every method, whether it raised DiskFullError or returned, the file on disk has
-    #: exactly `_size` bytes.
+    #: exactly `_padded_size` bytes, zeros from `_size` on; _size <= _padded_size.
     _size: int
+    _padded_size: int
 
     def __init__(self, path: str, fd: int, flusher: Flusher) -> None:
         self._path = path
         self._fd = fd
         self._flusher = flusher
-        self._size = os.fstat(fd).st_size
+        self._size = self._padded_size = os.fstat(fd).st_size
         #: What lies below was dropped from the page cache. Where it is cut and written again it may be there.
         self._dropped_bytes = 0
         #: Appended since the last flush was begun.
@@ -112,25 +118,30 @@ class PosixFile:
     def size(self) -> int:
         return self._size
 
-    def append(self, buffers: Sequence[Buffer]) -> None:
+    def append(self, buffers: Sequence[Buffer], *, is_padded: bool = False) -> None:
+        count = len(buffers)
+        size = len(buffers[0]) if count == 1 else sum(map(len, buffers))
+        end = padded_end = self._size + size
+        if is_padded and end > self._padded_size and (padding := padding_after(end, size)):
+            buffers = (*buffers, _ZEROS[:padding])
+            padded_end += padding
         try:
             if len(buffers) == 1:
-                size = len(buffers[0])
                 written = os.pwrite(self._fd, buffers[0], self._size)
             else:
-                size = sum(map(len, buffers))
                 written = os.pwritev(self._fd, buffers[:MAX_VECTORS], self._size)
-            if written != size:
+            if self._size + written != padded_end:
                 self._append_rest(buffers, written)
         except OSError as error:
             meaning = _meaning(error, self._path)
             if isinstance(meaning, DiskFullError):
-                with _disk_errors(self._path):
-                    os.ftruncate(self._fd, self._size)
+                self.truncate(self._size)
             raise meaning from error
-        self._size += size
+        self._size = end
+        if padded_end > self._padded_size:
+            self._padded_size = padded_end
         self.unflushed_bytes += size
-        self.unflushed_buffers += len(buffers)
+        self.unflushed_buffers += count
 
     def _append_rest(self, buffers: Sequence[Buffer], written: int) -> None:
         """Write what a partial write, or the limit on vectors, left over."""
@@ -185,7 +196,11 @@ class PosixFile:
     def truncate(self, size: int) -> None:
         with _disk_errors(self._path):
             os.ftruncate(self._fd, size)
-        self._size = size
+        self._size = self._padded_size = size
+
+    def trim(self) -> None:
+        if self._padded_size > self._size:
+            self.truncate(self._size)
 
     def flush(self) -> None:
         sync(self)

@@ -53,6 +53,8 @@ class Log(ReadableLog):
         self.install_offset = install_offset
         self.flushed_end = flushed_end
         self._truncation_count = 0
+        #: The end at the last `trim_if_quiet`.
+        self._seen_end_offset = -1
 
     # -- reading what is acted upon
 
@@ -112,7 +114,7 @@ class Log(ReadableLog):
             self.roll()
             segment = self.segments[-1]
         position, file = segment.size_bytes, segment.file
-        file.append(buffers)
+        file.append(buffers, is_padded=True)
         assert file.size == position + size_bytes, "headers do not describe the buffers"
         segment.size_bytes = position + size_bytes
         segment.remember(self.end_offset, position, self.end_offset)
@@ -163,6 +165,7 @@ class Log(ReadableLog):
 
     def _seal(self, segment: Segment) -> None:
         """Invariant kept here: only the last segment ever holds bytes that are not durable."""
+        segment.file.trim()
         segment.file.flush()
         segment.write_index_files(is_sealed=True)
 
@@ -200,6 +203,14 @@ class Log(ReadableLog):
         self.lineage.flushed(ticket.end.row_count)
         if ticket.end.end_index > self.flushed_end.end_index:
             self.flushed_end = ticket.end
+
+    def trim_if_quiet(self) -> None:
+        """Where nothing was appended since the last call, the file ends with its last batch, as whoever else reads it
+        expects. A crash may bring the zeros back: recovery knows them."""
+        end_offset = self.end_offset
+        if end_offset == self._seen_end_offset:
+            self.segments[-1].file.trim()
+        self._seen_end_offset = end_offset
 
     def drop_cached(self) -> None:
         """What is durable here serves no readers: the page cache is left to those that do (`File.drop_cached`)."""
@@ -331,6 +342,7 @@ class Log(ReadableLog):
     def close(self, *, is_clean: bool) -> None:
         """Give the files back. A clean close makes everything durable first, the active indexes included."""
         if is_clean:
+            self.segments[-1].file.trim()
             self.flush()
             self.segments[-1].write_index_files(is_sealed=False)
             self._disk.flush_directory(self.directory)

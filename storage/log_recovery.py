@@ -10,7 +10,7 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from protocol.records.batch import HEADER_BYTES, MAGIC, MIN_LENGTH, BatchHeader, check_crc, parse_header
-from storage.disk import Disk
+from storage.disk import BLOCK_BYTES, Disk, File
 from storage.errors import CorruptLogError
 from storage.lineage import Lineage
 from storage.log import Log
@@ -87,6 +87,8 @@ class _Recovery:
         #: Sealed ones above the recorded end, accepted batch by batch.
         self._scanned: list[Segment] = []
         self._install_offset = 0
+        #: Where padding follows the last batch, if any does.
+        self._padded_from: int | None = None
         #: One past the last offset accepted so far.
         self._end_offset = 0
 
@@ -106,6 +108,9 @@ class _Recovery:
         self._lineage.make_whole()
         if damage is not None:
             self._cut(damage)
+        elif self._padded_from is not None:
+            # Not flushed: zeros that come back are found again.
+            self._segments[-1].cut_padding(self._padded_from)
         self._settle()
         self._cut_rows()
         return self._finish(group)
@@ -240,11 +245,13 @@ class _Recovery:
         while position < size:
             if position + HEADER_BYTES > block_start + len(block):
                 block_start, block = position, file.read(position, SCAN_BLOCK_BYTES)
-            if len(block) < HEADER_BYTES:
-                return _Damage(segment, position, "half a batch header")
-            header = parse_header(block, position - block_start)
-            if not MIN_LENGTH <= header.length <= size - position - 12:
-                return _Damage(segment, position, f"a batch of {header.length} bytes")
+            header = parse_header(block, position - block_start) if len(block) >= HEADER_BYTES else None
+            if header is None or not MIN_LENGTH <= header.length <= size - position - 12:
+                if next_base is None and _is_padding(file, position):
+                    self._padded_from = position
+                    break
+                what = "half a batch header" if header is None else f"a batch of {header.length} bytes"
+                return _Damage(segment, position, what)
             if position + header.size_bytes > block_start + len(block):
                 wanted = max(header.size_bytes, SCAN_BLOCK_BYTES)
                 block_start, block = position, file.read(position, wanted)
@@ -343,3 +350,9 @@ class _Recovery:
         log.flushed_end = log.end
         log.remove_snapshots_above(log.end_offset)
         return log
+
+
+def _is_padding(file: File, position: int) -> bool:
+    """Whether the file ends in zeros from there on, as a padded append leaves them."""
+    left_bytes = file.size - position
+    return left_bytes < BLOCK_BYTES and not any(file.read(position, left_bytes))

@@ -78,10 +78,10 @@ class Segment:
         "size_bytes",
     )
 
-    #: Invariants: the file holds whole batches in exactly `size_bytes` bytes; their offsets lie in
-    #: [base_offset, end_offset). `_cursors` maps an offset to (position, previous end): the first batch with
-    #: a last offset at or above the key starts at that position, or the file ends there; the batch before it
-    #: ends at that previous end. Appending keeps this true; cutting clears the map.
+    #: Invariants: the file holds whole batches in exactly `size_bytes` bytes, behind which the active one may be padded
+    #: (`File.append`); their offsets lie in [base_offset, end_offset). `_cursors` maps an offset to (position, previous
+    #: end): the first batch with a last offset at or above the key starts at that position, or the batches end there;
+    #: the batch before it ends at that previous end. Appending keeps this true; cutting clears the map.
     size_bytes: int
     _cursors: dict[int, tuple[int, int]]
 
@@ -165,6 +165,11 @@ class Segment:
             data = self.file.read(position, REWRITE_BLOCK_BYTES)
             self.file.write_at(position, data)
             position += len(data)
+
+    def cut_padding(self, position: int) -> None:
+        """The file was found to end there, but for the padding that another process left. Index and tail were noted."""
+        self.file.truncate(position)
+        self.size_bytes = position
 
     def cut(self, position: int, end_offset: int) -> None:
         """Keep what lies before `position`, the end of a batch, durably. Index files go; the caller flushes

@@ -397,6 +397,11 @@ class Replicas:
             if not (replica.is_leader and replica.group.commit_unsent):
                 del self._commits_to_tell[replica]
 
+    def trim_quiet_logs(self) -> None:
+        """See `Log.trim_if_quiet`."""
+        for log in self.by_log:
+            log.trim_if_quiet()
+
     def apply_retention(self) -> None:
         for replica in list(self.by_key.values()):
             replica.apply_retention()

@@ -12,6 +12,7 @@ from broker.replication.ranges import MAX_APPEND_BYTES
 from protocol.errors import ErrorCode
 from protocol.records.batch import parse_header
 from protocol.records.builder import NewRecord, build_batch
+from storage.disk import BLOCK_BYTES
 from storage.log import Log
 from tests.broker.world import World, running
 
@@ -132,7 +133,7 @@ def test_a_leader_whose_disk_takes_nothing_leads_no_longer() -> None:
         followers = [world.replica(node_id, "foo") for node_id in world.ids if node_id != leader]
         term, room = replica.leader_epoch, disk.free_bytes()
         disk.faults.capacity_bytes -= room
-        answer = _Answer(world, leader, b"second")
+        answer = _Answer(world, leader, b"second" + bytes(BLOCK_BYTES))
         assert answer.error is ErrorCode.KAFKA_STORAGE_ERROR
         assert not replica.is_leader and replica.leader_epoch == term
         assert replica.next_offset == replica.log.end_offset == answer.end_offset - 1
@@ -151,7 +152,7 @@ def test_a_leader_whom_nobody_heard_leads_on_when_there_is_room_again() -> None:
         replica, disk = world.replica(leader, "foo"), world.disks[leader]
         term, room = replica.leader_epoch, disk.free_bytes()
         disk.faults.capacity_bytes -= room
-        answer = _Answer(world, leader, b"second")
+        answer = _Answer(world, leader, b"second" + bytes(BLOCK_BYTES))
         assert answer.error is ErrorCode.KAFKA_STORAGE_ERROR
         disk.faults.capacity_bytes += room
         assert world.produce("foo", b"third") == answer.end_offset - 1

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from protocol.errors import ErrorCode
+from storage.disk import BLOCK_BYTES
 from tests.broker.world import World, running
 
 
-def _create(world: World, node_id: int, name: str) -> dict[str, object]:
-    topic = {"name": name, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": {}}
+def _create(world: World, node_id: int, name: str, partitions: int = 1) -> dict[str, object]:
+    topic = {
+        "name": name,
+        "num_partitions": partitions,
+        "replication_factor": 1,
+        "assignments": [],
+        "configs": {},
+    }
     return world.ask(node_id, "create_topics", {"topics": [topic], "validate_only": False})
 
 
@@ -16,12 +23,31 @@ def test_a_decision_that_the_full_disk_refused_was_never_made() -> None:
         disk = world.disks[1]
         room = disk.faults.capacity_bytes
         disk.faults.capacity_bytes = room - disk.free_bytes()
-        assert _create(world, 1, "foo")["error_code"] == ErrorCode.KAFKA_STORAGE_ERROR
+        too_many = BLOCK_BYTES // 4  # more than the padding of the log has room for
+        assert _create(world, 1, "foo", too_many)["error_code"] == ErrorCode.KAFKA_STORAGE_ERROR
         disk.faults.capacity_bytes = room
         answer = _create(world, 1, "foo")
         assert answer["topics"][0]["error_code"] == ErrorCode.NONE, answer  # type: ignore[index]
         world.wait(lambda: world.nodes[1].metadata.image.topic_named("foo") is not None)
         world.produce("foo", b"a")
+
+
+def test_partitions_that_a_full_disk_has_no_room_for_are_opened_when_it_has() -> None:
+    """The controller's log had room for the decision. The node goes on, and what it has can be deleted."""
+    with running(size=1) as world:
+        world.create_topic("bar", replication_factor=1)
+        world.produce("bar", b"a")
+        disk = world.disks[1]
+        room = disk.faults.capacity_bytes
+        disk.faults.capacity_bytes = room - disk.free_bytes()
+        answer = _create(world, 1, "foo")
+        assert answer["topics"][0]["error_code"] == ErrorCode.NONE, answer  # type: ignore[index]
+        world.loop.run_for(2.0)
+        image = world.nodes[1].metadata.image
+        assert image.topic_named("foo") is not None and ("foo", 0) not in world.nodes[1].replicas.by_name
+        world.delete_topic("bar")
+        disk.faults.capacity_bytes = room
+        assert world.produce("foo", b"a") == 0
 
 
 def test_a_question_during_a_hand_over_is_answered_by_the_next_controller() -> None:

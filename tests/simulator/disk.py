@@ -13,7 +13,15 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from storage.disk import Buffer, DirectoryLockedError, DiskError, DiskFailedError, DiskFullError, File
+from storage.disk import (
+    Buffer,
+    DirectoryLockedError,
+    DiskError,
+    DiskFailedError,
+    DiskFullError,
+    File,
+    padding_after,
+)
 from tests.simulator.inode import (
     FileNode,
     FolderNode,
@@ -80,6 +88,8 @@ class MemoryFile:
         self._owner = owner
         self._mount = disk.mount
         self._is_closed = False
+        #: Without the padding behind it.
+        self._size = len(node.seen)
 
     @property
     def path(self) -> str:
@@ -87,21 +97,29 @@ class MemoryFile:
 
     @property
     def size(self) -> int:
-        return len(self.node.seen)
+        return self._size
 
-    def append(self, buffers: Sequence[Buffer]) -> None:
+    def append(self, buffers: Sequence[Buffer], *, is_padded: bool = False) -> None:
         self._require_usable()
         data = b"".join(buffers)
-        self._disk.before_write(self.node, self.size, data, self._path)
-        room = self._disk.free_bytes()
+        size, end, allocated = self._size, self._size + len(data), len(self.node.seen)
+        if is_padded and end > allocated:
+            data += bytes(padding_after(end, len(data)))
+        self._disk.before_write(self.node, size, data, self._path)
+        room = allocated - size + self._disk.free_bytes()
         if len(data) > room:
             # What fits is written, then cut off again: a crash may show either.
-            size = self.size
             self.node.write(size, data[:room])
             self.node.truncate(size)
+            self._disk.count_bytes(self.node, size - allocated)
             raise DiskFullError(f"{self._path}: no space left on device")
-        self.node.write(self.size, data)
-        self._disk.count_bytes(self.node, len(data))
+        self.node.write(size, data)
+        self._disk.count_bytes(self.node, len(self.node.seen) - allocated)
+        self._size = end
+
+    def trim(self) -> None:
+        if len(self.node.seen) > self._size:
+            self.truncate(self._size)
 
     def write_at(self, position: int, data: Buffer) -> None:
         self._require_usable()
@@ -111,7 +129,7 @@ class MemoryFile:
 
     def read(self, position: int, size: int) -> memoryview:
         self._require_usable()
-        end = position + max(size, 0)
+        end = min(position + max(size, 0), self._size)
         if self._disk.is_read_by_harness():
             return memoryview(bytes(self.node.seen[position:end]))
         self._disk.fail_sometimes(self._disk.faults.read_error_rate, f"{self._path}: read")
@@ -123,8 +141,9 @@ class MemoryFile:
     def truncate(self, size: int) -> None:
         self._require_usable()
         self._disk.before_operation()
-        self._disk.count_bytes(self.node, size - self.size)
+        self._disk.count_bytes(self.node, size - len(self.node.seen))
         self.node.truncate(size)
+        self._size = size
 
     def flush(self) -> None:
         self._require_usable()
@@ -471,7 +490,8 @@ class MemoryDisk:
         dies = self._death is not None and self._operations_left == 0 and not self.is_read_by_harness()
         fails = self.faults.write_error_rate and self._rng.random() < self.faults.write_error_rate
         if dies or fails:
-            part = data[: min(self._rng.randrange(len(data) + 1), self.free_bytes())]
+            room = len(node.seen) - position + self.free_bytes()
+            part = data[: min(self._rng.randrange(len(data) + 1), room)]
             self.count_bytes(node, max(0, position + len(part) - len(node.seen)))
             node.write(position, part)
         self.before_operation()

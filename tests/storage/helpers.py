@@ -224,9 +224,9 @@ class StoppingFile:
     def size(self) -> int:
         return self.inner.size
 
-    def append(self, buffers: Sequence[Buffer]) -> None:
+    def append(self, buffers: Sequence[Buffer], *, is_padded: bool = False) -> None:
         self._disk.step()
-        self.inner.append(buffers)
+        self.inner.append(buffers, is_padded=is_padded)
 
     def write_at(self, position: int, data: Buffer) -> None:
         self._disk.step()
@@ -241,6 +241,10 @@ class StoppingFile:
     def truncate(self, size: int) -> None:
         self._disk.step()
         self.inner.truncate(size)
+
+    def trim(self) -> None:
+        self._disk.step()
+        self.inner.trim()
 
     def flush(self) -> None:
         self._disk.step()
