@@ -17,9 +17,9 @@ from typing import Protocol
 
 Buffer = bytes | bytearray | memoryview
 
-#: What file systems allocate at a time, or a multiple or divisor of it.
+#: Padding ends at a multiple of this: what common file systems allocate at a time, and memory is paged in.
 BLOCK_BYTES = 4096
-#: The largest append that leaves padding: of larger ones, most need another block, and so the file system's books.
+#: The largest append that leaves padding: of larger ones, most need another block, and so the journal.
 MAX_PADDED_BYTES = BLOCK_BYTES // 2
 
 
