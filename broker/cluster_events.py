@@ -38,6 +38,7 @@ class ClusterEvents:
         self.answers_lost(node_id)
 
     def answers_lost(self, node_id: int) -> None:
+        self._node.controller.answers_lost(node_id)
         now = self._node.now()
         for replica in list(self._node.replicas.by_key.values()):
             replica.apply(replica.group.peer_reachable(node_id, now))
@@ -45,7 +46,7 @@ class ClusterEvents:
     def link_lost(self, node_id: int) -> None:
         for replica in self._node.replicas.by_key.values():
             replica.group.peer_lost(node_id)
-        self._node.controller.node_lost(node_id)
+        self._node.controller.answers_lost(node_id)
 
     def node_unreachable(self, node_id: int) -> None:
         self._node.heartbeat.disconnected(node_id)

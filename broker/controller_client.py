@@ -142,8 +142,9 @@ class ControllerClient:
             if question.result is not None:
                 self._finish(request_id, question)
 
-    def node_lost(self, node_id: int) -> None:
-        """What was asked there may have taken effect or not: ask the next controller, who sees what is committed."""
+    def answers_lost(self, node_id: int) -> None:
+        """What was asked there may have taken effect or not, and nobody will say: ask again, the controller that is one
+        by now, who sees what is committed."""
         for question in self._open.values():
             if question.node_id == node_id and question.result is None:
                 question.node_id = -1

@@ -75,6 +75,10 @@ class Peer:
         """Another process: it leads nothing yet, and has applied nothing."""
         if self.boot_id is not None:
             self.former_lives.append(self.boot_id)
+        if boot_id in self.former_lives:
+            # A handshake found it alive. It was taken for a former life when the handshake of an earlier link, with an
+            # earlier life, came later than its first pings.
+            self.former_lives.remove(boot_id)
         self.boot_id = boot_id
         self.last_number = 0
         self.applied_version = 0

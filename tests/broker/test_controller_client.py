@@ -129,7 +129,7 @@ def test_an_answer_waits_until_the_asker_has_replayed_what_was_decided() -> None
     asker, answers = asked_for_a_change_at_5()
     asker.replayed = 4
     asker.client.image_read()
-    asker.client.node_lost(1)
+    asker.client.answers_lost(1)
     asker.client.tick()
     assert not answers and not asker.sent, "it is answered already, and not asked again"
     asker.replayed = 5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker.controller_client import Result
 from protocol.errors import ErrorCode
 from storage.disk import BLOCK_BYTES
 from tests.broker.world import World, running
@@ -87,3 +88,26 @@ def test_a_controller_of_yesterday_says_of_no_topic_that_it_is_unknown() -> None
         assert replica is not None and replica.is_serving, "it does not know yet"
         answer = world.ask(old, "delete_topics", {"topics": [("foo", None)]})
         assert answer["error_code"] == ErrorCode.REQUEST_TIMED_OUT, answer
+
+
+def test_an_answer_that_the_link_lost_is_asked_for_again_when_there_is_a_new_one() -> None:
+    """The controller took the question, and its way back was cut without a word: nobody closed a connection."""
+    with running() as world:
+        controller = world.nodes[1].controller_id()
+        asker = 1 + controller % 3
+        answers: list[Result] = []
+        world.network.cut(f"n{controller}", f"n{asker}")
+        topic = {
+            "name": "foo",
+            "num_partitions": 1,
+            "replication_factor": 1,
+            "assignments": [],
+            "configs": {},
+        }
+        arguments = {"topics": [topic], "validate_only": False}
+        ask = world.nodes[asker].controller.call
+        world.processes[asker].call(ask, "create_topics", arguments, answers.append)
+        world.loop.run_for(1)
+        world.network.heal_all()
+        world.wait(lambda: bool(answers), limit_s=5)
+        assert answers[0]["error_code"] == ErrorCode.NONE, answers

@@ -192,6 +192,22 @@ def test_a_new_boot_id_ends_all_leaderships_at_once(pair: Pair, by_ping: bool) -
     assert pair.told[2].announcements == []
 
 
+def test_the_last_words_of_an_earlier_life_do_not_silence_the_present_one(pair: Pair) -> None:
+    """Node 2 starts, hears the present life of 1, and only then an earlier one answers its handshake."""
+    earlier = pair.nodes[1].boot_id
+    pair.lives[1] += 1
+    pair._start(1)
+    pair._start(2)
+    pair._link(1)
+    pair.send(1, 2)
+    pair.tell(2, pair.nodes[2].connected(1, earlier, pair.now))
+    pair.send(1, 2)
+    assert not pair.nodes[2].is_live(1)
+    pair.tell(2, pair.nodes[2].connected(1, pair.nodes[1].boot_id, pair.now))
+    pair.send(1, 2)
+    assert pair.nodes[2].is_live(1)
+
+
 def test_a_leader_that_never_lists_the_group_is_suspected(pair: Pair) -> None:
     """It won, was followed because of its first append, and resigned before its list named the group."""
     pair.nodes[2].follows("g", 6, 1, pair.now)
