@@ -8,7 +8,7 @@ from storage.disk import BLOCK_BYTES
 from tests.broker.world import World, running
 
 
-def _create(world: World, node_id: int, name: str, partitions: int = 1) -> dict[str, object]:
+def _arguments(name: str, partitions: int = 1) -> dict[str, object]:
     topic = {
         "name": name,
         "num_partitions": partitions,
@@ -16,7 +16,11 @@ def _create(world: World, node_id: int, name: str, partitions: int = 1) -> dict[
         "assignments": [],
         "configs": {},
     }
-    return world.ask(node_id, "create_topics", {"topics": [topic], "validate_only": False})
+    return {"topics": [topic], "validate_only": False}
+
+
+def _create(world: World, node_id: int, name: str, partitions: int = 1) -> dict[str, object]:
+    return world.ask(node_id, "create_topics", _arguments(name, partitions))
 
 
 def test_a_decision_that_the_full_disk_refused_was_never_made() -> None:
@@ -97,16 +101,8 @@ def test_an_answer_that_the_link_lost_is_asked_for_again_when_there_is_a_new_one
         asker = 1 + controller % 3
         answers: list[Result] = []
         world.network.cut(f"n{controller}", f"n{asker}")
-        topic = {
-            "name": "foo",
-            "num_partitions": 1,
-            "replication_factor": 1,
-            "assignments": [],
-            "configs": {},
-        }
-        arguments = {"topics": [topic], "validate_only": False}
         ask = world.nodes[asker].controller.call
-        world.processes[asker].call(ask, "create_topics", arguments, answers.append)
+        world.processes[asker].call(ask, "create_topics", _arguments("foo"), answers.append)
         world.loop.run_for(1)
         world.network.heal_all()
         world.wait(lambda: bool(answers), limit_s=5)

@@ -16,8 +16,9 @@ from storage.log import Log
 from storage.log_creation import create_log
 from storage.log_recovery import open_log
 from storage.log_types import FlushedEnd
-from tests.simulator.disk import MemoryDisk, MemoryFile
+from tests.simulator.disk import MemoryDisk
 from tests.simulator.loop import new_loop
+from tests.simulator.memory_file import MemoryFile
 from tests.storage.helpers import GROUP, ROW_KIND, SMALL, append
 
 

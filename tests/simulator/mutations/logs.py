@@ -21,7 +21,8 @@ from storage.journal import Journal
 from storage.lineage import Lineage
 from storage.log import Log
 from storage.log_recovery import _Damage, _Recovery
-from tests.simulator.disk import MemoryDisk, MemoryFile
+from tests.simulator.disk import MemoryDisk
+from tests.simulator.memory_file import MemoryFile
 from tests.simulator.mutations.kind import Mutation
 from tests.simulator.mutations.nemesis import blackouts, stranded_leaders, young_logs_after_a_clean_stop
 from tests.simulator.mutations.stage import Stage
