@@ -54,4 +54,9 @@ async def connect(host: str, port: int, factory: ProtocolFactory) -> asyncio.Tra
         sock.close()
         return None
     transport, _ = await asyncio.get_running_loop().create_unix_connection(factory, sock=sock)
+    seen = transport.get_extra_info("socket")
+    if seen is None or seen.fileno() < 0:
+        # It ended in the turn before uvloop took the object (our first write found the peer gone): the descriptor is
+        # closed, may be some file's already, and the object would close it once more when it is collected.
+        sock.detach()
     return transport

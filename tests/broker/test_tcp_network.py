@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import functools
+import gc
+import os
+import pathlib
 import socket
 import sys
 from collections.abc import Callable, Iterator
@@ -15,7 +18,7 @@ import pytest
 
 from broker.cli.local_cluster import LocalClusterError, _check_free
 from broker.main import new_loop
-from broker.network import tcp_network
+from broker.network import nearby, tcp_network
 from broker.network.tcp_network import TcpNetwork
 
 
@@ -220,3 +223,44 @@ async def test_a_name_that_somebody_else_has_is_a_port_in_use() -> None:
     assert refused.value.errno == errno.EADDRINUSE
     listener = await TcpNetwork().listen("localhost", port, _Speaking, for_peers=True)
     listener.close()
+
+
+def _sockets() -> int:
+    """How many this process has open."""
+    links = (pathlib.Path(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd"))
+    return sum(os.readlink(link).startswith("socket:") for link in links if link.is_symlink())
+
+
+class _Hasty(asyncio.Protocol):
+    """Speaks at once, to somebody who has died since it was dialled."""
+
+    def __init__(self, listening: socket.socket) -> None:
+        self._listening = listening
+
+    def connection_made(self, transport: Any) -> None:
+        self._listening.close()
+        transport.set_write_buffer_limits(high=0)
+        transport.write(b"hello")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="abstract names are Linux's")
+@pytest.mark.parametrize("kind", ["uvloop", "asyncio"])
+def test_a_peer_that_dies_while_it_is_dialled_closes_its_own_descriptor_once(kind: str) -> None:
+    """The second time it is somebody's file."""
+
+    async def dial() -> None:
+        port = _free_port()
+        listening = nearby.bind("localhost", port, backlog=1)
+        assert listening is not None
+        before = _sockets()
+        with closing(listening), pytest.raises(ConnectionResetError):
+            await TcpNetwork().connect("localhost", port, lambda: _Hasty(listening))  # type: ignore[arg-type, return-value]
+        files = [os.open(os.devnull, os.O_RDONLY) for _ in range(8)]
+        gc.collect()
+        await asyncio.sleep(0)
+        for file in files:
+            os.close(file)  # raises where it is closed already
+        assert _sockets() == before - 1, "only the listening one is gone, and none is left open"
+
+    with asyncio.Runner(loop_factory=lambda: new_loop(kind)) as runner:
+        runner.run(dial())
