@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
-from protocol.records.batch import BatchHeader, check_crc
+from protocol.records.batch import MAGIC, BatchHeader, check_crc
 from storage.disk import Buffer, Disk
 from storage.errors import CorruptLogError
 from storage.lineage import Lineage, Row
@@ -61,17 +61,20 @@ class Log(ReadableLog):
     def checked_batches(
         self, from_offset: int, below_offset: int | None = None
     ) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """Like `batches`, each read and proven (checksum, continuity, epoch = lineage): for whoever draws conclusions
-        from them. Recovery has no need to look at what was recorded as durable, and anything may rot since.
+        """Like `batches`, each read and proven (checksum, continuity, epoch = lineage), and none missing: for whoever
+        draws conclusions from them. Recovery has no need to look at what was recorded as durable, and anything may rot
+        since. The checksum does not cover all: a base offset may put a batch behind `below_offset`.
 
         Raises CorruptLogError.
         """
         end_offset, may_have_holes = from_offset, self.config.may_have_holes
+        below_offset = self.end_offset if below_offset is None else below_offset
         for stored in self.batches(from_offset, below_offset):
             header, data = stored.header, stored.view()
             is_first = end_offset == from_offset
             if (
-                (header.base_offset > end_offset and not may_have_holes)
+                header.magic != MAGIC
+                or (header.base_offset > end_offset and not may_have_holes)
                 or (header.base_offset < end_offset and not is_first)
                 or self.lineage.term_at_offset(header.base_offset) != header.leader_epoch
                 or not check_crc(data, 0, header)
@@ -83,6 +86,8 @@ class Log(ReadableLog):
                 )
             end_offset = header.last_offset + 1
             yield header, data
+        if end_offset < below_offset and not may_have_holes:
+            raise CorruptLogError(self.directory, 0, f"no batch holds offset {end_offset}")
 
     # -- appending
 
