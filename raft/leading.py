@@ -107,7 +107,8 @@ class Leading(Sending):
             self._refused(out, progress, match_end, hint_index, hint_term, now)
             return out
         assert match_end <= self.end_index, (from_, match_end, self.end_index)
-        if progress.state is not ProgressState.REPLICATE and not self._leave_probe(progress, match_end):
+        is_probe = progress.state is not ProgressState.REPLICATE
+        if is_probe and not self._leave_probe(out, progress, match_end, now):
             return out
         progress.acknowledged(match_end)
         if progress.lingers:

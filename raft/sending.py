@@ -110,16 +110,19 @@ class Sending(GroupState):
         if progress.is_open:
             self._send_range(out, progress, now)
 
-    def _leave_probe(self, progress: Progress, match_end: int) -> bool:
+    def _leave_probe(self, out: Output, progress: Progress, match_end: int, now: float) -> bool:
         """An acceptance outside REPLICATE: may ranges follow from match_end?
 
-        During an install nothing is acknowledged, so this is a late answer. Below the log start nothing can
-        be sent: the follower accepted a higher range that is not durable there yet; its next answer counts.
+        During an install nothing is acknowledged, so this is a late answer. Below the log start nothing can be sent.
+        Either the log start has risen since the question, which is put anew, or the follower accepted a higher range
+        that is not durable there yet: its next answer counts.
         """
         if progress.state is ProgressState.INSTALL:
             return False
         if max(match_end, progress.match_end) < self._start_index:
             progress.overdue = False
+            if progress.next_index < self._start_index:
+                self._probe_again(out, progress, now)
             return False
         return True
 
