@@ -259,6 +259,11 @@ class Leading(Sending):
         return self._linger_start < self.end_index and self.role is Role.LEADER
 
     @property
+    def has_voting_followers(self) -> bool:
+        """A leader whose own log is not enough to commit anything."""
+        return bool(self._voting_followers)
+
+    @property
     def commit_unsent(self) -> bool:
         """Some follower does not know the commit index, or has not confirmed the log start: flush_commits has work,
         now or after an answer."""

@@ -103,13 +103,15 @@ class Disk(Protocol):
         """Open for reading and writing. `create` makes a missing file (durable only after
         `File.flush` and `flush_directory` of its folder)."""
 
-    def flush(self, files: Sequence[File], done: Callable[[DiskError | None], None]) -> None:
+    def flush(
+        self, files: Sequence[File], done: Callable[[DiskError | None], None], *, may_block: bool = True
+    ) -> None:
         """Flush all `files` in the given order, then call `done` on the loop.
 
-        That happens beside the loop, or at once where that is expected to be quicker than handing it over: then
-        `done` is called before this returns. What is guaranteed durable is what had been written when `flush`
-        was called. The order holds: file n is durable before the flush of file n+1 begins. `done(error)` means
-        that none of it may be believed. Files may not be closed before `done`.
+        That happens beside the loop, or, where the caller `may_block`, at once if that is expected to be quicker than
+        handing it over: then `done` is called before this returns. What is guaranteed durable is what had been written
+        when `flush` was called. The order holds: file n is durable before the flush of file n+1 begins. `done(error)`
+        means that none of it may be believed. Files may not be closed before `done`.
         """
 
     def exists(self, path: str) -> bool:

@@ -45,6 +45,8 @@ class FlushRounds:
         self._record_interval_s = record_interval_s
         # Dicts as ordered sets: rounds take logs in the order in which they became dirty.
         self._dirty: dict[Log, None] = {}
+        #: ... and nobody has marked one that can wait.
+        self._may_block = True
         self._unrecorded: dict[Log, None] = {}
         self._recorded_at_s = now()
         self._is_in_flight = False
@@ -61,9 +63,11 @@ class FlushRounds:
         """Nothing is in flight, dirty, or waiting. Ends may still be unrecorded."""
         return not (self._is_in_flight or self._dirty or self._waiting or self._journal.is_dirty)
 
-    def mark_dirty(self, log: Log) -> None:
-        """The log grew; the next round takes it."""
+    def mark_dirty(self, log: Log, *, may_block: bool = True) -> None:
+        """The log grew; the next round takes it. `may_block`: as in `Disk.flush`."""
         self._dirty[log] = None
+        if not may_block:
+            self._may_block = False
 
     def opened(self, log: Log) -> None:
         """A log is in use from now on. What recovery found is durable, and may be more than was recorded of it: rot
@@ -118,6 +122,7 @@ class FlushRounds:
     def _begin(self) -> None:
         self._in_flight = {log: log.begin_flush() for log in self._dirty}
         self._dirty = {}
+        may_block, self._may_block = self._may_block, True
         files: list[File] = []
         journal_ticket: JournalTicket | None = None
         if self._journal.is_dirty:
@@ -131,7 +136,7 @@ class FlushRounds:
         for ticket in self._in_flight.values():
             files.extend(ticket.files)
         self._is_in_flight = True
-        self._disk.flush(files, lambda error: self._finish(error, journal_ticket))
+        self._disk.flush(files, lambda error: self._finish(error, journal_ticket), may_block=may_block)
 
     def _fail(self, error: DiskError) -> None:
         self._has_failed = True

@@ -69,8 +69,8 @@ class ReplicaHost(Protocol):
     def note_lingering(self, replica: Replica) -> None:
         """Have the followers that its group keeps waiting served soon (`replicas.LINGER_S`)."""
 
-    def log_dirty(self, replica: Replica) -> None:
-        """Have the next flush round cover this replica's log."""
+    def log_dirty(self, replica: Replica, *, may_block: bool = True) -> None:
+        """Have the next flush round cover this replica's log. `may_block`: as in `storage.disk.Disk.flush`."""
 
     def truncate(self, replica: Replica, to_index: int, known_commit: int) -> None:
         """Cut this replica's log, durably, recorded end first; never below what was known to be committed."""
@@ -348,18 +348,19 @@ class Replica:
             return
         assert self.log.end_offset == self.next_offset, "offsets were handed out gap-free"
         assert self.log.end_index == self.group.end_index, "what is written was sent"
-        self.log_grew()
+        # Who waits for others, too, has to hear them, and lets the one that it sent to have this processor meanwhile.
+        self.log_grew(may_block=bool(self._flush_waits) or not self.group.has_voting_followers)
 
     def settle_pending(self) -> None:
         """What was accepted before a row is in the log before it."""
         self.send_pending()
         self.write_pending()
 
-    def log_grew(self) -> None:
-        """Batches were appended; nothing is flushed yet."""
+    def log_grew(self, *, may_block: bool = True) -> None:
+        """Batches were appended; nothing is flushed yet. `may_block`: only this flush is waited for."""
         if self.log.segments[-1].base_offset != self._upkeep.active_base:
             self._upkeep.segment_begun(self.log, self.producers)
-        self.host.log_dirty(self)
+        self.host.log_dirty(self, may_block=may_block)
 
     def _write_refused(self, error: DiskFullError) -> None:
         """Disk full: nothing of this turn is in the log. It is answered KAFKA_STORAGE_ERROR, and who was sent some of

@@ -194,9 +194,9 @@ class Replicas:
 
     # -- broker.replication.replica.ReplicaHost -----------------------------------------------------------
 
-    def log_dirty(self, replica: Replica) -> None:
+    def log_dirty(self, replica: Replica, *, may_block: bool = True) -> None:
         self.by_log[replica.log] = replica
-        self._rounds.mark_dirty(replica.log)
+        self._rounds.mark_dirty(replica.log, may_block=may_block)
         self._turn.schedule()
 
     def log_durable(self, log: Log, end: FlushedEnd) -> None:

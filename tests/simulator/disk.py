@@ -138,13 +138,19 @@ class MemoryDisk:
             raise DiskFailedError(f"{path}: is a directory")
         return MemoryFile(self, path, node, current_node.get())
 
-    def flush(self, files: Sequence[File], done: Callable[[DiskError | None], None]) -> None:
+    def flush(
+        self, files: Sequence[File], done: Callable[[DiskError | None], None], *, may_block: bool = True
+    ) -> None:
         require_alive(current_node.get())
         round_ = _FlushRound(files, done, current_node.get())
         if self.faults.done_before_durable:
             round_.is_answered = True
             self._loop.call_soon(done, None)
-        elif not (self._rounds or self._hangs_s()) and self._rng.random() < self.faults.at_once_rate:
+        elif (
+            may_block
+            and not (self._rounds or self._hangs_s())
+            and self._rng.random() < self.faults.at_once_rate
+        ):
             done(self._flush_at_once(round_))
             return
         self._rounds.append(round_)

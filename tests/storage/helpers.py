@@ -36,7 +36,9 @@ class InlineDisk(FileDisk):
         super().__init__(root, lambda callback: callback(), remove_delay_s=0.0)
         self.submitted: list[tuple[Sequence[File], Callable[[DiskError | None], None]]] = []
 
-    def flush(self, files: Sequence[File], done: Callable[[DiskError | None], None]) -> None:
+    def flush(
+        self, files: Sequence[File], done: Callable[[DiskError | None], None], *, may_block: bool = True
+    ) -> None:
         self.submitted.append((list(files), done))
 
     def complete(self, error: DiskError | None = None) -> None:
@@ -192,9 +194,12 @@ class StoppingMemoryDisk(Stopping, MemoryDisk):
             self.step()
         return StoppingFile(super().open(path, create=create), self)
 
-    def flush(self, files: Sequence[File], done: Callable[[DiskError | None], None]) -> None:
+    def flush(
+        self, files: Sequence[File], done: Callable[[DiskError | None], None], *, may_block: bool = True
+    ) -> None:
         self.step()
-        super().flush([file.inner if isinstance(file, StoppingFile) else file for file in files], done)
+        inner = [file.inner if isinstance(file, StoppingFile) else file for file in files]
+        super().flush(inner, done, may_block=may_block)
 
     def rename(self, old: str, new: str) -> None:
         self.step()

@@ -116,13 +116,13 @@ def test_a_lone_small_flush_is_over_at_once_while_the_disk_is_quick(tmp_path: Pa
     file = disk.open(f"{disk.root}/a", create=True)
     results: list[DiskError | None] = []
 
-    def flush(*sizes_bytes: int, mean_s: float) -> bool:
+    def flush(*sizes_bytes: int, mean_s: float, may_block: bool = True) -> bool:
         """Whether it is over at once. If it is not, wait for it."""
         disk._flusher.mean_s = mean_s
         for size_bytes in sizes_bytes:
             file.append([bytes(size_bytes)])
         results.clear()
-        disk.flush([file], results.append)
+        disk.flush([file], results.append, may_block=may_block)
         if results:
             return True
         assert answered.wait(timeout=30)
@@ -135,6 +135,7 @@ def test_a_lone_small_flush_is_over_at_once_while_the_disk_is_quick(tmp_path: Pa
     assert not flush(AT_ONCE_BYTES + 1, mean_s=0.0)
     assert not flush(1, mean_s=2 * AT_ONCE_S)
     assert not flush(1, 1, mean_s=0.0), "several are at work, and the loop has more to do"
+    assert not flush(1, mean_s=0.0, may_block=False)
     assert flush(1, mean_s=0.0)
     disk.close()
 

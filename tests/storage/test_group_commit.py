@@ -70,8 +70,10 @@ def test_one_round_at_a_time_and_the_next_takes_all_that_came_meanwhile(world: W
 class QuickDisk(InlineDisk):
     """Every flush is over when the call returns."""
 
-    def flush(self, files: Sequence[File], done: Callable[[DiskError | None], None]) -> None:
-        super().flush(files, done)
+    def flush(
+        self, files: Sequence[File], done: Callable[[DiskError | None], None], *, may_block: bool = True
+    ) -> None:
+        super().flush(files, done, may_block=may_block)
         self.complete()
 
 

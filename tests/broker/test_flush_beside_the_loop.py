@@ -1,0 +1,56 @@
+"""Who flushes at once, its loop asleep meanwhile, and who does not. The disk does it where it may."""
+
+from __future__ import annotations
+
+import pytest
+
+from protocol.errors import ErrorCode
+from tests.broker.world import World, running
+
+
+def _flush_s(world: World, node_id: int) -> float:
+    """Between the next write to the replica's log and its being durable. No time passes where that is done at once."""
+    replica = world.replica(node_id, "foo")
+    before = replica.log.end_index
+    world.wait(lambda: replica.log.end_index > before)
+    written_at_s = world.loop.time()
+    world.wait(lambda: replica.group.persisted_end == replica.log.end_index)
+    return world.loop.time() - written_at_s
+
+
+class _Client:
+    def partition_done(self, slot: int, error: ErrorCode) -> None:
+        assert error == ErrorCode.NONE
+
+
+@pytest.mark.parametrize(
+    ("replication_factor", "is_acks_1", "is_at_once"), [(3, False, False), (3, True, True), (1, False, True)]
+)
+def test_a_leader_flushes_at_once_only_what_no_other_log_answers_for(
+    replication_factor: int, is_acks_1: bool, is_at_once: bool
+) -> None:
+    """Otherwise it hears its followers, and the one it has woken need not wait for this processor."""
+    with running() as world:
+        world.create_topic("foo", replication_factor=replication_factor)
+        leader = world.leader("foo")
+        world.produce("foo", b"first")
+        for disk in world.disks.values():
+            disk.faults.at_once_rate = 1.0
+        _, end_offset = world.append(leader, "foo", b"second")
+        if is_acks_1:
+            replica = world.replica(leader, "foo")
+            world.processes[leader].call(replica.wait_flushed, end_offset, _Client(), 0)
+        assert (_flush_s(world, leader) == 0) == is_at_once
+
+
+def test_a_follower_flushes_at_once() -> None:
+    """It has nothing to say before."""
+    with running() as world:
+        world.create_topic("foo")
+        leader = world.leader("foo")
+        world.produce("foo", b"first")
+        world.wait_equal("foo")
+        for disk in world.disks.values():
+            disk.faults.at_once_rate = 1.0
+        world.append(leader, "foo", b"second")
+        assert _flush_s(world, leader % 3 + 1) == 0
