@@ -8,6 +8,8 @@ response v1   the same, then tagged fields
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from struct import Struct
 from struct import error as struct_error
 from typing import NamedTuple
@@ -29,6 +31,11 @@ class RequestHeader(NamedTuple):
     api_version: int
     correlation_id: int
     client_id: str | None
+
+
+_header_of: Callable[[tuple[int, int, int, str | None]], RequestHeader] = partial(
+    tuple.__new__, RequestHeader
+)
 
 
 def parse_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
@@ -57,7 +64,7 @@ def parse_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
                 pos, _ = skip_tags(frame, pos, count, MAX_ELEMENTS)
     except (IndexError, struct_error, UnicodeDecodeError) as error:
         raise undecodable("RequestHeader", error) from None
-    return RequestHeader(api_key, api_version, correlation_id, client_id), pos
+    return _header_of((api_key, api_version, correlation_id, client_id)), pos
 
 
 def encode_request_header(header: RequestHeader) -> bytes:

@@ -146,18 +146,14 @@ class Handlers:
         body, _ = decode(frame, body_position)
         if api.waits_for_news is not None and api.waits_for_news(request, body):
             self._node.loop.call_later(NEWS_S, self._handle_late, api, request, body)
-        else:
-            self._handle(api, request, body)
-
-    def _handle_late(self, api: Api, request: Request, body: Message) -> None:
-        if not request.is_abandoned:
-            self._handle(api, request, body)
-
-    def _handle(self, api: Api, request: Request, body: Message) -> None:
-        if self._node.quotas.limits_requests:
+        elif self._node.quotas.limits_requests:
             self._handle_measured(api, request, body)
         else:
             api.handle(self._node, request, body)
+
+    def _handle_late(self, api: Api, request: Request, body: Message) -> None:
+        if not request.is_abandoned:
+            self._handle_measured(api, request, body)
 
     def _handle_measured(self, api: Api, request: Request, body: Message) -> None:
         """What is done for a request later on (a long poll that ends, a commit) is not measured."""

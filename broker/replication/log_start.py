@@ -32,15 +32,16 @@ GIVE_UP_BYTES = 8 << 20
 class LogStart:
     """Of one replica, whose log may be replaced in the meantime."""
 
-    __slots__ = ("_exposed", "_granted", "_is_settled", "_journaled", "_replica", "_waits", "_wanted")
+    __slots__ = ("_granted", "_is_settled", "_journaled", "_replica", "_waits", "_wanted", "exposed")
 
-    #: Invariants: log.start_offset <= _journaled <= max(_wanted, log.start_offset); _exposed <= log.start_offset.
+    #: Invariants: log.start_offset <= _journaled <= max(_wanted, log.start_offset); exposed <= log.start_offset.
 
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
         start_offset = replica.log.start_offset
-        #: What clients were shown last. A replica that has just started does not know what the others have.
-        self._exposed = 0
+        #: What clients were shown last, persisted by a majority. Means something on a leader; a replica that has just
+        #: started does not know what the others have.
+        self.exposed = 0
         #: The highest start that anybody asked for. Of what is not committed and durable here nothing is deleted yet.
         self._wanted = start_offset
         #: In the journal, perhaps not flushed yet.
@@ -52,11 +53,6 @@ class LogStart:
         self._waits = AckQueue()
 
     # -- what readers and deleters ask -------------------------------------------------------------------
-
-    @property
-    def exposed(self) -> int:
-        """Persisted by a majority. Means something on a leader."""
-        return self._exposed
 
     def settle(self) -> bool:
         """Whether no reader was ever shown more than `exposed`: asked before any is answered.
@@ -70,12 +66,12 @@ class LogStart:
         if not self._is_settled:
             self.take()  # what was in the way, a full disk, may be gone
             self.expose()
-            self._is_settled = self._exposed >= self._granted
+            self._is_settled = self.exposed >= self._granted
         return self._is_settled
 
     def wait_exposed(self, offset: int, waiter: Acknowledged, slot: int) -> None:
         """Call the waiter when no fail-over brings back what is below `offset`."""
-        if offset <= self._exposed:
+        if offset <= self.exposed:
             waiter.partition_done(slot, ErrorCode.NONE)
         else:
             self._waits.add(offset, waiter, slot)
@@ -130,10 +126,10 @@ class LogStart:
         """On the leader: its own log start is durable, or a follower's came."""
         replica = self._replica
         own = replica.log.start_offset
-        if self._exposed < own:
+        if self.exposed < own:
             exposed = min(replica.group.majority_log_start(), own)
-            if exposed > self._exposed:
-                self._exposed = exposed
+            if exposed > self.exposed:
+                self.exposed = exposed
                 self._waits.release(exposed)
                 replica.wake_fetches()
                 self.delete_segments()
@@ -155,7 +151,7 @@ class LogStart:
         The active one, too, if it holds so many bytes."""
         replica = self._replica
         log = replica.log
-        readable = self._exposed if replica.is_leader else log.start_offset
+        readable = self.exposed if replica.is_leader else log.start_offset
         try:
             if readable == replica.next_offset and log.segments[-1].size_bytes >= give_up_from_bytes:
                 # Nothing is left. What the producers wrote is known here, and need not be read again.

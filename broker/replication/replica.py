@@ -233,10 +233,10 @@ class Replica:
 
     def check_in_sync(self) -> None:
         """min.insync.replicas before the append; beyond a majority it also delays the answer."""
-        if not self.is_serving:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         required = self.config.min_insync_replicas
         if required > 1:
+            if not self.is_serving:
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             in_sync = self.group.in_sync(self.host.now(), self.host.replica_lag_time_max_s)
             if len(in_sync) < required:
                 raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
@@ -252,7 +252,7 @@ class Replica:
         Raises KafkaError: not leader, sequence and epoch errors of the producer.
         """
         group = self.group
-        if not (self.is_serving and group.can_propose):
+        if not (group.is_established and group.can_propose):
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if header.producer_id >= 0:
             seen = self.producers.check(header)

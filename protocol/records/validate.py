@@ -69,7 +69,7 @@ def validate_produce(
         )
     if not check_crc(records, 0, header):
         raise InvalidRecordError(ErrorCode.CORRUPT_MESSAGE, "the CRC of the batch does not match")
-    _check_header(header)
+    _check_header(header, len(records))
     check_timestamps = timestamp_type is TimestampType.CREATE_TIME and not _surely_in_window(
         header, before_max_ms, after_max_ms, now_ms
     )
@@ -109,15 +109,15 @@ def _the_one_batch(records: memoryview | None) -> BatchHeader:
     return header
 
 
-def _check_header(header: BatchHeader) -> None:
-    """What the header alone tells. The CRC is known to be right."""
+def _check_header(header: BatchHeader, size_bytes: int) -> None:
+    """What the header alone tells, of a batch of this size. The CRC is known to be right."""
     attributes, count = header.attributes, header.count
     if attributes:
         _check_attributes(header)
     if count < 1 or count != header.last_offset_delta + 1:
         raise _invalid(f"{count} records, but a last offset delta of {header.last_offset_delta}")
-    if not attributes & ATTR_COMPRESSION and count * MIN_RECORD_BYTES > header.size_bytes - HEADER_BYTES:
-        raise _invalid(f"{count} records do not fit into {header.size_bytes} bytes")
+    if not attributes & ATTR_COMPRESSION and count * MIN_RECORD_BYTES > size_bytes - HEADER_BYTES:
+        raise _invalid(f"{count} records do not fit into {size_bytes} bytes")
     if header.producer_id != NO_PRODUCER_ID and (header.base_sequence < 0 or header.producer_epoch < 0):
         raise _invalid(f"producer id {header.producer_id} without an epoch and a sequence")
     if attributes & ATTR_TRANSACTIONAL and header.producer_id == NO_PRODUCER_ID:
