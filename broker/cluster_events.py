@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from broker.metadata.formation import Formation
-from broker.network.peers import PeerIdentity
 from protocol import peer
 from protocol.peer import PeerMessage
 
@@ -19,12 +18,11 @@ class ClusterEvents:
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        #: Of every record here and at its leader: without a call in between.
+        self.group_message = node.messages.received
 
     def form(self, formation: Formation, founding: bool) -> None:
         self._node.form(formation, founding)
-
-    def group_message(self, sender: PeerIdentity, message: PeerMessage) -> None:
-        self._node.messages.received(sender, message)
 
     def controller_message(self, sender: int, message: PeerMessage) -> None:
         if isinstance(message, peer.Forward):

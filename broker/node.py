@@ -233,6 +233,7 @@ class Node:
             cluster_id=self._cluster_id,
             held=held,
         )
+        self.messages: GroupMessages = GroupMessages(self.replicas)
         self.cluster = Cluster(
             ClusterEvents(self),
             config,
@@ -244,7 +245,6 @@ class Node:
             formation,
         )
         self.view = ClusterView(self)
-        self.messages = GroupMessages(self.replicas)
         self.reads = Reads(loop, self.heartbeat)
         self.controller = ControllerClient(self, first_id=self.boot_id.int >> 66)
         self.registration = Registration(self)

@@ -51,8 +51,9 @@ class FrameReader:
         """Memory that this connection holds for a frame cut short."""
         return 0 if self._pending is None else len(self._pending)
 
-    def get_buffer(self) -> memoryview:
-        """Where the next bytes of this connection must be received. Never empty."""
+    def get_buffer(self, sizehint: int = -1) -> memoryview:
+        """Where the next bytes of this connection must be received. Never empty. Takes what asyncio's protocols are
+        given, so that it can be theirs."""
         if self._pending is None:
             return FrameReader._shared
         if self._filled_bytes == len(self._pending):

@@ -172,4 +172,5 @@ class FlushRounds:
                 self._on_durable(log, log.flushed_end)
         # Only now: a call-back that calls `start` must not begin a round in the middle of this one.
         self._is_in_flight = False
-        self.start()
+        if not self._is_starting:
+            self.start()

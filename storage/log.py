@@ -99,7 +99,8 @@ class Log(ReadableLog):
         `allow_holes`: a replicated range may lack offsets that compaction removed. Raises DiskFullError with
         the log as it was before.
         """
-        expected, size_bytes, epoch = self.end_offset, 0, self.lineage.last_term
+        lineage = self.lineage
+        expected, size_bytes, epoch = self.end_offset, 0, lineage.rows[-1].term
         largest_ms = -1
         for header in headers:
             assert header.base_offset == expected or (allow_holes and header.base_offset > expected), (
@@ -110,7 +111,6 @@ class Log(ReadableLog):
             size_bytes += header.length + 12
             if header.max_timestamp > largest_ms:
                 largest_ms = header.max_timestamp
-        lineage = self.lineage
         if lineage.flushed_count < len(lineage.rows):
             # A row is durable before any batch after it; callers normally wait, then this costs nothing.
             lineage.flush()

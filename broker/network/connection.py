@@ -154,6 +154,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._now = now
         self._registry = registry
         self._frames = FrameReader(max_request_bytes)
+        self.get_buffer = self._frames.get_buffer  # type: ignore[method-assign]
         self._transport: asyncio.Transport | None = None
         #: Unanswered and unsent requests, oldest first.
         self._requests: deque[Request] = deque()
@@ -186,9 +187,6 @@ class ClientConnection(asyncio.BufferedProtocol):
             )
             self.mute(throttle_ms)
             asyncio.get_running_loop().call_later(throttle_ms / 1000, self.abort)
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self._frames.get_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
         self.last_active_s = self._now()

@@ -87,6 +87,7 @@ class _Stream(asyncio.BufferedProtocol):
         self.transport: asyncio.Transport | None = None
         self.peer = "?"
         self._frames = FrameReader(MAX_PEER_FRAME_BYTES)
+        self.get_buffer = self._frames.get_buffer  # type: ignore[method-assign]
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -95,9 +96,6 @@ class _Stream(asyncio.BufferedProtocol):
         self.peer = f"{peername[0]}:{peername[1]}" if isinstance(peername, tuple) else "this machine"
         # Zero has uvloop write at once instead of at the end of its turn: a follower's answer is what clients wait for.
         self.transport.set_write_buffer_limits(high=0)
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self._frames.get_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
         try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 from uuid import UUID
 
@@ -35,7 +37,7 @@ class GroupMessages:
             case peer.Append():
                 self._append(sender, message)
             case peer.AppendReply():
-                replica = self._find(message.topic_id, message.partition)
+                replica = self._replicas.by_number.get((message.topic_id.int, message.partition))
                 if replica is not None:
                     replica.append_reply(_identity(sender, message.incarnation), message)
                     self._replicas.reply_arrived(replica)
@@ -83,7 +85,7 @@ class GroupMessages:
             self._append(*early)
 
     def _append(self, sender: PeerIdentity, message: peer.Append) -> None:
-        replica = self._find(message.topic_id, message.partition)
+        replica = self._replicas.by_number.get((message.topic_id.int, message.partition))
         if replica is None:
             self._keep(sender, message)
         elif message.follower_incarnation == replica.group.self_id.incarnation:
@@ -118,6 +120,9 @@ class GroupMessages:
         replica.apply(replica.group.vote_replied(identity, reply, self._replicas.now()))
 
 
+#: As ReplicaId(...), without a call in Python.
+_replica_id: Callable[[tuple[int, bytes, int]], ReplicaId] = partial(tuple.__new__, ReplicaId)
+
 M = TypeVar("M", peer.Append, peer.VoteRequest)
 
 
@@ -129,4 +134,4 @@ def _keep_last(early: dict[GroupKey, tuple[PeerIdentity, M]], sender: PeerIdenti
 
 
 def _identity(sender: PeerIdentity, incarnation: int) -> ReplicaId:
-    return ReplicaId(sender.node_id, sender.directory, incarnation)
+    return _replica_id((sender.node_id, sender.directory, incarnation))

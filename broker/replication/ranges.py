@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from broker.replication.wire import row_to_wire
 from protocol import peer
 from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import BatchHeader, check_crc, iter_batches
+from protocol.records.batch import LENGTH_PREFIX_BYTES, BatchHeader, check_crc, iter_batches
 from raft.types import Send
 from storage.disk import Buffer
 from storage.errors import CorruptLogError
@@ -123,20 +123,10 @@ def check_own_range(log: Log, start_index: int) -> None:
 def _check_whole(records: memoryview | None, start_offset: int, term: int, offset_count: int) -> Batches:
     """All batches of a range, which hold so many offsets: a base offset that rose hides what is there, and reads like
     a hole."""
-    batches = _check_batches(records, start_offset, term) if records else Batches([], [])
-    end_offset = batches.headers[-1].next_offset if batches.headers else start_offset
-    if end_offset - start_offset != offset_count:
-        raise KafkaError(
-            ErrorCode.CORRUPT_MESSAGE,
-            f"a range of {offset_count} offsets from {start_offset} on ends at {end_offset}",
-        )
-    return batches
-
-
-def _check_batches(records: memoryview, start_offset: int, term: int) -> Batches:
-    batches = Batches([], [])
-    end_offset = start_offset
-    end_position = 0
+    headers: list[BatchHeader] = []
+    views: list[memoryview] = []
+    records = records or memoryview(b"")
+    end_offset, end_position = start_offset, 0
     for position, header in iter_batches(records):
         if header.magic != 2 or header.leader_epoch != term:
             raise KafkaError(
@@ -148,10 +138,15 @@ def _check_batches(records: memoryview, start_offset: int, term: int) -> Batches
             )
         if not check_crc(records, position, header):
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"batch at {header.base_offset} has a wrong CRC")
-        end_offset = header.next_offset
-        end_position = position + header.size_bytes
-        batches.headers.append(header)
-        batches.views.append(records[position:end_position])
+        end_offset += header.last_offset_delta + 1
+        end_position = position + header.length + LENGTH_PREFIX_BYTES
+        headers.append(header)
+        views.append(records[position:end_position])
     if end_position != len(records):
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "a range ends inside a batch")
-    return batches
+    if end_offset - start_offset != offset_count:
+        raise KafkaError(
+            ErrorCode.CORRUPT_MESSAGE,
+            f"a range of {offset_count} offsets from {start_offset} on ends at {end_offset}",
+        )
+    return Batches(headers, views)

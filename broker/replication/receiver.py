@@ -44,7 +44,7 @@ class RangeReceiver:
             )
             host.send(sender, corrupt_range(replica, message))
             return False
-        rows = [wire.row_from_wire(row) for row in message.rows]
+        rows = [wire.row_from_wire(row) for row in message.rows] if message.rows else []
         known_commit = group.commit_end
         out = group.append_received(
             sender,
@@ -89,6 +89,7 @@ class RangeReceiver:
             replica.host.lacks_space(replica)
             return False
         replica.log.start_writeback()
+        replica.log.drop_cached()  # clients read from leaders
         for header, view in zip(headers, views, strict=True):
             replica.producers.record_stored(view, header)
         replica.next_offset = replica.log.end_offset

@@ -396,8 +396,6 @@ class Replica:
     def persisted(self, end_index: int) -> None:
         """A flush round finished: everything below `end_index` is durable here."""
         self.apply(self.group.persisted(end_index, self.host.now()))
-        if not self.is_leader:
-            self.log.drop_cached()  # clients read from leaders
         self._log_start.take()
         if self._flush_waits:
             self._flush_waits.release(self._offset_of(self.group.persisted_end))
@@ -427,7 +425,7 @@ class Replica:
         )
         if self._commit_waits:
             self._commit_waits.release(self._acknowledged_offset())
-        if self.is_leader:
+        if self.group.role is Role.LEADER:
             self._log_start.want(message.log_start)
             self._log_start.expose()
 

@@ -79,19 +79,21 @@ def log_row_from_wire(row: peer.AppendRow) -> LineageRow:
 
 def message_to_wire(topic_id: UUID, partition: int, self_id: ReplicaId, message: Message) -> peer.PeerMessage:
     """A group's message to another replica, addressed by topic id and partition (replication.md section 4)."""
-    group: dict[str, Any] = {"topic_id": topic_id, "partition": partition, "term": message.term}
     incarnation = self_id.incarnation
+    if isinstance(message, AppendReply):  # one for every record
+        return peer.AppendReply(
+            topic_id=topic_id,
+            partition=partition,
+            incarnation=incarnation,
+            term=message.term,
+            match_index=message.match_end,
+            rejected=message.rejected,
+            hint_index=message.hint_index,
+            hint_term=message.hint_term,
+            log_start=message.log_start,
+        )
+    group: dict[str, Any] = {"topic_id": topic_id, "partition": partition, "term": message.term}
     match message:
-        case AppendReply():
-            return peer.AppendReply(
-                **group,
-                incarnation=incarnation,
-                match_index=message.match_end,
-                rejected=message.rejected,
-                hint_index=message.hint_index,
-                hint_term=message.hint_term,
-                log_start=message.log_start,
-            )
         case VoteRequest():
             return peer.VoteRequest(
                 **group,

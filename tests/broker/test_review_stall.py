@@ -44,7 +44,7 @@ def test_what_came_while_the_loop_slept_is_not_taken_by_the_leader_of_before() -
 
         def bytes_came() -> None:
             received = struct.pack(">i", len(frame)) + frame
-            connection.get_buffer(-1)[: len(received)] = received
+            memoryview(connection.get_buffer(-1))[: len(received)] = received
             connection.buffer_updated(len(received))
 
         process.call(bytes_came)
