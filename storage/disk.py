@@ -88,7 +88,7 @@ class File(Protocol):
 
     def drop_cached(self) -> None:
         """Nobody is likely to read more than the end of this file: the system need not keep the rest in memory. Called
-        after each flush, a hint, and less than a millisecond's work."""
+        after each append, a hint, and less than a millisecond's work."""
 
     def close(self) -> None: ...
 

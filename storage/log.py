@@ -218,7 +218,7 @@ class Log(ReadableLog):
         self._seen_end_offset = end_offset
 
     def drop_cached(self) -> None:
-        """What is durable here serves no readers: the page cache is left to those that do (`File.drop_cached`)."""
+        """What is kept here serves no readers: the page cache is left to those that do (`File.drop_cached`)."""
         self.segments[-1].file.drop_cached()
 
     def flush(self) -> None:

@@ -97,6 +97,7 @@ class GroupMessages:
         _keep_last(self._early, sender, message)
 
     def _find(self, topic_id: UUID, partition: int) -> Replica | None:
+        """What comes with every record looks for itself."""
         return self._replicas.by_number.get((topic_id.int, partition))
 
     def _vote_request(self, sender: PeerIdentity, message: peer.VoteRequest) -> None:
