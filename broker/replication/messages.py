@@ -37,7 +37,7 @@ class GroupMessages:
             case peer.Append():
                 self._append(sender, message)
             case peer.AppendReply():
-                replica = self._replicas.by_number.get((message.topic_id.int, message.partition))
+                replica = self._find(message.topic_id, message.partition)
                 if replica is not None:
                     replica.append_reply(_identity(sender, message.incarnation), message)
                     self._replicas.reply_arrived(replica)
@@ -85,7 +85,7 @@ class GroupMessages:
             self._append(*early)
 
     def _append(self, sender: PeerIdentity, message: peer.Append) -> None:
-        replica = self._replicas.by_number.get((message.topic_id.int, message.partition))
+        replica = self._find(message.topic_id, message.partition)
         if replica is None:
             self._keep(sender, message)
         elif message.follower_incarnation == replica.group.self_id.incarnation:
@@ -97,7 +97,6 @@ class GroupMessages:
         _keep_last(self._early, sender, message)
 
     def _find(self, topic_id: UUID, partition: int) -> Replica | None:
-        """What comes with every record looks for itself."""
         return self._replicas.by_number.get((topic_id.int, partition))
 
     def _vote_request(self, sender: PeerIdentity, message: peer.VoteRequest) -> None:

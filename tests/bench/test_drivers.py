@@ -68,7 +68,7 @@ def test_what_was_produced_is_read_back_each_record_once(driver: Driver, cluster
 def test_a_log_shorter_than_expected_is_an_error_of_the_run(driver: Driver, cluster: MockCluster) -> None:
     topic = topic_for(driver, cluster, "short")
     run(driver, cluster, "produce", topic, total_records=100, warmup_seconds=0)
-    read = run(driver, cluster, "consume", topic, expect_records=130, seconds=0, timeout_ms=500)
+    read = run(driver, cluster, "consume", topic, expect_records=130, seconds=0, timeout_ms=2000)
     assert read["errors"] == 30
 
 

@@ -95,15 +95,15 @@ def _hears_no_more_than_it_has(append_replied: Callable[..., Output]) -> Any:
 def _any_epoch(check: Callable[..., Any]) -> Any:
     """As if each batch had the epoch that the lineage gives it."""
 
-    def check_batches(records: memoryview, start_offset: int, term: int) -> Any:
+    def check_whole(records: memoryview | None, start_offset: int, term: int, offset_count: int) -> Any:
         def believed(data: memoryview) -> Iterator[tuple[int, BatchHeader]]:
             for position, header in iter_batches(data):
                 yield position, header._replace(leader_epoch=term)
 
         with replaced(ranges, "iter_batches", lambda _: believed):
-            return check(records, start_offset, term)
+            return check(records, start_offset, term, offset_count)
 
-    return check_batches
+    return check_whole
 
 
 def _no_checksum(_: Callable[..., str | None]) -> Any:
@@ -209,7 +209,7 @@ MUTATIONS = (
     Mutation(
         "epoch-equals-lineage",
         "A batch is accepted only if its epoch equals the term of the last row before it (replication.md section 1)",
-        off((ranges, "_check_batches", _any_epoch)),
+        off((ranges, "_check_whole", _any_epoch)),
         story=a_follower_needs_a_batch_whose_epoch_rots,
         note="by the follower; in recovery it needs rot above the recorded end, which cannot be told from a torn write",
     ),
