@@ -77,7 +77,7 @@ def encode_request_header(header: RequestHeader) -> bytes:
 def response_header(api_key: int, api_version: int, correlation_id: int) -> bytes:
     """The header of a response. ApiVersions has v0 at every version: a client that asks with a version we
     lack must be able to read the answer (KIP-511)."""
-    if api_version >= FLEXIBLE_FROM.get(api_key, _NEVER) and api_key != _API_VERSIONS:
+    if api_key != _API_VERSIONS and is_flexible(api_key, api_version):
         return _CORRELATION_ID_AND_NO_TAGS.pack(correlation_id)
     return _CORRELATION_ID.pack(correlation_id)
 

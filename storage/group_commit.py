@@ -172,5 +172,4 @@ class FlushRounds:
                 self._on_durable(log, log.flushed_end)
         # Only now: a call-back that calls `start` must not begin a round in the middle of this one.
         self._is_in_flight = False
-        if not self._is_starting:
-            self.start()
+        self.start()

@@ -51,28 +51,26 @@ class PendingAnswer(Generic[A]):
 
     def park(self) -> None:
         """Answer, or wait for what is open."""
-        self._missing -= 1
+        self._one_less()
         if self._missing > 0:
             self._node.pending_answers[self] = None
-        else:
-            self._answer()
 
     def partition_done(self, slot: int, error: ErrorCode) -> None:
         answer = self._slots[slot]
         if answer.error_code == PENDING:
             answer.error_code = error
             self._completed(answer, slot)
-            self._missing -= 1
-            if self._missing == 0:
-                self._node.pending_answers.pop(self, None)
-                self._answer()
+            self._one_less()
 
     def _completed(self, answer: A, slot: int) -> None:
         """The partition's error code is known: fill in the rest."""
         raise NotImplementedError
 
-    def _answer(self) -> None:
-        self._request.reply_bytes(encode(self._response, self._request.api_version))
+    def _one_less(self) -> None:
+        self._missing -= 1
+        if self._missing == 0:
+            self._node.pending_answers.pop(self, None)
+            self._request.reply_bytes(encode(self._response, self._request.api_version))
 
     def time_out(self) -> None:
         for slot in range(len(self._slots)):

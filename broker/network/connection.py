@@ -154,6 +154,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._now = now
         self._registry = registry
         self._frames = FrameReader(max_request_bytes)
+        # Before each read: without a call in between.
         self.get_buffer = self._frames.get_buffer  # type: ignore[method-assign]
         self._transport: asyncio.Transport | None = None
         #: Unanswered and unsent requests, oldest first.

@@ -87,6 +87,7 @@ class _Stream(asyncio.BufferedProtocol):
         self.transport: asyncio.Transport | None = None
         self.peer = "?"
         self._frames = FrameReader(MAX_PEER_FRAME_BYTES)
+        # Before each read: without a call in between.
         self.get_buffer = self._frames.get_buffer  # type: ignore[method-assign]
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from broker.replication.wire import row_to_wire
 from protocol import peer
 from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import LENGTH_PREFIX_BYTES, BatchHeader, check_crc, iter_batches
+from protocol.records.batch import LENGTH_PREFIX_BYTES, MAGIC, BatchHeader, check_crc, iter_batches
 from raft.types import Send
 from storage.disk import Buffer
 from storage.errors import CorruptLogError
@@ -128,7 +128,7 @@ def _check_whole(records: memoryview | None, start_offset: int, term: int, offse
     records = records or memoryview(b"")
     end_offset, end_position = start_offset, 0
     for position, header in iter_batches(records):
-        if header.magic != 2 or header.leader_epoch != term:
+        if header.magic != MAGIC or header.leader_epoch != term:
             raise KafkaError(
                 ErrorCode.CORRUPT_MESSAGE, f"batch at {header.base_offset} has a wrong epoch or magic"
             )

@@ -425,7 +425,7 @@ class Replica:
         )
         if self._commit_waits:
             self._commit_waits.release(self._acknowledged_offset())
-        if self.group.role is Role.LEADER:
+        if self.is_leader:
             self._log_start.want(message.log_start)
             self._log_start.expose()
 

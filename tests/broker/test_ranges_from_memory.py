@@ -55,8 +55,10 @@ def _produce(
 def test_what_lingers_and_what_is_large_is_sent_from_memory(
     reads: list[int], value_bytes: int, at_a_time: int, pause_s: float
 ) -> None:
-    """Small appends gather for the follower that the majority does not need; 1.4 MB in one turn take two ranges."""
-    with running() as world:
+    """Small appends gather for the follower that the majority does not need; 1.4 MB in one turn take two ranges.
+
+    No link stalls with this seed: that makes its follower need what is not kept any more."""
+    with running(seed=3) as world:
         world.create_topic("foo")
         leader = world.leader("foo")
         world.wait_equal("foo")
@@ -65,8 +67,7 @@ def test_what_lingers_and_what_is_large_is_sent_from_memory(
         _produce(world, leader, 60, value_bytes, at_a_time, pause_s)
         world.wait_equal("foo")
         assert world.replica(leader, "foo").log.end_offset == 3 * 64
-        # A link that stalls for some milliseconds makes its follower need what is not kept any more.
-        assert len(reads) <= 1
+        assert not reads
 
 
 def test_what_is_kept_for_a_follower_that_lingers_is_bounded() -> None:
