@@ -7,7 +7,7 @@ this class feeds them with what the links bring and carries out what they order.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 from uuid import UUID
 
@@ -137,9 +137,20 @@ class Cluster:
 
     def send_to(self, directory: tuple[int, bytes], message: PeerMessage) -> None:
         """To a replica's home: nothing is sent where the node has another directory by now."""
+        link = self._link_to(directory)
+        if link is not None:
+            link.send(message)
+
+    def prepare_to(self, directory: tuple[int, bytes], message: PeerMessage) -> Callable[[], None] | None:
+        """As `send_to`, at once: the first half of it. What is returned is the second."""
+        link = self._link_to(directory)
+        return None if link is None else link.prepare(message)
+
+    def _link_to(self, directory: tuple[int, bytes]) -> PeerLink | None:
         link = self.links.get(directory[0])
         if link is not None and link.identity is not None and link.identity.directory == directory[1]:
-            link.send(message)
+            return link
+        return None
 
     def directory_of(self, node_id: int) -> UUID | None:
         """The directory of a node that is connected now."""

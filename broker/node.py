@@ -176,6 +176,7 @@ class Node:
             now=loop.time,
             on_durable=self._log_durable,
             on_fatal=self._fail,
+            get_ready=self._log_comes,
         )
         self.turn.use(self.rounds)
         timing = Timing(election_timeout_s=config.election_timeout_ms / 1000, linger_bytes=LINGER_BYTES)
@@ -360,6 +361,9 @@ class Node:
 
     # -- hosts of the parts ------------------------------------------------------------------------------
 
+    def _log_comes(self, log: Log, end: FlushedEnd) -> Callable[[], None] | None:
+        return self.replicas.log_comes(log, end)
+
     def _log_durable(self, log: Log, end: FlushedEnd) -> None:
         self.replicas.log_durable(log, end)
 
@@ -392,6 +396,9 @@ class Node:
 
     def send_to(self, directory: tuple[int, bytes], message: PeerMessage) -> None:
         self.cluster.send_to(directory, message)
+
+    def prepare_to(self, directory: tuple[int, bytes], message: PeerMessage) -> Callable[[], None] | None:
+        return self.cluster.prepare_to(directory, message)
 
     def form(self, formation: Formation, founding: bool) -> None:
         """Become part of this cluster: row 0 first, then the identity that makes it count."""

@@ -83,6 +83,18 @@ class Following(Election):
                 self._acknowledge(out, self.leader, durable)
         return out
 
+    def take_acknowledgement(self, end_index: int) -> tuple[ReplicaId, AppendReply] | None:
+        """The acknowledgement that `persisted(end_index)` would order, if any. It is the host's from now on: to send as
+        soon as that much is durable, before any other fact. So it can be made ready while the disk is at work."""
+        assert end_index <= self.end_index, "flushed beyond the end of the log"
+        if self.role is Role.LEADER or self.leader is None or self._installing:
+            return None
+        durable = min(self._verified_end, end_index)
+        if durable <= self._acknowledged_end:
+            return None
+        self._acknowledged_end = durable
+        return self.leader, self._acknowledgement(durable)
+
     def commit_told(self, from_: ReplicaId, term: int, commit_end: int) -> Output | None:
         """The leader says outside of a range what is committed. None: it is not known here as the leader of this term,
         and what it says cannot be used."""
@@ -208,7 +220,10 @@ class Following(Election):
 
     def _acknowledge(self, out: Output, leader: ReplicaId, durable: int) -> None:
         self._acknowledged_end = durable
-        self._reply(out, leader, AppendReply(self.term, durable, False, 0, 0, self.watermarks.log_start))
+        self._reply(out, leader, self._acknowledgement(durable))
+
+    def _acknowledgement(self, durable: int) -> AppendReply:
+        return AppendReply(self.term, durable, False, 0, 0, self.watermarks.log_start)
 
     def _refusal(self, start: int, prev_term: int) -> AppendReply:
         hint_index = self._rows.common_end(min(start, self.end_index), prev_term)

@@ -104,14 +104,22 @@ class Disk(Protocol):
         `File.flush` and `flush_directory` of its folder)."""
 
     def flush(
-        self, files: Sequence[File], done: Callable[[DiskError | None], None], *, may_block: bool = True
+        self,
+        files: Sequence[File],
+        done: Callable[[DiskError | None], None],
+        *,
+        may_block: bool = True,
+        meanwhile: Callable[[], None] | None = None,
     ) -> None:
         """Flush all `files` in the given order, then call `done` on the loop.
 
         That happens beside the loop, or, where the caller `may_block`, at once if that is expected to be quicker than
-        handing it over: then `done` is called before this returns. What is guaranteed durable is what had been written
-        when `flush` was called. The order holds: file n is durable before the flush of file n+1 begins. `done(error)`
-        means that none of it may be believed. Files may not be closed before `done`.
+        handing it over: then `done` is called before this returns, and before the flush `meanwhile`, which writes
+        nothing: to get ready what `done` needs, while the disk is at work already (`File.start_writeback`).
+
+        What is guaranteed durable is what had been written when `flush` was called. The order holds: file n is durable
+        before the flush of file n+1 begins. `done(error)` means that none of it may be believed. Files may not be
+        closed before `done`.
         """
 
     def exists(self, path: str) -> bool:

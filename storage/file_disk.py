@@ -267,7 +267,12 @@ class FileDisk:
             return PosixFile(path, os.open(path, flags, 0o644), self._flusher)
 
     def flush(
-        self, files: Sequence[File], done: Callable[[DiskError | None], None], *, may_block: bool = True
+        self,
+        files: Sequence[File],
+        done: Callable[[DiskError | None], None],
+        *,
+        may_block: bool = True,
+        meanwhile: Callable[[], None] | None = None,
     ) -> None:
         size_bytes = buffers = 0
         for file in files:
@@ -278,6 +283,8 @@ class FileDisk:
         flusher = self._flusher
         is_quick = size_bytes <= AT_ONCE_BYTES and len(files) * flusher.mean_s <= AT_ONCE_S
         if may_block and is_quick and buffers <= len(files) and flusher.is_idle:
+            if meanwhile is not None:
+                meanwhile()
             began_s = time.perf_counter()
             error = flush_all(files)
             flusher.note(time.perf_counter() - began_s, len(files))

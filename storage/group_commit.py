@@ -24,7 +24,8 @@ class FlushRounds:
 
     `now` is the event loop's clock, in seconds. `on_durable(log, end)` is called for every log of a finished
     round. `on_fatal(error)` is called once when the disk failed: nothing of that round, and nothing after it,
-    is durable, and the node must stop.
+    is durable, and the node must stop. `get_ready(log, end)` is called for every log of a round that the loop
+    waits for, before it does: what it returns is called when that is durable, before anything else is.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class FlushRounds:
         now: Callable[[], float],
         on_durable: Callable[[Log, FlushedEnd], None],
         on_fatal: Callable[[DiskError], None],
+        get_ready: Callable[[Log, FlushedEnd], Callable[[], None] | None] = lambda log, end: None,
         record_interval_s: float = RECORD_INTERVAL_S,
     ) -> None:
         self._disk = disk
@@ -42,6 +44,9 @@ class FlushRounds:
         self._now = now
         self._on_durable = on_durable
         self._on_fatal = on_fatal
+        self._get_ready = get_ready
+        #: What is called first when the round in flight, for which the loop waits, is over.
+        self._ready: list[Callable[[], None]] = []
         self._record_interval_s = record_interval_s
         # Dicts as ordered sets: rounds take logs in the order in which they became dirty.
         self._dirty: dict[Log, None] = {}
@@ -136,7 +141,18 @@ class FlushRounds:
         for ticket in self._in_flight.values():
             files.extend(ticket.files)
         self._is_in_flight = True
-        self._disk.flush(files, lambda error: self._finish(error, journal_ticket), may_block=may_block)
+        self._disk.flush(
+            files,
+            lambda error: self._finish(error, journal_ticket),
+            may_block=may_block,
+            meanwhile=self._get_all_ready,
+        )
+
+    def _get_all_ready(self) -> None:
+        for log, ticket in self._in_flight.items():
+            ready = self._get_ready(log, ticket.end)
+            if ready is not None:
+                self._ready.append(ready)
 
     def _fail(self, error: DiskError) -> None:
         self._has_failed = True
@@ -158,6 +174,9 @@ class FlushRounds:
         if error is not None:
             self._fail(error)
             return
+        ready, self._ready = self._ready, []
+        for call in ready:
+            call()
         if journal_ticket is not None:
             self._journal.finish_flush(journal_ticket)
         while self._waiting and self._waiting[0][0] <= self._journal.flushed_sequence:

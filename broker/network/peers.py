@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple, Protocol, cast
 from uuid import UUID
 
@@ -180,6 +181,16 @@ class PeerLink:
         if not self._noted:
             self._noted = True
             self._turn.note_sender(self)
+
+    def prepare(self, message: PeerMessage) -> Callable[[], None]:
+        """Encode a message. What is returned sends it at once, without waiting for the turn to end."""
+        return partial(self._send_now, b"".join(encode_peer(message)))
+
+    def _send_now(self, frame: bytes) -> None:
+        if self._queue:
+            self._queue.append(frame)  # after what was said before
+        elif self._stream is not None and self._stream.transport is not None:
+            self._stream.transport.write(frame)
 
     def flush(self) -> None:
         self._noted = False

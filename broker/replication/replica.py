@@ -84,6 +84,10 @@ class ReplicaHost(Protocol):
     def send(self, to: ReplicaId, message: peer.PeerMessage) -> None:
         """To that very replica: a node that came back with another directory is somebody else."""
 
+    def prepare(self, to: ReplicaId, message: peer.PeerMessage) -> Callable[[], None] | None:
+        """`send`, but for what takes time: what is returned sends it at once, and is called before anything else
+        happens. None: nobody is there."""
+
     def after_flush(self, action: Callable[[], None]) -> None:
         """Do it when everything written so far, journal included, is durable."""
 
@@ -401,6 +405,15 @@ class Replica:
             self._flush_waits.release(self._offset_of(self.group.persisted_end))
         if self._commit_waits:
             self._commit_waits.release(self._acknowledged_offset())
+
+    def get_ready(self, end_index: int) -> Callable[[], None] | None:
+        """Before a flush up to `end_index` that the loop waits for: make the answer to the leader, which is to leave
+        before the books are done. `persisted` follows."""
+        acknowledgement = self.group.take_acknowledgement(end_index)
+        if acknowledgement is None:
+            return None
+        leader, reply = acknowledgement
+        return self.host.prepare(leader, self._to_wire(reply))
 
     def append_reply(self, sender: ReplicaId, message: peer.AppendReply) -> None:
         if message.error == ErrorCode.CORRUPT_MESSAGE:

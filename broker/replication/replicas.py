@@ -50,6 +50,11 @@ class ReplicasHost(Protocol):
     def send_to(self, directory: tuple[int, bytes], message: peer.PeerMessage) -> None:
         """To a node, as long as it has that directory."""
 
+    def prepare_to(
+        self, directory: tuple[int, bytes], message: peer.PeerMessage
+    ) -> Callable[[], None] | None:
+        """`send_to` at once, and in two steps: see `broker.replication.replica.ReplicaHost.prepare`."""
+
     def role_changed(self, replica: Replica) -> None: ...
     def commit_moved(self, replica: Replica) -> None: ...
     def quarantined(self, replica: Replica) -> None:
@@ -199,6 +204,11 @@ class Replicas:
         self._rounds.mark_dirty(replica.log, may_block=may_block)
         self._turn.schedule()
 
+    def log_comes(self, log: Log, end: FlushedEnd) -> Callable[[], None] | None:
+        """The loop is about to wait for a flush (called by the rounds)."""
+        replica = self.by_log.get(log)
+        return None if replica is None else replica.get_ready(end.end_index)
+
     def log_durable(self, log: Log, end: FlushedEnd) -> None:
         """A flush round finished (called by the rounds)."""
         replica = self.by_log.get(log)
@@ -226,6 +236,9 @@ class Replicas:
 
     def send(self, to: ReplicaId, message: peer.PeerMessage) -> None:
         self._host.send_to((to.node_id, to.directory_id), message)
+
+    def prepare(self, to: ReplicaId, message: peer.PeerMessage) -> Callable[[], None] | None:
+        return self._host.prepare_to((to.node_id, to.directory_id), message)
 
     def after_flush(self, action: Callable[[], None]) -> None:
         self._rounds.after_flush(action)

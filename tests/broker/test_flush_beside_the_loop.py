@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
+from broker.metadata.ids import METADATA_TOPIC_ID
 from protocol.errors import ErrorCode
+from protocol.peer import AppendReply, PeerMessage
 from tests.broker.world import World, running
 
 
@@ -43,14 +47,42 @@ def test_a_leader_flushes_at_once_only_what_no_other_log_answers_for(
         assert (_flush_s(world, leader) == 0) == is_at_once
 
 
-def test_a_follower_flushes_at_once() -> None:
-    """It has nothing to say before."""
+@pytest.mark.parametrize("is_at_once", [True, False])
+def test_a_follower_flushes_at_once_and_answers_once(is_at_once: bool) -> None:
+    """It has nothing to say before, and has its answer ready."""
     with running() as world:
         world.create_topic("foo")
         leader = world.leader("foo")
         world.produce("foo", b"first")
         world.wait_equal("foo")
         for disk in world.disks.values():
-            disk.faults.at_once_rate = 1.0
+            disk.faults.at_once_rate = 1.0 if is_at_once else 0.0
+        follower = leader % 3 + 1
+        made_ready, sent = _answers(world, follower)
         world.append(leader, "foo", b"second")
-        assert _flush_s(world, leader % 3 + 1) == 0
+        assert (_flush_s(world, follower) == 0) == is_at_once
+        world.wait_equal("foo")
+        end_index = world.replica(leader, "foo").log.end_index
+        assert [answer.match_index for answer in (made_ready if is_at_once else sent)] == [end_index]
+        assert not (sent if is_at_once else made_ready)
+
+
+def _answers(world: World, node_id: int) -> tuple[list[AppendReply], list[AppendReply]]:
+    """What the node answers to its leaders from now on: made ready before a flush, and sent by the turn."""
+    node = world.nodes[node_id]
+    made_ready: list[AppendReply] = []
+    sent: list[AppendReply] = []
+    prepare_to, send_to = node.prepare_to, node.send_to
+
+    def prepare(directory: tuple[int, bytes], message: PeerMessage) -> Callable[[], None] | None:
+        assert isinstance(message, AppendReply)
+        made_ready.append(message)
+        return prepare_to(directory, message)
+
+    def send(directory: tuple[int, bytes], message: PeerMessage) -> None:
+        if isinstance(message, AppendReply) and message.topic_id != METADATA_TOPIC_ID:
+            sent.append(message)
+        send_to(directory, message)
+
+    node.prepare_to, node.send_to = prepare, send  # type: ignore[method-assign]
+    return made_ready, sent

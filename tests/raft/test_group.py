@@ -103,7 +103,21 @@ class TestFollower:
         group = make(leader_row(1, 1), term=1)
         group.append_received(TWO, 1, 2, 1, 8, (), 0, 1.0)
         group.leader_heard(THREE, 2, 1.0)
+        assert group.take_acknowledgement(8) is None
         assert group.persisted(8, 1.0).messages == []
+
+    def test_an_acknowledgement_that_is_taken_before_the_flush_is_not_ordered_after_it(self) -> None:
+        group = make(leader_row(1, 1), term=1)
+        group.append_received(TWO, 1, 2, 1, 5, (), 0, 1.0)
+        group.append_received(TWO, 1, 5, 1, 8, (), 0, 1.0)
+        assert group.take_acknowledgement(5) == (TWO, AppendReply(1, 5, False, 0, 0, 0))
+        assert group.persisted(5, 1.0).messages == []
+        assert group.take_acknowledgement(5) is None
+        assert group.persisted(8, 1.0).messages == [(TWO, AppendReply(1, 8, False, 0, 0, 0))]
+
+    def test_a_leader_has_nobody_to_acknowledge_to(self) -> None:
+        group = make_leader(leader_row(1, 1))
+        assert group.take_acknowledgement(group.end_index) is None
 
     def test_acknowledges_the_smaller_of_durable_and_verified(self) -> None:
         group = make(leader_row(1, 1), term=1)

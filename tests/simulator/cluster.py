@@ -77,18 +77,32 @@ class ObservedNode(Node):
         super().commit_moved(replica)
 
     def send_to(self, directory: tuple[int, bytes], message: PeerMessage) -> None:
-        """Every message between replicas passes here."""
+        """Every message between replicas passes here, or in `prepare_to`."""
+        self._look_at(directory, message)
+        super().send_to(directory, message)
+
+    def prepare_to(self, directory: tuple[int, bytes], message: PeerMessage) -> Callable[[], None] | None:
+        send = super().prepare_to(directory, message)
+        if send is None:
+            return None
+
+        def observed() -> None:
+            self._look_at(directory, message)
+            send()
+
+        return observed
+
+    def _look_at(self, directory: tuple[int, bytes], message: PeerMessage) -> None:
+        """Somebody is being told this."""
         if isinstance(message, peer.LogStarts | peer.LogStartsReply):
             for group in message.groups:
                 self.oracle.nodes.log_starts.check(
                     self.replicas.by_key[GroupKey(group.topic_id, group.partition)]
                 )
-            super().send_to(directory, message)
             return
         key = GroupKey(message.topic_id, message.partition)  # type: ignore[attr-defined]
         own = (self.config.node_id, self.directory_id.bytes)
         self.oracle.nodes.sent(own, directory, message, self.replicas.by_key.get(key))
-        super().send_to(directory, message)
 
     def image_changed(self, change: Change) -> None:
         """A node that is neither wished for nor needed any more gives its replica up, after this; so does every node

@@ -139,7 +139,12 @@ class MemoryDisk:
         return MemoryFile(self, path, node, current_node.get())
 
     def flush(
-        self, files: Sequence[File], done: Callable[[DiskError | None], None], *, may_block: bool = True
+        self,
+        files: Sequence[File],
+        done: Callable[[DiskError | None], None],
+        *,
+        may_block: bool = True,
+        meanwhile: Callable[[], None] | None = None,
     ) -> None:
         require_alive(current_node.get())
         round_ = _FlushRound(files, done, current_node.get())
@@ -151,6 +156,8 @@ class MemoryDisk:
             and not (self._rounds or self._hangs_s())
             and self._rng.random() < self.faults.at_once_rate
         ):
+            if meanwhile is not None:
+                meanwhile()
             done(self._flush_at_once(round_))
             return
         self._rounds.append(round_)

@@ -37,7 +37,12 @@ class InlineDisk(FileDisk):
         self.submitted: list[tuple[Sequence[File], Callable[[DiskError | None], None]]] = []
 
     def flush(
-        self, files: Sequence[File], done: Callable[[DiskError | None], None], *, may_block: bool = True
+        self,
+        files: Sequence[File],
+        done: Callable[[DiskError | None], None],
+        *,
+        may_block: bool = True,
+        meanwhile: Callable[[], None] | None = None,
     ) -> None:
         self.submitted.append((list(files), done))
 
@@ -195,11 +200,16 @@ class StoppingMemoryDisk(Stopping, MemoryDisk):
         return StoppingFile(super().open(path, create=create), self)
 
     def flush(
-        self, files: Sequence[File], done: Callable[[DiskError | None], None], *, may_block: bool = True
+        self,
+        files: Sequence[File],
+        done: Callable[[DiskError | None], None],
+        *,
+        may_block: bool = True,
+        meanwhile: Callable[[], None] | None = None,
     ) -> None:
         self.step()
         inner = [file.inner if isinstance(file, StoppingFile) else file for file in files]
-        super().flush(inner, done, may_block=may_block)
+        super().flush(inner, done, may_block=may_block, meanwhile=meanwhile)
 
     def rename(self, old: str, new: str) -> None:
         self.step()

@@ -115,6 +115,8 @@ def test_a_lone_small_flush_is_over_at_once_while_the_disk_is_quick(tmp_path: Pa
     disk = FileDisk(str(tmp_path), post)
     file = disk.open(f"{disk.root}/a", create=True)
     results: list[DiskError | None] = []
+    #: Of each call of `meanwhile`: how many flushes were over.
+    results_before: list[int] = []
 
     def flush(*sizes_bytes: int, mean_s: float, may_block: bool = True) -> bool:
         """Whether it is over at once. If it is not, wait for it."""
@@ -122,7 +124,13 @@ def test_a_lone_small_flush_is_over_at_once_while_the_disk_is_quick(tmp_path: Pa
         for size_bytes in sizes_bytes:
             file.append([bytes(size_bytes)])
         results.clear()
-        disk.flush([file], results.append, may_block=may_block)
+        results_before.clear()
+        disk.flush(
+            [file], results.append, may_block=may_block, meanwhile=lambda: results_before.append(len(results))
+        )
+        assert results_before == [0] * len(results), (
+            "it is called before a flush that blocks, and before no other"
+        )
         if results:
             return True
         assert answered.wait(timeout=30)

@@ -71,9 +71,16 @@ class QuickDisk(InlineDisk):
     """Every flush is over when the call returns."""
 
     def flush(
-        self, files: Sequence[File], done: Callable[[DiskError | None], None], *, may_block: bool = True
+        self,
+        files: Sequence[File],
+        done: Callable[[DiskError | None], None],
+        *,
+        may_block: bool = True,
+        meanwhile: Callable[[], None] | None = None,
     ) -> None:
-        super().flush(files, done, may_block=may_block)
+        assert meanwhile is not None
+        meanwhile()
+        super().flush(files, done)
         self.complete()
 
 
@@ -95,6 +102,45 @@ def test_on_a_quick_disk_what_a_round_brings_about_goes_into_the_next(tmp_path: 
     assert world.durable == ends
     assert world.rounds.is_idle
     world.disk.close()
+
+
+class DiskAtWork(QuickDisk):
+    """Tells what was called when, and fails when it is told to."""
+
+    def __init__(self, root: str, steps: list[str]) -> None:
+        super().__init__(root)
+        self.steps = steps
+        self.error: DiskError | None = None
+
+    def complete(self, error: DiskError | None = None) -> None:
+        self.steps.append("flushed")
+        super().complete(self.error)
+
+
+def test_what_was_made_ready_is_the_first_thing_after_a_flush_that_was_waited_for(tmp_path: Path) -> None:
+    steps: list[str] = []
+    disk = DiskAtWork(str(tmp_path), steps)
+    world = World(disk)
+
+    def get_ready(log: Log, end: FlushedEnd) -> Callable[[], None]:
+        assert (log, end) == (world.log, world.log.end)
+        assert log.flushed_end != end
+        steps.append("made ready")
+        return lambda: steps.append("called")
+
+    world.rounds._get_ready = get_ready
+    world.rounds._on_durable = lambda log, end: steps.append("durable")
+    world.append()
+    world.rounds.start()
+    assert steps == ["made ready", "flushed", "called", "durable"]
+
+    steps.clear()
+    disk.error = DiskFailedError("it broke")
+    world.append()
+    world.rounds.start()
+    assert steps == ["made ready", "flushed"]
+    assert world.fatal == [disk.error]
+    disk.close()
 
 
 def test_nothing_is_durable_before_the_flush_is_done(world: World) -> None:
