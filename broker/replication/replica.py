@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 import structlog
 
@@ -22,6 +21,7 @@ from broker.replication import wire
 from broker.replication.log_start import LogStart
 from broker.replication.producer_upkeep import ProducerUpkeep
 from broker.replication.receiver import RangeReceiver
+from broker.replication.replica_host import ReplicaHost
 from broker.replication.sender import RangeSender
 from broker.replication.waits import Acknowledged, AckQueue, FetchWaiter
 from protocol import peer
@@ -30,8 +30,6 @@ from protocol.records.batch import BatchHeader, TimestampType, stamp
 from raft.group import Group
 from raft.types import (
     Configuration,
-    HardState,
-    Install,
     Message,
     Output,
     ProposalRefusedError,
@@ -52,57 +50,6 @@ logger = structlog.get_logger()
 
 #: A member that has had, within so long, all that the leader had then is one to count on when members change.
 CAUGHT_UP_S = 1.0
-
-
-class ReplicaHost(Protocol):
-    """What a replica needs of its node (broker.replication.replicas)."""
-
-    replica_lag_time_max_s: float
-    producer_expiration_s: float
-    may_campaign: bool
-    #: Less than log.min.free.bytes is left: clients' records leave that to votes, rows and internal logs.
-    is_low_on_space: bool
-
-    def now(self) -> float: ...
-    def now_ms(self) -> int: ...
-    def note_writer(self, replica: Replica) -> None: ...
-    def note_lingering(self, replica: Replica) -> None:
-        """Have the followers that its group keeps waiting served soon (`replicas.LINGER_S`)."""
-
-    def log_dirty(self, replica: Replica, *, may_block: bool = True) -> None:
-        """Have the next flush round cover this replica's log. `may_block`: as in `storage.disk.Disk.flush`."""
-
-    def truncate(self, replica: Replica, to_index: int, known_commit: int) -> None:
-        """Cut this replica's log, durably, recorded end first; never below what was known to be committed."""
-
-    def persist_log_start(self, replica: Replica, offset: int) -> None:
-        """Record a raised log start; `log_start_persisted` says when that is durable, before anything below goes."""
-
-    def persist_vote(self, replica: Replica, state: HardState) -> None:
-        """Write term and vote to the journal; durable with the next flush round."""
-
-    def send(self, to: ReplicaId, message: peer.PeerMessage) -> None:
-        """To that very replica: a node that came back with another directory is somebody else."""
-
-    def prepare(self, to: ReplicaId, message: peer.PeerMessage) -> Callable[[], None] | None:
-        """`send`, but for what takes time: what is returned sends it at once, and is called before anything else
-        happens. None: nobody is there."""
-
-    def after_flush(self, action: Callable[[], None]) -> None:
-        """Do it when everything written so far, journal included, is durable."""
-
-    def lacks_space(self, replica: Replica) -> None:
-        """It could not keep what its leader sent: ask for it again when there may be room."""
-
-    def timer_changed(self, replica: Replica) -> None: ...
-    def role_changed(self, replica: Replica) -> None: ...
-    def commit_moved(self, replica: Replica) -> None: ...
-    def install_ordered(self, replica: Replica, install: Install) -> None: ...
-    def range_refused(self, replica: Replica, follower: ReplicaId, start_index: int) -> None:
-        """A follower found a batch of ours corrupt: read it again here (replication.md section 2)."""
-
-    def log_corrupt(self, replica: Replica, error: CorruptLogError) -> None:
-        """Durable bytes of this log are bad: it must not be used any longer than this turn."""
 
 
 class Replica:

@@ -53,7 +53,7 @@ class ReplicasHost(Protocol):
     def prepare_to(
         self, directory: tuple[int, bytes], message: peer.PeerMessage
     ) -> Callable[[], None] | None:
-        """`send_to` at once, and in two steps: see `broker.replication.replica.ReplicaHost.prepare`."""
+        """`send_to` at once, and in two steps: see `ReplicaHost.prepare`."""
 
     def role_changed(self, replica: Replica) -> None: ...
     def commit_moved(self, replica: Replica) -> None: ...
@@ -64,7 +64,7 @@ class ReplicasHost(Protocol):
 
 
 class Replicas:
-    """The replicas of this node, by group and by name. Implements `broker.replication.replica.ReplicaHost`."""
+    """The replicas of this node, by group and by name. Implements `broker.replication.replica_host.ReplicaHost`."""
 
     def __init__(
         self,
@@ -197,7 +197,7 @@ class Replicas:
             self.close(replica, is_clean=is_clean)
         self._timers.close()
 
-    # -- broker.replication.replica.ReplicaHost -----------------------------------------------------------
+    # -- broker.replication.replica_host.ReplicaHost ------------------------------------------------------
 
     def log_dirty(self, replica: Replica, *, may_block: bool = True) -> None:
         self.by_log[replica.log] = replica

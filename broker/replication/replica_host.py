@@ -1,0 +1,64 @@
+"""What a replica needs of its node: clock, flush rounds, the way to other replicas, and whom to tell what happened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from protocol import peer
+from raft.types import HardState, Install, ReplicaId
+from storage.errors import CorruptLogError
+
+if TYPE_CHECKING:
+    from broker.replication.replica import Replica
+
+
+class ReplicaHost(Protocol):
+    """See the module. The node's part is `broker.replication.replicas.Replicas`."""
+
+    replica_lag_time_max_s: float
+    producer_expiration_s: float
+    may_campaign: bool
+    #: Less than log.min.free.bytes is left: clients' records leave that to votes, rows and internal logs.
+    is_low_on_space: bool
+
+    def now(self) -> float: ...
+    def now_ms(self) -> int: ...
+    def note_writer(self, replica: Replica) -> None: ...
+    def note_lingering(self, replica: Replica) -> None:
+        """Have the followers that its group keeps waiting served soon (`replicas.LINGER_S`)."""
+
+    def log_dirty(self, replica: Replica, *, may_block: bool = True) -> None:
+        """Have the next flush round cover this replica's log. `may_block`: as in `storage.disk.Disk.flush`."""
+
+    def truncate(self, replica: Replica, to_index: int, known_commit: int) -> None:
+        """Cut this replica's log, durably, recorded end first; never below what was known to be committed."""
+
+    def persist_log_start(self, replica: Replica, offset: int) -> None:
+        """Record a raised log start; `log_start_persisted` says when that is durable, before anything below goes."""
+
+    def persist_vote(self, replica: Replica, state: HardState) -> None:
+        """Write term and vote to the journal; durable with the next flush round."""
+
+    def send(self, to: ReplicaId, message: peer.PeerMessage) -> None:
+        """To that very replica: a node that came back with another directory is somebody else."""
+
+    def prepare(self, to: ReplicaId, message: peer.PeerMessage) -> Callable[[], None] | None:
+        """`send`, but for what takes time: what is returned sends it at once, and is called before anything else
+        happens. None: nobody is there."""
+
+    def after_flush(self, action: Callable[[], None]) -> None:
+        """Do it when everything written so far, journal included, is durable."""
+
+    def lacks_space(self, replica: Replica) -> None:
+        """It could not keep what its leader sent: ask for it again when there may be room."""
+
+    def timer_changed(self, replica: Replica) -> None: ...
+    def role_changed(self, replica: Replica) -> None: ...
+    def commit_moved(self, replica: Replica) -> None: ...
+    def install_ordered(self, replica: Replica, install: Install) -> None: ...
+    def range_refused(self, replica: Replica, follower: ReplicaId, start_index: int) -> None:
+        """A follower found a batch of ours corrupt: read it again here (replication.md section 2)."""
+
+    def log_corrupt(self, replica: Replica, error: CorruptLogError) -> None:
+        """Durable bytes of this log are bad: it must not be used any longer than this turn."""
