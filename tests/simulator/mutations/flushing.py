@@ -25,6 +25,16 @@ def _durable_when_asked_for(begin: Callable[[FlushRounds], None]) -> Any:
     return _begin
 
 
+def _sent_when_ready(_: Callable[[FlushRounds], None]) -> Any:
+    def _get_all_ready(self: FlushRounds) -> None:
+        for log, ticket in self._in_flight.items():
+            ready = self._get_ready(log, ticket.end)
+            if ready is not None:
+                ready()
+
+    return _get_all_ready
+
+
 def _without_rows(begin_flush: Callable[[Log], FlushTicket]) -> Any:
     def begin_rows_forgotten(self: Log) -> FlushTicket:
         ticket, rows = begin_flush(self), self.lineage.dirty_file()
@@ -61,6 +71,13 @@ MUTATIONS = (
         "flush-before-acknowledgement",
         "An entry counts when the flush that covers it is over (replication.md section 6)",
         off((FlushRounds, "_begin", _durable_when_asked_for)),
+        ("kill",),
+        blackouts,
+    ),
+    Mutation(
+        "flush-before-ready-answer",
+        "An answer that is made before the flush that covers it leaves after that (replication.md section 6)",
+        off((FlushRounds, "_get_all_ready", _sent_when_ready)),
         ("kill",),
         blackouts,
     ),
