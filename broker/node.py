@@ -176,7 +176,7 @@ class Node:
             now=loop.time,
             on_durable=self._log_durable,
             on_fatal=self._fail,
-            get_ready=self._log_comes,
+            get_ready=self._get_ready,
         )
         self.turn.use(self.rounds)
         timing = Timing(election_timeout_s=config.election_timeout_ms / 1000, linger_bytes=LINGER_BYTES)
@@ -361,8 +361,8 @@ class Node:
 
     # -- hosts of the parts ------------------------------------------------------------------------------
 
-    def _log_comes(self, log: Log, end: FlushedEnd) -> Callable[[], None] | None:
-        return self.replicas.log_comes(log, end)
+    def _get_ready(self, log: Log, end: FlushedEnd) -> Callable[[], None] | None:
+        return self.replicas.get_ready(log, end)
 
     def _log_durable(self, log: Log, end: FlushedEnd) -> None:
         self.replicas.log_durable(log, end)

@@ -204,7 +204,7 @@ class Replicas:
         self._rounds.mark_dirty(replica.log, may_block=may_block)
         self._turn.schedule()
 
-    def log_comes(self, log: Log, end: FlushedEnd) -> Callable[[], None] | None:
+    def get_ready(self, log: Log, end: FlushedEnd) -> Callable[[], None] | None:
         """The loop is about to wait for a flush (called by the rounds)."""
         replica = self.by_log.get(log)
         return None if replica is None else replica.get_ready(end.end_index)
