@@ -77,15 +77,13 @@ class Following(Election):
         if self.role is Role.LEADER:
             if end_index > self.commit_end and self._self_counts:
                 self._advance_commit(out, now)
-        elif self.leader is not None and not self._installing:
-            durable = min(self._verified_end, end_index)
-            if durable > self._acknowledged_end:
-                self._acknowledge(out, self.leader, durable)
+        elif (acknowledgement := self.take_acknowledgement(end_index)) is not None:
+            self._reply(out, *acknowledgement)
         return out
 
     def take_acknowledgement(self, end_index: int) -> tuple[ReplicaId, AppendReply] | None:
-        """The acknowledgement that `persisted(end_index)` would order, if any. It is the host's from now on: to send as
-        soon as that much is durable, before any other fact. So it can be made ready while the disk is at work."""
+        """The acknowledgement that `persisted(end_index)` would order, and then orders no more. It is the host's to
+        send, as soon as that much is durable and before any other fact: so it can be made while the disk is at work."""
         assert end_index <= self.end_index, "flushed beyond the end of the log"
         if self.role is Role.LEADER or self.leader is None or self._installing:
             return None

@@ -184,13 +184,12 @@ class PeerLink:
 
     def prepare(self, message: PeerMessage) -> Callable[[], None]:
         """Encode a message. What is returned sends it at once, without waiting for the turn to end."""
-        return partial(self._send_now, b"".join(encode_peer(message)))
+        return partial(self._send_now, encode_peer(message))
 
-    def _send_now(self, frame: bytes) -> None:
-        if self._queue:
-            self._queue.append(frame)  # after what was said before
-        elif self._stream is not None and self._stream.transport is not None:
-            self._stream.transport.write(frame)
+    def _send_now(self, frame: list[Buffer]) -> None:
+        self._queue.extend(frame)
+        if not self._noted:  # else something was said before, and leaves with it
+            self.flush()
 
     def flush(self) -> None:
         self._noted = False

@@ -25,12 +25,11 @@ def _durable_when_asked_for(begin: Callable[[FlushRounds], None]) -> Any:
     return _begin
 
 
-def _sent_when_ready(_: Callable[[FlushRounds], None]) -> Any:
+def _sent_when_ready(get_all_ready: Callable[[FlushRounds], None]) -> Any:
     def _get_all_ready(self: FlushRounds) -> None:
-        for log, ticket in self._in_flight.items():
-            ready = self._get_ready(log, ticket.end)
-            if ready is not None:
-                ready()
+        get_all_ready(self)
+        while self._ready:
+            self._ready.pop(0)()
 
     return _get_all_ready
 

@@ -39,13 +39,11 @@ def _any_term(_: Callable[..., bool]) -> Any:
     return any_term
 
 
-def _all_that_is_durable(_: Callable[..., None]) -> Any:
-    def acknowledge(self: Following, out: Output, leader: ReplicaId, durable: int) -> None:
-        self._acknowledged_end = durable
-        reply = AppendReply(self.term, self.persisted_end, False, 0, 0, self.watermarks.log_start)
-        self._reply(out, leader, reply)
+def _all_that_is_durable(acknowledgement: Callable[[Following, int], AppendReply]) -> Any:
+    def unverified(self: Following, durable: int) -> AppendReply:
+        return acknowledgement(self, max(durable, self.persisted_end))
 
-    return acknowledge
+    return unverified
 
 
 def a_follower_needs_a_batch_whose_epoch_rots(stage: Stage) -> None:
@@ -178,7 +176,7 @@ MUTATIONS = (
     Mutation(
         "acknowledge-what-is-verified",
         "A follower acknowledges what is durable and verified against this leader (replication.md section 6)",
-        off((Following, "_acknowledge", _all_that_is_durable)),
+        off((Following, "_acknowledgement", _all_that_is_durable)),
         conditions=stranded_leaders,
     ),
     Mutation(
