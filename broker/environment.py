@@ -1,6 +1,6 @@
 """The other seams of a node: network and clock (architecture.md section 2).
 
-Monotonic time is always `asyncio.get_running_loop().time()`; only wall time needs a clock of its own.
+Monotonic time is `asyncio.get_running_loop().time()`, but where microseconds count: uvloop's has milliseconds.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ ProtocolFactory = Callable[[], asyncio.BufferedProtocol]
 class Clock(Protocol):
     def now_ms(self) -> int:
         """Wall-clock time, milliseconds since the epoch. May jump; never used for elections or timeouts."""
+
+    def steady_s(self) -> float:
+        """Seconds from any beginning, counted in microseconds or finer; never goes back."""
 
     def worked_s(self) -> float:
         """Seconds that this process has worked, from any beginning: what the requests of a client cost."""

@@ -53,6 +53,7 @@ class PendingAnswer(Generic[A]):
         """Answer, or wait for what is open."""
         self._one_less()
         if self._missing > 0:
+            self._request.has_waited = True
             self._node.pending_answers[self] = None
 
     def partition_done(self, slot: int, error: ErrorCode) -> None:

@@ -18,6 +18,7 @@ import structlog
 
 from broker.network.connection_registry import ConnectionRegistry
 from broker.network.turn import Turn
+from protocol.api_keys import ApiKey
 from protocol.errors import ProtocolError
 from protocol.framing import FrameReader
 from protocol.headers import RequestHeader, parse_request_header, response_header
@@ -53,6 +54,7 @@ class Request:
         "client_id",
         "connection",
         "correlation_id",
+        "has_waited",
         "owned",
         "parts",
         "size_bytes",
@@ -72,6 +74,8 @@ class Request:
         self.owned = owned
         #: The encoded answer; None: not answered yet; empty: answered by silence (Produce with acks=0).
         self.parts: list[Buffer] | None = None
+        #: The answer could not be given at once.
+        self.has_waited = False
         #: How long the client is told to wait because it is above a quota.
         self.throttle_ms = 0
 
@@ -149,6 +153,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.host = "?"
         self.is_closed = False
         self.last_active_s = 0.0
+        #: See `broker.network.siblings`.
+        self.answered_s = 0.0
+        self.comes_back = False
         self._dispatcher = dispatcher
         self._turn = turn
         self._now = now
@@ -211,6 +218,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         header, position = parse_request_header(frame)
         request = Request(self, header, owned, len(frame))
         self._requests.append(request)
+        if request.api_key == ApiKey.PRODUCE:
+            self._turn.siblings.sent(self)
         self._registry.unanswered_bytes += len(frame)
         self._dispatcher.dispatch(request, frame, position)
 
@@ -262,6 +271,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._registry.answered(request.size_bytes)
         self._requests.clear()
         self._held.clear()
+        self._turn.siblings.gone(self)
         self._registry.remove(self)
 
     def pause_writing(self) -> None:
@@ -296,8 +306,11 @@ class ClientConnection(asyncio.BufferedProtocol):
                 break
             if requests[0].throttle_ms:
                 parts = requests[0].throttled_parts()
-            self._registry.answered(requests.popleft().size_bytes)
+            request = requests.popleft()
+            self._registry.answered(request.size_bytes)
             out.extend(parts)
+            if request.has_waited and request.api_key == ApiKey.PRODUCE and not requests:
+                self._turn.siblings.answered(self)
         if self.ready_bytes:
             self.ready_bytes = sum(len(part) for request in requests for part in request.parts or ())
         if len(out) == 1:

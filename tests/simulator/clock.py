@@ -25,6 +25,9 @@ class SimulatedClock:
     def now_ms(self) -> int:
         return EPOCH_MS + int(self._loop.time() * 1000 + self._ahead_ms())
 
+    def steady_s(self) -> float:
+        return self._loop.time()
+
     def worked_s(self) -> float:
         """Every look finds a millisecond more: callbacks take no virtual time, so whatever is measured took one."""
         self._looks += 1

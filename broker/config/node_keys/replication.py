@@ -42,6 +42,13 @@ class ReplicationKeys:
         "100",
         "How often two nodes tell each other that they live.",
     )
+    commit_delay_us: int = setting(
+        "varve.commit.delay.us",
+        integer(0),
+        "1000",
+        """A producer with one request in flight that sends again so soon after each answer is waited for by the others
+        when it has just been answered, so that all share a flush (as with PostgreSQL's commit_delay). 0: nobody is.""",
+    )
     loop: str = setting(
         "varve.loop",
         choice("uvloop", "asyncio"),

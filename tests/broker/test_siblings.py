@@ -1,0 +1,231 @@
+"""Whom a turn's write waits for, and for how long."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from broker.network.connection import ClientConnection, Request
+from broker.network.connection_registry import ConnectionRegistry
+from broker.network.siblings import Siblings
+from broker.network.turn import LOOKS_BEFORE_WRITING, Turn
+from protocol.api_keys import ApiKey
+from protocol.headers import RequestHeader, encode_request_header
+
+#: A power of two: sums of its parts are exact.
+WAIT_S = 1 / 1024
+
+
+class _Client:
+    def __init__(self) -> None:
+        self.answered_s = 0.0
+        self.comes_back = False
+
+
+class _Clients:
+    """Siblings at a clock that is set by hand."""
+
+    def __init__(self, wait_s: float = WAIT_S) -> None:
+        self.now_s = 100.0
+        self.siblings = Siblings(lambda: self.now_s, wait_s)
+
+    def round_trip(self, *clients: _Client, after_s: float = WAIT_S / 2) -> None:
+        for client in clients:
+            self.siblings.answered(client)
+        self.now_s += after_s
+        for client in clients:
+            self.siblings.sent(client)
+
+
+def test_who_came_back_at_once_is_expected_the_next_time() -> None:
+    clients, client = _Clients(), _Client()
+    clients.siblings.sent(client)
+    clients.siblings.answered(client)
+    assert not clients.siblings.must_wait(), "nothing is known of it"
+    clients.siblings.sent(client)
+    clients.siblings.answered(client)
+    assert clients.siblings.must_wait()
+    clients.siblings.sent(client)
+    assert not clients.siblings.must_wait()
+
+
+def test_who_took_its_time_is_not_expected_until_it_hurries_again() -> None:
+    clients, client = _Clients(), _Client()
+    clients.round_trip(client)
+    clients.round_trip(client, after_s=WAIT_S)
+    clients.siblings.answered(client)
+    assert not clients.siblings.must_wait()
+    clients.now_s += WAIT_S / 2
+    clients.siblings.sent(client)
+    clients.siblings.answered(client)
+    assert clients.siblings.must_wait()
+
+
+def test_who_does_not_come_back_is_waited_for_once() -> None:
+    clients, client, other = _Clients(), _Client(), _Client()
+    clients.round_trip(client, other)
+    clients.siblings.answered(client)
+    clients.now_s += WAIT_S / 2
+    clients.siblings.answered(other)
+    assert clients.siblings.must_wait()
+    clients.siblings.sent(other)
+    clients.now_s += WAIT_S / 2
+    assert not clients.siblings.must_wait()
+    clients.round_trip(other)
+    assert not client.comes_back and other.comes_back
+
+
+def test_a_turn_waits_no_longer_than_that_though_others_are_answered_meanwhile() -> None:
+    clients, flock = _Clients(), [_Client() for _ in range(10)]
+    clients.round_trip(*flock)
+    began_s = clients.now_s
+    for client in flock:
+        clients.siblings.answered(client)
+        if not clients.siblings.must_wait():
+            break
+        clients.now_s += WAIT_S / 4
+    assert clients.now_s - began_s == WAIT_S
+    assert not clients.siblings.must_wait()
+    assert all(client.comes_back for client in flock), "that was no fault of theirs"
+
+
+def test_who_is_gone_is_not_expected() -> None:
+    clients, client = _Clients(), _Client()
+    clients.round_trip(client)
+    clients.siblings.answered(client)
+    clients.siblings.gone(client)
+    assert not clients.siblings.must_wait()
+
+
+def test_nobody_is_expected_where_it_is_switched_off() -> None:
+    clients, client = _Clients(wait_s=0), _Client()
+    clients.round_trip(client, after_s=0)
+    clients.siblings.answered(client)
+    assert not clients.siblings.must_wait()
+
+
+class _Broker:
+    """Produce requests wait for the turn's write, which answers them; other requests are never answered."""
+
+    is_in_flight = False
+
+    def __init__(self) -> None:
+        self.turn = Turn(asyncio.get_running_loop(), Siblings(asyncio.get_running_loop().time, 60))
+        self.turn.use(self)
+        self.staged: list[Request] = []
+        #: How many requests shared each write.
+        self.writes: list[int] = []
+        self.rounds_started = 0
+        self.changed = asyncio.Event()
+
+    def dispatch(self, request: Request, frame: memoryview, body_position: int) -> None:
+        if request.api_key != ApiKey.PRODUCE:
+            return
+        request.has_waited = True
+        if not self.staged:
+            self.turn.note_writer(self)
+        self.staged.append(request)
+
+    def send_pending(self) -> None: ...
+
+    def write_pending(self) -> None:
+        self.writes.append(len(self.staged))
+        for request in self.staged:
+            request.reply_bytes(b"")
+        self.staged = []
+
+    def start(self) -> None:
+        self.rounds_started += 1
+        self.changed.set()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not condition():
+                self.changed.clear()
+                await self.changed.wait()
+
+
+class _Transport(asyncio.Transport):
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers = 0
+
+    def write(self, data: object) -> None:
+        self.answers += 1
+
+
+class _Connected:
+    def __init__(self, broker: _Broker) -> None:
+        registry = ConnectionRegistry(10, -1, -1, 1 << 20)
+        self.connection = ClientConnection("PLAINTEXT", broker, broker.turn, 1 << 20, lambda: 0.0, registry)
+        self.transport = _Transport()
+        self.connection.connection_made(self.transport)
+
+    def send(self, api_key: ApiKey = ApiKey.PRODUCE) -> None:
+        frame = encode_request_header(RequestHeader(api_key, 3, 1, None))
+        data = len(frame).to_bytes(4, "big") + frame
+        buffer = self.connection.get_buffer(len(data))
+        assert isinstance(buffer, memoryview)
+        buffer[: len(data)] = data
+        self.connection.buffer_updated(len(data))
+
+
+async def _in_step(broker: _Broker, *clients: _Connected) -> None:
+    """Until each is known as one that comes back: once to be answered, once to have come back."""
+    for _ in range(2):
+        for client in clients:
+            client.send()
+        await broker.until(lambda: not broker.staged)
+
+
+async def test_producers_in_step_share_a_write() -> None:
+    broker = _Broker()
+    first, second = _Connected(broker), _Connected(broker)
+    await _in_step(broker, first, second)
+    first.send()
+    rounds_started = broker.rounds_started
+    # Many looks later the first one's record still waits for the second's, and all else goes on.
+    await broker.until(lambda: broker.rounds_started > rounds_started + 5 * LOOKS_BEFORE_WRITING)
+    assert broker.staged
+    second.send()
+    await broker.until(lambda: not broker.staged)
+    assert broker.writes == [2, 2, 2]
+    assert first.transport.answers == second.transport.answers == 3
+
+
+async def test_who_has_more_in_flight_is_not_waited_for() -> None:
+    broker = _Broker()
+    first, second = _Connected(broker), _Connected(broker)
+    await _in_step(broker, first, second)
+    first.send()
+    second.send()
+    second.send(ApiKey.FETCH)
+    await broker.until(lambda: not broker.staged)
+    first.send()
+    await broker.until(lambda: not broker.staged)
+    assert broker.writes == [2, 2, 2, 1]
+
+
+async def test_what_is_answered_at_once_starts_no_waiting() -> None:
+    """A client that is refused, or wants no acknowledgement, and hurries, would have all others wait."""
+    broker = _Broker()
+    first, second = _Connected(broker), _Connected(broker)
+    await _in_step(broker, first, second)
+    first.send()
+    second.send()
+    for request in broker.staged[1:]:
+        request.has_waited = False
+    await broker.until(lambda: not broker.staged)
+    first.send()
+    await broker.until(lambda: not broker.staged)
+    assert broker.writes == [2, 2, 2, 1]
+
+
+async def test_nobody_waits_for_a_connection_that_ended() -> None:
+    broker = _Broker()
+    first, second = _Connected(broker), _Connected(broker)
+    await _in_step(broker, first, second)
+    first.send()
+    second.connection.connection_lost(None)
+    await broker.until(lambda: not broker.staged)
+    assert broker.writes == [2, 2, 1]
