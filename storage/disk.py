@@ -17,8 +17,9 @@ from typing import Protocol
 
 Buffer = bytes | bytearray | memoryview
 
-#: Padding ends at a multiple of this: what common file systems allocate at a time, and memory is paged in.
-BLOCK_BYTES = 4096
+#: Padding ends at a multiple of this: four pages of memory, and blocks of common file systems. With one of these what
+#: sixteen producers send in a turn needed the next, and so the journal, with most flushes.
+BLOCK_BYTES = 16 * 1024
 #: The largest append that leaves padding: of larger ones, most need another block, and so the journal.
 MAX_PADDED_BYTES = BLOCK_BYTES // 2
 
