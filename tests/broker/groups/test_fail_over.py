@@ -9,6 +9,7 @@ from broker.groups.loading import RECORDS_PER_TURN, load
 from broker.groups.offsets_topic import partition_of
 from broker.groups.records import GroupRecord
 from broker.groups.shard import Shard
+from broker.node import QUIET_S
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.group_records import OffsetCommitKey
@@ -150,10 +151,11 @@ def test_a_commit_that_the_full_disk_refused_was_never_made() -> None:
         world.create_topic("foo", 100, replication_factor=1)
         coordinator(world, "g")
         assert commit(world, 1, commit_request("g", "foo", {0: 1})) == [0]
+        # Until no log has padding any more, in which there were room.
+        world.loop.run_for(3 * QUIET_S)
         disk = world.disks[1]
         room = disk.faults.capacity_bytes
         disk.faults.capacity_bytes = room - disk.free_bytes()
-        # More than the padding of the log has room for.
         refused = commit(world, 1, commit_request("g", "foo", dict.fromkeys(range(100), 2)))
         assert set(refused) == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
         assert committed(world, 1, "g") == {("foo", 0): 1}
