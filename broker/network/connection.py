@@ -301,12 +301,13 @@ class ClientConnection(asyncio.BufferedProtocol):
         requests = self._requests
         out: list[Buffer] = []
         while requests:
-            parts = requests[0].parts
+            request = requests[0]
+            parts = request.parts
             if parts is None:
                 break
-            if requests[0].throttle_ms:
-                parts = requests[0].throttled_parts()
-            request = requests.popleft()
+            if request.throttle_ms:
+                parts = request.throttled_parts()
+            requests.popleft()
             self._registry.answered(request.size_bytes)
             out.extend(parts)
             if request.has_waited and request.api_key == ApiKey.PRODUCE and not requests:

@@ -107,8 +107,6 @@ def test_nobody_is_expected_where_it_is_switched_off() -> None:
 class _Broker:
     """Produce requests wait for the turn's write, which answers them; other requests are never answered."""
 
-    is_in_flight = False
-
     def __init__(self) -> None:
         self.turn = Turn(asyncio.get_running_loop(), Siblings(asyncio.get_running_loop().time, 60))
         self.turn.use(self)
@@ -144,6 +142,9 @@ class _Broker:
                 self.changed.clear()
                 await self.changed.wait()
 
+    async def written(self) -> None:
+        await self.until(lambda: not self.staged)
+
 
 class _Transport(asyncio.Transport):
     def __init__(self) -> None:
@@ -170,62 +171,57 @@ class _Connected:
         self.connection.buffer_updated(len(data))
 
 
-async def _in_step(broker: _Broker, *clients: _Connected) -> None:
-    """Until each is known as one that comes back: once to be answered, once to have come back."""
+async def _in_step() -> tuple[_Broker, _Connected, _Connected]:
+    """Two that are known to come back: answered once, and come back once."""
+    broker = _Broker()
+    first, second = _Connected(broker), _Connected(broker)
     for _ in range(2):
-        for client in clients:
-            client.send()
-        await broker.until(lambda: not broker.staged)
+        first.send()
+        second.send()
+        await broker.written()
+    return broker, first, second
 
 
 async def test_producers_in_step_share_a_write() -> None:
-    broker = _Broker()
-    first, second = _Connected(broker), _Connected(broker)
-    await _in_step(broker, first, second)
+    broker, first, second = await _in_step()
     first.send()
     rounds_started = broker.rounds_started
     # Many looks later the first one's record still waits for the second's, and all else goes on.
     await broker.until(lambda: broker.rounds_started > rounds_started + 5 * LOOKS_BEFORE_WRITING)
     assert broker.staged
     second.send()
-    await broker.until(lambda: not broker.staged)
+    await broker.written()
     assert broker.writes == [2, 2, 2]
     assert first.transport.answers == second.transport.answers == 3
 
 
 async def test_who_has_more_in_flight_is_not_waited_for() -> None:
-    broker = _Broker()
-    first, second = _Connected(broker), _Connected(broker)
-    await _in_step(broker, first, second)
+    broker, first, second = await _in_step()
     first.send()
     second.send()
     second.send(ApiKey.FETCH)
-    await broker.until(lambda: not broker.staged)
+    await broker.written()
     first.send()
-    await broker.until(lambda: not broker.staged)
+    await broker.written()
     assert broker.writes == [2, 2, 2, 1]
 
 
 async def test_what_is_answered_at_once_starts_no_waiting() -> None:
     """A client that is refused, or wants no acknowledgement, and hurries, would have all others wait."""
-    broker = _Broker()
-    first, second = _Connected(broker), _Connected(broker)
-    await _in_step(broker, first, second)
+    broker, first, second = await _in_step()
     first.send()
     second.send()
     for request in broker.staged[1:]:
         request.has_waited = False
-    await broker.until(lambda: not broker.staged)
+    await broker.written()
     first.send()
-    await broker.until(lambda: not broker.staged)
+    await broker.written()
     assert broker.writes == [2, 2, 2, 1]
 
 
 async def test_nobody_waits_for_a_connection_that_ended() -> None:
-    broker = _Broker()
-    first, second = _Connected(broker), _Connected(broker)
-    await _in_step(broker, first, second)
+    broker, first, second = await _in_step()
     first.send()
     second.connection.connection_lost(None)
-    await broker.until(lambda: not broker.staged)
+    await broker.written()
     assert broker.writes == [2, 2, 1]

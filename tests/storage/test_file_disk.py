@@ -104,7 +104,7 @@ def test_any_other_error_is_fatal(disk: FileDisk, monkeypatch: pytest.MonkeyPatc
         file.flush()
 
 
-def test_a_lone_small_flush_is_over_at_once_while_the_disk_is_quick(tmp_path: Path) -> None:
+def test_a_small_flush_is_over_at_once_while_the_disk_is_quick(tmp_path: Path) -> None:
     posted: list[Callable[[], None]] = []
     answered = threading.Event()
 
