@@ -32,6 +32,7 @@ from broker.fetch_sessions import FetchSessions
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.offsets_topic import OffsetsTopic
 from broker.handlers import Handlers
+from broker.handlers.long_requests import LongRequests
 from broker.handlers.metadata import KeptAnswers
 from broker.handlers.pending import PendingAnswer
 from broker.handover import hand_over_all
@@ -125,6 +126,7 @@ class Node:
         )
         self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, rng)
         self.kept_metadata = KeptAnswers()
+        self.long_requests = LongRequests(self.loop)
         self.quotas = ClientQuotas(config.quota_window_num, config.quota_window_size_s, self.loop.time)
         self.connections.throttle_of = self.quotas.connected
         self.ready = asyncio.Event()

@@ -14,6 +14,7 @@ to 2.11.0 turns compression off otherwise).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from broker.handlers.api import Api
@@ -32,7 +33,7 @@ from protocol.messages.produce import (
     TopicProduceResponse,
 )
 from protocol.records.batch import BatchHeader, TimestampType
-from protocol.records.validate import set_log_append_time, validate_produce
+from protocol.records.validate import check_records, set_log_append_time, validate_produce
 from storage.log_types import GroupKey
 
 if TYPE_CHECKING:
@@ -55,6 +56,11 @@ class PendingProduce(PendingAnswer[PartitionProduceResponse]):
 
 
 def handle(node: Node, request: Request, body: ProduceRequest) -> None:
+    node.long_requests.serve(request, _append_all(node, request, body))
+
+
+def _append_all(node: Node, request: Request, body: ProduceRequest) -> Iterator[int]:
+    """Yields before it looks at records, and how many it will look at: `LongRequests.serve`."""
     response = ProduceResponse(responses=[])
     pending = PendingProduce(node, request, response, body.timeout_ms)
     refusal = _refusal(body)
@@ -67,7 +73,7 @@ def handle(node: Node, request: Request, body: ProduceRequest) -> None:
             answers.append(answer)
             if refusal == ErrorCode.NONE:
                 replica = node.replicas.by_name.get((topic.name, data.index))
-                _produce(node, request, pending, answer, body.acks, replica, topic.name, data)
+                yield from _produce(node, request, pending, answer, body, replica, topic.name, data)
                 if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER and request.api_version >= 10:
                     _name_leader(node, topic.name, answer, leaders)
     for leader in sorted(leaders):
@@ -95,40 +101,42 @@ def _produce(
     request: Request,
     pending: PendingProduce,
     answer: PartitionProduceResponse,
-    acks: int,
+    body: ProduceRequest,
     replica: Replica | None,
     topic: str,
     data: PartitionProduceData,
-) -> None:
-    """One partition's batch: append it and wait, or fill in why not."""
+) -> Iterator[int]:
+    """One partition's batch: append it and wait, or fill in why not. Yields as `_append_all`."""
+    acks = body.acks
     try:
         if topic in INTERNAL_TOPICS:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} belongs to the cluster")
         if replica is None:
             raise KafkaError(node.view.why_no_replica(topic, data.index))
         node.check_space()
-        config = replica.config
         header = validate_produce(
             data.records,
             api_version=request.api_version,
-            max_message_bytes=config.max_message_bytes,
-            compacted=replica.is_compacted,
-            timestamp_type=replica.timestamp_type,
-            before_max_ms=config.message_timestamp_before_max_ms,
-            after_max_ms=config.message_timestamp_after_max_ms,
-            now_ms=node.clock.now_ms(),
+            max_message_bytes=replica.config.max_message_bytes,
         )
+        assert data.records is not None, "validated"
+        now_ms, rules = node.clock.now_ms(), replica.record_rules
+        if rules.ask_for_each(header, now_ms):
+            _own(request, body)
+            yield header.count
+            yield from check_records(data.records, header, rules, now_ms)
+            if not replica.is_open:
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # closed meanwhile
         if header.is_transactional:
             raise KafkaError(
                 ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not supported yet"
             )
         if acks == -1:
             replica.check_in_sync()
-        assert data.records is not None, "validated"
         batch = data.records if request.owned else bytearray(data.records)
-        if replica.timestamp_type is TimestampType.LOG_APPEND_TIME:
-            answer.log_append_time_ms = node.clock.now_ms()
-            header = set_log_append_time(batch, answer.log_append_time_ms)
+        if rules.timestamp_type is TimestampType.LOG_APPEND_TIME:
+            answer.log_append_time_ms = now_ms
+            header = set_log_append_time(batch, now_ms)
         try:
             base_offset, end_offset = replica.append(header, batch)
         except KafkaError as error:
@@ -144,6 +152,17 @@ def _produce(
     if acks == 0:
         return
     _wait(replica, acks, end_offset, pending, pending.add(answer))
+
+
+def _own(request: Request, body: ProduceRequest) -> None:
+    """What lies in the buffer of all connections is gone when others have had their turn. (Each batch that is appended
+    is copied from there anyway.)"""
+    if not request.owned:
+        for topic in body.topic_data:
+            for data in topic.partition_data:
+                if data.records is not None:
+                    data.records = memoryview(bytearray(data.records))
+        request.owned = True
 
 
 def _wait(replica: Replica, acks: int, end_offset: int, pending: PendingProduce, slot: int) -> None:

@@ -174,6 +174,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._write_paused = False
         self._read_paused = False
         self._is_untaken_noted = False
+        #: A request of this client is served in pieces, and nothing else is taken from it until that is done.
+        self._is_on_hold = False
         #: Until it fires nothing is taken from this client, who is above a quota.
         self._unmuting: asyncio.TimerHandle | None = None
 
@@ -239,7 +241,19 @@ class ClientConnection(asyncio.BufferedProtocol):
             or self.ready_bytes > MAX_READY_BYTES
             or len(self._requests) > MAX_UNANSWERED
             or self._unmuting is not None
+            or self._is_on_hold
         )
+
+    def hold(self) -> None:
+        """Take nothing from this client until `release`. Answers leave."""
+        self._is_on_hold = True
+        self._pause_reading()
+
+    def release(self) -> None:
+        """Go on, if there was a `hold`."""
+        if self._is_on_hold:
+            self._is_on_hold = False
+            self._go_on()
 
     def mute(self, throttle_ms: int) -> None:
         """Take nothing from this client for so long from now on. Answers leave."""
@@ -370,6 +384,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             and not self._held
             and not self._write_paused
             and self._unmuting is None
+            and not self._is_on_hold
             and not self.is_closed
             and self._transport is not None
         ):

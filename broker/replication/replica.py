@@ -27,6 +27,7 @@ from broker.replication.waits import Acknowledged, AckQueue, FetchWaiter
 from protocol import peer
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import BatchHeader, TimestampType, stamp
+from protocol.records.validate import RecordRules
 from raft.group import Group
 from raft.types import (
     Configuration,
@@ -105,9 +106,11 @@ class Replica:
         """The topic's settings, and what the produce path asks of them with every batch."""
         self.config = config
         self.group.min_durable = config.min_insync_replicas
-        self.is_compacted = config.is_compacted
-        self.timestamp_type = (
-            TimestampType.LOG_APPEND_TIME if config.is_log_append_time else TimestampType.CREATE_TIME
+        self.record_rules = RecordRules(
+            config.is_compacted,
+            TimestampType.LOG_APPEND_TIME if config.is_log_append_time else TimestampType.CREATE_TIME,
+            config.message_timestamp_before_max_ms,
+            config.message_timestamp_after_max_ms,
         )
 
     def log_replaced(self, log: Log, producers: ProducerStates) -> None:

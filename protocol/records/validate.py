@@ -7,6 +7,9 @@ window (the answer names the records). See "Non-obvious" in the README for what 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import NamedTuple
+
 from protocol.errors import ErrorCode, InvalidRecordError
 from protocol.records.batch import (
     ATTR_COMPRESSION,
@@ -34,25 +37,39 @@ NO_LIMIT_MS = 2**63 - 1
 _FIRST_VERSION_WITH_ZSTD = 7
 _MAX_RECORD_ERRORS = 10_000
 """How many records an answer names at most: a compressed batch can hold millions of empty ones."""
+RECORDS_PER_STEP = 2_000
+"""How many records are looked at without a pause: four milliseconds."""
 _PRODUCER_ATTRIBUTES = ATTR_COMPRESSION | ATTR_LOG_APPEND_TIME | ATTR_TRANSACTIONAL
 
 
-def validate_produce(
-    records: memoryview | None,
-    *,
-    api_version: int,
-    max_message_bytes: int,
-    compacted: bool,
-    timestamp_type: TimestampType,
-    before_max_ms: int,
-    after_max_ms: int,
-    now_ms: int,
-    max_output_bytes: int = DEFAULT_MAX_OUTPUT_BYTES,
-) -> BatchHeader:
-    """Checks the records of one partition of a Produce request. Returns the header of their one batch.
+class RecordRules(NamedTuple):
+    """What a topic's settings ask of each record."""
 
-    Raises InvalidRecordError, naming the records at fault, or KafkaError from walking them. The checks come
-    in the broker's order: shape, version, size, CRC, meaning.
+    is_compacted: bool
+    timestamp_type: TimestampType
+    before_max_ms: int
+    after_max_ms: int
+
+    def ask_for_each(self, header: BatchHeader, now_ms: int) -> bool:
+        """Whether the header leaves it open that the records keep them: `check_records`."""
+        return self.is_compacted or self._ask_for_timestamps(header, now_ms)
+
+    def _ask_for_timestamps(self, header: BatchHeader, now_ms: int) -> bool:
+        """Not where the header excludes one outside [now - before, now + after]. It tells the greatest timestamp and
+        the first, but not the least: a limit on age makes us look."""
+        if self.timestamp_type is not TimestampType.CREATE_TIME:
+            return False
+        if max(header.max_timestamp, header.base_timestamp) > now_ms + self.after_max_ms:
+            return True
+        return self.before_max_ms != NO_LIMIT_MS and (
+            header.count > 1 or header.base_timestamp < now_ms - self.before_max_ms
+        )
+
+
+def validate_produce(records: memoryview | None, *, api_version: int, max_message_bytes: int) -> BatchHeader:
+    """Checks the one batch of a partition of a Produce request, but for its records. Returns its header.
+
+    Raises InvalidRecordError. The checks come in the broker's order: shape, version, size, CRC, meaning.
     """
     header = _the_one_batch(records)
     assert records is not None
@@ -70,15 +87,46 @@ def validate_produce(
     if not check_crc(records, 0, header):
         raise InvalidRecordError(ErrorCode.CORRUPT_MESSAGE, "the CRC of the batch does not match")
     _check_header(header, len(records))
-    check_timestamps = timestamp_type is TimestampType.CREATE_TIME and not _surely_in_window(
-        header, before_max_ms, after_max_ms, now_ms
-    )
-    if compacted or check_timestamps:
-        _check_records(
-            records, compacted, check_timestamps, now_ms - before_max_ms, now_ms + after_max_ms,
-            max_output_bytes,
-        )  # fmt: skip
     return header
+
+
+def check_records(
+    records: memoryview,
+    header: BatchHeader,
+    rules: RecordRules,
+    now_ms: int,
+    *,
+    max_output_bytes: int = DEFAULT_MAX_OUTPUT_BYTES,
+) -> Iterator[int]:
+    """Looks at the records of a validated batch one by one. A small batch can hold millions: yields before it goes on
+    with as many as it yields. The batch is good when this has ended.
+
+    Raises InvalidRecordError, naming the records at fault, or KafkaError from walking them.
+    """
+    check_timestamps = rules._ask_for_timestamps(header, now_ms)
+    earliest_ms, latest_ms = now_ms - rules.before_max_ms, now_ms + rules.after_max_ms
+    without_key: list[tuple[int, str | None]] = []
+    misdated: list[tuple[int, str | None]] = []
+    for index, record in enumerate(iter_records(records, max_output_bytes)):
+        if index % RECORDS_PER_STEP == 0 and index > 0:
+            yield RECORDS_PER_STEP
+        if record.offset != index:
+            raise _invalid(f"record {index} has offset delta {record.offset}")
+        if rules.is_compacted and record.key is None:
+            without_key.append((index, "a compacted topic does not accept records without a key"))
+        timestamp_ms = record.timestamp_ms
+        if check_timestamps and timestamp_ms != NO_TIMESTAMP and not earliest_ms <= timestamp_ms <= latest_ms:
+            misdated.append((index, f"timestamp {timestamp_ms} is outside [{earliest_ms}, {latest_ms}]"))
+        if max(len(without_key), len(misdated)) == _MAX_RECORD_ERRORS:
+            break
+    if without_key:
+        raise InvalidRecordError(
+            ErrorCode.INVALID_RECORD, "a compacted topic does not accept records without a key", without_key
+        )
+    if misdated:
+        raise InvalidRecordError(
+            ErrorCode.INVALID_TIMESTAMP, "timestamps are outside the allowed range", misdated
+        )
 
 
 def set_log_append_time(batch: bytearray | memoryview, now_ms: int) -> BatchHeader:
@@ -136,48 +184,6 @@ def _check_attributes(header: BatchHeader) -> None:
     if header.compression_id > Compression.ZSTD:
         raise InvalidRecordError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"compression {header.compression_id}"
-        )
-
-
-def _surely_in_window(header: BatchHeader, before_max_ms: int, after_max_ms: int, now_ms: int) -> bool:
-    """Whether the header excludes a timestamp outside [now - before, now + after].
-
-    It tells the greatest timestamp and the first, but not the least: a limit on age makes us look.
-    """
-    if max(header.max_timestamp, header.base_timestamp) > now_ms + after_max_ms:
-        return False
-    return before_max_ms == NO_LIMIT_MS or (
-        header.count == 1 and header.base_timestamp >= now_ms - before_max_ms
-    )
-
-
-def _check_records(
-    records: memoryview,
-    compacted: bool,
-    check_timestamps: bool,
-    earliest_ms: int,
-    latest_ms: int,
-    max_output_bytes: int,
-) -> None:
-    without_key: list[tuple[int, str | None]] = []
-    misdated: list[tuple[int, str | None]] = []
-    for index, record in enumerate(iter_records(records, max_output_bytes)):
-        if record.offset != index:
-            raise _invalid(f"record {index} has offset delta {record.offset}")
-        if compacted and record.key is None:
-            without_key.append((index, "a compacted topic does not accept records without a key"))
-        timestamp_ms = record.timestamp_ms
-        if check_timestamps and timestamp_ms != NO_TIMESTAMP and not earliest_ms <= timestamp_ms <= latest_ms:
-            misdated.append((index, f"timestamp {timestamp_ms} is outside [{earliest_ms}, {latest_ms}]"))
-        if max(len(without_key), len(misdated)) == _MAX_RECORD_ERRORS:
-            break
-    if without_key:
-        raise InvalidRecordError(
-            ErrorCode.INVALID_RECORD, "a compacted topic does not accept records without a key", without_key
-        )
-    if misdated:
-        raise InvalidRecordError(
-            ErrorCode.INVALID_TIMESTAMP, "timestamps are outside the allowed range", misdated
         )
 
 

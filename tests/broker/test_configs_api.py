@@ -339,8 +339,8 @@ def test_a_change_counts_at_once_on_all_replicas(world: World) -> None:
     for replica in replicas:
         assert replica.log.config.segment_bytes == 2048
         assert replica.group.min_durable == 3
-        assert replica.is_compacted
-        assert replica.timestamp_type == 1
+        assert replica.record_rules.is_compacted
+        assert replica.record_rules.timestamp_type == 1
 
 
 def test_shorter_retention_deletes_without_waiting_for_the_next_round(world: World) -> None:

@@ -22,24 +22,32 @@ from protocol.records.batch import (
 )
 from protocol.records.builder import NewRecord, build_batch
 from protocol.records.record import iter_records
-from protocol.records.validate import NO_LIMIT_MS, set_log_append_time, validate_produce
+from protocol.records.validate import (
+    NO_LIMIT_MS,
+    RECORDS_PER_STEP,
+    RecordRules,
+    check_records,
+    set_log_append_time,
+    validate_produce,
+)
 
 NOW_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
+RULES = RecordRules(False, TimestampType.CREATE_TIME, NO_LIMIT_MS, HOUR_MS)
 RECORDS = [NewRecord(b"key", b"value", NOW_MS - 5), NewRecord(b"other", None, NOW_MS)]
 
 
-def validate(batch: bytes | bytearray | None, **changes: Any) -> BatchHeader:
-    values: dict[str, Any] = {
-        "api_version": 9,
-        "max_message_bytes": 1_048_588,
-        "compacted": False,
-        "timestamp_type": TimestampType.CREATE_TIME,
-        "before_max_ms": NO_LIMIT_MS,
-        "after_max_ms": HOUR_MS,
-        "now_ms": NOW_MS,
-    }
-    return validate_produce(None if batch is None else memoryview(batch), **(values | changes))
+def validate(
+    batch: bytes | bytearray | None, *, api_version: int = 9, max_message_bytes: int = 1_048_588, **rules: Any
+) -> BatchHeader:
+    """All that a broker checks, of the records too where the header leaves it open that they are good."""
+    records = None if batch is None else memoryview(batch)
+    header = validate_produce(records, api_version=api_version, max_message_bytes=max_message_bytes)
+    changed = RULES._replace(**rules)
+    if changed.ask_for_each(header, NOW_MS):
+        assert records is not None
+        list(check_records(records, header, changed, NOW_MS))
+    return header
 
 
 def refusal(batch: bytes | bytearray | None, **changes: Any) -> tuple[ErrorCode, list[int]]:
@@ -62,7 +70,7 @@ def forged(change: Callable[[BatchHeader], BatchHeader], **options: Any) -> byte
 @pytest.mark.parametrize("compacted", [False, True])
 def test_good_batches_pass(codec: Compression, compacted: bool) -> None:
     batch = build_batch(RECORDS, compression=codec, producer_id=5, producer_epoch=0, base_sequence=0)
-    assert validate(batch, compacted=compacted) == parse_header(batch)
+    assert validate(batch, is_compacted=compacted) == parse_header(batch)
 
 
 def test_shape() -> None:
@@ -119,7 +127,7 @@ def test_zstd_needs_produce_7() -> None:
 def test_compacted_topics_name_every_record_without_a_key(codec: Compression) -> None:
     records = [NewRecord(key, b"v", NOW_MS) for key in (None, b"a", None, b"", None)]
     batch = build_batch(records, compression=codec)
-    assert refusal(batch, compacted=True) == (ErrorCode.INVALID_RECORD, [0, 2, 4])
+    assert refusal(batch, is_compacted=True) == (ErrorCode.INVALID_RECORD, [0, 2, 4])
     validate(batch)
 
 
@@ -127,9 +135,9 @@ def test_compacted_topics_need_readable_records() -> None:
     batch = build_batch(RECORDS)
     batch[61] ^= 2  # the length of the first record
     renew_crc(batch)
-    assert refusal(batch, compacted=True)[0] == ErrorCode.CORRUPT_MESSAGE
+    assert refusal(batch, is_compacted=True)[0] == ErrorCode.CORRUPT_MESSAGE
     garbage = forged(lambda h: h._replace(attributes=Compression.ZSTD))
-    assert refusal(garbage, compacted=True)[0] == ErrorCode.CORRUPT_MESSAGE
+    assert refusal(garbage, is_compacted=True)[0] == ErrorCode.CORRUPT_MESSAGE
 
 
 def test_timestamps_must_lie_in_the_window() -> None:
@@ -157,3 +165,14 @@ def test_log_append_time_is_written_in_place() -> None:
     assert header.compression_id == Compression.GZIP
     assert check_crc(memoryview(batch), 0, header)
     assert [record.timestamp_ms for record in iter_records(memoryview(batch))] == [NOW_MS + 77] * 2
+
+
+def test_many_records_are_looked_at_with_pauses() -> None:
+    def pauses(count: int) -> list[int]:
+        batch = memoryview(build_batch([NewRecord(b"k", b"", NOW_MS)] * count, compression=Compression.ZSTD))
+        rules = RULES._replace(is_compacted=True)
+        return list(check_records(batch, parse_header(batch), rules, NOW_MS))
+
+    assert pauses(RECORDS_PER_STEP) == []
+    assert pauses(RECORDS_PER_STEP + 1) == [RECORDS_PER_STEP]
+    assert pauses(3 * RECORDS_PER_STEP) == [RECORDS_PER_STEP] * 2

@@ -1,0 +1,166 @@
+"""A small request that asks for much work does not keep the others waiting, and keeps its place among its client's."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+
+from broker.handlers.long_requests import UNDER_WAY
+from broker.network.connection import ClientConnection
+from broker.node import Node
+from protocol.api_keys import ApiKey
+from protocol.codec import encode
+from protocol.errors import ErrorCode
+from protocol.headers import RequestHeader, encode_request_header
+from protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from protocol.records.batch import Compression
+from protocol.records.builder import NewRecord, build_batch
+from protocol.records.validate import RECORDS_PER_STEP
+from tests.broker.world import World, running
+from tests.simulator.client import Connection
+
+PIECES = 5
+MANY = build_batch([NewRecord(b"key", b"", 1)] * (PIECES * RECORDS_PER_STEP), compression=Compression.ZSTD)
+ONE = build_batch([NewRecord(b"key", b"one", 1)])
+KEYLESS = build_batch(
+    [NewRecord(b"key", b"", 1)] * (2 * RECORDS_PER_STEP) + [NewRecord(None, b"", 1)],
+    compression=Compression.ZSTD,
+)
+
+
+def _produce(*batches: bytearray, topic: str = "foo") -> ProduceRequest:
+    """A batch for each partition."""
+    data = [PartitionProduceData(index=i, records=memoryview(batch)) for i, batch in enumerate(batches)]
+    return ProduceRequest(
+        transactional_id=None,
+        acks=-1,
+        timeout_ms=3000,
+        topic_data=[TopicProduceData(name=topic, partition_data=data)],
+    )
+
+
+async def _connected(world: World, node_id: int) -> Connection:
+    connection = Connection()
+    await world.network.of("client").connect(f"n{node_id}", 9092, lambda: connection)
+    return connection
+
+
+def _send(world: World, connection: Connection, body: ProduceRequest) -> asyncio.Task[ProduceResponse]:
+    return world.loop.create_task(connection.request(ApiKey.PRODUCE, 9, body, ProduceResponse))
+
+
+def _the_answer(task: asyncio.Task[ProduceResponse]) -> PartitionProduceResponse:
+    return task.result().responses[0].partition_responses[0]
+
+
+def _is_at_work(node: Node) -> bool:
+    return bool(node.long_requests._under_way or node.long_requests._waiting)
+
+
+def _compacted(world: World) -> int:
+    """Makes the topic, and returns its leader."""
+    world.create_topic("foo", configs={"cleanup.policy": "compact"})
+    return world.leader("foo")
+
+
+def test_what_the_client_sends_behind_it_waits() -> None:
+    with running() as world:
+        leader = _compacted(world)
+        connection = world.loop.run_until_complete(_connected(world, leader))
+        tasks = [_send(world, connection, _produce(batch)) for batch in (ONE, MANY, ONE, MANY, ONE)]
+        world.wait(lambda: all(task.done() for task in tasks))
+        answers = [_the_answer(task) for task in tasks]
+        assert [answer.error_code for answer in answers] == [ErrorCode.NONE] * 5
+        many = PIECES * RECORDS_PER_STEP
+        assert [answer.base_offset for answer in answers] == [0, 1, 1 + many, 2 + many, 2 + 2 * many]
+
+
+def test_many_clients_take_turns() -> None:
+    with running() as world:
+        leader = _compacted(world)
+        clients = [world.loop.run_until_complete(_connected(world, leader)) for _ in range(3 * UNDER_WAY)]
+        tasks = [_send(world, client, _produce(MANY)) for client in clients]
+        world.wait(lambda: all(task.done() for task in tasks))
+        many = PIECES * RECORDS_PER_STEP
+        offsets = sorted(_the_answer(task).base_offset for task in tasks)
+        assert offsets == [number * many for number in range(len(clients))]
+
+
+def test_each_piece_is_a_turn_of_the_loop_of_its_own() -> None:
+    """Straight into the connection: in the shared buffer, which others overwrite between two pieces."""
+    with running() as world:
+        leader = _compacted(world)
+        node, process = world.nodes[leader], world.processes[leader]
+        connection = process.call(node._client_factory("PLAINTEXT"))
+        assert isinstance(connection, ClientConnection)
+        shared = memoryview(connection.get_buffer(-1))
+        turns = 0
+
+        def count() -> None:
+            nonlocal turns
+            turns += 1
+            shared[:] = bytes(len(shared))
+            if _is_at_work(node):
+                world.loop.call_soon(count)
+
+        def bytes_came() -> None:
+            frame = encode_request_header(RequestHeader(ApiKey.PRODUCE, 9, 1, None)) + encode(
+                _produce(MANY), 9
+            )
+            received = struct.pack(">i", len(frame)) + frame
+            shared[: len(received)] = received
+            connection.buffer_updated(len(received))
+            count()
+
+        assert len(MANY) < len(shared)
+        process.call(bytes_came)
+        world.wait(lambda: connection._requests[0].parts is not None)
+        assert turns > PIECES
+        assert world.replica(leader, "foo").high_watermark == PIECES * RECORDS_PER_STEP
+
+
+def test_a_bad_record_far_behind_is_named() -> None:
+    with running() as world:
+        leader = _compacted(world)
+        connection = world.loop.run_until_complete(_connected(world, leader))
+        task = _send(world, connection, _produce(KEYLESS))
+        world.wait(task.done)
+        answer = _the_answer(task)
+        assert answer.error_code == ErrorCode.INVALID_RECORD
+        assert [error.batch_index for error in answer.record_errors] == [2 * RECORDS_PER_STEP]
+        following = _send(world, connection, _produce(ONE))
+        world.wait(following.done)
+        assert _the_answer(following).base_offset == 0
+
+
+def test_a_topic_that_is_deleted_meanwhile_refuses() -> None:
+    with running() as world:
+        leader = _compacted(world)
+        connection = world.loop.run_until_complete(_connected(world, leader))
+        replica = world.replica(leader, "foo")
+        node = world.nodes[leader]
+        task = _send(world, connection, _produce(MANY))
+        world.wait(lambda: _is_at_work(node))
+        world.processes[leader].call(lambda: node.replicas.close(replica, is_clean=False))
+        world.wait(task.done)
+        assert _the_answer(task).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_client_that_goes_away_leaves_nothing_behind() -> None:
+    with running() as world:
+        leader = _compacted(world)
+        node = world.nodes[leader]
+        connection = world.loop.run_until_complete(_connected(world, leader))
+        task = _send(world, connection, _produce(MANY))
+        world.wait(lambda: _is_at_work(node))
+        (served, _), *_ = [*node.long_requests._under_way, *node.long_requests._waiting]
+        world.processes[leader].call(served.connection.abort)
+        world.wait(lambda: not _is_at_work(node))
+        task.cancel()
+        assert world.replica(leader, "foo").next_offset == 0
