@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Generator, Iterator
+from typing import NamedTuple, TypeAlias
 
 from protocol.records.batch import BatchHeader, check_crc
-from protocol.records.record import iter_records
+from protocol.records.record import RECORDS_PER_STEP, Record, iter_records
 from storage.disk import File
 from storage.errors import CorruptLogError
 from storage.lineage import Lineage
@@ -32,6 +32,10 @@ class TimestampedOffset(NamedTuple):
     offset: int
     timestamp_ms: int
     leader_epoch: int
+
+
+#: Steps to an answer. See "by timestamp".
+Lookup: TypeAlias = Generator[int, None, TimestampedOffset | None]
 
 
 class ReadableLog:
@@ -164,71 +168,109 @@ class ReadableLog:
         return self.read(offset, 1, below_offset=below_offset) is not None
 
     # -- by timestamp
+    #
+    # Who asks takes steps: each yields how many records will be looked at next, for a small batch can hold millions.
+    # Between two steps the log may change, so that nothing found before is used after, but what was read.
 
-    def offset_for_timestamp(self, timestamp_ms: int, below_offset: int) -> TimestampedOffset | None:
+    def offset_for_timestamp(self, timestamp_ms: int, below_offset: int) -> Lookup:
         """The first record with at least this timestamp, below `below_offset` (ListOffsets, KIP-79)."""
+        batch = self._batch_for_timestamp(timestamp_ms, 0, below_offset)
+        while batch is not None:
+            found = yield from self._first_record(batch, timestamp_ms)
+            if found is not None:
+                return found if found.offset < below_offset else None
+            batch = self._batch_for_timestamp(timestamp_ms, batch.header.next_offset, below_offset)
+        return None
+
+    def _batch_for_timestamp(
+        self, timestamp_ms: int, from_offset: int, below_offset: int
+    ) -> StoredBatch | None:
+        """The first batch with at least this timestamp that ends above `from_offset`."""
+        from_offset = max(from_offset, self.start_offset)
         for segment in self.segments:
             if segment.base_offset >= below_offset:
                 return None
-            if segment.max_timestamp[0] < timestamp_ms:
+            if segment.max_timestamp[0] < timestamp_ms or segment.end_offset <= from_offset:
                 continue
-            start, _ = segment.locate(max(segment.offset_before(timestamp_ms), self.start_offset))
+            start, _ = segment.locate(max(segment.offset_before(timestamp_ms), from_offset))
             for position, header in iter_headers(segment.file, start, segment.size_bytes):
-                if header.max_timestamp < timestamp_ms:
-                    continue
-                found = self._first_record(StoredBatch(header, segment.file, position), timestamp_ms)
-                if found is not None:
-                    return found if found.offset < below_offset else None
+                if header.max_timestamp >= timestamp_ms:
+                    return StoredBatch(header, segment.file, position)
         return None
 
-    def max_timestamp_offset(self, below_offset: int) -> TimestampedOffset | None:
+    def max_timestamp_offset(self, below_offset: int) -> Lookup:
         """The record with the largest timestamp below `below_offset` (ListOffsets -3, KIP-734)."""
-        best: StoredBatch | None = None
-        largest_ms = -1
+        best: TimestampedOffset | None = None
+        from_offset = self.start_offset
+        first = next(self.batches(from_offset, below_offset), None)
+        if (
+            first is not None
+            and first.header.base_offset < from_offset <= first.header.last_offset < below_offset
+        ):
+            # The log start has left a part of it, and its header tells of the whole.
+            best = yield from self._youngest_record(first)
+            from_offset = max(first.header.next_offset, self.start_offset)
+        largest_ms = -1 if best is None else best.timestamp_ms
+        batch: StoredBatch | None = None
         for segment in self.segments:
             if segment.base_offset >= below_offset:
                 break
-            if segment.max_timestamp[0] <= largest_ms:
+            if segment.max_timestamp[0] <= largest_ms or segment.end_offset <= from_offset:
                 continue
-            batch = self._youngest_batch(segment, below_offset)
-            if batch is not None and self._largest_ms(batch) > largest_ms:
-                best, largest_ms = batch, self._largest_ms(batch)
-        return self._first_record(best, largest_ms) if best is not None else None
+            youngest = _youngest_batch(segment, from_offset, below_offset)
+            if youngest is not None and youngest.header.max_timestamp > largest_ms:
+                batch, largest_ms = youngest, youngest.header.max_timestamp
+        if batch is None:
+            return best
+        return (yield from self._first_record(batch, largest_ms))
 
-    def _largest_ms(self, batch: StoredBatch) -> int:
-        """The largest timestamp of a batch, of which the log start may have left a part."""
-        if batch.header.base_offset >= self.start_offset:
-            return batch.header.max_timestamp
-        records = iter_records(_whole(batch))
-        return max(
-            (record.timestamp_ms for record in records if record.offset >= self.start_offset), default=-1
+    def _first_record(self, batch: StoredBatch, timestamp_ms: int) -> Lookup:
+        """The first record of a batch with at least this timestamp, at or above the log start."""
+
+        def is_it(record: Record) -> bool:
+            return record.timestamp_ms >= timestamp_ms and record.offset >= self.start_offset
+
+        record = yield from _walk(batch, is_it)
+        return record and TimestampedOffset(record.offset, record.timestamp_ms, batch.header.leader_epoch)
+
+    def _youngest_record(self, batch: StoredBatch) -> Lookup:
+        """The record of a batch with the largest timestamp, at or above the log start."""
+        youngest: Record | None = None
+
+        def look(record: Record) -> bool:
+            nonlocal youngest
+            largest_ms = -1 if youngest is None else youngest.timestamp_ms
+            if record.timestamp_ms > largest_ms and record.offset >= self.start_offset:
+                youngest = record
+            return False
+
+        yield from _walk(batch, look)
+        return youngest and TimestampedOffset(
+            youngest.offset, youngest.timestamp_ms, batch.header.leader_epoch
         )
 
-    def _youngest_batch(self, segment: Segment, below_offset: int) -> StoredBatch | None:
-        """The batch with the largest timestamp in the part of a segment below `below_offset`."""
-        # Where the whole segment counts its youngest batch is known; otherwise walk the part.
-        start_offset = segment.max_timestamp[1] if segment.end_offset <= below_offset else self.start_offset
-        best: StoredBatch | None = None
-        start, _ = segment.locate(max(start_offset, self.start_offset))
-        for position, header in iter_headers(segment.file, start, segment.size_bytes):
-            if header.last_offset >= below_offset:
-                break
-            batch = StoredBatch(header, segment.file, position)
-            if best is None or self._largest_ms(batch) > self._largest_ms(best):
-                best = batch
-        return best
 
-    def _first_record(self, batch: StoredBatch, timestamp_ms: int) -> TimestampedOffset | None:
-        """The first record of a batch with at least this timestamp, at or above the log start."""
-        for record in iter_records(_whole(batch)):
-            if record.timestamp_ms >= timestamp_ms and record.offset >= self.start_offset:
-                return TimestampedOffset(record.offset, record.timestamp_ms, batch.header.leader_epoch)
-        return None
-
-
-def _whole(batch: StoredBatch) -> memoryview:
-    """Raises CorruptLogError."""
-    data = batch.view()
+def _walk(batch: StoredBatch, is_it: Callable[[Record], bool]) -> Generator[int, None, Record | None]:
+    """Look at the records until it is found. Raises CorruptLogError."""
+    data = batch.view()  # before the first pause: later the file may be closed
     if not check_crc(data, 0, batch.header):
         raise CorruptLogError(batch.file.path, batch.position, "checksum")
-    return data
+    yield batch.header.count
+    for index, record in enumerate(iter_records(data)):
+        if index % RECORDS_PER_STEP == 0 and index > 0:
+            yield RECORDS_PER_STEP
+        if is_it(record):
+            return record
+    return None
+
+
+def _youngest_batch(segment: Segment, from_offset: int, below_offset: int) -> StoredBatch | None:
+    """The batch with the largest timestamp of those in [from_offset, below_offset)."""
+    best: StoredBatch | None = None
+    start, _ = segment.locate(max(segment.youngest_before(below_offset), from_offset))
+    for position, header in iter_headers(segment.file, start, segment.size_bytes):
+        if header.last_offset >= below_offset:
+            break
+        if best is None or header.max_timestamp > best.header.max_timestamp:
+            best = StoredBatch(header, segment.file, position)
+    return best

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 
 from storage.disk import Buffer
 
@@ -128,6 +128,11 @@ class TimeIndex:
     def entry_before(self, timestamp_ms: int) -> tuple[int, int] | None:
         """(timestamp ms, offset) of the last entry that is older than this; None: none is."""
         at = bisect_right(self._timestamps, timestamp_ms - 1) - 1
+        return (self._timestamps[at], self._base_offset + self._offsets[at]) if at >= 0 else None
+
+    def entry_below(self, offset: int) -> tuple[int, int] | None:
+        """(timestamp ms, offset) of the youngest record noted below an offset; None: none is."""
+        at = bisect_left(self._offsets, offset - self._base_offset) - 1
         return (self._timestamps[at], self._base_offset + self._offsets[at]) if at >= 0 else None
 
     def last(self) -> tuple[int, int] | None:

@@ -376,12 +376,22 @@ class Segment:
 
     def offset_before(self, timestamp_ms: int) -> int:
         """An offset at or below that of the first record with at least this timestamp."""
-        entry = self.time_index.entry_before(timestamp_ms)
+        return self._proven_youngest(TimeIndex.entry_before, timestamp_ms)
+
+    def youngest_before(self, below_offset: int) -> int:
+        """An offset in, or before, the first of the youngest batches that end below this one."""
+        if self.end_offset <= below_offset:
+            return self.max_timestamp[1]
+        return self._proven_youngest(TimeIndex.entry_below, below_offset)
+
+    def _proven_youngest(self, find: Callable[[TimeIndex, int], tuple[int, int] | None], wanted: int) -> int:
+        """The offset in the time index's entry that `find` chooses; the base offset where there is none."""
+        entry = find(self.time_index, wanted)
         if entry is None:
             return self.base_offset
         if not self._is_proven and not self._names_youngest(*entry):
             self._rebuild_indexes()
-            return self.offset_before(timestamp_ms)
+            return self._proven_youngest(find, wanted)
         return entry[1]
 
     def boundary(self, limit: int) -> tuple[int, int]:

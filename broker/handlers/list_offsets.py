@@ -15,6 +15,7 @@ Versions: 2 isolation level; 4 leader epochs; 6 flexible; 7 timestamp -3; 8 -4; 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from broker.handlers.api import Api
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from broker.network.connection import Request
     from broker.node import Node
     from broker.replication.replica import Replica
+    from storage.log_reader import Lookup, TimestampedOffset
     from storage.log_types import GroupKey
 
 LATEST = -1
@@ -57,7 +59,7 @@ _READ_COMMITTED = 1
 def handle(node: Node, request: Request, body: ListOffsetsRequest) -> None:
     def answer(confirmed: set[GroupKey]) -> None:
         if not request.is_abandoned:
-            request.reply_bytes(encode(_answer(node, request, body, confirmed), request.api_version))
+            node.long_requests.serve(request, _answer(node, request, body, confirmed))
 
     named = ((topic.name, wanted.partition_index) for topic in body.topics for wanted in topic.partitions)
     node.reads.confirm(node.view.serving(named), answer)
@@ -65,7 +67,8 @@ def handle(node: Node, request: Request, body: ListOffsetsRequest) -> None:
 
 def _answer(
     node: Node, request: Request, body: ListOffsetsRequest, confirmed: set[GroupKey]
-) -> ListOffsetsResponse:
+) -> Iterator[int]:
+    """Yields before it looks at records, and how many it will look at: `LongRequests.serve`."""
     response = ListOffsetsResponse(topics=[])
     times_asked = Counter(
         (topic.name, wanted.partition_index) for topic in body.topics for wanted in topic.partitions
@@ -85,7 +88,7 @@ def _answer(
                 replica.check_leader_epoch(wanted.current_leader_epoch)
                 if replica.key not in confirmed:
                     raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-                _look_up(
+                yield from _look_up(
                     replica, wanted, body.isolation_level == _READ_COMMITTED, request.api_version, answer
                 )
             except KafkaError as error:
@@ -93,7 +96,7 @@ def _answer(
             except CorruptLogError as error:
                 node.replicas.log_corrupt(replica, error)
                 answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-    return response
+    request.reply_bytes(encode(response, request.api_version))
 
 
 def _end_is_not_known(version: int) -> ErrorCode:
@@ -108,7 +111,7 @@ def _look_up(
     committed: bool,
     version: int,
     answer: ListOffsetsPartitionResponse,
-) -> None:
+) -> Iterator[int]:
     timestamp = wanted.timestamp
     bound = replica.last_stable_offset if committed else replica.high_watermark
     lineage = replica.log.lineage
@@ -122,11 +125,26 @@ def _look_up(
         answer.leader_epoch = lineage.term_at_offset(answer.offset)
     elif timestamp not in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         if timestamp == MAX_TIMESTAMP:
-            found = replica.log.max_timestamp_offset(below_offset=bound)
+            lookup = replica.log.max_timestamp_offset(below_offset=bound)
         else:
-            found = replica.log.offset_for_timestamp(timestamp, below_offset=bound)
+            lookup = replica.log.offset_for_timestamp(timestamp, below_offset=bound)
+        found = yield from _while_open(replica, lookup)
         if found is not None:
             answer.offset, answer.timestamp, answer.leader_epoch = found
+
+
+def _while_open(replica: Replica, lookup: Lookup) -> Lookup:
+    """Take the steps while the log is the one that was asked for."""
+    log = replica.log
+    while True:
+        try:
+            ahead = next(lookup)
+        except StopIteration as end:
+            found: TimestampedOffset | None = end.value
+            return found
+        yield ahead
+        if not replica.is_open or replica.log is not log:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
 API = Api(ApiKey.LIST_OFFSETS, 1, 11, ListOffsetsRequest, handle)

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from protocol.records.validate import RECORDS_PER_STEP
+from protocol.records.record import RECORDS_PER_STEP
 
 if TYPE_CHECKING:
     from broker.network.connection import Request

@@ -19,6 +19,9 @@ from protocol.records.compression import DEFAULT_MAX_OUTPUT_BYTES, decompress
 MIN_RECORD_BYTES = 7
 """A record of nothing: length, attributes, two deltas, null key, null value, no headers."""
 
+RECORDS_PER_STEP = 2_000
+"""How many records are looked at without a pause: four milliseconds. A small batch can hold millions."""
+
 _MAX_VARINT_SHIFT = 63
 
 

@@ -29,7 +29,7 @@ from protocol.records.batch import (
     renew_crc,
 )  # fmt: skip
 from protocol.records.compression import DEFAULT_MAX_OUTPUT_BYTES
-from protocol.records.record import MIN_RECORD_BYTES, iter_records
+from protocol.records.record import MIN_RECORD_BYTES, RECORDS_PER_STEP, iter_records
 
 NO_LIMIT_MS = 2**63 - 1
 """`message.timestamp.before.max.ms` where nothing is too old."""
@@ -37,8 +37,6 @@ NO_LIMIT_MS = 2**63 - 1
 _FIRST_VERSION_WITH_ZSTD = 7
 _MAX_RECORD_ERRORS = 10_000
 """How many records an answer names at most: a compressed batch can hold millions of empty ones."""
-RECORDS_PER_STEP = 2_000
-"""How many records are looked at without a pause: four milliseconds."""
 _PRODUCER_ATTRIBUTES = ATTR_COMPRESSION | ATTR_LOG_APPEND_TIME | ATTR_TRANSACTIONAL
 
 
@@ -98,8 +96,8 @@ def check_records(
     *,
     max_output_bytes: int = DEFAULT_MAX_OUTPUT_BYTES,
 ) -> Iterator[int]:
-    """Looks at the records of a validated batch one by one. A small batch can hold millions: yields before it goes on
-    with as many as it yields. The batch is good when this has ended.
+    """Looks at the records of a validated batch one by one, and yields before it goes on with as many as it yields.
+    The batch is good when this has ended.
 
     Raises InvalidRecordError, naming the records at fault, or KafkaError from walking them.
     """

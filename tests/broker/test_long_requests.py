@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import struct
 
+import pytest
+
+from broker.handlers.list_offsets import MAX_TIMESTAMP
 from broker.handlers.long_requests import UNDER_WAY
 from broker.network.connection import ClientConnection
 from broker.node import Node
@@ -12,6 +15,12 @@ from protocol.api_keys import ApiKey
 from protocol.codec import encode
 from protocol.errors import ErrorCode
 from protocol.headers import RequestHeader, encode_request_header
+from protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 from protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -21,13 +30,16 @@ from protocol.messages.produce import (
 )
 from protocol.records.batch import Compression
 from protocol.records.builder import NewRecord, build_batch
-from protocol.records.validate import RECORDS_PER_STEP
+from protocol.records.record import RECORDS_PER_STEP
 from tests.broker.world import World, running
 from tests.simulator.client import Connection
 
 PIECES = 5
 MANY = build_batch([NewRecord(b"key", b"", 1)] * (PIECES * RECORDS_PER_STEP), compression=Compression.ZSTD)
 ONE = build_batch([NewRecord(b"key", b"one", 1)])
+LAST = PIECES * RECORDS_PER_STEP - 1
+#: Each record's timestamp is its offset.
+RISING = build_batch([NewRecord(None, b"", i) for i in range(LAST + 1)], compression=Compression.ZSTD)
 KEYLESS = build_batch(
     [NewRecord(b"key", b"", 1)] * (2 * RECORDS_PER_STEP) + [NewRecord(None, b"", 1)],
     compression=Compression.ZSTD,
@@ -150,6 +162,42 @@ def test_a_topic_that_is_deleted_meanwhile_refuses() -> None:
         world.processes[leader].call(lambda: node.replicas.close(replica, is_clean=False))
         world.wait(task.done)
         assert _the_answer(task).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def _look_up(timestamp: int) -> ListOffsetsRequest:
+    wanted = ListOffsetsPartition(partition_index=0, current_leader_epoch=-1, timestamp=timestamp)
+    return ListOffsetsRequest(
+        replica_id=-1, isolation_level=0, topics=[ListOffsetsTopic(name="foo", partitions=[wanted])]
+    )
+
+
+@pytest.mark.parametrize("timestamp", [MAX_TIMESTAMP, LAST])
+def test_a_time_is_looked_up_in_pieces(timestamp: int) -> None:
+    with running() as world:
+        world.create_topic("foo")
+        leader = world.leader("foo")
+        node = world.nodes[leader]
+        connection = world.loop.run_until_complete(_connected(world, leader))
+        produced = _send(world, connection, _produce(RISING))
+        world.wait(produced.done)
+        assert not _is_at_work(node)
+
+        def ask() -> asyncio.Task[ListOffsetsResponse]:
+            request = connection.request(ApiKey.LIST_OFFSETS, 7, _look_up(timestamp), ListOffsetsResponse)
+            return world.loop.create_task(request)
+
+        task = ask()
+        world.wait(lambda: _is_at_work(node))
+        world.wait(task.done)
+        answer = task.result().topics[0].partitions[0]
+        assert (answer.offset, answer.timestamp) == (LAST, LAST)
+
+        task = ask()
+        world.wait(lambda: _is_at_work(node))
+        replica = world.replica(leader, "foo")
+        world.processes[leader].call(lambda: node.replicas.close(replica, is_clean=False))
+        world.wait(task.done)
+        assert task.result().topics[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 def test_a_client_that_goes_away_leaves_nothing_behind() -> None:

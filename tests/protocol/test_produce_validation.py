@@ -21,10 +21,9 @@ from protocol.records.batch import (
     renew_crc,
 )
 from protocol.records.builder import NewRecord, build_batch
-from protocol.records.record import iter_records
+from protocol.records.record import RECORDS_PER_STEP, iter_records
 from protocol.records.validate import (
     NO_LIMIT_MS,
-    RECORDS_PER_STEP,
     RecordRules,
     check_records,
     set_log_append_time,

@@ -17,6 +17,7 @@ from storage.disk import Buffer, Disk, DiskError, File
 from storage.file_disk import FileDisk
 from storage.log import Log
 from storage.log_creation import create_log
+from storage.log_reader import Lookup, TimestampedOffset
 from storage.log_recovery import open_log
 from storage.log_types import FlushedEnd, GroupKey, LogConfig
 from storage.producer_snapshot import ensure_snapshot
@@ -273,3 +274,13 @@ class StoppingFile:
 
     def close(self) -> None:
         self.inner.close()
+
+
+def looked_up(lookup: Lookup) -> TimestampedOffset | None:
+    """Take all its steps."""
+    while True:
+        try:
+            next(lookup)
+        except StopIteration as end:
+            found: TimestampedOffset | None = end.value
+            return found

@@ -20,6 +20,7 @@ from tests.storage.helpers import (
     delete_below,
     fill,
     log_files,
+    looked_up,
     new_log,
     reopen,
     stored_headers,
@@ -348,14 +349,14 @@ def test_finds_offsets_by_timestamp(disk: InlineDisk) -> None:
     for below in (log.end_offset, log.end_offset // 2):
         for wanted in [0, *rng.sample(times, 20), 200_000]:
             expected = next((o for o, t in enumerate(times[:below]) if t >= wanted), None)
-            found = log.offset_for_timestamp(wanted, below)
+            found = looked_up(log.offset_for_timestamp(wanted, below))
             assert (found.offset if found else None) == expected
     youngest = max(times)
-    found = log.max_timestamp_offset(log.end_offset)
+    found = looked_up(log.max_timestamp_offset(log.end_offset))
     assert found is not None
     assert (found.timestamp_ms, found.offset) == (youngest, times.index(youngest))
     bound = next(h.base_offset for h in stored_headers(log) if h.base_offset > 40)
-    found = log.max_timestamp_offset(bound)
+    found = looked_up(log.max_timestamp_offset(bound))
     assert found is not None and found.timestamp_ms == max(times[:bound])
 
 
@@ -387,7 +388,7 @@ def test_a_rotten_index_changes_no_answer(disk: InlineDisk) -> None:
         times = range(0, largest_ms + 2, max(1, largest_ms // 40))
         return [
             [None if read is None else bytes(read.view()) for read in reads],
-            [log.offset_for_timestamp(time_ms, log.end_offset) for time_ms in times],
+            [looked_up(log.offset_for_timestamp(time_ms, log.end_offset)) for time_ms in times],
             [(segment.end_offset, segment.max_timestamp) for segment in log.segments],
         ]
 

@@ -15,7 +15,15 @@ from protocol.records.builder import NewRecord, build_batch
 from protocol.records.record import iter_records
 from storage.log import Log
 from storage.log_types import LogConfig
-from tests.storage.helpers import ROW_KIND, delete_below, fresh_disk, new_log, reopen, stored_headers
+from tests.storage.helpers import (
+    ROW_KIND,
+    delete_below,
+    fresh_disk,
+    looked_up,
+    new_log,
+    reopen,
+    stored_headers,
+)
 
 TINY = LogConfig(segment_bytes=900, index_interval_bytes=100)
 STEPS = 60
@@ -43,12 +51,12 @@ def check_times(log: Log, known: list[Known], timestamp_ms: int, below: int) -> 
     first = next((record for record in known if record.timestamp_ms >= timestamp_ms), None)
     if first is not None and first.offset >= below:
         first = None
-    found = log.offset_for_timestamp(timestamp_ms, below)
+    found = looked_up(log.offset_for_timestamp(timestamp_ms, below))
     assert (found and (found.offset, found.timestamp_ms)) == (first and first[:2])
 
     visible = [record for record in known if record.offset < below and record.timestamp_ms >= 0]
     youngest = max(visible, key=lambda record: (record.timestamp_ms, -record.offset), default=None)
-    found = log.max_timestamp_offset(below)
+    found = looked_up(log.max_timestamp_offset(below))
     assert (found and (found.offset, found.timestamp_ms)) == (youngest and youngest[:2])
 
 
