@@ -93,7 +93,7 @@ class RangeReceiver:
         for header, view in zip(headers, views, strict=True):
             replica.producers.record_stored(view, header)
         replica.next_offset = replica.log.end_offset
-        replica.log_grew()
+        replica.log_grew(len(headers))
         return True
 
     def _truncate(self, to_index: int, known_commit: int) -> None:

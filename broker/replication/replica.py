@@ -303,17 +303,17 @@ class Replica:
         assert self.log.end_offset == self.next_offset, "offsets were handed out gap-free"
         assert self.log.end_index == self.group.end_index, "what is written was sent"
         # Who waits for others, too, has to hear them, and lets the one that it sent to have this processor meanwhile.
-        self.log_grew(may_block=bool(self._flush_waits) or not self.group.has_voting_followers)
+        may_block = bool(self._flush_waits) or not self.group.has_voting_followers
+        self.log_grew(len(headers), may_block=may_block)
 
     def settle_pending(self) -> None:
         """What was accepted before a row is in the log before it."""
         self.send_pending()
         self.write_pending()
 
-    def log_grew(self, *, may_block: bool = True) -> None:
-        """Batches were appended; nothing is flushed yet. `may_block`: only this flush is waited for."""
-        if self.log.segments[-1].base_offset != self._upkeep.active_base:
-            self._upkeep.segment_begun(self.log, self.producers)
+    def log_grew(self, batches: int, *, may_block: bool = True) -> None:
+        """So many batches were appended; nothing is flushed yet. `may_block`: only this flush is waited for."""
+        self._upkeep.grew(self.log, self.producers, batches)
         self.host.log_dirty(self, may_block=may_block)
 
     def _write_refused(self, error: DiskFullError) -> None:

@@ -216,9 +216,9 @@ def a_retry_comes_to_the_one_that_was_installed(stage: Stage) -> None:
     stage.write()
 
 
-def _kept_at_once(segment_begun: Callable[..., None]) -> object:
+def _kept_at_once(take: Callable[..., None]) -> object:
     def keep(self: ProducerUpkeep, log: Log, states: ProducerStates) -> None:
-        segment_begun(self, log, states)
+        take(self, log, states)
         assert self.due is not None
         self.keep(log, self.due, self.due.end_offset)
 
@@ -324,7 +324,7 @@ MUTATIONS = (
         "snapshot-of-committed",
         "Producer snapshots are of committed state only, and truncation removes those above the cut (section 8)",
         off(
-            (ProducerUpkeep, "segment_begun", _kept_at_once),
+            (ProducerUpkeep, "take", _kept_at_once),
             (Log, "remove_snapshots_above", lambda _: lambda self, offset: None),
         ),
         story=a_batch_was_truncated_and_comes_again,
