@@ -360,6 +360,18 @@ def test_finds_offsets_by_timestamp(disk: InlineDisk) -> None:
     assert found is not None and found.timestamp_ms == max(times[:bound])
 
 
+def test_the_youngest_of_a_log_that_is_being_written_to_is_looked_for_near_its_end(disk: InlineDisk) -> None:
+    """Not by a walk over a segment of 1 GiB: that was the end of a leadership."""
+    log = new_log(disk, LogConfig(index_interval_bytes=300))
+    headers = [append(log, timestamp_ms=1000 + 10 * i) for i in range(400)]
+    (segment,) = log.segments
+    for header in (headers[-1], headers[200]):
+        begin = segment.youngest_before(header.base_offset)
+        assert header.base_offset - 15 < begin < header.base_offset
+        found = looked_up(log.max_timestamp_offset(header.base_offset))
+        assert found is not None and found.offset == header.base_offset - 1
+
+
 def test_indexes_read_from_files_answer_like_those_in_memory(disk: InlineDisk) -> None:
     log = new_log(disk, LogConfig(segment_bytes=20_000, index_interval_bytes=300))
     fill(log, random.Random(10), 300)
