@@ -28,7 +28,6 @@ from protocol.records.batch import (
     parse_header,
     renew_crc,
 )  # fmt: skip
-from protocol.records.compression import DEFAULT_MAX_OUTPUT_BYTES
 from protocol.records.record import MIN_RECORD_BYTES, RECORDS_PER_STEP, iter_records
 
 NO_LIMIT_MS = 2**63 - 1
@@ -50,9 +49,9 @@ class RecordRules(NamedTuple):
 
     def ask_for_each(self, header: BatchHeader, now_ms: int) -> bool:
         """Whether the header leaves it open that the records keep them: `check_records`."""
-        return self.is_compacted or self._ask_for_timestamps(header, now_ms)
+        return self.is_compacted or self.ask_for_timestamps(header, now_ms)
 
-    def _ask_for_timestamps(self, header: BatchHeader, now_ms: int) -> bool:
+    def ask_for_timestamps(self, header: BatchHeader, now_ms: int) -> bool:
         """Not where the header excludes one outside [now - before, now + after]. It tells the greatest timestamp and
         the first, but not the least: a limit on age makes us look."""
         if self.timestamp_type is not TimestampType.CREATE_TIME:
@@ -88,24 +87,17 @@ def validate_produce(records: memoryview | None, *, api_version: int, max_messag
     return header
 
 
-def check_records(
-    records: memoryview,
-    header: BatchHeader,
-    rules: RecordRules,
-    now_ms: int,
-    *,
-    max_output_bytes: int = DEFAULT_MAX_OUTPUT_BYTES,
-) -> Iterator[int]:
+def check_records(records: memoryview, header: BatchHeader, rules: RecordRules, now_ms: int) -> Iterator[int]:
     """Looks at the records of a validated batch one by one, and yields before it goes on with as many as it yields.
     The batch is good when this has ended.
 
     Raises InvalidRecordError, naming the records at fault, or KafkaError from walking them.
     """
-    check_timestamps = rules._ask_for_timestamps(header, now_ms)
+    check_timestamps = rules.ask_for_timestamps(header, now_ms)
     earliest_ms, latest_ms = now_ms - rules.before_max_ms, now_ms + rules.after_max_ms
     without_key: list[tuple[int, str | None]] = []
     misdated: list[tuple[int, str | None]] = []
-    for index, record in enumerate(iter_records(records, max_output_bytes)):
+    for index, record in enumerate(iter_records(records)):
         if index % RECORDS_PER_STEP == 0 and index > 0:
             yield RECORDS_PER_STEP
         if record.offset != index:
