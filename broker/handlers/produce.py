@@ -135,8 +135,9 @@ def _produce(
             replica.check_in_sync()
         batch = data.records if request.owned else bytearray(data.records)
         if rules.timestamp_type is TimestampType.LOG_APPEND_TIME:
-            answer.log_append_time_ms = now_ms
-            header = set_log_append_time(batch, now_ms)
+            # Not the time from before the look at the records: others may have appended since.
+            answer.log_append_time_ms = node.clock.now_ms()
+            header = set_log_append_time(batch, answer.log_append_time_ms)
         try:
             base_offset, end_offset = replica.append(header, batch)
         except KafkaError as error:

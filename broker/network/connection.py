@@ -174,8 +174,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._write_paused = False
         self._read_paused = False
         self._is_untaken_noted = False
-        #: A request of this client is served in pieces, and nothing else is taken from it until that is done.
-        self._is_on_hold = False
+        #: Requests of this client that are served in pieces: nothing else is taken from it until all of them are done.
+        self._holds = 0
         #: Until it fires nothing is taken from this client, who is above a quota.
         self._unmuting: asyncio.TimerHandle | None = None
 
@@ -241,18 +241,17 @@ class ClientConnection(asyncio.BufferedProtocol):
             or self.ready_bytes > MAX_READY_BYTES
             or len(self._requests) > MAX_UNANSWERED
             or self._unmuting is not None
-            or self._is_on_hold
+            or self._holds > 0
         )
 
     def hold(self) -> None:
-        """Take nothing from this client until `release`. Answers leave."""
-        self._is_on_hold = True
+        """Take nothing from this client until there was a `release` for each `hold`. Answers leave."""
+        self._holds += 1
         self._pause_reading()
 
     def release(self) -> None:
-        """Go on, if there was a `hold`."""
-        if self._is_on_hold:
-            self._is_on_hold = False
+        self._holds -= 1
+        if not self._holds:
             self._go_on()
 
     def mute(self, throttle_ms: int) -> None:
@@ -384,7 +383,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             and not self._held
             and not self._write_paused
             and self._unmuting is None
-            and not self._is_on_hold
+            and not self._holds
             and not self.is_closed
             and self._transport is not None
         ):

@@ -33,6 +33,7 @@ from protocol.records.builder import NewRecord, build_batch
 from protocol.records.record import RECORDS_PER_STEP
 from tests.broker.world import World, running
 from tests.simulator.client import Connection
+from tests.simulator.clock import SimulatedClock
 
 PIECES = 5
 MANY = build_batch([NewRecord(b"key", b"", 1)] * (PIECES * RECORDS_PER_STEP), compression=Compression.ZSTD)
@@ -91,6 +92,37 @@ def test_what_the_client_sends_behind_it_waits() -> None:
         assert [answer.error_code for answer in answers] == [ErrorCode.NONE] * 5
         many = PIECES * RECORDS_PER_STEP
         assert [answer.base_offset for answer in answers] == [0, 1, 1 + many, 2 + many, 2 + 2 * many]
+
+
+def test_what_else_ends_meanwhile_does_not_let_the_client_go_on() -> None:
+    """A look for a time waits for a liveness round, so that a client can have begun more than one long request."""
+    with running() as world:
+        leader = _compacted(world)
+        node = world.nodes[leader]
+        connection = world.loop.run_until_complete(_connected(world, leader))
+        tasks = [_send(world, connection, _produce(batch)) for batch in (MANY, ONE)]
+        world.wait(lambda: _is_at_work(node))
+        (served, _), *_ = [*node.long_requests._under_way, *node.long_requests._waiting]
+        world.processes[leader].call(node.long_requests.serve, served, iter([RECORDS_PER_STEP]))
+        world.wait(lambda: all(task.done() for task in tasks))
+        assert [_the_answer(task).base_offset for task in tasks] == [0, PIECES * RECORDS_PER_STEP]
+
+
+def test_the_time_of_an_append_is_that_of_its_end() -> None:
+    """Otherwise what is appended meanwhile, with a later time, lies before it."""
+    with running() as world:
+        configs = {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"}
+        world.create_topic("foo", configs=configs)
+        leader = world.leader("foo")
+        node = world.nodes[leader]
+        connection = world.loop.run_until_complete(_connected(world, leader))
+        task = _send(world, connection, _produce(MANY))
+        world.wait(lambda: _is_at_work(node))
+        assert isinstance(node.clock, SimulatedClock)
+        node.clock.jump(5000)
+        later_ms = node.clock.now_ms()
+        world.wait(task.done)
+        assert _the_answer(task).log_append_time_ms >= later_ms
 
 
 def test_many_clients_take_turns() -> None:
