@@ -127,19 +127,18 @@ class TimeIndex:
 
     def entry_before(self, timestamp_ms: int) -> tuple[int, int] | None:
         """(timestamp ms, offset) of the last entry that is older than this; None: none is."""
-        at = bisect_right(self._timestamps, timestamp_ms - 1) - 1
-        return (self._timestamps[at], self._base_offset + self._offsets[at]) if at >= 0 else None
+        return self._entry(bisect_right(self._timestamps, timestamp_ms - 1) - 1)
 
     def entry_below(self, offset: int) -> tuple[int, int] | None:
         """(timestamp ms, offset) of the youngest record noted below an offset; None: none is."""
-        at = bisect_left(self._offsets, offset - self._base_offset) - 1
-        return (self._timestamps[at], self._base_offset + self._offsets[at]) if at >= 0 else None
+        return self._entry(bisect_left(self._offsets, offset - self._base_offset) - 1)
 
     def last(self) -> tuple[int, int] | None:
         """(timestamp ms, offset) of the youngest record noted."""
-        if not self._timestamps:
-            return None
-        return self._timestamps[-1], self._base_offset + self._offsets[-1]
+        return self._entry(len(self) - 1)
+
+    def _entry(self, at: int) -> tuple[int, int] | None:
+        return (self._timestamps[at], self._base_offset + self._offsets[at]) if at >= 0 else None
 
     def truncate(self, end_offset: int) -> None:
         """Forget entries at or above `end_offset`."""

@@ -56,6 +56,7 @@ class ProducerUpkeep:
             self.take(log, states)
 
     def take(self, log: Log, states: ProducerStates) -> None:
+        """The state is due now. A copy: the replica's goes on."""
         self.due = decode_snapshot(encode_snapshot(states), states.end_offset)
         self._batches = 0
         self._size_bytes = log.segments[-1].size_bytes
@@ -76,7 +77,8 @@ class ProducerUpkeep:
         # Two in a segment are enough: one may be of what a power cut takes away. Who begins at the log start, or below,
         # needs the one that is there.
         floor = max(self.active_base, log.start_offset)
-        for offset in [offset for offset in log.snapshot_offsets() if floor < offset <= due.end_offset][:-2]:
+        above = [offset for offset in log.snapshot_offsets() if offset > floor]
+        for offset in above[:-2]:
             log.disk.unlink(log.snapshot_path(offset))
 
     def keep(self, log: Log, states: ProducerStates, high_watermark: int) -> None:

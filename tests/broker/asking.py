@@ -13,14 +13,19 @@ from tests.simulator.client import Connection
 M = TypeVar("M", bound=Message)
 
 
+async def connect(world: World, node_id: int = 1) -> Connection:
+    connection = Connection()
+    await world.network.of("client").connect(f"n{node_id}", 9092, lambda: connection)
+    return connection
+
+
 def begin_ask(
     world: World, node_id: int, key: ApiKey, version: int, body: Message, response: type[M]
 ) -> asyncio.Task[M]:
     """The question is under way. The task fails with ConnectionError where the node closes the connection."""
 
     async def question() -> M:
-        connection = Connection()
-        await world.network.of("client").connect(f"n{node_id}", 9092, lambda: connection)
+        connection = await connect(world, node_id)
         return await connection.request(key, version, body, response)
 
     return world.loop.create_task(question())

@@ -31,6 +31,7 @@ from protocol.messages.produce import (
 from protocol.records.batch import Compression
 from protocol.records.builder import NewRecord, build_batch
 from protocol.records.record import RECORDS_PER_STEP
+from tests.broker.asking import ask, begin_ask, connect
 from tests.broker.world import World, running
 from tests.simulator.client import Connection
 from tests.simulator.clock import SimulatedClock
@@ -47,21 +48,14 @@ KEYLESS = build_batch(
 )
 
 
-def _produce(*batches: bytearray, topic: str = "foo") -> ProduceRequest:
-    """A batch for each partition."""
-    data = [PartitionProduceData(index=i, records=memoryview(batch)) for i, batch in enumerate(batches)]
+def _produce(batch: bytearray) -> ProduceRequest:
+    data = PartitionProduceData(index=0, records=memoryview(batch))
     return ProduceRequest(
         transactional_id=None,
         acks=-1,
         timeout_ms=3000,
-        topic_data=[TopicProduceData(name=topic, partition_data=data)],
+        topic_data=[TopicProduceData(name="foo", partition_data=[data])],
     )
-
-
-async def _connected(world: World, node_id: int) -> Connection:
-    connection = Connection()
-    await world.network.of("client").connect(f"n{node_id}", 9092, lambda: connection)
-    return connection
 
 
 def _send(world: World, connection: Connection, body: ProduceRequest) -> asyncio.Task[ProduceResponse]:
@@ -85,7 +79,7 @@ def _compacted(world: World) -> int:
 def test_what_the_client_sends_behind_it_waits() -> None:
     with running() as world:
         leader = _compacted(world)
-        connection = world.loop.run_until_complete(_connected(world, leader))
+        connection = world.loop.run_until_complete(connect(world, leader))
         tasks = [_send(world, connection, _produce(batch)) for batch in (ONE, MANY, ONE, MANY, ONE)]
         world.wait(lambda: all(task.done() for task in tasks))
         answers = [_the_answer(task) for task in tasks]
@@ -99,7 +93,7 @@ def test_what_else_ends_meanwhile_does_not_let_the_client_go_on() -> None:
     with running() as world:
         leader = _compacted(world)
         node = world.nodes[leader]
-        connection = world.loop.run_until_complete(_connected(world, leader))
+        connection = world.loop.run_until_complete(connect(world, leader))
         tasks = [_send(world, connection, _produce(batch)) for batch in (MANY, ONE)]
         world.wait(lambda: _is_at_work(node))
         (served, _), *_ = [*node.long_requests._under_way, *node.long_requests._waiting]
@@ -115,7 +109,7 @@ def test_the_time_of_an_append_is_that_of_its_end() -> None:
         world.create_topic("foo", configs=configs)
         leader = world.leader("foo")
         node = world.nodes[leader]
-        connection = world.loop.run_until_complete(_connected(world, leader))
+        connection = world.loop.run_until_complete(connect(world, leader))
         task = _send(world, connection, _produce(MANY))
         world.wait(lambda: _is_at_work(node))
         assert isinstance(node.clock, SimulatedClock)
@@ -128,7 +122,7 @@ def test_the_time_of_an_append_is_that_of_its_end() -> None:
 def test_many_clients_take_turns() -> None:
     with running() as world:
         leader = _compacted(world)
-        clients = [world.loop.run_until_complete(_connected(world, leader)) for _ in range(3 * UNDER_WAY)]
+        clients = [world.loop.run_until_complete(connect(world, leader)) for _ in range(3 * UNDER_WAY)]
         tasks = [_send(world, client, _produce(MANY)) for client in clients]
         world.wait(lambda: all(task.done() for task in tasks))
         many = PIECES * RECORDS_PER_STEP
@@ -172,7 +166,7 @@ def test_each_piece_is_a_turn_of_the_loop_of_its_own() -> None:
 def test_a_bad_record_far_behind_is_named() -> None:
     with running() as world:
         leader = _compacted(world)
-        connection = world.loop.run_until_complete(_connected(world, leader))
+        connection = world.loop.run_until_complete(connect(world, leader))
         task = _send(world, connection, _produce(KEYLESS))
         world.wait(task.done)
         answer = _the_answer(task)
@@ -186,7 +180,7 @@ def test_a_bad_record_far_behind_is_named() -> None:
 def test_a_topic_that_is_deleted_meanwhile_refuses() -> None:
     with running() as world:
         leader = _compacted(world)
-        connection = world.loop.run_until_complete(_connected(world, leader))
+        connection = world.loop.run_until_complete(connect(world, leader))
         replica = world.replica(leader, "foo")
         node = world.nodes[leader]
         task = _send(world, connection, _produce(MANY))
@@ -209,22 +203,17 @@ def test_a_time_is_looked_up_in_pieces(timestamp: int) -> None:
         world.create_topic("foo")
         leader = world.leader("foo")
         node = world.nodes[leader]
-        connection = world.loop.run_until_complete(_connected(world, leader))
-        produced = _send(world, connection, _produce(RISING))
-        world.wait(produced.done)
+        ask(world, leader, ApiKey.PRODUCE, 9, _produce(RISING), ProduceResponse)
         assert not _is_at_work(node)
 
-        def ask() -> asyncio.Task[ListOffsetsResponse]:
-            request = connection.request(ApiKey.LIST_OFFSETS, 7, _look_up(timestamp), ListOffsetsResponse)
-            return world.loop.create_task(request)
-
-        task = ask()
+        body = _look_up(timestamp)
+        task = begin_ask(world, leader, ApiKey.LIST_OFFSETS, 7, body, ListOffsetsResponse)
         world.wait(lambda: _is_at_work(node))
         world.wait(task.done)
         answer = task.result().topics[0].partitions[0]
         assert (answer.offset, answer.timestamp) == (LAST, LAST)
 
-        task = ask()
+        task = begin_ask(world, leader, ApiKey.LIST_OFFSETS, 7, body, ListOffsetsResponse)
         world.wait(lambda: _is_at_work(node))
         replica = world.replica(leader, "foo")
         world.processes[leader].call(lambda: node.replicas.close(replica, is_clean=False))
@@ -236,7 +225,7 @@ def test_a_client_that_goes_away_leaves_nothing_behind() -> None:
     with running() as world:
         leader = _compacted(world)
         node = world.nodes[leader]
-        connection = world.loop.run_until_complete(_connected(world, leader))
+        connection = world.loop.run_until_complete(connect(world, leader))
         task = _send(world, connection, _produce(MANY))
         world.wait(lambda: _is_at_work(node))
         (served, _), *_ = [*node.long_requests._under_way, *node.long_requests._waiting]

@@ -28,7 +28,7 @@ from protocol.messages.metadata import MetadataRequest, MetadataResponse
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from protocol.records.batch import iter_batches
 from protocol.records.builder import NewRecord, build_batch
-from tests.broker.asking import ask
+from tests.broker.asking import ask, connect
 from tests.broker.world import World, running
 from tests.simulator.client import Connection
 
@@ -182,12 +182,6 @@ def run(world: World, work: Coroutine[Any, Any, T]) -> T:
     task = world.loop.create_task(work)
     world.wait(task.done)
     return task.result()
-
-
-async def connect(world: World, node_id: int = 1) -> Connection:
-    connection = Connection()
-    await world.network.of("client").connect(f"n{node_id}", 9092, lambda: connection)
-    return connection
 
 
 def produce_request(size_bytes: int, acks: int = -1) -> ProduceRequest:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.produce import ProduceResponse
-from tests.broker.test_quotas import SIM, alter, connect, described, produce_request, run
+from tests.broker.asking import connect
+from tests.broker.test_quotas import SIM, alter, described, produce_request, run
 from tests.broker.world import World, running
 
 RATE = 2000
