@@ -17,7 +17,7 @@ from typing import Any
 import structlog
 
 from broker.config.node_config import NodeConfig
-from broker.identity import StartError
+from broker.membership.identity import StartError
 from broker.network.tcp_network import TcpNetwork
 from broker.node import Node
 from broker.system_clock import SystemClock

@@ -20,24 +20,22 @@ from uuid import UUID
 
 import structlog
 
-from broker.cluster import Cluster
-from broker.cluster_events import ClusterEvents
 from broker.config.layers import NodeSettings
 from broker.config.node_config import NodeConfig
 from broker.config.resources import Resources
 from broker.config.topic_config import TopicConfig
-from broker.controller_client import ControllerClient, Done
+from broker.controller.client import ControllerClient, Done
+from broker.controller.producer_ids import ProducerIds
+from broker.controller.registration import Registration
+from broker.controller.service import MetadataService
+from broker.coordinator.internal_topic import OffsetsTopic
+from broker.coordinator.runtime import GroupCoordinator
 from broker.environment import Clock, Listener, Network, ProtocolFactory
-from broker.fetch_sessions import FetchSessions
-from broker.groups.coordinator import GroupCoordinator
-from broker.groups.offsets_topic import OffsetsTopic
 from broker.handlers import Handlers
-from broker.handlers.long_requests import LongRequests
 from broker.handlers.metadata import KeptAnswers
-from broker.handlers.pending import PendingAnswer
-from broker.handover import hand_over_all
-from broker.identity import StartError, open_identity
-from broker.leader_waits import LeaderWaits
+from broker.membership.cluster import Cluster
+from broker.membership.cluster_events import ClusterEvents
+from broker.membership.identity import StartError, open_identity
 from broker.metadata.decisions.base import ControllerConfig
 from broker.metadata.formation import ClusterFormation, Formation, FoundingVoter
 from broker.metadata.ids import (
@@ -50,18 +48,16 @@ from broker.metadata.ids import (
 from broker.metadata.image import BrokerRemoved, Change, ConfigsChanged, QuotaChanged, TopicCreated
 from broker.metadata.leaders import LeaderTable
 from broker.metadata.records import BrokerRecord
-from broker.metadata_service import MetadataService
 from broker.network.connection import ClientConnection
 from broker.network.connection_registry import ConnectionRegistry
 from broker.network.siblings import Siblings
 from broker.network.turn import Turn
-from broker.new_topics import NewTopics
-from broker.preferred_leaders import PreferredLeaders
-from broker.producer_ids import ProducerIds
-from broker.publisher import Publisher
-from broker.quotas import ClientQuotas
-from broker.reconciler import Reconciler
-from broker.registration import Registration
+from broker.partitions.controlled_shutdown import hand_over_all
+from broker.partitions.leader_waits import LeaderWaits
+from broker.partitions.new_topics import NewTopics
+from broker.partitions.preferred_leaders import PreferredLeaders
+from broker.partitions.publisher import Publisher
+from broker.partitions.reconciler import Reconciler
 from broker.replication.heartbeat import Heartbeat
 from broker.replication.messages import GroupMessages
 from broker.replication.reads import Reads
@@ -69,7 +65,11 @@ from broker.replication.replica import Replica
 from broker.replication.replicas import LINGER_BYTES, Replicas
 from broker.replication.timers import every
 from broker.replication.wire import founding_configuration, row_from_log
-from broker.views import ClusterView
+from broker.serving.fetch_sessions import FetchSessions
+from broker.serving.long_requests import LongRequests
+from broker.serving.pending import PendingAnswer
+from broker.serving.quotas import ClientQuotas
+from broker.serving.views import ClusterView
 from protocol import peer
 from protocol.errors import ErrorCode, KafkaError
 from protocol.peer import PeerMessage

@@ -51,7 +51,7 @@ group.streams.max.assignment.interval.ms group.streams.max.heartbeat.interval.ms
 group.streams.max.session.timeout.ms group.streams.max.size group.streams.max.standby.replicas
 group.streams.min.assignment.interval.ms group.streams.min.heartbeat.interval.ms
 group.streams.min.session.timeout.ms group.streams.num.standby.replicas group.streams.session.timeout.ms
-initial.broker.registration.timeout.ms inter.broker.listener.name kafka.metrics.polling.interval.secs
+initial.broker.controller.registration.timeout.ms inter.broker.listener.name kafka.metrics.polling.interval.secs
 kafka.metrics.reporters leader.imbalance.check.interval.seconds listener.security.protocol.map listeners
 log.cleaner.backoff.ms log.cleaner.dedupe.buffer.size log.cleaner.delete.retention.ms log.cleaner.enable
 log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size log.cleaner.io.max.bytes.per.second

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 
+from broker.coordinator.outcome import Outcome, Ticket
 from broker.groups.classic_members import Member
 from broker.groups.classic_messages import (
     ClassicDescription,
@@ -26,7 +27,6 @@ from broker.groups.classic_messages import (
 from broker.groups.classic_rebalance import COMPLETING, EMPTY, PREPARING, STABLE, Rebalance, Step
 from broker.groups.classic_subscription import subscribed_topics
 from broker.groups.commit import CommitRequest
-from broker.groups.outcome import Outcome, Ticket
 from broker.groups.records import GroupRecord
 from broker.metadata.ids import random_uuid
 from protocol.errors import ErrorCode, KafkaError

@@ -13,11 +13,11 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from broker.coordinator.deadlines import Deadlines
+from broker.coordinator.outcome import Outcome, Ticket
 from broker.groups.classic_members import Member, Members
 from broker.groups.classic_messages import Answer, JoinAnswer, JoinedMember, JoinRequest, SyncAnswer
 from broker.groups.classic_states import ClassicState
-from broker.groups.deadlines import Deadlines
-from broker.groups.outcome import Outcome, Ticket
 from broker.groups.records import GroupRecord
 from protocol.errors import ErrorCode
 from protocol.group_records import GroupMetadataKey, GroupMetadataValue

@@ -16,7 +16,7 @@ from protocol.errors import ErrorCode, KafkaError
 
 MAX_TARGET_IDS_BYTES = 4 << 20
 """What a target for all members takes in the log beside their partitions, which are a few bytes each. The rest of a
-batch (broker.groups.coordinator) is for these, and for whatever else a decision brings about."""
+batch (broker.coordinator.runtime) is for these, and for whatever else a decision brings about."""
 _TARGET_OVERHEAD_BYTES = 64
 
 

@@ -16,6 +16,8 @@ from uuid import UUID
 
 from broker.config.group_config import GroupConfig
 from broker.config.node_config import NodeConfig
+from broker.coordinator.deadlines import Deadlines
+from broker.coordinator.outcome import Outcome, Ticket
 from broker.groups import consumer_records as as_records
 from broker.groups.assignors import EMPTY, Assignment
 from broker.groups.commit import CommitCheck, CommitRequest
@@ -41,8 +43,6 @@ from broker.groups.consumer_requests import (
 )
 from broker.groups.consumer_state import ConsumerGroupState
 from broker.groups.consumer_subscriptions import Subscriptions, all_names, check_regex
-from broker.groups.deadlines import Deadlines
-from broker.groups.outcome import Outcome, Ticket
 from broker.groups.records import GroupRecord
 from broker.metadata.image import MetadataImage
 from protocol.errors import ErrorCode, KafkaError

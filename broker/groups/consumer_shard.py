@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from broker.coordinator.outcome import Outcome, Ticket
 from broker.groups.consumer_group import ConsumerGroup
 from broker.groups.consumer_member import JOIN_EPOCH
 from broker.groups.consumer_requests import GroupDescription, HeartbeatAnswer, HeartbeatRequest, check_request
 from broker.groups.group import check_group_id
-from broker.groups.outcome import Outcome, Ticket
 from broker.groups.records import GroupRecord
 from protocol.errors import ErrorCode, KafkaError
 from protocol.group_records import (

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Set
 from typing import Protocol
 
+from broker.coordinator.outcome import Outcome
 from broker.groups.commit import CommitCheck, CommitRequest
-from broker.groups.outcome import Outcome
 from broker.groups.records import GroupRecord
 from protocol.errors import ErrorCode, KafkaError
 
@@ -44,7 +44,7 @@ class Group(Protocol):
 
     def next_deadline(self) -> float | None:
         """When `expire` has something to do. May be too early, never too late; asked after every decision, so it must
-        not walk the members (broker.groups.deadlines)."""
+        not walk the members (broker.coordinator.deadlines)."""
 
     def expire(self, now: float, now_ms: int) -> Outcome:
         """A deadline has come, perhaps."""

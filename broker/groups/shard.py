@@ -15,16 +15,16 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from broker.config.node_config import NodeConfig
+from broker.coordinator.deadlines import Deadlines
+from broker.coordinator.outcome import Outcome, Ticket
 from broker.groups import consumer_shard
 from broker.groups.classic_group import ClassicGroup
 from broker.groups.classic_messages import ClassicDescription, JoinRequest
 from broker.groups.classic_rebalance import MIN_INITIAL_DELAY_S, ClassicLimits
 from broker.groups.classic_states import ClassicState
 from broker.groups.commit import CommitAnswer, CommitCheck, CommitRequest
-from broker.groups.deadlines import Deadlines
 from broker.groups.group import Group, check_group_id, check_texts
 from broker.groups.offsets import Offsets, Place
-from broker.groups.outcome import Outcome, Ticket
 from broker.groups.records import GroupRecord
 from broker.metadata.image import Change, MetadataImage, TopicDeleted
 from protocol.errors import ErrorCode, KafkaError

@@ -53,8 +53,8 @@ from broker.handlers import (
     sync_group,
     unregister_broker,
 )
-from broker.handlers.api import Api
 from broker.network.connection import Request
+from broker.serving.api import Api
 from protocol.codec import Decoder, decoder
 from protocol.errors import ProtocolError
 from protocol.schema import Message

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.handlers.api import Api
 from broker.handlers.incremental_alter_configs import Wanted, alter
 from broker.metadata.alterations import AlterOperation
+from broker.serving.api import Api
 from protocol.api_keys import ApiKey
 from protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 

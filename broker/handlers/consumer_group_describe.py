@@ -18,10 +18,10 @@ from broker.groups import consumer_shard
 from broker.groups.assignors import Assignment
 from broker.groups.consumer_requests import GroupDescription
 from broker.groups.shard import Shard
-from broker.handlers.api import Api
 from broker.handlers.describe_groups import GROUP_OPERATIONS
-from broker.handlers.gathered import Gathered
 from broker.metadata.image import MetadataImage
+from broker.serving.api import Api
+from broker.serving.gathered import Gathered
 from protocol.api_keys import ApiKey
 from protocol.codec import encode
 from protocol.errors import ErrorCode, KafkaError

@@ -15,14 +15,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from broker.coordinator.outcome import Outcome, Ticket
 from broker.groups import consumer_shard
 from broker.groups.assignors import Assignment
 from broker.groups.consumer_member import JOIN_EPOCH
 from broker.groups.consumer_requests import HeartbeatAnswer, HeartbeatRequest
-from broker.groups.outcome import Outcome, Ticket
 from broker.groups.shard import Shard
-from broker.handlers.api import Api
 from broker.metadata.ids import random_uuid, to_base64url
+from broker.serving.api import Api
 from protocol.api_keys import ApiKey
 from protocol.codec import encode
 from protocol.errors import ErrorCode

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from broker.groups.outcome import Outcome, Ticket
+from broker.coordinator.outcome import Outcome, Ticket
 from broker.groups.shard import Shard
-from broker.handlers.api import Api
-from broker.handlers.gathered import Gathered
+from broker.serving.api import Api
+from broker.serving.gathered import Gathered
 from protocol.api_keys import ApiKey
 from protocol.codec import encode
 from protocol.errors import ErrorCode

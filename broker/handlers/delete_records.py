@@ -19,9 +19,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.handlers.api import Api
-from broker.handlers.pending import PendingAnswer
 from broker.metadata.ids import INTERNAL_TOPICS
+from broker.serving.api import Api
+from broker.serving.pending import PendingAnswer
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.delete_records import (

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.handlers.api import Api
 from broker.metadata.quotas import QuotaFilter, matching
+from broker.serving.api import Api
 from protocol.api_keys import ApiKey
 from protocol.codec import encode
 from protocol.errors import KafkaError

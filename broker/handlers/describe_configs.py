@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 
 from broker.config.layers import Described
 from broker.config.resources import KINDS
-from broker.handlers.api import Api
-from broker.handlers.gathered import Gathered
 from broker.metadata.topic_checks import check_name
+from broker.serving.api import Api
+from broker.serving.gathered import Gathered
 from protocol.api_keys import ApiKey
 from protocol.codec import encode
 from protocol.errors import ErrorCode, KafkaError

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from broker.groups.classic_messages import ClassicDescription
-from broker.handlers.api import Api
-from broker.handlers.gathered import Gathered
+from broker.serving.api import Api
+from broker.serving.gathered import Gathered
 from protocol.api_keys import ApiKey
 from protocol.codec import encode
 from protocol.errors import ErrorCode

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.handlers.api import Api
 from broker.handlers.metadata import TOPIC_OPERATIONS, describe_partitions
 from broker.metadata.ids import INTERNAL_TOPICS
 from broker.metadata.records import TopicRecord
+from broker.serving.api import Api
 from protocol.api_keys import ApiKey
 from protocol.codec import encode
 from protocol.errors import ErrorCode

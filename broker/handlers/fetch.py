@@ -8,8 +8,8 @@ Behaviour
 - read_committed is bounded by the last stable offset; without transactions that is the high watermark, and the
   list of aborted transactions is empty.
 - Only the leader serves.
-- Sessions (KIP-227, broker.fetch_sessions): epoch 0 begins one and ends the one it names, -1 only ends it. In a session
-  the answer leaves out partitions of which the client knows all, and a look visits those that may have moved.
+- Sessions (KIP-227, broker.serving.fetch_sessions): epoch 0 begins one and ends the one it names, -1 only ends it. In a
+  session the answer leaves out partitions of which the client knows all, and a look visits those that may have moved.
 - Session id 0 in the answer: there is no session (any more). A client without one is served all the same.
 
 Versions: 4 isolation level; 5 log_start_offset; 6 KAFKA_STORAGE_ERROR; 7 sessions; 9 current_leader_epoch; 11 rack;
@@ -21,7 +21,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from broker.fetch_sessions import (
+from broker.serving.api import Api
+from broker.serving.fetch_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
     TOPIC_IDS_VERSION,
@@ -29,7 +30,6 @@ from broker.fetch_sessions import (
     FetchTarget,
     FetchTargets,
 )
-from broker.handlers.api import Api
 from protocol.api_keys import ApiKey
 from protocol.codec import encode_parts
 from protocol.errors import ErrorCode, KafkaError, ProtocolError

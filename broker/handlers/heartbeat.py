@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.groups.classic_messages import HeartbeatAnswer
-from broker.handlers.api import Api
+from broker.serving.api import Api
 from protocol.api_keys import ApiKey
 from protocol.codec import encode
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from broker.config.resources import KINDS
-from broker.handlers.api import Api
 from broker.handlers.describe_configs import check_broker_name
+from broker.serving.api import Api
 from protocol.api_keys import ApiKey
 from protocol.codec import encode
 from protocol.errors import ErrorCode, KafkaError

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from broker.groups.shard import ListedGroup as Listed
 from broker.groups.shard import Shard
-from broker.handlers.api import Api
+from broker.serving.api import Api
 from protocol.api_keys import ApiKey
 from protocol.codec import encode
 from protocol.errors import ErrorCode

@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from broker.groups.commit import CommitAnswer, CommitRequest, OffsetToCommit
-from broker.handlers.api import Api
 from broker.metadata.records import TopicRecord
+from broker.serving.api import Api
 from protocol.api_keys import ApiKey
 from protocol.codec import encode
 from protocol.errors import ErrorCode, KafkaError

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from broker.groups.commit import CommitAnswer
 from broker.groups.offsets import Place
-from broker.handlers.api import Api
+from broker.serving.api import Api
 from protocol.api_keys import ApiKey
 from protocol.codec import encode
 from protocol.errors import ErrorCode

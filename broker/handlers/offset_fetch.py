@@ -20,9 +20,9 @@ from uuid import UUID
 
 from broker.groups.offsets import Place
 from broker.groups.shard import Shard
-from broker.handlers.api import Api
-from broker.handlers.gathered import Gathered
 from broker.metadata.image import MetadataImage
+from broker.serving.api import Api
+from broker.serving.gathered import Gathered
 from protocol.api_keys import ApiKey
 from protocol.codec import encode
 from protocol.errors import ErrorCode

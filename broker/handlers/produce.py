@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from broker.handlers.api import Api
-from broker.handlers.pending import PENDING, PendingAnswer
 from broker.metadata.ids import INTERNAL_TOPICS
+from broker.serving.api import Api
+from broker.serving.pending import PENDING, PendingAnswer
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, InvalidRecordError, KafkaError
 from protocol.messages.produce import (

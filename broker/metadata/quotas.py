@@ -1,6 +1,7 @@
 """Client quotas: for whom there can be one, what it can limit, and which of them a question means (KIP-546).
 
-Codes are those of Apache Kafka 4.3. Every check raises KafkaError. How a limit is kept to stands in broker.quotas.
+Codes are those of Apache Kafka 4.3. Every check raises KafkaError. How a limit is kept to stands in
+broker.serving.quotas.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import pytest
 
 from protocol.api_keys import ApiKey
 from protocol.messages.metadata import MetadataRequest
-from tests.broker.hostile.requests import LONGEST, NOT_UTF8, TOPIC, HostileRequest, every_request
+from tests.broker.handlers.hostile.requests import LONGEST, NOT_UTF8, TOPIC, HostileRequest, every_request
 from tests.integration.conftest import ClusterFactory
 from tests.integration.wire import Wire
 

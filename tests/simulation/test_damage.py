@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.identity import StartError
+from broker.membership.identity import StartError
 from storage.disk import DiskFailedError, DiskFullError
 from storage.journal import JOURNAL_NAME
 from tests.simulator.cluster import METADATA_KEY, SimulatedCluster

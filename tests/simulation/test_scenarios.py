@@ -6,21 +6,21 @@ section 1   a truncation that is half durable: `tests/storage/test_recovery.py`,
             step, and a batch of another term than its row is cut; `tests/storage/test_log_through_power_cuts.py`;
             a row is durable before anything behind it: `tests/raft/testdata/row_durable_first.txt`
 section 2   torn or rotten: `tests/storage/test_recovery.py`; quarantine, and a leader whose own bytes are bad:
-            `tests/broker/test_damage.py`; a full disk: `tests/integration/test_full_disk.py`; votes that rot:
-            `tests/storage/test_journal.py`
+            `tests/broker/replication/test_damage.py`; a full disk: `tests/integration/test_full_disk.py`;
+            votes that rot: `tests/storage/test_journal.py`
 section 3   the vote of the empty: `tests/raft/testdata/wiped_voter.txt`; a wiped node, lost votes, a change of members
-            that the next leader finishes: `tests/broker/test_identity.py`; one change at a time:
+            that the next leader finishes: `tests/broker/membership/test_identity.py`; one change at a time:
             `tests/raft/testdata/membership.txt`
-section 4   a topic re-created under its name: `tests/broker/test_damage.py`
+section 4   a topic re-created under its name: `tests/broker/replication/test_damage.py`
 section 5   a leader of an older term that nobody contradicts: `tests/raft/test_liveness.py`, a leader of an older term
             is challenged; PreVote and CheckQuorum of one group: `tests/raft/testdata`
 section 6   what is committed by counting: `tests/raft/testdata/figure_8.txt`; deleted records and a leader that has
-            just started: `tests/broker/test_review_replicas.py`
+            just started: `tests/broker/replication/test_replicas.py`
 section 7   a crash at every step of an install: `tests/storage/test_recovery.py`; `tests/raft/testdata/install.txt`
 section 8   snapshots of committed state only, and durable before the log start rises:
             `tests/storage/test_producer_state.py`
 section 10  formation, step by step: `tests/broker/metadata/test_metadata_formation.py`; power cuts while the cluster
-            forms: `tests/broker/test_identity.py`
+            forms: `tests/broker/membership/test_identity.py`
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.produce import ProduceResponse
 from tests.broker.asking import connect
-from tests.broker.test_quotas import SIM, alter, described, produce_request, run
+from tests.broker.serving.test_quotas import SIM, alter, described, produce_request, run
 from tests.broker.world import World, running
 
 RATE = 2000

@@ -25,7 +25,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from broker.identity import StartError
+from broker.membership.identity import StartError
 from broker.metadata.ids import METADATA_TOPIC_ID
 from broker.replication.replica import Replica
 from broker.replication.wire import row_from_log

@@ -6,11 +6,11 @@ import itertools
 import random
 from typing import Any
 
+from broker.coordinator.outcome import Outcome
 from broker.groups.classic_group import ClassicGroup
 from broker.groups.classic_messages import JoinAnswer, JoinRequest, Leaver, SyncRequest
 from broker.groups.classic_rebalance import ClassicLimits
 from broker.groups.commit import CommitRequest
-from broker.groups.outcome import Outcome
 from broker.groups.records import GroupRecord
 from protocol.errors import ErrorCode, KafkaError
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from uuid import UUID
 
 from broker.config.sources import load
+from broker.coordinator.outcome import Outcome
 from broker.groups import consumer_shard
 from broker.groups.consumer_group import ConsumerGroup
 from broker.groups.consumer_member import Member
 from broker.groups.consumer_requests import GroupDescription, HeartbeatAnswer, HeartbeatRequest
-from broker.groups.outcome import Outcome
 from broker.groups.records import decode, encode
 from broker.groups.shard import Shard
 from broker.metadata import record_codec

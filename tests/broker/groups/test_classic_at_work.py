@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.groups import coordinator as coordinator_module
+from broker.coordinator import runtime as coordinator_module
 from broker.groups.shard import Shard
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode

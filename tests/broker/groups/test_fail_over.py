@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from broker.coordinator.internal_topic import partition_of
+from broker.coordinator.loading import RECORDS_PER_TURN, load
 from broker.groups.commit import CommitAnswer
-from broker.groups.loading import RECORDS_PER_TURN, load
-from broker.groups.offsets_topic import partition_of
 from broker.groups.records import GroupRecord
 from broker.groups.shard import Shard
 from broker.node import QUIET_S

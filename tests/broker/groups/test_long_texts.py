@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.groups.offsets_topic import partition_of
+from broker.coordinator.internal_topic import partition_of
 from broker.groups.records import GroupRecord, encode
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.groups.offsets_topic import partition_of
+from broker.coordinator.internal_topic import partition_of
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -217,7 +217,7 @@ def test_a_group_with_more_offsets_than_a_batch_has_room_for_is_deleted(
     with running(settings=FEW) as world:
         world.create_topic("foo", 40)
         node_id = coordinator(world, "g")
-        monkeypatch.setattr("broker.groups.coordinator.MAX_BATCH_BYTES", 400)
+        monkeypatch.setattr("broker.coordinator.runtime.MAX_BATCH_BYTES", 400)
         for partition in range(40):
             assert commit(world, node_id, commit_request("g", "foo", {partition: 7})) == [0]
         body = DeleteGroupsRequest(groups_names=["g"])

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from broker.controller_client import ControllerClient, Done
+from broker.controller.client import ControllerClient, Done
+from broker.controller.service import MetadataService
 from broker.metadata.controller import Controller
 from broker.metadata.formation import ClusterFormation, Formation, FormationState, FoundingVoter, Order
 from broker.metadata.ids import random_cluster_id, random_uuid
 from broker.metadata.requests import Decision, ProducerIdBlock
-from broker.metadata_service import MetadataService
 from broker.node import Node
 from protocol.errors import ErrorCode, KafkaError
 from tests.simulator.mutations.kind import Mutation

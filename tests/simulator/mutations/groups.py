@@ -6,10 +6,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from broker.coordinator.outcome import Outcome
+from broker.coordinator.runtime import GroupCoordinator, _Served
 from broker.groups.classic_group import ClassicGroup
 from broker.groups.consumer_state import ConsumerGroupState
-from broker.groups.coordinator import GroupCoordinator, _Served
-from broker.groups.outcome import Outcome
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse

@@ -7,9 +7,11 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
-from broker import identity, node, publisher
+from broker import node
 from broker.config.node_config import NodeConfig
-from broker.identity import Identity
+from broker.membership import identity
+from broker.membership.identity import Identity
+from broker.partitions import publisher
 from broker.replication.log_opener import LogOpener
 from broker.replication.messages import GroupMessages
 from broker.replication.replica import Replica

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import broker.identity
+import broker.membership.identity
 import broker.replication.log_opener
 from broker.replication import ranges
 from protocol.records.batch import BatchHeader, iter_batches
@@ -221,7 +221,7 @@ MUTATIONS = (
         "clean-marker-removed",
         "The clean-shutdown marker is gone, durably, before the first write after start (replication.md section 2)",
         all_of(
-            without_call(MemoryDisk, "unlink", broker.identity, "take_clean_marker"),
+            without_call(MemoryDisk, "unlink", broker.membership.identity, "take_clean_marker"),
             off((_Recovery, "_ends_as_recorded", lambda _: lambda self: True)),
         ),
         conditions=young_logs_after_a_clean_stop,

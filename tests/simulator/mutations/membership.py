@@ -7,8 +7,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
 
-from broker import reconciler
-from broker.reconciler import Reconciler
+from broker.partitions import reconciler
+from broker.partitions.reconciler import Reconciler
 from protocol.errors import ErrorCode
 from raft import leading
 from raft.leading import Leading

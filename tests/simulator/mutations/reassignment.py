@@ -8,7 +8,7 @@ from uuid import UUID
 
 from broker.metadata.decisions.reassignments import ReassignmentDecisions
 from broker.metadata.records import ReplicaIdentity, TopicRecord
-from broker.publisher import Publisher
+from broker.partitions.publisher import Publisher
 from broker.replication.log_opener import LogOpener
 from broker.replication.replica import Replica
 from raft.types import Configuration

@@ -1,0 +1,1 @@
+"""The metadata leader at work, and how other nodes ask it."""

@@ -1,0 +1,220 @@
+"""`__cluster_metadata` at work: the image that everybody reads, and the controller while this node leads.
+
+The image is a replay of committed records only. While this node leads, the controller decides against an image of its
+own, which replays records at append; an answer leaves when the log end that it saw is committed (replication.md
+section 9). Losing leadership throws that image away.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+import structlog
+
+from broker.config.resources import Resources
+from broker.controller.client import Done, error
+from broker.controller.operations import OPERATIONS, Leadership
+from broker.metadata.controller import Controller
+from broker.metadata.decisions.base import ControllerConfig
+from broker.metadata.image import Change, MetadataImage
+from broker.metadata.records import BrokerRecord, KeyValue
+from broker.metadata.requests import Decision
+from broker.replication.reads import Reads
+from broker.replication.replica import Replica
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records.batch import iter_batches
+from protocol.records.builder import NewRecord, build_batch
+from protocol.records.record import iter_records
+from storage.errors import CorruptLogError
+from storage.log_types import GroupKey
+
+logger = structlog.get_logger()
+
+#: A range to a follower holds a batch of this size, and a fetch by default.
+MAX_BATCH_BYTES = 1 << 20
+
+
+class MetadataHost(Protocol):
+    @property
+    def reads(self) -> Reads: ...
+    def is_alive(self, broker: BrokerRecord) -> bool: ...
+    def now_ms(self) -> int: ...
+    def image_changed(self, change: Change) -> None:
+        """A committed change, in log order."""
+
+    def image_read(self) -> None:
+        """Everything committed is replayed; called after each step of the image."""
+
+    @property
+    def resources(self) -> Resources: ...
+
+
+class _Answers:
+    """Acknowledgement of decisions: one waiter per appended decision."""
+
+    def __init__(self, answer: Callable[[ErrorCode], None]) -> None:
+        self._answer = answer
+
+    def partition_done(self, slot: int, error_code: ErrorCode) -> None:
+        self._answer(error_code)
+
+
+class MetadataService:
+    """Follows the metadata replica. `attach` it once the replica exists."""
+
+    def __init__(self, host: MetadataHost, config: ControllerConfig, rng: random.Random) -> None:
+        self._host = host
+        self._config = config
+        self._rng = rng
+        self.image = MetadataImage()
+        self.replica: Replica | None = None
+        #: Set while this node leads and serves, and the controller's image agrees with the log's end.
+        self._leadership: Leadership | None = None
+
+    def attach(self, replica: Replica) -> None:
+        assert self.replica is None
+        self.replica = replica
+
+    # -- the image ---------------------------------------------------------------------------------------
+
+    def commit_moved(self) -> None:
+        """Replay what is newly committed."""
+        replica = self.replica
+        assert replica is not None
+        try:
+            has_moved = _replay(replica, self.image, replica.high_watermark, self._host.image_changed)
+        except CorruptLogError as error:
+            replica.host.log_corrupt(replica, error)
+            return
+        if has_moved:
+            self._host.image_read()
+
+    # -- the controller ----------------------------------------------------------------------------------
+
+    def role_changed(self) -> None:
+        replica = self.replica
+        assert replica is not None
+        if replica.is_serving and self._leadership is None:
+            ahead = MetadataImage()
+            try:
+                _replay(replica, ahead, replica.log.end_offset, lambda change: None)
+            except CorruptLogError as error:
+                replica.host.log_corrupt(replica, error)
+                return
+            resources = self._host.resources
+            controller = Controller(
+                ahead, self._config, self._rng, is_alive=self._host.is_alive, resources=resources
+            )
+            self._leadership = Leadership(controller, ahead, replica, resources)
+            logger.info("this node is the controller", epoch=replica.leader_epoch)
+        elif not replica.is_serving and self._leadership is not None:
+            self._leadership = None
+            logger.info("this node is the controller no longer", epoch=replica.leader_epoch)
+
+    def execute(self, operation: str, arguments: dict[str, Any], done: Done) -> None:
+        """Decide, append, answer when committed."""
+        if self.replica is not None:
+            self.role_changed()  # after a refused write the image ahead is to be read anew
+        leadership = self._leadership
+        if leadership is None:
+            done(error(ErrorCode.NOT_CONTROLLER, "this node is not the controller"))
+            return
+        if operation not in OPERATIONS:
+            done(error(ErrorCode.UNSUPPORTED_VERSION, f"this controller cannot {operation}"))
+            return
+        try:
+            decision, result = OPERATIONS[operation](leadership, arguments)
+            end_offset = self._append(decision, leadership.image)
+        except KafkaError as refused:
+            done(error(refused.code, refused.message or refused.code.name))
+            return
+
+        def answer(code: ErrorCode) -> None:
+            if code == ErrorCode.NONE:
+                done({**result, "image_end": end_offset})
+            elif code == ErrorCode.KAFKA_STORAGE_ERROR:
+                self._leadership = None  # what it decided is in its image, and not in the log
+                done(error(code, "the controller's disk is full"))
+            else:
+                done(error(ErrorCode.NOT_CONTROLLER, "the controller has changed"))
+
+        if decision.records:
+            self._when_committed(end_offset, answer)
+        else:
+            self._when_confirmed(end_offset, answer)
+
+    def _when_committed(self, end_offset: int, answer: Callable[[ErrorCode], None]) -> None:
+        assert self.replica is not None
+        self.replica.wait_committed(end_offset, _Answers(answer), 0)
+
+    def _when_confirmed(self, end_offset: int, answer: Callable[[ErrorCode], None]) -> None:
+        """For an answer without records: a controller that was deposed and does not know it commits nothing, but it
+        could still say what is there and what is not, as of yesterday. So it waits for a liveness round."""
+        replica = self.replica
+        assert replica is not None
+        epoch = replica.leader_epoch
+
+        def confirmed(keys: set[GroupKey]) -> None:
+            if replica.key in keys and replica.leader_epoch == epoch:
+                self._when_committed(end_offset, answer)
+            else:
+                answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+        self._host.reads.confirm([replica], confirmed)
+
+    def _append(self, decision: Decision[Any], ahead: MetadataImage) -> int:
+        """Append the decision's records and replay them into the controller's image. Returns the log end they need.
+
+        Raises KafkaError(NOT_CONTROLLER) while the log takes no records: a hand-over, a row that is not durable.
+        """
+        replica = self.replica
+        assert replica is not None
+        if not decision.records:
+            return replica.next_offset
+        end_offset = replica.next_offset
+        for records in _in_batches(decision.records):
+            batch = build_batch([NewRecord(key, value, self._host.now_ms()) for key, value in records])
+            header = next(iter_batches(memoryview(batch)))[1]
+            try:
+                base_offset, end_offset = replica.append(header, batch)
+            except KafkaError as refused:
+                raise KafkaError(ErrorCode.NOT_CONTROLLER, "the controller is changing") from refused
+            for position, (key, value) in enumerate(records):
+                ahead.replay(key, value, base_offset + position, replica.leader_epoch)
+        return end_offset
+
+
+def _in_batches(records: Sequence[KeyValue]) -> Iterator[list[KeyValue]]:
+    """Cut a decision into batches of at most MAX_BATCH_BYTES, or one record. A change of leaders may keep the first of
+    them only, so the records of a decision are ordered such that it can be repeated then."""
+    batch: list[KeyValue] = []
+    size_bytes = 0
+    for record in records:
+        record_bytes = len(record.key) + len(record.value or b"")
+        if batch and size_bytes + record_bytes > MAX_BATCH_BYTES:
+            yield batch
+            batch, size_bytes = [], 0
+        batch.append(record)
+        size_bytes += record_bytes
+    if batch:
+        yield batch
+
+
+def _replay(
+    replica: Replica, image: MetadataImage, end_offset: int, changed: Callable[[Change], None]
+) -> bool:
+    """Replay [image end, end_offset) of the log into an image. Returns whether there was anything. Raises
+    CorruptLogError before anything is believed of a batch that has rotted."""
+    start_offset = image.end_offset
+    for header, batch in replica.log.checked_batches(start_offset, end_offset):
+        for record in iter_records(batch):
+            if record.offset < image.end_offset:
+                continue
+            assert record.key is not None, "metadata records have keys"
+            value = None if record.value is None else bytes(record.value)
+            change = image.replay(bytes(record.key), value, record.offset, header.leader_epoch)
+            if change is not None:
+                changed(change)
+    return image.end_offset > start_offset

@@ -1,0 +1,1 @@
+"""This node among the others: identity, links, formation."""

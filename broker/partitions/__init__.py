@@ -1,0 +1,1 @@
+"""From the image to replicas: opening, moving, leading."""

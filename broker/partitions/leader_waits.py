@@ -1,0 +1,72 @@
+"""Who waits until partitions have leaders: administrators that made topics or partitions, or asked for elections.
+
+Event-driven: every leader that this node hears of is told here. A tick looks as well, for deadlines, and since a
+leader may be heard of before the node it is on is known to be alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from broker.partitions.new_topics import HIDDEN_S
+from storage.log_types import GroupKey
+
+
+@dataclass(eq=False)
+class _Wait:
+    #: Partition -> who is to lead it (None: anybody), of those that were not seen so; looked at from the end.
+    missing: list[tuple[GroupKey, int | None]]
+    deadline: float
+    done: Callable[[frozenset[GroupKey]], None]
+
+
+class LeaderWaits:
+    def __init__(self, leader_of: Callable[[GroupKey], int]) -> None:
+        """`leader_of`: the node that leads a partition and serves; -1: nobody."""
+        self._leader_of = leader_of
+        self._waits: list[_Wait] = []
+
+    def wait(
+        self,
+        wanted: Mapping[GroupKey, int | None],
+        deadline: float,
+        done: Callable[[frozenset[GroupKey]], None],
+    ) -> None:
+        """Call `done` when each partition has been led by its node (None: by any), or at `deadline` (loop time); now
+        where that is so already. It is told which partitions are not led so."""
+        wait = _Wait(list(wanted.items()), deadline, done)
+        if self._is_over(wait):
+            done(frozenset())
+        else:
+            self._waits.append(wait)
+
+    def wait_new(self, keys: list[GroupKey], began: float, timeout_ms: int, done: Callable[[], None]) -> None:
+        """Call `done` when these new partitions have leaders, or the client that asked for them at `began` (loop time)
+        would wait no longer, and after HIDDEN_S in any case: they are there all the same."""
+        deadline = began + min(timeout_ms / 1000, HIDDEN_S)
+        self.wait(dict.fromkeys(keys if timeout_ms > 0 else []), deadline, lambda _: done())
+
+    def leaders_changed(self) -> None:
+        """Somebody leads that did not. Costs as much as there are waits, and what they have found."""
+        if self._waits:
+            self._finish([wait for wait in self._waits if self._is_over(wait)])
+
+    def tick(self, now: float) -> None:
+        if self._waits:
+            self._finish([wait for wait in self._waits if self._is_over(wait) or wait.deadline <= now])
+
+    def _is_over(self, wait: _Wait) -> bool:
+        while wait.missing and self._is_led(*wait.missing[-1]):
+            wait.missing.pop()
+        return not wait.missing
+
+    def _is_led(self, key: GroupKey, wanted: int | None) -> bool:
+        leader = self._leader_of(key)
+        return leader >= 0 if wanted is None else leader == wanted
+
+    def _finish(self, over: list[_Wait]) -> None:
+        for wait in over:
+            self._waits.remove(wait)
+        for wait in over:
+            wait.done(frozenset(key for key, wanted in wait.missing if not self._is_led(key, wanted)))

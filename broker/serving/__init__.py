@@ -1,0 +1,1 @@
+"""What handlers stand on: views, quotas, sessions, answers that wait."""

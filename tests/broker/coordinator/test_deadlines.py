@@ -1,0 +1,63 @@
+"""Deadlines that are put off, dropped and due, against the plainest thing that does the same."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.coordinator.deadlines import Deadlines
+
+EVENTS = st.lists(
+    st.one_of(
+        st.tuples(st.just("set"), st.integers(0, 4), st.none() | st.integers(0, 50)),
+        st.tuples(st.just("due"), st.just(0), st.integers(0, 50)),
+    ),
+    max_size=60,
+)
+
+
+@given(EVENTS)
+def test_what_is_due_is_what_a_dict_says(events: list[tuple[str, int, int | None]]) -> None:
+    deadlines: Deadlines[int] = Deadlines()
+    plain: dict[int, float] = {}
+    for what, key, time in events:
+        if what == "set":
+            deadlines.set(key, time)
+            plain.pop(key, None)
+            if time is not None:
+                plain[key] = time
+        else:
+            assert time is not None
+            due = deadlines.due(time)
+            assert sorted(due) == sorted(key for key, at in plain.items() if at <= time)
+            for key in due:
+                del plain[key]
+        following = deadlines.next()
+        assert (following is None) == (not plain) or following is not None
+        assert not plain or (following is not None and following <= min(plain.values()))
+        assert len(deadlines) == len(plain)
+
+
+@pytest.mark.parametrize("most", [1, 2, 5])
+def test_what_is_not_taken_is_still_due(most: int) -> None:
+    deadlines: Deadlines[int] = Deadlines()
+    for key in range(5):
+        deadlines.set(key, key)
+    taken: list[int] = []
+    while (following := deadlines.next()) is not None and following <= 3:
+        part = deadlines.due(3, most)
+        assert len(part) <= most
+        taken += part
+    assert taken == [0, 1, 2, 3]
+    assert deadlines.due(4) == [4]
+
+
+def test_what_is_put_off_a_thousand_times_is_one_entry() -> None:
+    deadlines: Deadlines[str] = Deadlines()
+    for time in range(1000):
+        deadlines.set("member", time)
+    assert len(deadlines._heap) == 1
+    assert deadlines.due(998) == []
+    assert deadlines.due(999) == ["member"]
+    assert deadlines.next() is None

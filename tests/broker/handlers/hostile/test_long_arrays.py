@@ -1,0 +1,191 @@
+"""What is named ten thousand times costs ten thousand times as much, not the square of it; and no answer is made of the
+same thing again and again."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from broker.config.resources import Resources
+from broker.handlers import APIS
+from broker.serving.api import Api
+from broker.serving.gathered import PARTS_AT_A_TIME
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
+from protocol.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
+from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
+from tests.broker.asking import ask
+from tests.broker.groups.world import FEW, commit, commit_request, committed, coordinator
+from tests.broker.handlers.hostile.attack import Attack
+from tests.broker.handlers.hostile.long_arrays import array_paths, long_request
+from tests.broker.handlers.hostile.requests import HostileRequest
+from tests.broker.world import running
+from tests.simulator.loop import SimulatedLoop
+
+#: Ten times as many elements may take so many times as long. Caches and collections of garbage make it more than ten.
+MAX_RATIO = 40
+#: Below this, times say nothing: a busy machine makes 0.2 s of a long array that costs 0.05. Squares cost far more.
+LEAST_S = 0.4
+
+
+@pytest.fixture(autouse=True)
+def _own_garbage_only() -> Iterator[None]:
+    """To look through what the tests before have left takes a collection half a second."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+def longest_callback_s(
+    monkeypatch: pytest.MonkeyPatch, api: Api, version: int, path: str, count: int, distinct: bool
+) -> float:
+    """CPU seconds for which the loop of any node stands still."""
+    body = long_request(api.request, version, path, count, distinct=distinct)
+    times = [0.0]
+    run_callback: Callable[..., None] = SimulatedLoop._run_callback
+
+    def timed(*arguments: Any) -> None:
+        began = time.thread_time()
+        run_callback(*arguments)
+        times.append(time.thread_time() - began)
+
+    with running(settings=FEW) as world:
+        attack = Attack(world)
+        with monkeypatch.context() as patched:
+            patched.setattr(SimulatedLoop, "_run_callback", timed)
+            attack.send(1, HostileRequest(api, version, "app", body))
+            world.loop.run_for(1)
+    return max(times)
+
+
+def check_growth(monkeypatch: pytest.MonkeyPatch, api: Api, version: int, path: str, distinct: bool) -> None:
+    few, many = (longest_callback_s(monkeypatch, api, version, path, n, distinct) for n in (1000, 10_000))
+    assert many < max(LEAST_S, MAX_RATIO * few), (api.key.name, version, path, distinct, few, many)
+
+
+API_OF = {api.key: api for api in APIS}
+
+
+@pytest.mark.slow  # it measures CPU time, of which a busy machine has less
+@pytest.mark.parametrize(
+    "key, path",
+    [
+        (ApiKey.DELETE_TOPICS, ".topics"),
+        (ApiKey.ALTER_CLIENT_QUOTAS, ".entries"),
+        (ApiKey.DESCRIBE_GROUPS, ".groups"),
+    ],
+)
+def test_a_long_array_takes_its_time_and_no_more(
+    monkeypatch: pytest.MonkeyPatch, key: ApiKey, path: str
+) -> None:
+    api = API_OF[key]
+    check_growth(monkeypatch, api, api.max_version, path, distinct=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("distinct", [True, False], ids=["distinct", "repeated"])
+@pytest.mark.parametrize("api", APIS, ids=lambda api: api.key.name)
+def test_every_long_array_takes_its_time_and_no_more(
+    monkeypatch: pytest.MonkeyPatch, api: Api, distinct: bool
+) -> None:
+    for path in array_paths(api.request, api.max_version):
+        check_growth(monkeypatch, api, api.max_version, path, distinct)
+
+
+def test_a_group_is_described_once_however_often_it_is_named() -> None:
+    with running(size=1, settings=FEW) as world:
+        world.create_topic("foo", replication_factor=1)
+        coordinator(world, "g")
+        assert commit(world, 1, commit_request("g", "foo", {0: 7})) == [0]
+        named = ["g"] * 3
+        classic = ask(
+            world, 1, ApiKey.DESCRIBE_GROUPS, 6, DescribeGroupsRequest(groups=named), DescribeGroupsResponse
+        )
+        assert [group.group_id for group in classic.groups] == ["g"]
+        consumer = ask(
+            world,
+            1,
+            ApiKey.CONSUMER_GROUP_DESCRIBE,
+            1,
+            ConsumerGroupDescribeRequest(group_ids=named),
+            ConsumerGroupDescribeResponse,
+        )
+        assert [group.group_id for group in consumer.groups] == ["g"]
+        wanted = [OffsetFetchRequestGroup(group_id=group_id, topics=None) for group_id in named]
+        fetched = ask(
+            world, 1, ApiKey.OFFSET_FETCH, 8, OffsetFetchRequest(groups=wanted), OffsetFetchResponse
+        )
+        assert [(group.error_code, len(group.topics)) for group in fetched.groups] == [
+            (ErrorCode.NONE, 1),
+            (ErrorCode.INVALID_REQUEST, 0),
+            (ErrorCode.INVALID_REQUEST, 0),
+        ]
+
+
+def test_an_offset_that_is_named_often_is_deleted_once() -> None:
+    """The group's id stands in every record: what one request named a thousand times were gigabytes."""
+    with running(size=1, settings=FEW) as world:
+        world.create_topic("foo", replication_factor=1)
+        coordinator(world, "g")
+        assert commit(world, 1, commit_request("g", "foo", {0: 7})) == [0]
+        shards = [world.replica(1, "__consumer_offsets", partition) for partition in range(3)]
+        before = sum(replica.next_offset for replica in shards)
+        places = [OffsetDeleteRequestPartition(partition_index=0)] * 1000
+        topics = [OffsetDeleteRequestTopic(name="foo", partitions=places)]
+        body = OffsetDeleteRequest(group_id="g", topics=topics)
+        answer = ask(world, 1, ApiKey.OFFSET_DELETE, 0, body, OffsetDeleteResponse)
+        assert {each.error_code for each in answer.topics[0].partitions} == {ErrorCode.NONE}
+        assert sum(replica.next_offset for replica in shards) == before + 1
+        assert committed(world, 1, "g") == {}
+
+
+def test_settings_of_many_groups_are_described_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has some, whether it exists or not."""
+    api = API_OF[ApiKey.DESCRIBE_CONFIGS]
+    resources = [
+        DescribeConfigsResource(resource_type=32, resource_name=f"g{number}", configuration_keys=None)
+        for number in range(2 * PARTS_AT_A_TIME)
+    ]
+    most = [0]
+    in_turn = [0]
+    described = Resources.describe_group
+
+    def counted(*arguments: Any) -> Any:
+        in_turn[0] += 1
+        most[0] = max(most[0], in_turn[0])
+        return described(*arguments)
+
+    monkeypatch.setattr(Resources, "describe_group", counted)
+    with running(settings=FEW) as world:
+        attack = Attack(world)
+        world.loop.after_callback.append(lambda: in_turn.__setitem__(0, 0))
+        body = DescribeConfigsRequest(resources=resources)
+        attack.send(1, HostileRequest(api, 4, "app", body))
+    assert most[0] == PARTS_AT_A_TIME
+
+
+def test_more_groups_than_are_asked_for_at_a_time_are_answered_in_their_order() -> None:
+    with running(size=1, settings=FEW) as world:
+        coordinator(world, "g")
+        names = [f"g{number}" for number in range(2 * PARTS_AT_A_TIME + 1)]
+        body = DeleteGroupsRequest(groups_names=names)
+        answer = ask(world, 1, ApiKey.DELETE_GROUPS, 2, body, DeleteGroupsResponse)
+        assert [each.group_id for each in answer.results] == names
+        assert {each.error_code for each in answer.results} == {ErrorCode.GROUP_ID_NOT_FOUND}

@@ -1,0 +1,149 @@
+"""Who a node is, through power cuts, wiped volumes and lost logs (replication.md sections 3, 4 and 10)."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.controller import service as metadata_service
+from broker.metadata.ids import METADATA_TOPIC_NAME
+from broker.node import METADATA_KEY
+from tests.broker.world import empty, running
+
+
+def test_three_empty_nodes_form_a_cluster_and_keep_what_they_acknowledge() -> None:
+    with running() as world:
+        world.create_topic("foo")
+        assert world.produce("foo", b"a", b"b") == 0
+        world.wait_equal("foo")
+        for node_id in world.ids:
+            world.kill(node_id, power=True)
+        world.start_all()
+        assert world.produce("foo", b"c") == 2
+        world.wait_equal("foo")
+
+
+def test_a_wiped_node_that_hears_who_leads_before_it_has_joined_waits() -> None:
+    """Seed 322262086865: it registered, and there was no metadata log whose incarnation it could name."""
+    with running() as world:
+        leader = world.nodes[1].controller_id()
+        wiped = 1 + leader % 3
+        world.kill(wiped)
+        world.wipe(wiped)
+        node = world.start(wiped)
+        world.loop.run_for(0)  # everything is assembled, nothing is dialled yet
+        assert node.metadata.replica is None
+        node.leaders.announce(*METADATA_KEY, leader, 1, 0, True, assigned=world.ids)
+        assert node.controller_id() == leader
+        world.processes[wiped].call(node.registration.tick)
+        world.wait_ready()
+
+
+def test_a_wiped_node_comes_back_with_a_new_identity_in_every_group() -> None:
+    with running() as world:
+        topic = world.create_topic("foo")
+        world.produce("foo", b"a")
+        world.kill(3)
+        world.wipe(3)
+        world.start(3)
+        world.wait_ready()
+        new = world.nodes[3].directory_id
+        assert new not in topic.partitions[0].directories
+        for name in ("foo", METADATA_TOPIC_NAME):
+            world.wait(lambda name=name: (3, new.bytes, 0) in world.voters(name))  # type: ignore[misc]
+            assert [voter[0] for voter in world.voters(name)] == [1, 2, 3]
+        world.wait_equal("foo")
+
+
+def test_a_power_cut_while_the_cluster_forms_strands_nobody() -> None:
+    """Node 1 has named the directories of all three durably; node 2 must come back as the one that was named."""
+    with empty() as world:
+        for node_id in world.ids:
+            world.start(node_id)
+        world.wait(lambda: world.nodes[1].cluster_id is not None)
+        for node_id in world.ids:
+            world.kill(node_id, power=True)
+        world.start_all()
+        assert len({node.cluster_id for node in world.nodes.values()}) == 1
+        world.create_topic("foo")
+        world.produce("foo", b"a")
+
+
+def test_a_node_that_lost_its_votes_rejoins_as_another_and_keeps_its_logs_aside() -> None:
+    with running() as world:
+        world.create_topic("foo")
+        world.produce("foo", b"a")
+        world.wait_equal("foo")
+        old = world.nodes[3].directory_id
+        world.stop(3)
+        world.disks[3].unlink("/n3/journal")
+        world.start(3)
+        world.wait_ready()
+        new = world.nodes[3].directory_id
+        assert new != old
+        for name in ("foo", METADATA_TOPIC_NAME):
+            world.wait(lambda name=name: (3, new.bytes, 0) in world.voters(name))  # type: ignore[misc]
+        assert any(name.endswith("-stray") for name in world.folders(3, "foo-0."))
+        world.wait_equal("foo")
+
+
+def test_rot_in_the_journal_is_a_lost_identity() -> None:
+    with running() as world:
+        world.create_topic("foo")
+        world.produce("foo", b"a")
+        world.wait_equal("foo")
+        old = world.nodes[3].directory_id
+        world.loop.run_for(2)
+        world.kill(3)
+        world.disks[3].flip_bits("/n3/journal", 40, 20, count=8)
+        world.start(3)
+        world.wait_ready()
+        new = world.nodes[3].directory_id
+        assert new != old
+        assert world.folders(3, "journal.corrupt")
+        world.wait(lambda: (3, new.bytes, 0) in world.voters("foo"))
+        world.wait_equal("foo")
+
+
+def test_a_change_of_members_is_finished_by_the_next_leader() -> None:
+    with running() as world:
+        world.create_topic("foo", partitions=6)
+        for partition in range(6):
+            world.leader("foo", partition)
+        world.kill(3)
+        world.wipe(3)
+        world.start(3)
+        world.wait(lambda: world.nodes[3].cluster_id is not None)
+        new = world.nodes[3].directory_id.bytes
+        world.loop.run_for(0.01)
+        world.kill(1)
+        world.start(1)
+        world.wait_ready()
+        for partition in range(6):
+            world.wait(lambda partition=partition: (3, new, 0) in world.voters("foo", partition))  # type: ignore[misc]
+            world.wait(lambda partition=partition: len(world.voters("foo", partition)) == 3)  # type: ignore[misc]
+        # An idle cluster looks at nothing.
+        world.loop.run_for(1)
+        assert not any(node.reconciler._unsettled for node in world.nodes.values())
+
+
+def test_a_decision_larger_than_a_batch_is_cut_and_carried_out_whole() -> None:
+    with running(size=1) as world:
+        topics = [
+            {
+                "name": f"t{number}",
+                "num_partitions": 4,
+                "replication_factor": 1,
+                "assignments": [],
+                "configs": {},
+            }
+            for number in range(40)
+        ]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(metadata_service, "MAX_BATCH_BYTES", 1000)
+            answer = world.ask(1, "create_topics", {"topics": topics, "validate_only": False})
+        assert all(topic["error_code"] == 0 for topic in answer["topics"])
+        assert len(world.nodes[1].metadata.image.topics) == 40
+        replica = world.nodes[1].metadata.replica
+        assert replica is not None
+        sizes = [batch.header.size_bytes for batch in replica.log.batches(0)]
+        assert max(sizes) < 1300 and len(sizes) > 10

@@ -1,0 +1,235 @@
+"""A small request that asks for much work does not keep the others waiting, and keeps its place among its client's."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+
+import pytest
+
+from broker.handlers.list_offsets import MAX_TIMESTAMP
+from broker.network.connection import ClientConnection
+from broker.node import Node
+from broker.serving.long_requests import UNDER_WAY
+from protocol.api_keys import ApiKey
+from protocol.codec import encode
+from protocol.errors import ErrorCode
+from protocol.headers import RequestHeader, encode_request_header
+from protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from protocol.records.batch import Compression
+from protocol.records.builder import NewRecord, build_batch
+from protocol.records.record import RECORDS_PER_STEP
+from tests.broker.asking import ask, begin_ask, connect
+from tests.broker.world import World, running
+from tests.simulator.client import Connection
+from tests.simulator.clock import SimulatedClock
+
+PIECES = 5
+MANY = build_batch([NewRecord(b"key", b"", 1)] * (PIECES * RECORDS_PER_STEP), compression=Compression.ZSTD)
+ONE = build_batch([NewRecord(b"key", b"one", 1)])
+LAST = PIECES * RECORDS_PER_STEP - 1
+#: Each record's timestamp is its offset.
+RISING = build_batch([NewRecord(None, b"", i) for i in range(LAST + 1)], compression=Compression.ZSTD)
+KEYLESS = build_batch(
+    [NewRecord(b"key", b"", 1)] * (2 * RECORDS_PER_STEP) + [NewRecord(None, b"", 1)],
+    compression=Compression.ZSTD,
+)
+
+
+def _produce(batch: bytearray) -> ProduceRequest:
+    data = PartitionProduceData(index=0, records=memoryview(batch))
+    return ProduceRequest(
+        transactional_id=None,
+        acks=-1,
+        timeout_ms=3000,
+        topic_data=[TopicProduceData(name="foo", partition_data=[data])],
+    )
+
+
+def _send(world: World, connection: Connection, body: ProduceRequest) -> asyncio.Task[ProduceResponse]:
+    return world.loop.create_task(connection.request(ApiKey.PRODUCE, 9, body, ProduceResponse))
+
+
+def _the_answer(task: asyncio.Task[ProduceResponse]) -> PartitionProduceResponse:
+    return task.result().responses[0].partition_responses[0]
+
+
+def _is_at_work(node: Node) -> bool:
+    return bool(node.long_requests._under_way or node.long_requests._waiting)
+
+
+def _compacted(world: World) -> int:
+    """Makes the topic, and returns its leader."""
+    world.create_topic("foo", configs={"cleanup.policy": "compact"})
+    return world.leader("foo")
+
+
+def test_what_the_client_sends_behind_it_waits() -> None:
+    with running() as world:
+        leader = _compacted(world)
+        connection = world.loop.run_until_complete(connect(world, leader))
+        tasks = [_send(world, connection, _produce(batch)) for batch in (ONE, MANY, ONE, MANY, ONE)]
+        world.wait(lambda: all(task.done() for task in tasks))
+        answers = [_the_answer(task) for task in tasks]
+        assert [answer.error_code for answer in answers] == [ErrorCode.NONE] * 5
+        many = PIECES * RECORDS_PER_STEP
+        assert [answer.base_offset for answer in answers] == [0, 1, 1 + many, 2 + many, 2 + 2 * many]
+
+
+def test_what_else_ends_meanwhile_does_not_let_the_client_go_on() -> None:
+    """A look for a time waits for a liveness round, so that a client can have begun more than one long request."""
+    with running() as world:
+        leader = _compacted(world)
+        node = world.nodes[leader]
+        connection = world.loop.run_until_complete(connect(world, leader))
+        tasks = [_send(world, connection, _produce(batch)) for batch in (MANY, ONE)]
+        world.wait(lambda: _is_at_work(node))
+        (served, _), *_ = [*node.long_requests._under_way, *node.long_requests._waiting]
+        world.processes[leader].call(node.long_requests.serve, served, iter([RECORDS_PER_STEP]))
+        world.wait(lambda: all(task.done() for task in tasks))
+        assert [_the_answer(task).base_offset for task in tasks] == [0, PIECES * RECORDS_PER_STEP]
+
+
+def test_the_time_of_an_append_is_that_of_its_end() -> None:
+    """Otherwise what is appended meanwhile, with a later time, lies before it."""
+    with running() as world:
+        configs = {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"}
+        world.create_topic("foo", configs=configs)
+        leader = world.leader("foo")
+        node = world.nodes[leader]
+        connection = world.loop.run_until_complete(connect(world, leader))
+        task = _send(world, connection, _produce(MANY))
+        world.wait(lambda: _is_at_work(node))
+        assert isinstance(node.clock, SimulatedClock)
+        node.clock.jump(5000)
+        later_ms = node.clock.now_ms()
+        world.wait(task.done)
+        assert _the_answer(task).log_append_time_ms >= later_ms
+
+
+def test_many_clients_take_turns() -> None:
+    with running() as world:
+        leader = _compacted(world)
+        clients = [world.loop.run_until_complete(connect(world, leader)) for _ in range(3 * UNDER_WAY)]
+        tasks = [_send(world, client, _produce(MANY)) for client in clients]
+        world.wait(lambda: all(task.done() for task in tasks))
+        many = PIECES * RECORDS_PER_STEP
+        offsets = sorted(_the_answer(task).base_offset for task in tasks)
+        assert offsets == [number * many for number in range(len(clients))]
+
+
+def test_each_piece_is_a_turn_of_the_loop_of_its_own() -> None:
+    """Straight into the connection: in the shared buffer, which others overwrite between two pieces."""
+    with running() as world:
+        leader = _compacted(world)
+        node, process = world.nodes[leader], world.processes[leader]
+        connection = process.call(node._client_factory("PLAINTEXT"))
+        assert isinstance(connection, ClientConnection)
+        shared = memoryview(connection.get_buffer(-1))
+        turns = 0
+
+        def count() -> None:
+            nonlocal turns
+            turns += 1
+            shared[:] = bytes(len(shared))
+            if _is_at_work(node):
+                world.loop.call_soon(count)
+
+        def bytes_came() -> None:
+            frame = encode_request_header(RequestHeader(ApiKey.PRODUCE, 9, 1, None)) + encode(
+                _produce(MANY), 9
+            )
+            received = struct.pack(">i", len(frame)) + frame
+            shared[: len(received)] = received
+            connection.buffer_updated(len(received))
+            count()
+
+        assert len(MANY) < len(shared)
+        process.call(bytes_came)
+        world.wait(lambda: connection._requests[0].parts is not None)
+        assert turns > PIECES
+        assert world.replica(leader, "foo").high_watermark == PIECES * RECORDS_PER_STEP
+
+
+def test_a_bad_record_far_behind_is_named() -> None:
+    with running() as world:
+        leader = _compacted(world)
+        connection = world.loop.run_until_complete(connect(world, leader))
+        task = _send(world, connection, _produce(KEYLESS))
+        world.wait(task.done)
+        answer = _the_answer(task)
+        assert answer.error_code == ErrorCode.INVALID_RECORD
+        assert [error.batch_index for error in answer.record_errors] == [2 * RECORDS_PER_STEP]
+        following = _send(world, connection, _produce(ONE))
+        world.wait(following.done)
+        assert _the_answer(following).base_offset == 0
+
+
+def test_a_topic_that_is_deleted_meanwhile_refuses() -> None:
+    with running() as world:
+        leader = _compacted(world)
+        connection = world.loop.run_until_complete(connect(world, leader))
+        replica = world.replica(leader, "foo")
+        node = world.nodes[leader]
+        task = _send(world, connection, _produce(MANY))
+        world.wait(lambda: _is_at_work(node))
+        world.processes[leader].call(lambda: node.replicas.close(replica, is_clean=False))
+        world.wait(task.done)
+        assert _the_answer(task).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def _look_up(timestamp: int) -> ListOffsetsRequest:
+    wanted = ListOffsetsPartition(partition_index=0, current_leader_epoch=-1, timestamp=timestamp)
+    return ListOffsetsRequest(
+        replica_id=-1, isolation_level=0, topics=[ListOffsetsTopic(name="foo", partitions=[wanted])]
+    )
+
+
+@pytest.mark.parametrize("timestamp", [MAX_TIMESTAMP, LAST])
+def test_a_time_is_looked_up_in_pieces(timestamp: int) -> None:
+    with running() as world:
+        world.create_topic("foo")
+        leader = world.leader("foo")
+        node = world.nodes[leader]
+        ask(world, leader, ApiKey.PRODUCE, 9, _produce(RISING), ProduceResponse)
+        assert not _is_at_work(node)
+
+        body = _look_up(timestamp)
+        task = begin_ask(world, leader, ApiKey.LIST_OFFSETS, 7, body, ListOffsetsResponse)
+        world.wait(lambda: _is_at_work(node))
+        world.wait(task.done)
+        answer = task.result().topics[0].partitions[0]
+        assert (answer.offset, answer.timestamp) == (LAST, LAST)
+
+        task = begin_ask(world, leader, ApiKey.LIST_OFFSETS, 7, body, ListOffsetsResponse)
+        world.wait(lambda: _is_at_work(node))
+        replica = world.replica(leader, "foo")
+        world.processes[leader].call(lambda: node.replicas.close(replica, is_clean=False))
+        world.wait(task.done)
+        assert task.result().topics[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_client_that_goes_away_leaves_nothing_behind() -> None:
+    with running() as world:
+        leader = _compacted(world)
+        node = world.nodes[leader]
+        connection = world.loop.run_until_complete(connect(world, leader))
+        task = _send(world, connection, _produce(MANY))
+        world.wait(lambda: _is_at_work(node))
+        (served, _), *_ = [*node.long_requests._under_way, *node.long_requests._waiting]
+        world.processes[leader].call(served.connection.abort)
+        world.wait(lambda: not _is_at_work(node))
+        task.cancel()
+        assert world.replica(leader, "foo").next_offset == 0
