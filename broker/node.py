@@ -1,6 +1,6 @@
 """One node, assembled: the composition root (architecture.md section 2).
 
-    Node(config, disk, network, clock, rng, fail)
+    Node(config, disk, network, clock, rng, fail, observer)
 
 Everything that the outside world is comes in through the constructor; in production that is a real disk and TCP, in
 the simulator a memory disk and a memory network, and nothing in here can tell.
@@ -14,64 +14,58 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
 import structlog
 
-from broker.config.layers import NodeSettings
+from broker.config.layers import LiveSettings
 from broker.config.node_config import NodeConfig
 from broker.config.resources import Resources
 from broker.config.topic_config import TopicConfig
 from broker.controller.client import ControllerClient, Done
 from broker.controller.producer_ids import ProducerIds
 from broker.controller.registration import Registration
-from broker.controller.service import MetadataService
+from broker.controller.service import METADATA_KEY, MetadataService
 from broker.coordinator.internal_topic import OffsetsTopic
 from broker.coordinator.runtime import GroupCoordinator
 from broker.environment import Clock, Listener, Network, ProtocolFactory
-from broker.handlers import Handlers
-from broker.handlers.metadata import KeptAnswers
+from broker.handlers import APIS
 from broker.membership.cluster import Cluster
 from broker.membership.cluster_events import ClusterEvents
 from broker.membership.identity import StartError, open_identity
 from broker.metadata.decisions.base import ControllerConfig
 from broker.metadata.formation import ClusterFormation, Formation, FoundingVoter
-from broker.metadata.ids import (
-    INTERNAL_TOPICS,
-    METADATA_TOPIC_ID,
-    METADATA_TOPIC_NAME,
-    OFFSETS_TOPIC_NAME,
-    random_uuid,
-)
-from broker.metadata.image import BrokerRemoved, Change, ConfigsChanged, QuotaChanged, TopicCreated
+from broker.metadata.ids import METADATA_TOPIC_NAME, NodeIdentity, random_uuid
+from broker.metadata.image import Change, ConfigsChanged
 from broker.metadata.leaders import LeaderTable
-from broker.metadata.records import BrokerRecord
 from broker.network.connection import ClientConnection
 from broker.network.connection_registry import ConnectionRegistry
 from broker.network.siblings import Siblings
 from broker.network.turn import Turn
-from broker.partitions.controlled_shutdown import hand_over_all
+from broker.partitions.controlled_shutdown import transfer_all
 from broker.partitions.leader_waits import LeaderWaits
 from broker.partitions.new_topics import NewTopics
 from broker.partitions.preferred_leaders import PreferredLeaders
 from broker.partitions.publisher import Publisher
 from broker.partitions.reconciler import Reconciler
+from broker.replication.events import ObservedPeers, Observer, ReplicaEvents
 from broker.replication.heartbeat import Heartbeat
 from broker.replication.messages import GroupMessages
 from broker.replication.reads import Reads
 from broker.replication.replica import Replica
 from broker.replication.replicas import LINGER_BYTES, Replicas
-from broker.replication.timers import every
 from broker.replication.wire import founding_configuration, row_from_log
+from broker.scheduling.ticks import SLOW_TICK_S, Ticks
+from broker.serving.context import Context
+from broker.serving.dispatcher import ApiDispatcher
 from broker.serving.fetch_sessions import FetchSessions
+from broker.serving.kept_answers import KeptAnswers
 from broker.serving.long_requests import LongRequests
-from broker.serving.pending import PendingAnswer
+from broker.serving.pending import PendingAnswers
 from broker.serving.quotas import ClientQuotas
 from broker.serving.views import ClusterView
-from protocol import peer
-from protocol.errors import ErrorCode, KafkaError
 from protocol.peer import PeerMessage
 from raft.liveness import NodeLiveness
 from raft.liveness_types import LivenessTiming
@@ -80,21 +74,14 @@ from storage.directory import MetaProperties, format_directory, write_clean_mark
 from storage.disk import Disk
 from storage.group_commit import FlushRounds
 from storage.log import Log
-from storage.log_types import FlushedEnd, GroupKey
+from storage.log_types import FlushedEnd
 
 logger = structlog.get_logger()
 
-METADATA_KEY = GroupKey(METADATA_TOPIC_ID, 0)
-#: The slow tick: commit indexes told, timeouts, registration.
-TICK_S = 0.05
-#: A log to which nothing is appended for so long, or twice, is trimmed.
-QUIET_S = 1.0
-#: How often what idle clients have used is forgotten.
-IDLE_CLIENTS_S = 10.0
-
 
 class Node:
-    """See the module. `fail` is called with what makes going on impossible; it does not return in production."""
+    """See the module. `fail` is called with what makes going on impossible; it does not return in production. The parts
+    are public, for tests and for whoever looks into a running node; they do not know the node."""
 
     def __init__(
         self,
@@ -104,34 +91,23 @@ class Node:
         clock: Clock,
         rng: random.Random,
         fail: Callable[[BaseException], None],
+        observer: Observer | None = None,
     ) -> None:
-        #: What this node was started with, and above it what clients have set.
-        self.settings = NodeSettings(config)
-        self.resources = Resources(lambda: self.settings)
+        self.settings = LiveSettings(config)
         self.clock = clock
         self.loop = asyncio.get_running_loop()
+        self.ticks = Ticks(self.loop)
         self._disk = disk
         self._network = network
         self._rng = rng
         self._fail = fail
+        self._observer = observer
         self._listeners: list[Listener] = []
-        self._stops: list[Callable[[], None]] = []
-        self.boot_id = random_uuid(rng)
-        self.pending_answers: dict[PendingAnswer[Any], None] = {}
-        self.connections = ConnectionRegistry(
-            config.max_connections_per_ip,
-            config.connections_max_idle_ms,
-            config.queued_max_request_bytes,
-            config.queued_max_response_bytes,
-        )
-        self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, rng)
-        self.kept_metadata = KeptAnswers()
-        self.long_requests = LongRequests(self.loop)
-        self.quotas = ClientQuotas(config.quota_window_num, config.quota_window_size_s, self.loop.time)
-        self.connections.throttle_of = self.quotas.connected
+        self._boot_id = random_uuid(rng)
+        #: None: this node belongs to no cluster yet.
+        self.cluster_id: str | None = None
+        #: Clients are served.
         self.ready = asyncio.Event()
-        self._cluster_id: str | None = None
-        self._is_stopping = False
 
     @property
     def config(self) -> NodeConfig:
@@ -144,30 +120,27 @@ class Node:
         """Returns when clients are served. Raises StartError, DiskError, OSError."""
         self._open_directory()
         self._assemble_replication()
-        self._assemble()
-        await self._listen(
-            self.config.controller_endpoint.host,
-            self.config.controller_endpoint.port,
-            self.cluster.accept,
-            for_peers=True,
-        )
+        self._assemble_metadata()
+        self._assemble_partitions()
+        self._assemble_serving()
+        self._join_cluster()
+        peers = self.config.controller_endpoint
+        await self._listen(peers.host, peers.port, self.cluster.accept, for_peers=True)
         self.cluster.start()
         self.heartbeat.start()
-        self._every(self.config.heartbeat_interval_ms / 1000, self._heartbeat)
-        self._every(TICK_S, self._tick)
-        self._every(QUIET_S, self.replicas.trim_quiet_logs)
-        self._every(self.config.log_retention_check_interval_ms / 1000, self.replicas.apply_retention)
-        self._every(self.config.offsets_retention_check_interval_ms / 1000, self.groups.expire_offsets)
-        self._every(IDLE_CLIENTS_S, self.quotas.forget_idle)
-        await self.ready.wait()
+        self.ticks.start()
+        await self.publisher.opened.wait()
+        self.ready.set()
         for listener in self.config.client_listeners:
             await self._listen(listener.host, listener.port, self._client_factory(listener.name))
 
     def _open_directory(self) -> None:
         self._disk.make_directory(self._disk.root)
         self._disk.lock()
-        identity = open_identity(self._disk, self.config, self._rng)
-        self.directory_id, self._cluster_id, self._is_clean_start, self.journal = identity
+        directory_id, self.cluster_id, self._is_clean_start, self.journal = open_identity(
+            self._disk, self.config, self._rng
+        )
+        self.me = NodeIdentity(self.config.node_id, directory_id, self._boot_id)
 
     def _assemble_replication(self) -> None:
         """From the disk up to the groups: flush rounds, replicas, and who is alive."""
@@ -182,9 +155,20 @@ class Node:
             get_ready=self._get_ready,
         )
         self.turn.use(self.rounds)
+        self.cluster = Cluster(self.me, config, self._network, self.turn, loop, self.ticks)
+        self.replica_events = ReplicaEvents()
+        peers: Cluster | ObservedPeers = self.cluster
+        if self._observer is not None:
+            peers = ObservedPeers(peers, self._observer)
+            self.replica_events.role_changed.append(self._observer.role_changed)
+            self.replica_events.commit_advanced.append(self._observer.commit_advanced)
+            self.replica_events.truncating.append(self._observer.truncating)
         timing = Timing(election_timeout_s=config.election_timeout_ms / 1000, linger_bytes=LINGER_BYTES)
         self.replicas = Replicas(
-            self,
+            peers,
+            self.replica_events,
+            self.settings,
+            self.ticks,
             loop,
             self.clock,
             self._disk,
@@ -193,29 +177,36 @@ class Node:
             self.turn,
             self._rng,
             timing,
-            config.node_id,
-            self.directory_id,
+            self.me.node_id,
+            self.me.directory_id,
             self._is_clean_start,
             config.replica_lag_time_max_ms / 1000,
-            config.producer_id_expiration_ms / 1000,
         )
+        self.messages = GroupMessages(self.replicas)
         self.leaders = LeaderTable()
-        self.new_topics = NewTopics()
-        self.leader_waits = LeaderWaits(self._leader_of)
         # An isolated leader must have stepped down after two election timeouts, a heartbeat included.
         liveness_timing = LivenessTiming(
             ping_interval_s=config.heartbeat_interval_ms / 1000,
             election_timeout_s=timing.election_timeout_s,
             check_quorum_s=1.5 * timing.election_timeout_s,
         )
-        liveness = NodeLiveness(config.node_id, self.boot_id.bytes, liveness_timing, loop.time())
-        self.heartbeat = Heartbeat(self, loop, liveness, self.replicas, self.leaders)
+        self.heartbeat = Heartbeat(
+            loop,
+            NodeLiveness(self.me.node_id, self.me.boot_id.bytes, liveness_timing, loop.time()),
+            self.cluster,
+            self.journal,
+            self.replicas,
+            self.leaders,
+            self.replica_events,
+            lambda key: self.metadata.assigned(key),  # noqa: PLW0108 (the metadata comes later)
+        )
+        self.reads = Reads(loop, self.heartbeat, self.ticks)
 
-    def _assemble(self) -> None:
-        """What stands on the groups: metadata, the other nodes, the services that handlers use."""
-        config, loop = self.config, self.loop
+    def _assemble_metadata(self) -> None:
+        """The metadata and its leader, wherever that is."""
+        config = self.config
+        self.resources = Resources(self.settings)
         self.metadata = MetadataService(
-            self,
             ControllerConfig(
                 num_partitions=config.num_partitions,
                 default_replication_factor=(
@@ -225,40 +216,135 @@ class Node:
                 ),
                 expected_brokers=len(config.quorum_voters),
             ),
-            self._rng,
-        )
-        held = self._open_metadata() if self._cluster_id is not None else None
-        formation = ClusterFormation(
-            config.node_id,
-            self.directory_id,
             list(config.quorum_voters),
+            self.resources,
+            self.clock,
             self._rng,
-            configured_cluster_id=config.cluster_id,
-            cluster_id=self._cluster_id,
+            self.reads,
+            self.replica_events,
+            self.cluster.is_alive,
+        )
+        if self._observer is not None:
+            self.metadata.on_change.append(self._observer.image_changed)
+        self.metadata.on_change.append(self._image_changed)
+        self.replica_events.quarantined.append(self._quarantined)
+        self.controller = ControllerClient(self, first_id=self.me.boot_id.int >> 66, ticks=self.ticks)
+        self.producer_ids = ProducerIds(self.controller.call)
+        self.registration = Registration(
+            self.me,
+            config,
+            self.metadata,
+            self.controller,
+            lambda: self.cluster_id,
+            self.leaders.controller_id,
+            self.ticks,
+        )
+
+    def _assemble_partitions(self) -> None:
+        """From the metadata to replicas, their members and their leaders."""
+        self.new_topics = NewTopics()
+        self.reconciler = Reconciler(
+            self.me,
+            list(self.config.quorum_voters),
+            self.metadata,
+            self.replicas,
+            self.reads,
+            self.heartbeat,
+            self.controller,
+            self.replica_events,
+            self.ticks,
+        )
+        self.publisher = Publisher(
+            self.me,
+            self.settings,
+            self._disk,
+            self.journal,
+            self.metadata,
+            self.replicas,
+            self.messages,
+            self.heartbeat,
+            self.leaders,
+            self.reconciler,
+            self.new_topics,
+            self.registration.is_current,
+            self.replica_events,
+            self.loop,
+            self.ticks,
+        )
+        self.metadata.on_read.append(self.controller.image_read)
+        self.preferred_leaders = PreferredLeaders(
+            self.me, self.settings, self.metadata, self.replicas, self.cluster, self.ticks
+        )
+        self.view = ClusterView(
+            self.me, self.metadata, self.leaders, self.cluster, self.replicas, self.publisher
+        )
+        self.leader_waits = LeaderWaits(lambda key: self.view.leader_of_id(*key)[0], self.ticks)
+        self.heartbeat.on_leader.append(self.leader_waits.leaders_changed)
+
+    def _assemble_serving(self) -> None:
+        """What clients meet: coordinators, connections, handlers."""
+        config, loop = self.config, self.loop
+        self.offsets_topic = OffsetsTopic(
+            config, self.metadata, self.controller, self.view.leader_of, self.view.endpoint_of
+        )
+        self.groups = GroupCoordinator(
+            self.settings,
+            self.clock,
+            loop,
+            self._rng,
+            self.metadata,
+            self.reads,
+            self.controller,
+            self.offsets_topic,
+            self.replica_events,
+            self.ticks,
+        )
+        self.quotas = ClientQuotas(config.quota_window_num, config.quota_window_size_s, loop.time, self.ticks)
+        self.metadata.on_change.append(self.quotas.image_changed)
+        self.connections = ConnectionRegistry(self.settings, self.ticks, self.quotas.connected)
+        self.context = Context(
+            apis=APIS,
+            loop=loop,
+            clock=self.clock,
+            turn=self.turn,
+            settings=self.settings,
+            resources=self.resources,
+            metadata=self.metadata,
+            view=self.view,
+            replicas=self.replicas,
+            reads=self.reads,
+            controller=self.controller,
+            producer_ids=self.producer_ids,
+            groups=self.groups,
+            offsets_topic=self.offsets_topic,
+            leader_waits=self.leader_waits,
+            new_topics=self.new_topics,
+            quotas=self.quotas,
+            connections=self.connections,
+            fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots, self._rng),
+            pending=PendingAnswers(self.ticks),
+            long_requests=LongRequests(loop),
+            kept_metadata=KeptAnswers(),
+            volume=self._disk,
+        )
+        self.dispatcher = ApiDispatcher(self.context, self.heartbeat.wake)
+        # Last of the slow tick: what the others have written goes into one round.
+        self.ticks.every(SLOW_TICK_S, lambda now: self.rounds.start())
+
+    def _join_cluster(self) -> None:
+        """Open the metadata of the cluster that this node belongs to, if any, and be ready for the other nodes."""
+        held = self._open_metadata() if self.cluster_id is not None else None
+        formation = ClusterFormation(
+            self.me.node_id,
+            self.me.directory_id,
+            list(self.config.quorum_voters),
+            self._rng,
+            configured_cluster_id=self.config.cluster_id,
+            cluster_id=self.cluster_id,
             held=held,
         )
-        self.messages: GroupMessages = GroupMessages(self.replicas)
-        self.cluster = Cluster(
-            ClusterEvents(self),
-            config,
-            self._network,
-            self.turn,
-            loop,
-            self.boot_id,
-            self.directory_id,
-            formation,
-        )
-        self.view = ClusterView(self)
-        self.reads = Reads(loop, self.heartbeat)
-        self.controller = ControllerClient(self, first_id=self.boot_id.int >> 66)
-        self.registration = Registration(self)
-        self.producer_ids = ProducerIds(self.controller.call)
-        self.offsets_topic = OffsetsTopic(self)
-        self.groups = GroupCoordinator(self, self.offsets_topic, self._rng)
-        self.publisher = Publisher(self, self._disk)
-        self.reconciler = Reconciler(self)
-        self.preferred_leaders = PreferredLeaders(self)
-        self.handlers = Handlers(self)
+        events = ClusterEvents(self._form, self.controller, self.heartbeat, self.replicas, self.messages)
+        self.cluster.use(events, formation)
 
     def _open_metadata(self, founding: Formation | None = None) -> Formation | None:
         """Open (or begin) the metadata replica. Returns the formation that its row 0 tells, if it has one."""
@@ -275,12 +361,12 @@ class Node:
             raise StartError(f"the log of {METADATA_TOPIC_NAME} is damaged, and there is no other copy of it")
         self.metadata.attach(replica)
         rows = replica.log.lineage.rows
-        if not rows or self._cluster_id is None:
+        if not rows or self.cluster_id is None:
             return None
         first = row_from_log(rows[0])
         assert first.kind is RowKind.CONFIGURATION and first.configuration is not None
         return Formation(
-            self._cluster_id,
+            self.cluster_id,
             tuple(
                 FoundingVoter(voter.node_id, UUID(bytes=voter.directory_id))
                 for voter in first.configuration.voters
@@ -299,7 +385,7 @@ class Node:
         def make() -> ClientConnection:
             return ClientConnection(
                 name,
-                self.handlers,
+                self.dispatcher,
                 self.turn,
                 self.config.socket_request_max_bytes,
                 self.loop.time,
@@ -308,17 +394,25 @@ class Node:
 
         return make
 
-    def _every(self, seconds: float, action: Callable[[], None]) -> None:
-        self._stops.append(every(self.loop, seconds, action))
+    def _form(self, formation: Formation, founding: bool) -> None:
+        """Become part of this cluster: row 0 first, then the identity that makes it count."""
+        logger.info("joining a cluster", cluster_id=formation.cluster_id, founding=founding)
+        self.cluster_id = formation.cluster_id
+        self._open_metadata(formation if founding else None)
+        format_directory(
+            self._disk, MetaProperties(formation.cluster_id, self.me.node_id, self.me.directory_id)
+        )
+        # The others may have formed, and elected a leader, before this node heard of it.
+        self.messages.opened(METADATA_KEY)
 
     # -- stop --------------------------------------------------------------------------------------------
 
     async def stop(self) -> None:
-        """Hand leaderships over, answer what is open, make everything durable, leave the clean-shutdown marker."""
-        self._is_stopping = True
+        """Transfer leaderships, answer what is open, make everything durable, leave the clean-shutdown marker."""
+        self.registration.close()
         self.replicas.stop_campaigning()
         self.publisher.close()
-        await hand_over_all(self)
+        await transfer_all(self.replicas, self.cluster)
         self.groups.close()
         for listener in self._listeners:
             listener.close()
@@ -326,8 +420,7 @@ class Node:
         # Before the disk is waited for: while peers are heard they bring more, and the last flush never comes.
         self.heartbeat.close()
         self.cluster.close()
-        for stop in self._stops:
-            stop()
+        self.ticks.stop()
         while not self.rounds.is_idle:
             self.rounds.start()
             await asyncio.sleep(0.001)
@@ -337,32 +430,7 @@ class Node:
         write_clean_marker(self._disk)
         self._disk.close()
 
-    # -- ticks -------------------------------------------------------------------------------------------
-
-    def _heartbeat(self) -> None:
-        self.cluster.tick()
-
-    def _tick(self) -> None:
-        now = self.loop.time()
-        self.replicas.tell_commits()
-        self.reads.tick(now)
-        self.controller.tick()
-        self.connections.close_idle(now)
-        self.connections.close_unread(now)
-        for pending in [pending for pending in self.pending_answers if pending.deadline <= now]:
-            pending.time_out()
-        self.replicas.is_low_on_space = self._disk.free_bytes() < self.config.log_min_free_bytes
-        self.replicas.ask_again()
-        self.publisher.open_what_lacked_space()
-        if not self._is_stopping:
-            self.registration.tick()
-        self.reconciler.reconcile(now)
-        self.reconciler.renew()
-        self.preferred_leaders.tick(now)
-        self.leader_waits.tick(now)
-        self.rounds.start()
-
-    # -- hosts of the parts ------------------------------------------------------------------------------
+    # -- what only the whole node can do -----------------------------------------------------------------
 
     def _get_ready(self, log: Log, end: FlushedEnd) -> Callable[[], None] | None:
         return self.replicas.get_ready(log, end)
@@ -370,20 +438,30 @@ class Node:
     def _log_durable(self, log: Log, end: FlushedEnd) -> None:
         self.replicas.log_durable(log, end)
 
+    def _image_changed(self, change: Change) -> None:
+        """Clients have set something for this node, or for all."""
+        if isinstance(change, ConfigsChanged) and change.kind == "broker":
+            configs_of = self.metadata.image.configs_of
+            self.settings.change(configs_of("broker", ""), configs_of("broker", str(self.me.node_id)))
+
+    def _quarantined(self, replica: Replica) -> None:
+        """The node lives on without a partition's log, but not without the metadata."""
+        if replica is self.metadata.replica:
+            self._fail(StartError(f"the log of {METADATA_TOPIC_NAME} is corrupt; the next start rebuilds it"))
+
+    # -- broker.controller.client.ControllerHost -----------------------------------------------------------
+
     def now(self) -> float:
         return self.loop.time()
 
-    def now_ms(self) -> int:
-        return self.clock.now_ms()
-
     def own_node(self) -> int:
-        return self.config.node_id
+        return self.me.node_id
 
     def image_end(self) -> int:
         return self.metadata.image.end_offset
 
     def controller_node(self) -> int:
-        return self.controller_id()
+        return self.leaders.controller_id()
 
     def execute(self, operation: str, arguments: dict[str, Any], done: Done) -> None:
         if operation == "hand_over":
@@ -396,135 +474,3 @@ class Node:
 
     def send(self, node_id: int, message: PeerMessage) -> None:
         self.cluster.send(node_id, message)
-
-    def send_to(self, directory: tuple[int, bytes], message: PeerMessage) -> None:
-        self.cluster.send_to(directory, message)
-
-    def prepare_to(self, directory: tuple[int, bytes], message: PeerMessage) -> Callable[[], None] | None:
-        return self.cluster.prepare_to(directory, message)
-
-    def form(self, formation: Formation, founding: bool) -> None:
-        """Become part of this cluster: row 0 first, then the identity that makes it count."""
-        logger.info("joining a cluster", cluster_id=formation.cluster_id, founding=founding)
-        self._cluster_id = formation.cluster_id
-        self._open_metadata(formation if founding else None)
-        format_directory(
-            self._disk, MetaProperties(formation.cluster_id, self.config.node_id, self.directory_id)
-        )
-        # The others may have formed, and elected a leader, before this node heard of it.
-        self.messages.opened(METADATA_KEY)
-
-    def send_ping(self, node_id: int, ping: peer.Ping) -> None:
-        self.cluster.send(node_id, ping)
-
-    def echo_arrived(self) -> None:
-        self.reads.echo_arrived()
-
-    def _leader_of(self, key: GroupKey) -> int:
-        return self.view.leader_of_id(*key)[0]
-
-    def leaders_changed(self) -> None:
-        self.leader_waits.leaders_changed()
-
-    def assigned(self, key: GroupKey) -> Sequence[int]:
-        return self.view.assigned(key)
-
-    def role_changed(self, replica: Replica) -> None:
-        """`ReplicasHost`: tell liveness, and through it everybody, what this node leads."""
-        self.heartbeat.group_changed(replica)
-        if replica.is_leader:
-            self.reconciler.unsettle(replica.key)
-        if replica is self.metadata.replica:
-            self.metadata.role_changed()
-        elif replica.topic == OFFSETS_TOPIC_NAME:
-            self.groups.role_changed(replica)
-
-    def replica_closed(self, key: GroupKey) -> None:
-        self.heartbeat.group_closed(key)
-        self.groups.replica_closed(key)
-
-    def quarantined(self, replica: Replica) -> None:
-        """`ReplicasHost`: the node lives on without a partition's log, but not without the metadata."""
-        if replica is self.metadata.replica:
-            self._fail(StartError(f"the log of {METADATA_TOPIC_NAME} is corrupt; the next start rebuilds it"))
-        else:
-            self.publisher.reopen(replica.key)
-
-    def commit_moved(self, replica: Replica) -> None:
-        if replica is self.metadata.replica:
-            self.metadata.commit_moved()
-
-    # -- MetadataHost ------------------------------------------------------------------------------------
-
-    def is_alive(self, broker: BrokerRecord) -> bool:
-        if broker.node_id == self.config.node_id:
-            return broker.directory_id == self.directory_id
-        return self.cluster.directory_of(broker.node_id) == broker.directory_id
-
-    def image_changed(self, change: Change) -> None:
-        if isinstance(change, BrokerRemoved):
-            self.registration.broker_removed(change)
-        if isinstance(change, QuotaChanged):
-            self.quotas.change(change.entity, change.limits)
-        if isinstance(change, ConfigsChanged) and change.kind == "broker":
-            self._use_settings()
-        if isinstance(change, TopicCreated) and self.publisher.has_begun:
-            self.new_topics.appeared(change.new.name, self.now())
-        self.publisher.changed(change)
-        self.groups.image_changed(change)
-
-    def _use_settings(self) -> None:
-        """Clients have set something for this node, or for all. Topics follow (`Publisher`)."""
-        configs_of = self.metadata.image.configs_of
-        self.settings = NodeSettings(
-            self.settings.static, configs_of("broker", ""), configs_of("broker", str(self.config.node_id))
-        )
-        self.connections.max_per_ip = self.config.max_connections_per_ip
-        self.replicas.producer_expiration_s = self.config.producer_id_expiration_ms / 1000
-
-    def image_read(self) -> None:
-        if not self.publisher.has_begun and self.registration.is_current:
-            self.publisher.begin()
-        self.controller.image_read()
-
-    def partitions_opened(self) -> None:
-        """All that the image assigns to this node is here: clients may come."""
-        self.ready.set()
-
-    # -- what handlers ask -------------------------------------------------------------------------------
-
-    @property
-    def cluster_id(self) -> str | None:
-        return self._cluster_id
-
-    def controller_id(self) -> int:
-        """The established leader of the metadata group; -1 if none is known."""
-        known = self.leaders.get(*METADATA_KEY)
-        return -1 if known is None or known.node_id is None or not known.established else known.node_id
-
-    def check_space(self) -> None:
-        """Clients' records leave a reserve for votes, rows and internal logs (replication.md section 2)."""
-        if self.replicas.is_low_on_space:
-            raise KafkaError(
-                ErrorCode.KAFKA_STORAGE_ERROR, "less than log.min.free.bytes is left on the disk"
-            )
-
-    def disk_space(self) -> tuple[int, int]:
-        """(total, free) bytes of the volume."""
-        return self._disk.total_bytes(), self._disk.free_bytes()
-
-    def auto_create(self, names: list[str]) -> None:
-        if OFFSETS_TOPIC_NAME in names:
-            self.offsets_topic.create()
-        names = [name for name in names if name not in INTERNAL_TOPICS]
-        if names:
-            self.controller.call("auto_create", {"names": names}, _log_refused_topics)
-
-
-def _log_refused_topics(result: dict[str, Any]) -> None:
-    """The client that named them has its answer already, and is told nothing of why they are missing."""
-    if result["error_code"] != ErrorCode.NONE:
-        logger.warning("topics are not created", reason=result.get("message"))
-    for topic in result.get("topics", ()):
-        if topic["error_code"] not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-            logger.warning("topic is not created", topic=topic["name"], reason=topic["message"])

@@ -8,7 +8,7 @@ passed over: a node does not stop because of it.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
@@ -125,6 +125,24 @@ class NodeSettings:
             if name in _DYNAMIC_ATTRIBUTES
         ]
         return sorted([*rows, *_without_use(self.cluster, source)])
+
+
+class LiveSettings:
+    """A node's settings as they are now, for all of its parts."""
+
+    def __init__(self, static: NodeConfig) -> None:
+        self.layers = NodeSettings(static)
+        #: What counts. Settings that are not dynamic never change.
+        self.config = self.layers.config
+        #: Called after each change.
+        self.on_change: list[Callable[[], None]] = []
+
+    def change(self, cluster: Mapping[str, str], own: Mapping[str, str]) -> None:
+        """Clients have set these for all nodes, and for this one."""
+        self.layers = NodeSettings(self.layers.static, cluster, own)
+        self.config = self.layers.config
+        for changed in self.on_change:
+            changed()
 
 
 def _without_use(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from broker.config.group_config import GROUP_KEYS, GroupConfig
-from broker.config.layers import Described, NodeSettings, validate_dynamic
+from broker.config.layers import Described, LiveSettings, NodeSettings, validate_dynamic
 from broker.config.sources import NODE_KEYS
 from broker.config.topic_config import TOPIC_KEYS, TopicConfig
 from broker.config.values import ConfigType, Key
@@ -26,9 +26,9 @@ _KEYS: dict[str, Mapping[str, Key]] = {
 
 
 class Resources:
-    """The rules for each kind, on the node that is asked. `settings`: its own, as they are now."""
+    """The rules for each kind, on the node that is asked. `settings`: its own."""
 
-    def __init__(self, settings: Callable[[], NodeSettings]) -> None:
+    def __init__(self, settings: LiveSettings) -> None:
         self._settings = settings
 
     def validate(self, kind: str, overrides: Mapping[str, str]) -> None:
@@ -41,9 +41,9 @@ class Resources:
         if kind == "topic":
             TopicConfig.validate(overrides)
         elif kind == "group":
-            GroupConfig.validate(overrides, self._settings().config)
+            GroupConfig.validate(overrides, self._settings.config)
         else:
-            validate_dynamic(overrides, self._settings().static)
+            validate_dynamic(overrides, self._settings.layers.static)
 
     def is_list(self, kind: str, name: str) -> bool:
         """Whether values can be appended to this setting, and taken from it."""
@@ -53,20 +53,22 @@ class Resources:
     def default(self, kind: str, name: str) -> str:
         """What counts where nothing is set. `name` is a setting of this kind."""
         rows = (
-            self.describe_topic({}) if kind == "topic" else NodeSettings(self._settings().static).describe()
+            self.describe_topic({})
+            if kind == "topic"
+            else NodeSettings(self._settings.layers.static).describe()
         )
         return next(row.value for row in rows if row.name == name)
 
     def describe_topic(self, overrides: Mapping[str, str]) -> list[Described]:
-        return TopicConfig.describe(overrides, self._settings())
+        return TopicConfig.describe(overrides, self._settings.layers)
 
     def describe_group(self, overrides: Mapping[str, str]) -> list[Described]:
-        return GroupConfig.describe(overrides, self._settings())
+        return GroupConfig.describe(overrides, self._settings.layers)
 
     def describe_node(self) -> list[Described]:
         """This node."""
-        return self._settings().describe()
+        return self._settings.layers.describe()
 
     def describe_all_nodes(self) -> list[Described]:
         """What is set for all nodes."""
-        return self._settings().describe_cluster()
+        return self._settings.layers.describe_cluster()

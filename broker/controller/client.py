@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from broker.scheduling.ticks import SLOW_TICK_S, Ticks
 from protocol import peer
 from protocol.errors import ErrorCode
 
@@ -61,7 +62,7 @@ class _Question:
 class ControllerClient:
     """The open questions of this node."""
 
-    def __init__(self, host: ControllerHost, first_id: int) -> None:
+    def __init__(self, host: ControllerHost, first_id: int, ticks: Ticks) -> None:
         """`first_id`: different at each start of the node, or a late answer to a question that an earlier start asked
         could pass for the answer to one of ours."""
         self._host = host
@@ -69,6 +70,7 @@ class ControllerClient:
         self._open: dict[int, _Question] = {}
         #: Answers to nodes that are not connected now; they ask nobody else until they time out.
         self._undelivered: dict[int, deque[tuple[float, peer.ForwardReply]]] = {}
+        ticks.every(SLOW_TICK_S, self.tick)
 
     def call(
         self, operation: str, arguments: dict[str, Any], done: Done, *, node_id: int | None = None
@@ -153,8 +155,7 @@ class ControllerClient:
         for _, reply in self._undelivered.pop(node_id, ()):
             self._host.send(node_id, reply)
 
-    def tick(self) -> None:
-        now = self._host.now()
+    def tick(self, now: float) -> None:
         for node_id, replies in list(self._undelivered.items()):
             while replies and replies[0][0] <= now:  # nobody waits for it any more
                 replies.popleft()

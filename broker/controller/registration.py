@@ -5,64 +5,87 @@ Only with its own registration replayed is a node's metadata image current: the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import structlog
 
-from broker.metadata.image import BrokerRemoved
+from broker.config.node_config import NodeConfig
+from broker.controller.client import ControllerClient
+from broker.controller.service import MetadataService
+from broker.metadata.ids import NodeIdentity
+from broker.metadata.image import BrokerRemoved, Change
+from broker.scheduling.ticks import SLOW_TICK_S, Ticks
 from protocol.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from broker.node import Node
 
 logger = structlog.get_logger()
 
 
 class Registration:
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(
+        self,
+        me: NodeIdentity,
+        config: NodeConfig,
+        metadata: MetadataService,
+        controller: ControllerClient,
+        cluster_id: Callable[[], str | None],
+        controller_id: Callable[[], int],
+        ticks: Ticks,
+    ) -> None:
+        self._me = me
+        self._config = config
+        self._metadata = metadata
+        self._controller = controller
+        self._cluster_id = cluster_id
+        self._controller_id = controller_id
         self._is_asked_for = False
         #: This start was registered, and somebody has taken that back.
         self._is_withdrawn = False
+        self._is_closed = False
+        metadata.on_change.append(self._changed)
+        ticks.every(SLOW_TICK_S, self.tick)
 
-    @property
+    def close(self) -> None:
+        """The node stops: nothing is registered any more."""
+        self._is_closed = True
+
     def is_current(self) -> bool:
         """Whether the image has this very start."""
-        own = self._node.metadata.image.brokers.get(self._node.config.node_id)
+        own = self._metadata.image.brokers.get(self._me.node_id)
         return (
             own is not None
-            and own.boot_id == self._node.boot_id
-            and own.directory_id == self._node.directory_id
+            and own.boot_id == self._me.boot_id
+            and own.directory_id == self._me.directory_id
             and own.metadata_incarnation == self._metadata_incarnation
         )
 
-    def tick(self) -> None:
+    def tick(self, now: float) -> None:
         """Have the controller record this start, unless it has."""
-        node, config = self._node, self._node.config
-        if node.metadata.replica is None:
+        if self._is_closed or self._metadata.replica is None:
             return  # peers tell who leads before a wiped node has joined their cluster
-        if self._is_withdrawn or self._is_asked_for or node.controller_id() < 0 or self.is_current:
+        if self._is_withdrawn or self._is_asked_for or self._controller_id() < 0 or self.is_current():
             return
         self._is_asked_for = True
+        config = self._config
         endpoints = {x.name: tuple(config.advertised_address(x)) for x in config.client_listeners}
         arguments = {
-            "cluster_id": node.cluster_id,
-            "node_id": config.node_id,
-            "directory_id": str(node.directory_id),
-            "boot_id": str(node.boot_id),
+            "cluster_id": self._cluster_id(),
+            "node_id": self._me.node_id,
+            "directory_id": str(self._me.directory_id),
+            "boot_id": str(self._me.boot_id),
             "endpoints": endpoints,
             "peer": tuple(config.peer_address),
             "metadata_incarnation": self._metadata_incarnation,
         }
-        node.controller.call("register_broker", arguments, self._answered)
+        self._controller.call("register_broker", arguments, self._answered)
 
     def _answered(self, result: dict[str, Any]) -> None:
         self._is_asked_for = False
         if result["error_code"] != ErrorCode.NONE:
             logger.warning("registration refused", reason=result.get("message"))
 
-    def broker_removed(self, change: BrokerRemoved) -> None:
-        if change.old.boot_id == self._node.boot_id:
+    def _changed(self, change: Change) -> None:
+        if isinstance(change, BrokerRemoved) and change.old.boot_id == self._me.boot_id:
             logger.warning(
                 "this broker was unregistered; until it is started again it only votes on metadata"
             )
@@ -70,6 +93,6 @@ class Registration:
 
     @property
     def _metadata_incarnation(self) -> int:
-        replica = self._node.metadata.replica
+        replica = self._metadata.replica
         assert replica is not None, "nobody registers before joining a cluster"
         return replica.group.self_id.incarnation

@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 
 from broker.config.resources import Resources
 from broker.controller.client import Done, error
 from broker.controller.operations import OPERATIONS, Leadership
+from broker.environment import Clock
 from broker.metadata.controller import Controller
 from broker.metadata.decisions.base import ControllerConfig
+from broker.metadata.ids import METADATA_TOPIC_ID
 from broker.metadata.image import Change, MetadataImage
 from broker.metadata.records import BrokerRecord, KeyValue
 from broker.metadata.requests import Decision
+from broker.replication.events import ReplicaEvents
 from broker.replication.reads import Reads
 from broker.replication.replica import Replica
 from protocol.errors import ErrorCode, KafkaError
@@ -32,23 +35,10 @@ from storage.log_types import GroupKey
 
 logger = structlog.get_logger()
 
+METADATA_KEY = GroupKey(METADATA_TOPIC_ID, 0)
+
 #: A range to a follower holds a batch of this size, and a fetch by default.
 MAX_BATCH_BYTES = 1 << 20
-
-
-class MetadataHost(Protocol):
-    @property
-    def reads(self) -> Reads: ...
-    def is_alive(self, broker: BrokerRecord) -> bool: ...
-    def now_ms(self) -> int: ...
-    def image_changed(self, change: Change) -> None:
-        """A committed change, in log order."""
-
-    def image_read(self) -> None:
-        """Everything committed is replayed; called after each step of the image."""
-
-    @property
-    def resources(self) -> Resources: ...
 
 
 class _Answers:
@@ -64,38 +54,75 @@ class _Answers:
 class MetadataService:
     """Follows the metadata replica. `attach` it once the replica exists."""
 
-    def __init__(self, host: MetadataHost, config: ControllerConfig, rng: random.Random) -> None:
-        self._host = host
+    def __init__(
+        self,
+        config: ControllerConfig,
+        quorum_voters: Sequence[int],
+        resources: Resources,
+        clock: Clock,
+        rng: random.Random,
+        reads: Reads,
+        events: ReplicaEvents,
+        is_alive: Callable[[BrokerRecord], bool],
+    ) -> None:
+        """`is_alive`: whether that very registration is connected now."""
         self._config = config
+        self._quorum_voters = quorum_voters
+        self._resources = resources
+        self._clock = clock
         self._rng = rng
+        self._reads = reads
+        self._is_alive = is_alive
         self.image = MetadataImage()
+        #: Called with each committed change, in log order.
+        self.on_change: list[Callable[[Change], None]] = []
+        #: Called when everything committed is replayed, after each step of the image.
+        self.on_read: list[Callable[[], None]] = []
         self.replica: Replica | None = None
         #: Set while this node leads and serves, and the controller's image agrees with the log's end.
         self._leadership: Leadership | None = None
+        events.role_changed.append(self._role_changed)
+        events.commit_advanced.append(self._commit_advanced)
 
     def attach(self, replica: Replica) -> None:
         assert self.replica is None
         self.replica = replica
 
+    def assigned(self, key: GroupKey) -> Sequence[int]:
+        """The nodes that should hold a partition, or still do; for the metadata, the configured voters."""
+        if key == METADATA_KEY:
+            return self._quorum_voters
+        topic = self.image.topics.get(key.topic_id)
+        if topic is None or key.partition >= len(topic.partitions):
+            return ()
+        return topic.partitions[key.partition].holders
+
     # -- the image ---------------------------------------------------------------------------------------
 
-    def commit_moved(self) -> None:
-        """Replay what is newly committed."""
-        replica = self.replica
-        assert replica is not None
+    def _commit_advanced(self, replica: Replica) -> None:
+        """Replay what is newly committed, if it is the metadata's."""
+        if replica is not self.replica:
+            return
         try:
-            has_moved = _replay(replica, self.image, replica.high_watermark, self._host.image_changed)
+            has_moved = _replay(replica, self.image, replica.high_watermark, self._changed)
         except CorruptLogError as error:
             replica.host.log_corrupt(replica, error)
             return
         if has_moved:
-            self._host.image_read()
+            for read in self.on_read:
+                read()
+
+    def _changed(self, change: Change) -> None:
+        for changed in self.on_change:
+            changed(change)
 
     # -- the controller ----------------------------------------------------------------------------------
 
-    def role_changed(self) -> None:
-        replica = self.replica
-        assert replica is not None
+    def _role_changed(self, replica: Replica) -> None:
+        if replica is self.replica:
+            self._lead_if_serving(replica)
+
+    def _lead_if_serving(self, replica: Replica) -> None:
         if replica.is_serving and self._leadership is None:
             ahead = MetadataImage()
             try:
@@ -103,11 +130,10 @@ class MetadataService:
             except CorruptLogError as error:
                 replica.host.log_corrupt(replica, error)
                 return
-            resources = self._host.resources
             controller = Controller(
-                ahead, self._config, self._rng, is_alive=self._host.is_alive, resources=resources
+                ahead, self._config, self._rng, is_alive=self._is_alive, resources=self._resources
             )
-            self._leadership = Leadership(controller, ahead, replica, resources)
+            self._leadership = Leadership(controller, ahead, replica, self._resources)
             logger.info("this node is the controller", epoch=replica.leader_epoch)
         elif not replica.is_serving and self._leadership is not None:
             self._leadership = None
@@ -116,7 +142,7 @@ class MetadataService:
     def execute(self, operation: str, arguments: dict[str, Any], done: Done) -> None:
         """Decide, append, answer when committed."""
         if self.replica is not None:
-            self.role_changed()  # after a refused write the image ahead is to be read anew
+            self._lead_if_serving(self.replica)  # after a refused write the image ahead is to be read anew
         leadership = self._leadership
         if leadership is None:
             done(error(ErrorCode.NOT_CONTROLLER, "this node is not the controller"))
@@ -162,7 +188,7 @@ class MetadataService:
             else:
                 answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
-        self._host.reads.confirm([replica], confirmed)
+        self._reads.confirm([replica], confirmed)
 
     def _append(self, decision: Decision[Any], ahead: MetadataImage) -> int:
         """Append the decision's records and replay them into the controller's image. Returns the log end they need.
@@ -175,7 +201,7 @@ class MetadataService:
             return replica.next_offset
         end_offset = replica.next_offset
         for records in _in_batches(decision.records):
-            batch = build_batch([NewRecord(key, value, self._host.now_ms()) for key, value in records])
+            batch = build_batch([NewRecord(key, value, self._clock.now_ms()) for key, value in records])
             header = next(iter_batches(memoryview(batch)))[1]
             try:
                 base_offset, end_offset = replica.append(header, batch)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import structlog
 
+from broker.config.node_config import NodeConfig
+from broker.controller.client import ControllerClient
+from broker.controller.service import MetadataService
 from broker.groups.group import check_group_id
 from broker.metadata.ids import OFFSETS_TOPIC_NAME
 from protocol.errors import ErrorCode, KafkaError
-
-if TYPE_CHECKING:
-    from broker.node import Node
 
 logger = structlog.get_logger()
 
@@ -24,14 +24,27 @@ _POWERS_OF_31 = [pow(31, exponent, 1 << 32) for exponent in reversed(range(_HASH
 
 
 class OffsetsTopic:
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(
+        self,
+        config: NodeConfig,
+        metadata: MetadataService,
+        controller: ControllerClient,
+        leader_of: Callable[[str, int], tuple[int, int]],
+        endpoint_of: Callable[[int, str], tuple[str, int]],
+    ) -> None:
+        """`leader_of`: (topic, partition) -> (node id or -1, leader epoch). `endpoint_of`: (node id, listener) ->
+        (host, port), the port -1 where there is none."""
+        self._config = config
+        self._metadata = metadata
+        self._controller = controller
+        self._leader_of = leader_of
+        self._endpoint_of = endpoint_of
         self._is_creating = False
 
     def partition_of(self, group_id: str) -> int:
         """-1: there is no `__consumer_offsets` yet. Raises INVALID_GROUP_ID for ids that no record could hold."""
         check_group_id(group_id, may_be_empty=True)
-        topic = self._node.metadata.image.topic_named(OFFSETS_TOPIC_NAME)
+        topic = self._metadata.image.topic_named(OFFSETS_TOPIC_NAME)
         return -1 if topic is None else partition_of(group_id, len(topic.partitions))
 
     def find(self, group_id: str, listener: str) -> tuple[int, str, int]:
@@ -41,8 +54,8 @@ class OffsetsTopic:
         if partition < 0:
             self.create()
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC_NAME} is being created")
-        leader, _ = self._node.view.leader_of(OFFSETS_TOPIC_NAME, partition)
-        host, port = self._node.view.endpoint_of(leader, listener)
+        leader, _ = self._leader_of(OFFSETS_TOPIC_NAME, partition)
+        host, port = self._endpoint_of(leader, listener)
         if port < 0:
             raise KafkaError(
                 ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC_NAME}-{partition} has no leader"
@@ -54,7 +67,7 @@ class OffsetsTopic:
         if self._is_creating:
             return
         self._is_creating = True
-        config = self._node.config
+        config = self._config
         replication_factor = config.offsets_topic_replication_factor
         if "offsets.topic.replication.factor" not in config.given:
             replication_factor = min(replication_factor, len(config.quorum_voters))
@@ -72,7 +85,7 @@ class OffsetsTopic:
             ],
         }
         arguments = {"topics": [topic], "validate_only": False, "is_internal": True}
-        self._node.controller.call("create_topics", arguments, self._created)
+        self._controller.call("create_topics", arguments, self._created)
 
     def _created(self, result: dict[str, Any]) -> None:
         self._is_creating = False

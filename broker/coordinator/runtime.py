@@ -17,27 +17,32 @@ import asyncio
 import random
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 import structlog
 
+from broker.config.layers import LiveSettings
+from broker.controller.client import ControllerClient
+from broker.controller.service import MetadataService
 from broker.coordinator.internal_topic import OffsetsTopic
 from broker.coordinator.loading import load
 from broker.coordinator.outcome import Answer, Outcome
 from broker.coordinator.ticket import Ticket
+from broker.environment import Clock
 from broker.groups.records import GroupRecord, encode_parts
 from broker.groups.shard import Shard, Step
+from broker.metadata.ids import OFFSETS_TOPIC_NAME
 from broker.metadata.image import Change, TopicChanged, TopicCreated, TopicDeleted
+from broker.replication.events import ReplicaEvents
+from broker.replication.reads import Reads
 from broker.replication.replica import Replica
+from broker.scheduling.ticks import Ticks
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import iter_batches
 from protocol.records.builder import NewRecord, build_batch
 from storage.errors import CorruptLogError
 from storage.log_types import GroupKey
-
-if TYPE_CHECKING:
-    from broker.node import Node
 
 logger = structlog.get_logger()
 
@@ -94,14 +99,35 @@ class _Answers:
 class GroupCoordinator:
     """The shards of this node."""
 
-    def __init__(self, node: Node, topic: OffsetsTopic, rng: random.Random) -> None:
-        self._node = node
+    def __init__(
+        self,
+        settings: LiveSettings,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+        rng: random.Random,
+        metadata: MetadataService,
+        reads: Reads,
+        controller: ControllerClient,
+        topic: OffsetsTopic,
+        events: ReplicaEvents,
+        ticks: Ticks,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._loop = loop
+        self._metadata = metadata
+        self._reads = reads
+        self._controller = controller
         self._rng = rng
         self._served: dict[int, _Served] = {}
         self._topic = topic
         self._is_closed = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
+        events.role_changed.append(self._role_changed)
+        events.closed.append(self._replica_closed)
+        metadata.on_change.append(self._image_changed)
+        ticks.every(settings.config.offsets_retention_check_interval_ms / 1000, self._expire_offsets)
 
     def close(self) -> None:
         """The node stops: nothing expires any more."""
@@ -130,7 +156,7 @@ class GroupCoordinator:
             return
         served.open[ticket] = None
         try:
-            outcome = decide(served.shard, ticket, self._node.now(), self._node.now_ms())
+            outcome = decide(served.shard, ticket, self._loop.time(), self._clock.now_ms())
         except KafkaError as refused:
             outcome = Outcome(answers=[(ticket, ticket.refusal(refused.code))])
         self._carry_out(served, outcome)
@@ -157,7 +183,7 @@ class GroupCoordinator:
             else:
                 reply(failure(ErrorCode.NOT_COORDINATOR))
 
-        self._node.reads.confirm([replica], confirmed)
+        self._reads.confirm([replica], confirmed)
 
     def read(
         self,
@@ -174,7 +200,7 @@ class GroupCoordinator:
             ticket.fail(error.code)
             return
         served.open[ticket] = None
-        self._node.reads.confirm([served.replica], lambda keys: self._look(served, ticket, look, keys))
+        self._reads.confirm([served.replica], lambda keys: self._look(served, ticket, look, keys))
 
     def _look(
         self, served: _Served, ticket: Ticket[A], look: Callable[[Shard], A], keys: set[GroupKey]
@@ -216,7 +242,7 @@ class GroupCoordinator:
                 served.open[ticket] = None
                 self._carry_out(served, Outcome(answers=[(ticket, look(served.shard))]))
 
-        self._node.reads.confirm([served.replica for served in asked], confirmed)
+        self._reads.confirm([served.replica for served in asked], confirmed)
 
     def _serving(self, group_id: str) -> _Served:
         served = self._served.get(self._topic.partition_of(group_id))
@@ -228,8 +254,10 @@ class GroupCoordinator:
 
     # -- leadership --------------------------------------------------------------------------------------
 
-    def role_changed(self, replica: Replica) -> None:
-        """This replica of `__consumer_offsets` serves, or serves no more, or in another term."""
+    def _role_changed(self, replica: Replica) -> None:
+        """A replica of `__consumer_offsets` serves, or serves no more, or in another term."""
+        if replica.topic != OFFSETS_TOPIC_NAME:
+            return
         served = self._served.get(replica.partition)
         if served is not None:
             if replica.is_serving and served.replica is replica and served.epoch == replica.leader_epoch:
@@ -238,7 +266,7 @@ class GroupCoordinator:
         if replica.is_serving and not self._is_closed:
             self._begin(replica)
 
-    def replica_closed(self, key: GroupKey) -> None:
+    def _replica_closed(self, key: GroupKey) -> None:
         """A replica of any topic is gone from this node."""
         served = self._served.get(key.partition)
         if served is not None and served.replica.key == key:
@@ -262,7 +290,7 @@ class GroupCoordinator:
 
     def _begin(self, replica: Replica) -> None:
         shard = Shard(
-            self._node.config, self._node.metadata.image, self._rng, replica.config.max_message_bytes
+            self._settings.config, self._metadata.image, self._rng, replica.config.max_message_bytes
         )
         served = _Served(replica, shard)
         self._served[replica.partition] = served
@@ -274,13 +302,13 @@ class GroupCoordinator:
             return
         try:
             for _ in steps:
-                self._node.loop.call_soon(self._load, served, steps)
+                self._loop.call_soon(self._load, served, steps)
                 return
         except CorruptLogError as error:
             served.replica.host.log_corrupt(served.replica, error)
             return
         served.is_loaded = True
-        served.shard.loaded(self._node.now())
+        served.shard.loaded(self._loop.time())
         if served.shard.group_ids():
             logger.info(
                 "groups are loaded", partition=served.replica.partition, count=len(served.shard.group_ids())
@@ -312,7 +340,7 @@ class GroupCoordinator:
     def _append(self, replica: Replica, records: Sequence[GroupRecord]) -> int:
         end_offset = replica.next_offset
         for part in encode_parts(records, MAX_BATCH_BYTES):
-            batch = build_batch([NewRecord(key, value, self._node.now_ms()) for key, value in part])
+            batch = build_batch([NewRecord(key, value, self._clock.now_ms()) for key, value in part])
             if len(batch) > MAX_BATCH_BYTES:
                 raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"a decision of {len(batch)} bytes")
             header = next(iter_batches(memoryview(batch)))[1]
@@ -330,13 +358,13 @@ class GroupCoordinator:
                 return
             self._timer.cancel()
         self._timer_at = time
-        self._timer = self._node.loop.call_at(time, self._expire)
+        self._timer = self._loop.call_at(time, self._expire)
 
     def _expire(self) -> None:
         """Of the groups whose time has come, some with each turn of the loop: those of members that were lost with the
         coordinator before have it at the same moment."""
         self._timer = None
-        now, left = self._node.now(), GROUPS_PER_TURN
+        now, left = self._loop.time(), GROUPS_PER_TURN
         for served in list(self._served.values()):
             if not served.is_loaded:
                 continue
@@ -347,24 +375,24 @@ class GroupCoordinator:
             due = served.shard.due(now, left)
             left -= len(due)
             for group_id in due:
-                self._carry_out(served, served.shard.expire(group_id, now, self._node.now_ms()))
+                self._carry_out(served, served.shard.expire(group_id, now, self._clock.now_ms()))
                 served.shard.settle(group_id)
             self._arm(served.shard.next_deadline())
 
     # -- what is done about many groups ------------------------------------------------------------------
 
-    def image_changed(self, change: Change) -> None:
+    def _image_changed(self, change: Change) -> None:
         """A committed change of the cluster's metadata."""
         if isinstance(change, TopicCreated | TopicChanged | TopicDeleted):
             for served in list(self._served.values()):
                 if served.is_loaded:
                     self._walk(served, served.shard.image_changed(change))
 
-    def expire_offsets(self) -> None:
+    def _expire_offsets(self, now: float) -> None:
         """Called every offsets.retention.check.interval.ms."""
         for served in list(self._served.values()):
             if served.is_loaded:
-                self._walk(served, served.shard.expire_offsets(self._node.now_ms()))
+                self._walk(served, served.shard.expire_offsets(self._clock.now_ms()))
                 self._look_for_deleted_topics(served)
 
     def _look_for_deleted_topics(self, served: _Served) -> None:
@@ -378,20 +406,20 @@ class GroupCoordinator:
 
         def answered(result: dict[str, Any]) -> None:
             if result["error_code"] != ErrorCode.NONE:
-                self._node.loop.call_later(ASK_AGAIN_S, self._look_for_deleted_topics, served)
+                self._loop.call_later(ASK_AGAIN_S, self._look_for_deleted_topics, served)
                 return
             deleted = {UUID(topic_id) for topic_id in result["deleted"]}
             self._walk(served, served.shard.forget_topics(deleted))
 
         arguments = {"topic_ids": sorted(str(topic_id) for topic_id in unknown)}
-        self._node.controller.call("deleted_topics", arguments, answered)
+        self._controller.call("deleted_topics", arguments, answered)
 
     def _walk(self, served: _Served, steps: Iterator[Step]) -> None:
         """Carry out step by step, some with each turn of the loop."""
         if not served.is_current or self._is_closed:
             return
         if not served.replica.group.can_propose:
-            self._node.loop.call_later(POSTPONED_S, self._walk, served, steps)
+            self._loop.call_later(POSTPONED_S, self._walk, served, steps)
             return
         count = 0
         for group_id, outcome in islice(steps, GROUPS_PER_TURN):
@@ -400,4 +428,4 @@ class GroupCoordinator:
             served.shard.settle(group_id)
         self._arm(served.shard.next_deadline())
         if count == GROUPS_PER_TURN:
-            self._node.loop.call_soon(self._walk, served, steps)
+            self._loop.call_soon(self._walk, served, steps)

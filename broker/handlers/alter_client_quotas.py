@@ -20,10 +20,10 @@ from protocol.messages.alter_client_quotas import (
 
 if TYPE_CHECKING:
     from broker.network.connection import Request
-    from broker.node import Node
+    from broker.serving.context import Context
 
 
-def handle(node: Node, request: Request, body: AlterClientQuotasRequest) -> None:
+def handle(context: Context, request: Request, body: AlterClientQuotasRequest) -> None:
     arguments = {
         "validate_only": body.validate_only,
         "entries": [
@@ -48,7 +48,7 @@ def handle(node: Node, request: Request, body: AlterClientQuotasRequest) -> None
         )
         request.reply_bytes(encode(response, request.api_version))
 
-    node.controller.call("alter_quotas", arguments, answer)
+    context.controller.call("alter_quotas", arguments, answer)
 
 
 API = Api(ApiKey.ALTER_CLIENT_QUOTAS, 0, 1, AlterClientQuotasRequest, handle)

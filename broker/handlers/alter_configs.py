@@ -15,10 +15,10 @@ from protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsRes
 
 if TYPE_CHECKING:
     from broker.network.connection import Request
-    from broker.node import Node
+    from broker.serving.context import Context
 
 
-def handle(node: Node, request: Request, body: AlterConfigsRequest) -> None:
+def handle(context: Context, request: Request, body: AlterConfigsRequest) -> None:
     wanted: list[Wanted] = [
         (
             resource.resource_type,
@@ -28,7 +28,7 @@ def handle(node: Node, request: Request, body: AlterConfigsRequest) -> None:
         for resource in body.resources
     ]
     alter(
-        node,
+        context,
         request,
         wanted,
         AlterConfigsResponse(responses=[]),

@@ -24,10 +24,10 @@ from protocol.messages.alter_partition_reassignments import (
 
 if TYPE_CHECKING:
     from broker.network.connection import Request
-    from broker.node import Node
+    from broker.serving.context import Context
 
 
-def handle(node: Node, request: Request, body: AlterPartitionReassignmentsRequest) -> None:
+def handle(context: Context, request: Request, body: AlterPartitionReassignmentsRequest) -> None:
     arguments = {
         "may_change_count": body.allow_replication_factor_change,
         "partitions": [
@@ -56,7 +56,7 @@ def handle(node: Node, request: Request, body: AlterPartitionReassignmentsReques
             ]
         request.reply_bytes(encode(response, request.api_version))
 
-    node.controller.call("reassign_partitions", arguments, answer)
+    context.controller.call("reassign_partitions", arguments, answer)
 
 
 def _result(_: str, partition: int, code: int, message: str | None) -> ReassignablePartitionResponse:

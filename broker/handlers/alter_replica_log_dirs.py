@@ -24,18 +24,18 @@ from protocol.messages.alter_replica_log_dirs import (
 
 if TYPE_CHECKING:
     from broker.network.connection import Request
-    from broker.node import Node
+    from broker.serving.context import Context
 
 
-def handle(node: Node, request: Request, body: AlterReplicaLogDirsRequest) -> None:
-    here = os.path.abspath(node.config.log_dir)
+def handle(context: Context, request: Request, body: AlterReplicaLogDirsRequest) -> None:
+    here = os.path.abspath(context.config.log_dir)
     by_topic: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
     for folder in body.dirs:
         for topic in folder.topics:
             by_topic.setdefault(topic.name, []).extend(
                 AlterReplicaLogDirPartitionResult(
                     partition_index=index,
-                    error_code=_error(node, topic.name, index)
+                    error_code=_error(context, topic.name, index)
                     if folder.path == here
                     else ErrorCode.LOG_DIR_NOT_FOUND,
                 )
@@ -48,10 +48,10 @@ def handle(node: Node, request: Request, body: AlterReplicaLogDirsRequest) -> No
     request.reply_bytes(encode(AlterReplicaLogDirsResponse(results=results), request.api_version))
 
 
-def _error(node: Node, topic: str, partition: int) -> ErrorCode:
-    if (topic, partition) in node.replicas.by_name:
+def _error(context: Context, topic: str, partition: int) -> ErrorCode:
+    if (topic, partition) in context.replicas.by_name:
         return ErrorCode.NONE
-    why = node.view.why_no_replica(topic, partition)
+    why = context.view.why_no_replica(topic, partition)
     return ErrorCode.REPLICA_NOT_AVAILABLE if why is ErrorCode.NOT_LEADER_OR_FOLLOWER else why
 
 

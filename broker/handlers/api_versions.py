@@ -8,6 +8,7 @@ client software name is INVALID_REQUEST with no entries. Telemetry is never offe
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from broker.serving.api import Api
@@ -25,34 +26,32 @@ from protocol.messages.api_versions import (
 
 if TYPE_CHECKING:
     from broker.network.connection import Request
-    from broker.node import Node
+    from broker.serving.context import Context
 
 _GROUP_VERSION = "group.version"
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-def handle(node: Node, request: Request, body: ApiVersionsRequest) -> None:
+def handle(context: Context, request: Request, body: ApiVersionsRequest) -> None:
     response = ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=[])
     names = (body.client_software_name, body.client_software_version)
     if request.api_version >= 3 and not all(_SOFTWARE.fullmatch(name) for name in names):
         response.error_code = ErrorCode.INVALID_REQUEST
     else:
-        response.api_keys = offered()
-        if "consumer" in node.config.group_protocols:
+        response.api_keys = offered(context.apis)
+        if "consumer" in context.config.group_protocols:
             _tell_features(response, request.api_version)
     request.reply_bytes(encode(response, request.api_version))
 
 
-def offered() -> list[ApiVersion]:
-    from broker.handlers import APIS
-
+def offered(apis: Iterable[Api]) -> list[ApiVersion]:
     return [
         ApiVersion(
             api_key=api.key,
             min_version=api.min_version if api.advertised_min_version is None else api.advertised_min_version,
             max_version=api.max_version,
         )
-        for api in sorted(APIS, key=lambda api: api.key)
+        for api in sorted(apis, key=lambda api: api.key)
     ]
 
 
@@ -72,4 +71,11 @@ def answer_unknown_version(request: Request) -> None:
     request.reply_bytes(unsupported_version_body(API.min_version, API.max_version))
 
 
-API = Api(ApiKey.API_VERSIONS, 0, 4, ApiVersionsRequest, handle)
+API = Api(
+    ApiKey.API_VERSIONS,
+    0,
+    4,
+    ApiVersionsRequest,
+    handle,
+    answer_unknown_version=answer_unknown_version,
+)

@@ -36,12 +36,12 @@ from protocol.messages.consumer_group_describe import (
 
 if TYPE_CHECKING:
     from broker.network.connection import Request
-    from broker.node import Node
+    from broker.serving.context import Context
 
 _CONSUMER_MEMBER = 1
 
 
-def handle(node: Node, request: Request, body: ConsumerGroupDescribeRequest) -> None:
+def handle(context: Context, request: Request, body: ConsumerGroupDescribeRequest) -> None:
     def answer(groups: list[DescribedConsumerGroup]) -> None:
         for group in groups:
             if body.include_authorized_operations and group.error_code == ErrorCode.NONE:
@@ -52,10 +52,10 @@ def handle(node: Node, request: Request, body: ConsumerGroupDescribeRequest) -> 
 
     def ask(position: int, reply: Callable[[DescribedConsumerGroup], None]) -> None:
         group_id = group_ids[position]
-        look = partial(_look, node.metadata.image, group_id)
-        node.groups.read(group_id, reply, partial(_failed, group_id), look)
+        look = partial(_look, context.image, group_id)
+        context.groups.read(group_id, reply, partial(_failed, group_id), look)
 
-    Gathered(node.loop, len(group_ids), ask, answer)
+    Gathered(context.loop, len(group_ids), ask, answer)
 
 
 def _failed(group_id: str, error: ErrorCode, message: str | None = None) -> DescribedConsumerGroup:

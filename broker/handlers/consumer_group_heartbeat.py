@@ -36,14 +36,14 @@ from protocol.messages.consumer_group_heartbeat import (
 
 if TYPE_CHECKING:
     from broker.network.connection import Request
-    from broker.node import Node
+    from broker.serving.context import Context
 
 
-def handle(node: Node, request: Request, body: ConsumerGroupHeartbeatRequest) -> None:
+def handle(context: Context, request: Request, body: ConsumerGroupHeartbeatRequest) -> None:
     def reply(answer: HeartbeatAnswer) -> None:
         request.reply_bytes(encode(_response(answer), request.api_version))
 
-    if "consumer" not in node.config.group_protocols:
+    if "consumer" not in context.config.group_protocols:
         reply(HeartbeatAnswer(ErrorCode.UNSUPPORTED_VERSION))
         return
     heartbeat = HeartbeatRequest(
@@ -68,7 +68,7 @@ def handle(node: Node, request: Request, body: ConsumerGroupHeartbeatRequest) ->
         )
         return consumer_shard.heartbeat(shard, ticket, named, now, now_ms)
 
-    node.groups.ask(
+    context.groups.ask(
         body.group_id,
         reply,
         HeartbeatAnswer,

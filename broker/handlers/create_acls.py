@@ -13,10 +13,10 @@ from protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, 
 
 if TYPE_CHECKING:
     from broker.network.connection import Request
-    from broker.node import Node
+    from broker.serving.context import Context
 
 
-def handle(node: Node, request: Request, body: CreateAclsRequest) -> None:
+def handle(context: Context, request: Request, body: CreateAclsRequest) -> None:
     refused = AclCreationResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_ACCESS_CONTROL)
     response = CreateAclsResponse(results=[refused] * len(body.creations))
     request.reply_bytes(encode(response, request.api_version))

@@ -23,10 +23,10 @@ from storage.log_types import GroupKey
 
 if TYPE_CHECKING:
     from broker.network.connection import Request
-    from broker.node import Node
+    from broker.serving.context import Context
 
 
-def handle(node: Node, request: Request, body: CreatePartitionsRequest) -> None:
+def handle(context: Context, request: Request, body: CreatePartitionsRequest) -> None:
     topics = [
         (
             topic.name,
@@ -36,7 +36,7 @@ def handle(node: Node, request: Request, body: CreatePartitionsRequest) -> None:
         for topic in body.topics
     ]
 
-    began = node.now()
+    began = context.now()
 
     def added(result: dict[str, Any]) -> None:
         new = [
@@ -44,7 +44,7 @@ def handle(node: Node, request: Request, body: CreatePartitionsRequest) -> None:
             for topic_id, first, count in result.get("new", ())
             for number in range(first, first + count)
         ]
-        node.leader_waits.wait_new(new, began, body.timeout_ms, lambda: answer(result))
+        context.leader_waits.wait_new(new, began, body.timeout_ms, lambda: answer(result))
 
     def answer(result: dict[str, Any]) -> None:
         if request.is_abandoned:
@@ -63,7 +63,7 @@ def handle(node: Node, request: Request, body: CreatePartitionsRequest) -> None:
         request.reply_bytes(encode(response, request.api_version))
 
     arguments = {"topics": topics, "validate_only": body.validate_only}
-    node.controller.call("create_partitions", arguments, added)
+    context.controller.call("create_partitions", arguments, added)
 
 
 API = Api(ApiKey.CREATE_PARTITIONS, 0, 3, CreatePartitionsRequest, handle)

@@ -24,10 +24,10 @@ from storage.log_types import GroupKey
 
 if TYPE_CHECKING:
     from broker.network.connection import Request
-    from broker.node import Node
+    from broker.serving.context import Context
 
 
-def handle(node: Node, request: Request, body: CreateTopicsRequest) -> None:
+def handle(context: Context, request: Request, body: CreateTopicsRequest) -> None:
     arguments = {
         "validate_only": body.validate_only,
         "topics": [
@@ -42,7 +42,7 @@ def handle(node: Node, request: Request, body: CreateTopicsRequest) -> None:
         ],
     }
 
-    began = node.now()
+    began = context.now()
 
     def created(result: dict[str, Any]) -> None:
         made = [
@@ -51,7 +51,7 @@ def handle(node: Node, request: Request, body: CreateTopicsRequest) -> None:
             if topic.get("topic_id")  # validate_only makes no topic, nor does an error
             for number in range(topic["num_partitions"])
         ]
-        node.leader_waits.wait_new(made, began, body.timeout_ms, lambda: answer(result))
+        context.leader_waits.wait_new(made, began, body.timeout_ms, lambda: answer(result))
 
     def answer(result: dict[str, Any]) -> None:
         if request.is_abandoned:
@@ -68,7 +68,7 @@ def handle(node: Node, request: Request, body: CreateTopicsRequest) -> None:
             response.topics = [_result(topic) for topic in result["topics"]]
         request.reply_bytes(encode(response, request.api_version))
 
-    node.controller.call("create_topics", arguments, created)
+    context.controller.call("create_topics", arguments, created)
 
 
 def _result(topic: dict[str, Any]) -> CreatableTopicResult:

@@ -13,10 +13,10 @@ from protocol.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequ
 
 if TYPE_CHECKING:
     from broker.network.connection import Request
-    from broker.node import Node
+    from broker.serving.context import Context
 
 
-def handle(node: Node, request: Request, body: DeleteAclsRequest) -> None:
+def handle(context: Context, request: Request, body: DeleteAclsRequest) -> None:
     refused = DeleteAclsFilterResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_ACCESS_CONTROL)
     response = DeleteAclsResponse(filter_results=[refused] * len(body.filters))
     request.reply_bytes(encode(response, request.api_version))

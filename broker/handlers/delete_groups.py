@@ -22,10 +22,10 @@ from protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRe
 
 if TYPE_CHECKING:
     from broker.network.connection import Request
-    from broker.node import Node
+    from broker.serving.context import Context
 
 
-def handle(node: Node, request: Request, body: DeleteGroupsRequest) -> None:
+def handle(context: Context, request: Request, body: DeleteGroupsRequest) -> None:
     # Each once: a group that is named again would not be found any more.
     group_ids = list(dict.fromkeys(body.groups_names))
 
@@ -38,9 +38,9 @@ def handle(node: Node, request: Request, body: DeleteGroupsRequest) -> None:
 
     def ask(position: int, reply: Callable[[ErrorCode], None]) -> None:
         group_id = group_ids[position]
-        node.groups.ask_confirmed(group_id, reply, _failed, partial(_delete, group_id))
+        context.groups.ask_confirmed(group_id, reply, _failed, partial(_delete, group_id))
 
-    Gathered(node.loop, len(group_ids), ask, answer)
+    Gathered(context.loop, len(group_ids), ask, answer)
 
 
 def _failed(error: ErrorCode) -> ErrorCode:

@@ -33,8 +33,8 @@ from protocol.messages.delete_records import (
 
 if TYPE_CHECKING:
     from broker.network.connection import Request
-    from broker.node import Node
     from broker.replication.replica import Replica
+    from broker.serving.context import Context
     from storage.log_types import GroupKey
 
 
@@ -44,9 +44,9 @@ class PendingDeletion(PendingAnswer[DeleteRecordsPartitionResult]):
     __slots__ = ("wanted",)
 
     def __init__(
-        self, node: Node, request: Request, response: DeleteRecordsResponse, timeout_ms: int
+        self, context: Context, request: Request, response: DeleteRecordsResponse, timeout_ms: int
     ) -> None:
-        super().__init__(node, request, response, timeout_ms)
+        super().__init__(context, request, response, timeout_ms)
         self.wanted: list[tuple[Replica, int]] = []
 
     def _completed(self, answer: DeleteRecordsPartitionResult, slot: int) -> None:
@@ -55,9 +55,9 @@ class PendingDeletion(PendingAnswer[DeleteRecordsPartitionResult]):
             answer.low_watermark = replica.log_start_offset
 
 
-def handle(node: Node, request: Request, body: DeleteRecordsRequest) -> None:
+def handle(context: Context, request: Request, body: DeleteRecordsRequest) -> None:
     response = DeleteRecordsResponse(topics=[])
-    pending = PendingDeletion(node, request, response, body.timeout_ms)
+    pending = PendingDeletion(context, request, response, body.timeout_ms)
     unconfirmed: list[int] = []
     for topic in body.topics:
         answers: list[DeleteRecordsPartitionResult] = []
@@ -68,7 +68,7 @@ def handle(node: Node, request: Request, body: DeleteRecordsRequest) -> None:
             )
             answers.append(answer)
             try:
-                replica = _find(node, topic.name, index)
+                replica = _find(context, topic.name, index)
             except KafkaError as error:
                 answer.error_code = error.code
                 continue
@@ -86,15 +86,15 @@ def handle(node: Node, request: Request, body: DeleteRecordsRequest) -> None:
                 pending.partition_done(slot, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     if unconfirmed:
-        node.reads.confirm([pending.wanted[slot][0] for slot in unconfirmed], confirmed)
+        context.reads.confirm([pending.wanted[slot][0] for slot in unconfirmed], confirmed)
     pending.park()
 
 
-def _find(node: Node, topic: str, partition: int) -> Replica:
+def _find(context: Context, topic: str, partition: int) -> Replica:
     """Raises KafkaError."""
     if topic in INTERNAL_TOPICS:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
-    return node.view.replica_named(topic, partition)
+    return context.view.replica_named(topic, partition)
 
 
 def _delete(pending: PendingDeletion, slot: int, *, is_confirmed: bool) -> bool:

@@ -20,10 +20,10 @@ from protocol.schema import NIL_UUID
 
 if TYPE_CHECKING:
     from broker.network.connection import Request
-    from broker.node import Node
+    from broker.serving.context import Context
 
 
-def handle(node: Node, request: Request, body: DeleteTopicsRequest) -> None:
+def handle(context: Context, request: Request, body: DeleteTopicsRequest) -> None:
     wanted: list[tuple[str | None, UUID]]
     if request.api_version >= 6:
         wanted = [(topic.name, topic.topic_id) for topic in body.topics]
@@ -52,9 +52,9 @@ def handle(node: Node, request: Request, body: DeleteTopicsRequest) -> None:
             ]
         request.reply_bytes(encode(response, request.api_version))
 
-    if node.config.delete_topic_enable:
+    if context.config.delete_topic_enable:
         topics = [[name, None if topic_id == NIL_UUID else str(topic_id)] for name, topic_id in wanted]
-        node.controller.call("delete_topics", {"topics": topics}, answer)
+        context.controller.call("delete_topics", {"topics": topics}, answer)
     else:
         # Clients know the code of its own from version 3 on.
         disabled = ErrorCode.TOPIC_DELETION_DISABLED

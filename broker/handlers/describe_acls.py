@@ -13,13 +13,13 @@ from protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsRes
 
 if TYPE_CHECKING:
     from broker.network.connection import Request
-    from broker.node import Node
+    from broker.serving.context import Context
 
 #: For all three APIs of ACLs.
 NO_ACCESS_CONTROL = "this cluster has no access control"
 
 
-def handle(node: Node, request: Request, body: DescribeAclsRequest) -> None:
+def handle(context: Context, request: Request, body: DescribeAclsRequest) -> None:
     response = DescribeAclsResponse(
         error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_ACCESS_CONTROL, resources=[]
     )

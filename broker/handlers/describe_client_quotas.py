@@ -23,13 +23,13 @@ from protocol.messages.describe_client_quotas import (
 
 if TYPE_CHECKING:
     from broker.network.connection import Request
-    from broker.node import Node
+    from broker.serving.context import Context
 
 
-def handle(node: Node, request: Request, body: DescribeClientQuotasRequest) -> None:
+def handle(context: Context, request: Request, body: DescribeClientQuotasRequest) -> None:
     filters = [QuotaFilter(x.entity_type, x.match_type, x.match) for x in body.components]
     try:
-        found = matching(node.metadata.image.quotas, filters, strict=body.strict)
+        found = matching(context.image.quotas, filters, strict=body.strict)
     except KafkaError as error:
         response = DescribeClientQuotasResponse(error_code=error.code, error_message=error.message)
     else:

@@ -23,12 +23,12 @@ from protocol.messages.describe_cluster import (
 
 if TYPE_CHECKING:
     from broker.network.connection import Request
-    from broker.node import Node
+    from broker.serving.context import Context
 
 BROKERS, CONTROLLERS = 1, 2
 
 
-def handle(node: Node, request: Request, body: DescribeClusterRequest) -> None:
+def handle(context: Context, request: Request, body: DescribeClusterRequest) -> None:
     try:
         _check_endpoint_type(body.endpoint_type)
     except KafkaError as error:
@@ -36,13 +36,13 @@ def handle(node: Node, request: Request, body: DescribeClusterRequest) -> None:
             cluster_id="", brokers=[], error_code=error.code, error_message=error.message
         )
     else:
-        alive = node.view.live_brokers(request.listener)
+        alive = context.view.live_brokers(request.listener)
         brokers = [(broker, False) for broker in alive]
         if body.include_fenced_brokers:
-            brokers += [(b, True) for b in node.view.all_brokers(request.listener) if b not in alive]
+            brokers += [(b, True) for b in context.view.all_brokers(request.listener) if b not in alive]
         response = DescribeClusterResponse(
-            cluster_id=node.cluster_id or "",
-            controller_id=node.view.controller(),
+            cluster_id=context.view.cluster_id or "",
+            controller_id=context.view.controller(),
             brokers=[
                 DescribeClusterBroker(broker_id=broker_id, host=host, port=port, is_fenced=is_fenced)
                 for (broker_id, host, port), is_fenced in sorted(brokers)

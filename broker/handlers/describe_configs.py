@@ -36,28 +36,28 @@ from protocol.messages.describe_configs import (
 
 if TYPE_CHECKING:
     from broker.network.connection import Request
-    from broker.node import Node
+    from broker.serving.context import Context
 
 
-def handle(node: Node, request: Request, body: DescribeConfigsRequest) -> None:
+def handle(context: Context, request: Request, body: DescribeConfigsRequest) -> None:
     # Each once, however often it is named: an answer is thousands of times as large as a name.
     resources = list({(each.resource_type, each.resource_name): each for each in body.resources}.values())
 
     def ask(position: int, reply: Callable[[DescribeConfigsResult], None]) -> None:
-        reply(_answer(node, body, resources[position]))
+        reply(_answer(context, body, resources[position]))
 
     def answer(results: list[DescribeConfigsResult]) -> None:
         request.reply_bytes(encode(DescribeConfigsResponse(results=results), request.api_version))
 
-    Gathered(node.loop, len(resources), ask, answer)
+    Gathered(context.loop, len(resources), ask, answer)
 
 
 def _answer(
-    node: Node, body: DescribeConfigsRequest, resource: DescribeConfigsResource
+    context: Context, body: DescribeConfigsRequest, resource: DescribeConfigsResource
 ) -> DescribeConfigsResult:
     result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
     try:
-        rows = _described(node, resource)
+        rows = _described(context, resource)
     except KafkaError as refused:
         result.error_code, result.error_message = refused.code, refused.message
         return result
@@ -66,33 +66,33 @@ def _answer(
     return result
 
 
-def _described(node: Node, resource: DescribeConfigsResource) -> list[Described]:
+def _described(context: Context, resource: DescribeConfigsResource) -> list[Described]:
     name = resource.resource_name
     match KINDS.get(resource.resource_type):
         case "topic":
             check_name(name)
-            topic = node.metadata.image.topic_named(name)
+            topic = context.image.topic_named(name)
             if topic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            return node.resources.describe_topic(topic.configs)
+            return context.resources.describe_topic(topic.configs)
         case "broker" if not name:
-            return node.resources.describe_all_nodes()
+            return context.resources.describe_all_nodes()
         case "broker":
-            check_broker_name(node, name)
-            return node.resources.describe_node()
+            check_broker_name(context, name)
+            return context.resources.describe_node()
         case "group" if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a group has a name")
         case "group":
-            return node.resources.describe_group(node.metadata.image.configs_of("group", name))
+            return context.resources.describe_group(context.image.configs_of("group", name))
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
 
 
-def check_broker_name(node: Node, name: str) -> None:
+def check_broker_name(context: Context, name: str) -> None:
     """A broker answers for itself alone."""
-    if name != str(node.config.node_id):
+    if name != str(context.config.node_id):
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            f"Unexpected broker id, expected {node.config.node_id} or empty string, but received {name}",
+            f"Unexpected broker id, expected {context.config.node_id} or empty string, but received {name}",
         )
 
 

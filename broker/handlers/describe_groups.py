@@ -29,14 +29,14 @@ from protocol.messages.describe_groups import (
 
 if TYPE_CHECKING:
     from broker.network.connection import Request
-    from broker.node import Node
+    from broker.serving.context import Context
 
 #: Bits of Kafka's AclOperation that apply to a group: 3 read, 6 delete, 8 describe, 10 describe configs, 11 alter
 #: configs.
 GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8, 10, 11))
 
 
-def handle(node: Node, request: Request, body: DescribeGroupsRequest) -> None:
+def handle(context: Context, request: Request, body: DescribeGroupsRequest) -> None:
     def reply(groups: list[DescribedGroup]) -> None:
         for group in groups:
             if body.include_authorized_operations and group.error_code == ErrorCode.NONE:
@@ -46,12 +46,12 @@ def handle(node: Node, request: Request, body: DescribeGroupsRequest) -> None:
     group_ids = list(dict.fromkeys(body.groups))
 
     def ask(position: int, take: Callable[[DescribedGroup], None]) -> None:
-        _describe(node, request.api_version, take, group_ids[position])
+        _describe(context, request.api_version, take, group_ids[position])
 
-    Gathered(node.loop, len(group_ids), ask, reply)
+    Gathered(context.loop, len(group_ids), ask, reply)
 
 
-def _describe(node: Node, version: int, reply: Callable[[DescribedGroup], None], group_id: str) -> None:
+def _describe(context: Context, version: int, reply: Callable[[DescribedGroup], None], group_id: str) -> None:
     def failure(error: ErrorCode) -> DescribedGroup:
         described = DescribedGroup(group_id=group_id, error_code=error)
         if error == ErrorCode.GROUP_ID_NOT_FOUND:
@@ -62,7 +62,7 @@ def _describe(node: Node, version: int, reply: Callable[[DescribedGroup], None],
                 described.error_code = ErrorCode.NONE
         return described
 
-    node.groups.read(
+    context.groups.read(
         group_id,
         reply,
         failure,

@@ -26,11 +26,11 @@ from protocol.messages.describe_log_dirs import (
 
 if TYPE_CHECKING:
     from broker.network.connection import Request
-    from broker.node import Node
+    from broker.serving.context import Context
 
 
-def handle(node: Node, request: Request, body: DescribeLogDirsRequest) -> None:
-    by_name = node.replicas.by_name
+def handle(context: Context, request: Request, body: DescribeLogDirsRequest) -> None:
+    by_name = context.replicas.by_name
     if body.topics is None:
         wanted = list(by_name)
     else:
@@ -46,13 +46,12 @@ def handle(node: Node, request: Request, body: DescribeLogDirsRequest) -> None:
                 is_future_key=False,
             )
             sizes.setdefault(name, []).append(size)
-    total_bytes, usable_bytes = node.disk_space()
     result = DescribeLogDirsResult(
         error_code=ErrorCode.NONE,
-        log_dir=os.path.abspath(node.config.log_dir),
+        log_dir=os.path.abspath(context.config.log_dir),
         topics=[DescribeLogDirsTopic(name=name, partitions=found) for name, found in sizes.items()],
-        total_bytes=total_bytes,
-        usable_bytes=usable_bytes,
+        total_bytes=context.volume.total_bytes(),
+        usable_bytes=context.volume.free_bytes(),
     )
     response = DescribeLogDirsResponse(results=[result])
     request.reply_bytes(encode(response, request.api_version))

@@ -25,15 +25,15 @@ from protocol.messages.describe_producers import (
 
 if TYPE_CHECKING:
     from broker.network.connection import Request
-    from broker.node import Node
+    from broker.serving.context import Context
 
 
-def handle(node: Node, request: Request, body: DescribeProducersRequest) -> None:
+def handle(context: Context, request: Request, body: DescribeProducersRequest) -> None:
     topics = [
         TopicResponse(
             name=topic.name,
             partitions=[
-                _describe(node, topic.name, index) for index in dict.fromkeys(topic.partition_indexes)
+                _describe(context, topic.name, index) for index in dict.fromkeys(topic.partition_indexes)
             ],
         )
         for topic in body.topics
@@ -41,11 +41,11 @@ def handle(node: Node, request: Request, body: DescribeProducersRequest) -> None
     request.reply_bytes(encode(DescribeProducersResponse(topics=topics), request.api_version))
 
 
-def _describe(node: Node, topic: str, partition: int) -> PartitionResponse:
+def _describe(context: Context, topic: str, partition: int) -> PartitionResponse:
     answer = PartitionResponse(partition_index=partition)
     try:
         check_name(topic)
-        replica = node.view.replica_named(topic, partition)
+        replica = context.view.replica_named(topic, partition)
     except KafkaError as error:
         answer.error_code = error.code
         answer.error_message = error.message or None

@@ -29,10 +29,10 @@ from protocol.messages.describe_quorum import Node as QuorumNode
 
 if TYPE_CHECKING:
     from broker.network.connection import Request
-    from broker.node import Node
+    from broker.serving.context import Context
 
 
-def handle(node: Node, request: Request, body: DescribeQuorumRequest) -> None:
+def handle(context: Context, request: Request, body: DescribeQuorumRequest) -> None:
     def answer(result: dict[str, Any]) -> None:
         if request.is_abandoned:
             return
@@ -50,14 +50,14 @@ def handle(node: Node, request: Request, body: DescribeQuorumRequest) -> None:
                 )
                 for topic in body.topics
             ]
-            listener = node.config.controller_listener
+            listener = context.config.controller_listener
             response.nodes = [
                 QuorumNode(node_id=node_id, listeners=[Listener(name=listener, host=host, port=port)])
                 for node_id, host, port in result["nodes"]
             ]
         request.reply_bytes(encode(response, request.api_version))
 
-    node.controller.call("describe_quorum", {}, answer)
+    context.controller.call("describe_quorum", {}, answer)
 
 
 def _partition(topic: str, partition: int, quorum: dict[str, Any]) -> PartitionData:

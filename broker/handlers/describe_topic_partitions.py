@@ -30,14 +30,14 @@ from protocol.schema import NIL_UUID
 
 if TYPE_CHECKING:
     from broker.network.connection import Request
-    from broker.node import Node
+    from broker.serving.context import Context
 
 #: As `max.request.partition.size.limit` of Apache Kafka.
 MAX_PARTITIONS = 2000
 
 
-def handle(node: Node, request: Request, body: DescribeTopicPartitionsRequest) -> None:
-    image = node.metadata.image
+def handle(context: Context, request: Request, body: DescribeTopicPartitionsRequest) -> None:
+    image = context.image
     if body.topics:
         names = sorted({topic.name for topic in body.topics})
     else:
@@ -58,10 +58,10 @@ def handle(node: Node, request: Request, body: DescribeTopicPartitionsRequest) -
                 break
             record = image.topic_named(name)
             if record is None:
-                response.topics.append(_error(name, node.view.why_no_topic(name)))
+                response.topics.append(_error(name, context.view.why_no_topic(name)))
                 continue
             first = begin.partition_index if name == begin.topic_name else 0
-            topic = _describe(node, record, first, left)
+            topic = _describe(context, record, first, left)
             response.topics.append(topic)
             left -= len(topic.partitions)
             behind = first + len(topic.partitions)
@@ -71,7 +71,9 @@ def handle(node: Node, request: Request, body: DescribeTopicPartitionsRequest) -
     request.reply_bytes(encode(response, request.api_version))
 
 
-def _describe(node: Node, topic: TopicRecord, first: int, limit: int) -> DescribeTopicPartitionsResponseTopic:
+def _describe(
+    context: Context, topic: TopicRecord, first: int, limit: int
+) -> DescribeTopicPartitionsResponseTopic:
     numbers = range(first, min(first + limit, len(topic.partitions)))
     partitions = [
         DescribeTopicPartitionsResponsePartition(
@@ -83,7 +85,7 @@ def _describe(node: Node, topic: TopicRecord, first: int, limit: int) -> Describ
             isr_nodes=described.isr_nodes,
             offline_replicas=described.offline_replicas,
         )
-        for described in describe_partitions(node, topic, numbers)
+        for described in describe_partitions(context, topic, numbers)
     ]
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,

@@ -31,7 +31,7 @@ from storage.log_types import GroupKey
 if TYPE_CHECKING:
     from broker.metadata.records import TopicRecord
     from broker.network.connection import Request
-    from broker.node import Node
+    from broker.serving.context import Context
 
 PREFERRED, UNCLEAN = 0, 1
 _WORDS = {
@@ -49,25 +49,25 @@ _WORDS = {
 class Elections:
     """One request: who is asked what, and what came of it."""
 
-    def __init__(self, node: Node, request: Request, body: ElectLeadersRequest) -> None:
-        self._node = node
+    def __init__(self, context: Context, request: Request, body: ElectLeadersRequest) -> None:
+        self._context = context
         self._request = request
         self._body = body
-        self._deadline = node.now() + max(body.timeout_ms, 0) / 1000
+        self._deadline = context.now() + max(body.timeout_ms, 0) / 1000
         #: Topic and number -> what came of it, in the order asked; None: nothing yet.
         self._codes: dict[tuple[str, int], ErrorCode | None] = {}
         #: How many are None.
         self._missing = 0
 
     def start(self) -> None:
-        image = self._node.metadata.image
+        image = self._context.image
         asked: dict[int, list[tuple[TopicRecord, int]]] = {}
         for name, number in self._wanted():
             topic = image.topic_named(name)
             if topic is None or not 0 <= number < len(topic.partitions):
                 self._codes[name, number] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 continue
-            leader, _ = self._node.view.leader_of_id(topic.topic_id, number)
+            leader, _ = self._context.view.leader_of_id(topic.topic_id, number)
             code = self._codes[name, number] = self._without_asking(
                 leader, topic.partitions[number].replicas[0]
             )
@@ -75,7 +75,7 @@ class Elections:
                 self._missing += 1
                 asked.setdefault(leader, []).append((topic, number))
         for leader, partitions in asked.items():
-            self._node.controller.call(
+            self._context.controller.call(
                 "hand_over",
                 {"partitions": [(str(topic.topic_id), number) for topic, number in partitions]},
                 partial(self._asked, partitions),
@@ -90,7 +90,7 @@ class Elections:
         if topics is None:
             return [
                 (topic.name, number)
-                for topic in self._node.metadata.image.topics_by_name()
+                for topic in self._context.image.topics_by_name()
                 for number in range(len(topic.partitions))
             ]
         return list(dict.fromkeys((topic.topic, number) for topic in topics for number in topic.partitions))
@@ -114,7 +114,7 @@ class Elections:
             else:
                 key = GroupKey(topic.topic_id, number)
                 under_way[key], heirs[key] = topic.name, topic.partitions[number].replicas[0]
-        self._node.leader_waits.wait(heirs, self._deadline, partial(self._waited, under_way))
+        self._context.leader_waits.wait(heirs, self._deadline, partial(self._waited, under_way))
 
     def _waited(self, under_way: dict[GroupKey, str], not_led: frozenset[GroupKey]) -> None:
         for key, topic in under_way.items():
@@ -148,9 +148,9 @@ class Elections:
         self._request.reply_bytes(encode(response, self._request.api_version))
 
 
-def handle(node: Node, request: Request, body: ElectLeadersRequest) -> None:
+def handle(context: Context, request: Request, body: ElectLeadersRequest) -> None:
     if body.election_type in (PREFERRED, UNCLEAN):
-        Elections(node, request, body).start()
+        Elections(context, request, body).start()
         return
     refused = ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST, replica_election_results=[])
     request.reply_bytes(encode(refused, request.api_version))

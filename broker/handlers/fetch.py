@@ -47,8 +47,8 @@ from storage.errors import CorruptLogError
 
 if TYPE_CHECKING:
     from broker.network.connection import Request
-    from broker.node import Node
     from broker.replication.replica import Replica
+    from broker.serving.context import Context
     from storage.log_types import GroupKey, LogSlice
 
 READ_COMMITTED = 1
@@ -60,15 +60,18 @@ _LEADER_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOC
 class PendingFetch:
     """A fetch request while it is looked at, and while it waits."""
 
-    def __init__(self, node: Node, request: Request, body: FetchRequest, targets: FetchTargets) -> None:
-        self._node = node
+    def __init__(self, context: Context, request: Request, body: FetchRequest, targets: FetchTargets) -> None:
+        self._context = context
         self._request = request
         self._body = body
         self._targets = targets
         self._session = targets if isinstance(targets, FetchSession) else None
         self._is_committed = body.isolation_level == READ_COMMITTED
-        self._max_bytes = min(body.max_bytes, node.config.fetch_max_bytes)
-        if node.quotas.limits_fetch and (bound := node.quotas.fetch_bound(request.client_id)) is not None:
+        self._max_bytes = min(body.max_bytes, context.config.fetch_max_bytes)
+        if (
+            context.quotas.limits_fetch
+            and (bound := context.quotas.fetch_bound(request.client_id)) is not None
+        ):
             self._max_bytes = min(self._max_bytes, bound)
         #: Loop time at which the poll ends, once it is parked.
         self._deadline = 0.0
@@ -90,7 +93,7 @@ class PendingFetch:
         if self._body.max_wait_ms <= 0 or self._is_enough:
             self._finish()
             return
-        self._deadline = self._node.loop.time() + self._body.max_wait_ms / 1000
+        self._deadline = self._context.now() + self._body.max_wait_ms / 1000
         self._targets.woken = self._wake
         self._targets.watch()
         self._set_timer()
@@ -101,14 +104,14 @@ class PendingFetch:
         return self._has_error or self._readable_bytes >= enough_bytes or not self._targets
 
     def _set_timer(self) -> None:
-        loop = self._node.loop
+        loop = self._context.loop
         self._timer = loop.call_at(min(self._deadline, loop.time() + LOOK_FOR_CLIENT_S), self._timer_fired)
 
     def _wake(self) -> None:
         """A partition moved: look again once, at the end of this turn."""
         if not self._noted:
             self._noted = True
-            self._node.turn.note_sender(self)
+            self._context.turn.note_sender(self)
 
     def flush(self) -> None:
         """The turn's end. Answers if there is enough now."""
@@ -128,7 +131,7 @@ class PendingFetch:
     def _timer_fired(self) -> None:
         if self._request.is_abandoned:
             self._give_up()
-        elif self._node.loop.time() < self._deadline:
+        elif self._context.now() < self._deadline:
             self._set_timer()
         else:
             self._stop_waiting()
@@ -171,11 +174,11 @@ class PendingFetch:
 
         self._targets.watch()
         replicas = [target.replica for target in self._out_of_range if target.replica is not None]
-        self._node.reads.confirm(replicas, confirmed)
+        self._context.reads.confirm(replicas, confirmed)
 
     def _answer(self) -> None:
         """Read what was found and send it. The reads happen here only, so a look costs no data."""
-        quotas = self._node.quotas
+        quotas = self._context.quotas
         if (
             quotas.limits_fetch
             and self._size_bytes
@@ -198,7 +201,7 @@ class PendingFetch:
             data.records = b"" if target.part is None else target.part.view()
             partitions.append(data)
         for leader in self._leaders:
-            host, port = self._node.view.endpoint_of(leader, self._request.listener)
+            host, port = self._context.view.endpoint_of(leader, self._request.listener)
             response.node_endpoints.append(NodeEndpoint(node_id=leader, host=host, port=port))
         if self._session is None:
             self._targets.close()
@@ -214,7 +217,7 @@ class PendingFetch:
         if self._session is None:
             self._targets.close()
         elif self._body.session_epoch == INITIAL_EPOCH:
-            self._node.fetch_sessions.close(self._session.session_id)
+            self._context.fetch_sessions.close(self._session.session_id)
         else:
             self._session.given_up()
             response.session_id = self._session.session_id
@@ -223,7 +226,7 @@ class PendingFetch:
 
     def _look(self) -> None:
         """What could be answered now about the partitions that are due, without reading any data."""
-        self._allowed_bytes = min(self._max_bytes, self._node.connections.answer_bytes)
+        self._allowed_bytes = min(self._max_bytes, self._context.connections.answer_bytes)
         self._size_bytes = 0
         self._readable_bytes = 0
         self._has_error = False
@@ -272,8 +275,8 @@ class PendingFetch:
 
     def _find(self, target: FetchTarget) -> Replica:
         if self._request.api_version >= TOPIC_IDS_VERSION:
-            return self._node.view.replica_of_id(target.topic_id, target.wanted.partition)
-        return self._node.view.replica_named(target.topic, target.wanted.partition)
+            return self._context.view.replica_of_id(target.topic_id, target.wanted.partition)
+        return self._context.view.replica_named(target.topic, target.wanted.partition)
 
     def _slice(self, replica: Replica, wanted: FetchPartition, bound: int) -> LogSlice | None:
         """The whole batches from the wanted offset that there is room for."""
@@ -286,7 +289,7 @@ class PendingFetch:
                 wanted.fetch_offset, limit_bytes, below_offset=bound, at_least_one=self._size_bytes == 0
             )
         except CorruptLogError as error:
-            self._node.replicas.log_corrupt(replica, error)
+            self._context.replicas.log_corrupt(replica, error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR) from error
         size_bytes = 0 if part is None else part.size_bytes
         is_cut = part is None or part.next_offset < bound
@@ -319,41 +322,41 @@ class PendingFetch:
         elif error.code is ErrorCode.KAFKA_STORAGE_ERROR and version < 6:
             data.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER  # these versions do not know it
         elif error.code in _LEADER_ERRORS and version >= 12:
-            name = self._node.view.topic_name(target.topic, target.topic_id)
-            leader, epoch = self._node.view.leader_of(name, partition)
+            name = self._context.view.topic_name(target.topic, target.topic_id)
+            leader, epoch = self._context.view.leader_of(name, partition)
             if leader >= 0:
                 data.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
                 if version >= 16 and leader not in self._leaders:
                     self._leaders.append(leader)
 
 
-def handle(node: Node, request: Request, body: FetchRequest) -> None:
+def handle(context: Context, request: Request, body: FetchRequest) -> None:
     if body.replica_id >= 0 or (body.replica_state is not None and body.replica_state.replica_id >= 0):
         raise ProtocolError("a replica id on a client listener: replicas meet on the controller listener")
     try:
-        targets = _targets(node, body, by_id=request.api_version >= TOPIC_IDS_VERSION)
+        targets = _targets(context, body, by_id=request.api_version >= TOPIC_IDS_VERSION)
     except KafkaError as error:
         refused = FetchResponse(error_code=error.code, responses=[])
         request.reply_parts(encode_parts(refused, request.api_version))
         return
-    PendingFetch(node, request, body, targets).start()
+    PendingFetch(context, request, body, targets).start()
 
 
-def _targets(node: Node, body: FetchRequest, *, by_id: bool) -> FetchTargets:
+def _targets(context: Context, body: FetchRequest, *, by_id: bool) -> FetchTargets:
     """What the request is about. Raises KafkaError: there is no such session, or this is not its next request."""
-    sessions = node.fetch_sessions
+    sessions = context.fetch_sessions
     session: FetchSession | None
     if body.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
         sessions.close(body.session_id)
         begins = body.session_epoch == INITIAL_EPOCH
-        session = sessions.begin(body.topics, node.now(), by_id=by_id) if begins else None
+        session = sessions.begin(body.topics, context.now(), by_id=by_id) if begins else None
     else:
         session = sessions.resume(
             body.session_id,
             body.session_epoch,
             body.topics,
             body.forgotten_topics_data,
-            node.now(),
+            context.now(),
             by_id=by_id,
         )
     if session is not None:

@@ -20,15 +20,15 @@ from protocol.messages.find_coordinator import Coordinator, FindCoordinatorReque
 
 if TYPE_CHECKING:
     from broker.network.connection import Request
-    from broker.node import Node
+    from broker.serving.context import Context
 
 GROUP = 0
 
 
-def handle(node: Node, request: Request, body: FindCoordinatorRequest) -> None:
+def handle(context: Context, request: Request, body: FindCoordinatorRequest) -> None:
     keys = body.coordinator_keys if request.api_version >= 4 else [body.key]
     response = FindCoordinatorResponse(
-        coordinators=[_find(node, key, body.key_type, request.listener) for key in keys]
+        coordinators=[_find(context, key, body.key_type, request.listener) for key in keys]
     )
     if request.api_version < 4:
         (found,) = response.coordinators
@@ -37,11 +37,11 @@ def handle(node: Node, request: Request, body: FindCoordinatorRequest) -> None:
     request.reply_bytes(encode(response, request.api_version))
 
 
-def _find(node: Node, key: str, key_type: int, listener: str) -> Coordinator:
+def _find(context: Context, key: str, key_type: int, listener: str) -> Coordinator:
     try:
         if key_type != GROUP:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "transactions and share groups are not supported yet")
-        node_id, host, port = node.offsets_topic.find(key, listener)
+        node_id, host, port = context.offsets_topic.find(key, listener)
     except KafkaError as error:
         return Coordinator(
             key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.message or None

@@ -19,14 +19,14 @@ from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 if TYPE_CHECKING:
     from broker.network.connection import Request
-    from broker.node import Node
+    from broker.serving.context import Context
 
 
-def handle(node: Node, request: Request, body: HeartbeatRequest) -> None:
+def handle(context: Context, request: Request, body: HeartbeatRequest) -> None:
     def reply(answer: HeartbeatAnswer) -> None:
         request.reply_bytes(encode(HeartbeatResponse(error_code=answer.error), request.api_version))
 
-    node.groups.ask(
+    context.groups.ask(
         body.group_id,
         reply,
         HeartbeatAnswer,

@@ -24,13 +24,13 @@ from protocol.messages.incremental_alter_configs import (
 
 if TYPE_CHECKING:
     from broker.network.connection import Request
-    from broker.node import Node
+    from broker.serving.context import Context
 
 #: (resource type, resource name, its (setting, operation, value)).
 Wanted = tuple[int, str, list[tuple[str, int, str | None]]]
 
 
-def handle(node: Node, request: Request, body: IncrementalAlterConfigsRequest) -> None:
+def handle(context: Context, request: Request, body: IncrementalAlterConfigsRequest) -> None:
     wanted: list[Wanted] = [
         (
             resource.resource_type,
@@ -40,7 +40,7 @@ def handle(node: Node, request: Request, body: IncrementalAlterConfigsRequest) -
         for resource in body.resources
     ]
     alter(
-        node,
+        context,
         request,
         wanted,
         IncrementalAlterConfigsResponse(responses=[]),
@@ -50,7 +50,7 @@ def handle(node: Node, request: Request, body: IncrementalAlterConfigsRequest) -
 
 
 def alter(
-    node: Node,
+    context: Context,
     request: Request,
     wanted: Sequence[Wanted],
     response: IncrementalAlterConfigsResponse | AlterConfigsResponse,
@@ -66,7 +66,7 @@ def alter(
     resources = []
     for (type_, name, operations), result in zip(wanted, response.responses, strict=True):
         try:
-            resources.append((_kind(node, type_, name), name, operations))
+            resources.append((_kind(context, type_, name), name, operations))
         except KafkaError as refused:
             result.error_code, result.error_message = refused.code, refused.message
         else:
@@ -82,17 +82,17 @@ def alter(
         request.reply_bytes(encode(response, request.api_version))
 
     arguments = {"resources": resources, "validate_only": validate_only, "replaces_all": replaces_all}
-    node.controller.call("alter_configs", arguments, answer)
+    context.controller.call("alter_configs", arguments, answer)
 
 
-def _kind(node: Node, resource_type: int, name: str) -> str:
+def _kind(context: Context, resource_type: int, name: str) -> str:
     kind = KINDS.get(resource_type)
     if kind is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
     if kind == "group" and not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a group has a name")
     if kind == "broker" and name:
-        check_broker_name(node, name)
+        check_broker_name(context, name)
     return kind
 
 

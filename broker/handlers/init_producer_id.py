@@ -17,10 +17,10 @@ from protocol.messages.init_producer_id import InitProducerIdRequest, InitProduc
 
 if TYPE_CHECKING:
     from broker.network.connection import Request
-    from broker.node import Node
+    from broker.serving.context import Context
 
 
-def handle(node: Node, request: Request, body: InitProducerIdRequest) -> None:
+def handle(context: Context, request: Request, body: InitProducerIdRequest) -> None:
     def answer(error: ErrorCode, producer_id: int) -> None:
         if not request.is_abandoned:
             epoch = 0 if error == ErrorCode.NONE else -1
@@ -30,7 +30,7 @@ def handle(node: Node, request: Request, body: InitProducerIdRequest) -> None:
     if body.transactional_id is not None:
         answer(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1)
     else:
-        node.producer_ids.next_id(answer)
+        context.producer_ids.next_id(answer)
 
 
 API = Api(ApiKey.INIT_PRODUCER_ID, 0, 4, InitProducerIdRequest, handle)

@@ -22,10 +22,10 @@ from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, Jo
 
 if TYPE_CHECKING:
     from broker.network.connection import Request
-    from broker.node import Node
+    from broker.serving.context import Context
 
 
-def handle(node: Node, request: Request, body: JoinGroupRequest) -> None:
+def handle(context: Context, request: Request, body: JoinGroupRequest) -> None:
     version = request.api_version
 
     def reply(answer: JoinAnswer) -> None:
@@ -58,7 +58,7 @@ def handle(node: Node, request: Request, body: JoinGroupRequest) -> None:
         takes_id_first=version >= 4,
         may_skip_assignment=version >= 9,
     )
-    node.groups.ask(
+    context.groups.ask(
         body.group_id,
         reply,
         lambda error: JoinAnswer(error, body.member_id),

@@ -22,10 +22,10 @@ from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse,
 
 if TYPE_CHECKING:
     from broker.network.connection import Request
-    from broker.node import Node
+    from broker.serving.context import Context
 
 
-def handle(node: Node, request: Request, body: LeaveGroupRequest) -> None:
+def handle(context: Context, request: Request, body: LeaveGroupRequest) -> None:
     is_batch = request.api_version >= 3
     if is_batch:
         leavers = tuple(Leaver(each.member_id, each.group_instance_id) for each in body.members)
@@ -50,7 +50,7 @@ def handle(node: Node, request: Request, body: LeaveGroupRequest) -> None:
             return LeaveAnswer(ErrorCode.NONE, tuple((leaver, error) for leaver in leavers))
         return LeaveAnswer(error)
 
-    node.groups.ask(
+    context.groups.ask(
         body.group_id,
         reply,
         failure,

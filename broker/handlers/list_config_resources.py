@@ -22,19 +22,19 @@ from protocol.messages.list_config_resources import (
 
 if TYPE_CHECKING:
     from broker.network.connection import Request
-    from broker.node import Node
+    from broker.serving.context import Context
 
 #: Types of Apache Kafka that nothing here has: broker loggers and client metrics.
 _WITHOUT_RESOURCES = frozenset({8, 16})
 _KNOWN = _WITHOUT_RESOURCES.union(KINDS)
 
 
-def handle(node: Node, request: Request, body: ListConfigResourcesRequest) -> None:
+def handle(context: Context, request: Request, body: ListConfigResourcesRequest) -> None:
     response = ListConfigResourcesResponse(config_resources=[])
     if not _KNOWN.issuperset(body.resource_types):
         response.error_code = ErrorCode.UNSUPPORTED_VERSION
     elif request.api_version > 0:
-        image = node.metadata.image
+        image = context.image
         names = {
             "topic": [topic.name for topic in image.topics_by_name()],
             "broker": [str(node_id) for node_id in sorted(image.brokers)],

@@ -21,10 +21,10 @@ from protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGr
 
 if TYPE_CHECKING:
     from broker.network.connection import Request
-    from broker.node import Node
+    from broker.serving.context import Context
 
 
-def handle(node: Node, request: Request, body: ListGroupsRequest) -> None:
+def handle(context: Context, request: Request, body: ListGroupsRequest) -> None:
     states = {state.lower() for state in body.states_filter}
     types = {kind.lower() for kind in body.types_filter}
 
@@ -50,7 +50,7 @@ def handle(node: Node, request: Request, body: ListGroupsRequest) -> None:
         )
         request.reply_bytes(encode(response, request.api_version))
 
-    node.groups.read_all(answer, look)
+    context.groups.read_all(answer, look)
 
 
 API = Api(ApiKey.LIST_GROUPS, 0, 5, ListGroupsRequest, handle)

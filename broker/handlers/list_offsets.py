@@ -33,8 +33,8 @@ from storage.errors import CorruptLogError
 
 if TYPE_CHECKING:
     from broker.network.connection import Request
-    from broker.node import Node
     from broker.replication.replica import Replica
+    from broker.serving.context import Context
     from storage.log_reader import Lookup, TimestampedOffset
     from storage.log_types import GroupKey
 
@@ -56,17 +56,17 @@ _SINCE_VERSION = {
 _READ_COMMITTED = 1
 
 
-def handle(node: Node, request: Request, body: ListOffsetsRequest) -> None:
+def handle(context: Context, request: Request, body: ListOffsetsRequest) -> None:
     def answer(confirmed: set[GroupKey]) -> None:
         if not request.is_abandoned:
-            node.long_requests.serve(request, _answer(node, request, body, confirmed))
+            context.long_requests.serve(request, _answer(context, request, body, confirmed))
 
     named = ((topic.name, wanted.partition_index) for topic in body.topics for wanted in topic.partitions)
-    node.reads.confirm(node.view.serving(named), answer)
+    context.reads.confirm(context.view.serving(named), answer)
 
 
 def _answer(
-    node: Node, request: Request, body: ListOffsetsRequest, confirmed: set[GroupKey]
+    context: Context, request: Request, body: ListOffsetsRequest, confirmed: set[GroupKey]
 ) -> Iterator[int]:
     """Yields before it looks at records, and how many it will look at: `LongRequests.serve`."""
     response = ListOffsetsResponse(topics=[])
@@ -82,7 +82,7 @@ def _answer(
             try:
                 if times_asked[topic.name, wanted.partition_index] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "the partition is asked for twice")
-                replica = node.view.replica_named(topic.name, wanted.partition_index)
+                replica = context.view.replica_named(topic.name, wanted.partition_index)
                 if wanted.timestamp == LATEST and replica.is_leader and not replica.is_serving:
                     raise KafkaError(_end_is_not_known(request.api_version))
                 replica.check_leader_epoch(wanted.current_leader_epoch)
@@ -94,7 +94,7 @@ def _answer(
             except KafkaError as error:
                 answer.error_code = error.code
             except CorruptLogError as error:
-                node.replicas.log_corrupt(replica, error)
+                context.replicas.log_corrupt(replica, error)
                 answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
     request.reply_bytes(encode(response, request.api_version))
 

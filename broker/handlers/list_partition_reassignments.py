@@ -22,10 +22,10 @@ from protocol.messages.list_partition_reassignments import (
 
 if TYPE_CHECKING:
     from broker.network.connection import Request
-    from broker.node import Node
+    from broker.serving.context import Context
 
 
-def handle(node: Node, request: Request, body: ListPartitionReassignmentsRequest) -> None:
+def handle(context: Context, request: Request, body: ListPartitionReassignmentsRequest) -> None:
     wanted = None
     if body.topics is not None:
         wanted = {(topic.name, partition) for topic in body.topics for partition in topic.partition_indexes}
@@ -51,7 +51,7 @@ def handle(node: Node, request: Request, body: ListPartitionReassignmentsRequest
         )
         request.reply_bytes(encode(response, request.api_version))
 
-    node.controller.call("list_reassignments", {}, answer)
+    context.controller.call("list_reassignments", {}, answer)
 
 
 API = Api(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0, ListPartitionReassignmentsRequest, handle)

@@ -17,10 +17,12 @@ Versions: 0 an empty list asks for all; 1+ null does. 4 auto-creation flag; 7 le
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from broker.metadata.ids import INTERNAL_TOPICS
+import structlog
+
+from broker.metadata.ids import INTERNAL_TOPICS, OFFSETS_TOPIC_NAME
 from broker.metadata.records import TopicRecord
 from broker.serving.api import Api
 from protocol.api_keys import ApiKey
@@ -37,8 +39,10 @@ from protocol.schema import NIL_UUID
 
 if TYPE_CHECKING:
     from broker.network.connection import Request
-    from broker.node import Node
+    from broker.serving.context import Context
 
+
+logger = structlog.get_logger()
 
 #: Bits of Kafka's AclOperation that apply to a topic: 3 read, 4 write, 5 create, 6 delete, 7 alter, 8 describe,
 #: 10 describe configs, 11 alter configs; and to the cluster: 5, 7, 8, 9 cluster action, 10, 11, 12 idempotent write.
@@ -46,40 +50,11 @@ TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11
 CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
 
 
-#: Answers of so many bytes take a millisecond or more to make, and many clients ask the same.
-_WORTH_KEEPING_BYTES = 4096
-_KEPT_BYTES = 16 << 20
 #: How long an answer is kept where nothing tells that a replica keeps up no more, or does again.
 _KEPT_S = 1.0
 
 
-class KeptAnswers:
-    """Large answers as they were encoded, while all that they tell of is as it was.
-
-    Invariant: all of `_answers` were made under `_stamp`; their sizes sum up to `_size_bytes`.
-    """
-
-    def __init__(self) -> None:
-        self._stamp: tuple[object, ...] = ()
-        self._answers: dict[tuple[object, ...], bytes] = {}
-        self._size_bytes = 0
-
-    def get(self, question: tuple[object, ...], stamp: tuple[object, ...]) -> bytes | None:
-        """`stamp`: what has to be equal for an answer to be the same again."""
-        if stamp != self._stamp:
-            self._stamp = stamp
-            self._answers = {}
-            self._size_bytes = 0
-        return self._answers.get(question)
-
-    def keep(self, question: tuple[object, ...], answer: bytes) -> None:
-        """Made under the stamp of the last `get`."""
-        if len(answer) >= _WORTH_KEEPING_BYTES and self._size_bytes + len(answer) <= _KEPT_BYTES:
-            self._answers[question] = answer
-            self._size_bytes += len(answer)
-
-
-def handle(node: Node, request: Request, body: MetadataRequest) -> None:
+def handle(context: Context, request: Request, body: MetadataRequest) -> None:
     version = request.api_version
     wanted: tuple[tuple[str, UUID], ...] | None = None
     if body.topics is not None and (version > 0 or body.topics):
@@ -89,53 +64,71 @@ def handle(node: Node, request: Request, body: MetadataRequest) -> None:
         request.listener,
         version,
         wanted,
-        _may_create(node, body),
+        _may_create(context, body),
         body.include_topic_authorized_operations,
         body.include_cluster_authorized_operations,
     )
-    answer = node.kept_metadata.get(question, _stamp(node))
+    answer = context.kept_metadata.get(question, _stamp(context))
     if answer is None:
-        response = _respond(node, request, body, wanted)
+        response = _respond(context, request, body, wanted)
         answer = encode(response, version)
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         missing = [found.name for found in response.topics if found.name and found.error_code == unknown]
         if not missing:
-            node.kept_metadata.keep(question, answer)
-        elif _may_create(node, body):
-            node.auto_create([name for name in missing if node.metadata.image.topic_named(name) is None])
+            context.kept_metadata.keep(question, answer)
+        elif _may_create(context, body):
+            _create(context, [name for name in missing if context.image.topic_named(name) is None])
     request.reply_bytes(answer)
 
 
-def _may_create(node: Node, body: MetadataRequest) -> bool:
+def _may_create(context: Context, body: MetadataRequest) -> bool:
     """Whether this question makes the topics that it names and that are missing."""
-    return body.allow_auto_topic_creation and node.config.auto_create_topics_enable
+    return body.allow_auto_topic_creation and context.config.auto_create_topics_enable
 
 
-def _stamp(node: Node) -> tuple[object, ...]:
+def _create(context: Context, names: list[str]) -> None:
+    """Have these topics created. The client asks again until they are there."""
+    if OFFSETS_TOPIC_NAME in names:
+        context.offsets_topic.create()
+    names = [name for name in names if name not in INTERNAL_TOPICS]
+    if names:
+        context.controller.call("auto_create", {"names": names}, _log_refused_topics)
+
+
+def _log_refused_topics(result: dict[str, Any]) -> None:
+    """The client that named them has its answer already, and is told nothing of why they are missing."""
+    if result["error_code"] != ErrorCode.NONE:
+        logger.warning("topics are not created", reason=result.get("message"))
+    for topic in result.get("topics", ()):
+        if topic["error_code"] not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            logger.warning("topic is not created", topic=topic["name"], reason=topic["message"])
+
+
+def _stamp(context: Context) -> tuple[object, ...]:
     """Of all that answers tell of: topics and brokers, leaders and controller, who is alive, and now and then who
     keeps up."""
-    period = int(node.now() / _KEPT_S)
-    return node.metadata.image.end_offset, node.leaders.changes, node.view.alive_brokers(), period
+    period = int(context.now() / _KEPT_S)
+    return context.image.end_offset, context.view.leader_changes, context.view.alive_brokers(), period
 
 
 def _respond(
-    node: Node, request: Request, body: MetadataRequest, wanted: tuple[tuple[str, UUID], ...] | None
+    context: Context, request: Request, body: MetadataRequest, wanted: tuple[tuple[str, UUID], ...] | None
 ) -> MetadataResponse:
     """`wanted`: names or ids; None: all topics."""
     response = MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=broker_id, host=host, port=port)
-            for broker_id, host, port in node.view.live_brokers(request.listener)
+            for broker_id, host, port in context.view.live_brokers(request.listener)
         ],
-        cluster_id=node.cluster_id,
-        controller_id=node.view.controller(),
+        cluster_id=context.view.cluster_id,
+        controller_id=context.view.controller(),
         topics=[],
     )
     if wanted is None:
-        response.topics = [_describe(node, topic) for topic in node.metadata.image.topics_by_name()]
+        response.topics = [_describe(context, topic) for topic in context.image.topics_by_name()]
     else:
-        version, may_create = request.api_version, _may_create(node, body)
-        response.topics = [_answer(node, version, may_create, name, topic_id) for name, topic_id in wanted]
+        version, may_create = request.api_version, _may_create(context, body)
+        response.topics = [_answer(context, version, may_create, name, topic_id) for name, topic_id in wanted]
     if body.include_topic_authorized_operations:
         for topic in response.topics:
             topic.topic_authorized_operations = TOPIC_OPERATIONS
@@ -144,22 +137,26 @@ def _respond(
     return response
 
 
-def _answer(node: Node, version: int, may_create: bool, name: str, topic_id: UUID) -> MetadataResponseTopic:
+def _answer(
+    context: Context, version: int, may_create: bool, name: str, topic_id: UUID
+) -> MetadataResponseTopic:
     """What a request named, by name or by id. `may_create`: it makes the topics that are missing."""
-    image = node.metadata.image
+    image = context.image
     if topic_id == NIL_UUID:
         topic = image.topic_named(name)
         if topic is None:
-            return _error(node.view.why_no_topic(name), name)
-        described = _describe(node, topic)
+            return _error(context.view.why_no_topic(name), name)
+        described = _describe(context, topic)
         has_leaders = all(partition.leader_id >= 0 for partition in described.partitions)
-        if may_create and node.new_topics.is_hidden(name, has_leaders, node.now()):
+        if may_create and context.new_topics.is_hidden(name, has_leaders, context.now()):
             return _error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
         return described
     if version < 12:
         return _error(ErrorCode.INVALID_REQUEST, name, topic_id)
     topic = image.topics.get(topic_id)
-    return _describe(node, topic) if topic is not None else _error(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
+    return (
+        _describe(context, topic) if topic is not None else _error(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
+    )
 
 
 def _error(code: ErrorCode, name: str | None, topic_id: UUID = NIL_UUID) -> MetadataResponseTopic:
@@ -170,17 +167,19 @@ def _error(code: ErrorCode, name: str | None, topic_id: UUID = NIL_UUID) -> Meta
     )
 
 
-def _describe(node: Node, topic: TopicRecord) -> MetadataResponseTopic:
+def _describe(context: Context, topic: TopicRecord) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=describe_partitions(node, topic, range(len(topic.partitions))),
+        partitions=describe_partitions(context, topic, range(len(topic.partitions))),
     )
 
 
-def describe_partitions(node: Node, topic: TopicRecord, numbers: range) -> list[MetadataResponsePartition]:
-    states = node.view.partition_states(topic, numbers)
+def describe_partitions(
+    context: Context, topic: TopicRecord, numbers: range
+) -> list[MetadataResponsePartition]:
+    states = context.view.partition_states(topic, numbers)
     return [
         MetadataResponsePartition(
             error_code=ErrorCode.NONE if leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,

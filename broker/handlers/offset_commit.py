@@ -33,17 +33,17 @@ from protocol.messages.offset_commit import (
 
 if TYPE_CHECKING:
     from broker.network.connection import Request
-    from broker.node import Node
+    from broker.serving.context import Context
 
 
-def handle(node: Node, request: Request, body: OffsetCommitRequest) -> None:
+def handle(context: Context, request: Request, body: OffsetCommitRequest) -> None:
     response = OffsetCommitResponse(topics=[])
     offsets: list[OffsetToCommit] = []
     slots: list[OffsetCommitResponsePartition] = []
     for topic in body.topics:
         answered = OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=[])
         response.topics.append(answered)
-        for offset, slot in _sorted_out(node, request.api_version, topic):
+        for offset, slot in _sorted_out(context, request.api_version, topic):
             answered.partitions.append(slot)
             if offset is not None:
                 offsets.append(offset)
@@ -59,7 +59,7 @@ def handle(node: Node, request: Request, body: OffsetCommitRequest) -> None:
         answer(CommitAnswer(ErrorCode.NONE, []))
         return
     try:
-        node.check_space()
+        context.replicas.check_space()
     except KafkaError:
         answer(CommitAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE, []))
         return
@@ -72,7 +72,7 @@ def handle(node: Node, request: Request, body: OffsetCommitRequest) -> None:
         body.retention_time_ms,
         knows_epochs=request.api_version >= 9,
     )
-    node.groups.ask(
+    context.groups.ask(
         body.group_id,
         answer,
         lambda error: CommitAnswer(error, []),
@@ -81,10 +81,10 @@ def handle(node: Node, request: Request, body: OffsetCommitRequest) -> None:
 
 
 def _sorted_out(
-    node: Node, version: int, topic: OffsetCommitRequestTopic
+    context: Context, version: int, topic: OffsetCommitRequestTopic
 ) -> Iterator[tuple[OffsetToCommit | None, OffsetCommitResponsePartition]]:
     """Each partition of the request with the place of its answer; None where that is known already."""
-    image = node.metadata.image
+    image = context.image
     record: TopicRecord | None
     if version >= 10:
         record, unknown = image.topics.get(topic.topic_id), ErrorCode.UNKNOWN_TOPIC_ID

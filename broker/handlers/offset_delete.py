@@ -24,15 +24,15 @@ from protocol.messages.offset_delete import (
 
 if TYPE_CHECKING:
     from broker.network.connection import Request
-    from broker.node import Node
+    from broker.serving.context import Context
 
 
-def handle(node: Node, request: Request, body: OffsetDeleteRequest) -> None:
+def handle(context: Context, request: Request, body: OffsetDeleteRequest) -> None:
     topics: list[OffsetDeleteResponseTopic] = []
     places: list[Place] = []
     slots: list[OffsetDeleteResponsePartition] = []
     for topic in body.topics:
-        record = node.metadata.image.topic_named(topic.name)
+        record = context.image.topic_named(topic.name)
         count = 0 if record is None else len(record.partitions)
         answered = OffsetDeleteResponseTopic(name=topic.name, partitions=[])
         topics.append(answered)
@@ -53,7 +53,7 @@ def handle(node: Node, request: Request, body: OffsetDeleteRequest) -> None:
             response.topics = topics
         request.reply_bytes(encode(response, request.api_version))
 
-    node.groups.ask_confirmed(
+    context.groups.ask_confirmed(
         body.group_id,
         answer,
         lambda error: CommitAnswer(error, []),

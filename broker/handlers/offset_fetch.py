@@ -39,10 +39,10 @@ from protocol.schema import NIL_UUID
 
 if TYPE_CHECKING:
     from broker.network.connection import Request
-    from broker.node import Node
+    from broker.serving.context import Context
 
 
-def handle(node: Node, request: Request, body: OffsetFetchRequest) -> None:
+def handle(context: Context, request: Request, body: OffsetFetchRequest) -> None:
     version = request.api_version
     wanted = body.groups if version >= 8 else [_only_group(body)]
 
@@ -61,10 +61,10 @@ def handle(node: Node, request: Request, body: OffsetFetchRequest) -> None:
         if first[group.group_id] != position:
             reply(failure(ErrorCode.INVALID_REQUEST))
             return
-        look = partial(_look, node.metadata.image, version, group)
-        node.groups.read(group.group_id, reply, failure, look)
+        look = partial(_look, context.image, version, group)
+        context.groups.read(group.group_id, reply, failure, look)
 
-    Gathered(node.loop, len(wanted), ask, answer)
+    Gathered(context.loop, len(wanted), ask, answer)
 
 
 def _only_group(body: OffsetFetchRequest) -> OffsetFetchRequestGroup:

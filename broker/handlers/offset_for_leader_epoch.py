@@ -23,21 +23,21 @@ from protocol.messages.offset_for_leader_epoch import (
 
 if TYPE_CHECKING:
     from broker.network.connection import Request
-    from broker.node import Node
+    from broker.serving.context import Context
     from storage.log_types import GroupKey
 
 
-def handle(node: Node, request: Request, body: OffsetForLeaderEpochRequest) -> None:
+def handle(context: Context, request: Request, body: OffsetForLeaderEpochRequest) -> None:
     def answer(confirmed: set[GroupKey]) -> None:
         if not request.is_abandoned:
-            request.reply_bytes(encode(_answer(node, body, confirmed), request.api_version))
+            request.reply_bytes(encode(_answer(context, body, confirmed), request.api_version))
 
     named = ((topic.topic, wanted.partition) for topic in body.topics for wanted in topic.partitions)
-    node.reads.confirm(node.view.serving(named), answer)
+    context.reads.confirm(context.view.serving(named), answer)
 
 
 def _answer(
-    node: Node, body: OffsetForLeaderEpochRequest, confirmed: set[GroupKey]
+    context: Context, body: OffsetForLeaderEpochRequest, confirmed: set[GroupKey]
 ) -> OffsetForLeaderEpochResponse:
     response = OffsetForLeaderEpochResponse(topics=[])
     for topic in body.topics:
@@ -47,7 +47,7 @@ def _answer(
             answer = EpochEndOffset(partition=wanted.partition)
             answers.append(answer)
             try:
-                replica = node.view.replica_named(topic.topic, wanted.partition)
+                replica = context.view.replica_named(topic.topic, wanted.partition)
                 replica.check_leader_epoch(wanted.current_leader_epoch)
                 if replica.key not in confirmed:
                     raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)

@@ -38,8 +38,8 @@ from storage.log_types import GroupKey
 
 if TYPE_CHECKING:
     from broker.network.connection import Request
-    from broker.node import Node
     from broker.replication.replica import Replica
+    from broker.serving.context import Context
 
 
 class PendingProduce(PendingAnswer[PartitionProduceResponse]):
@@ -55,14 +55,14 @@ class PendingProduce(PendingAnswer[PartitionProduceResponse]):
             answer.log_append_time_ms = -1
 
 
-def handle(node: Node, request: Request, body: ProduceRequest) -> None:
-    node.long_requests.serve(request, _append_all(node, request, body))
+def handle(context: Context, request: Request, body: ProduceRequest) -> None:
+    context.long_requests.serve(request, _append_all(context, request, body))
 
 
-def _append_all(node: Node, request: Request, body: ProduceRequest) -> Iterator[int]:
+def _append_all(context: Context, request: Request, body: ProduceRequest) -> Iterator[int]:
     """Yields before it looks at records, and how many it will look at: `LongRequests.serve`."""
     response = ProduceResponse(responses=[])
-    pending = PendingProduce(node, request, response, body.timeout_ms)
+    pending = PendingProduce(context, request, response, body.timeout_ms)
     refusal = _refusal(body)
     leaders: set[int] = set()
     for topic in body.topic_data:
@@ -72,15 +72,15 @@ def _append_all(node: Node, request: Request, body: ProduceRequest) -> Iterator[
             answer = PartitionProduceResponse(index=data.index, error_code=refusal, base_offset=-1)
             answers.append(answer)
             if refusal == ErrorCode.NONE:
-                replica = node.replicas.by_name.get((topic.name, data.index))
-                yield from _produce(node, request, pending, answer, body, replica, topic.name, data)
+                replica = context.replicas.by_name.get((topic.name, data.index))
+                yield from _produce(context, request, pending, answer, body, replica, topic.name, data)
                 if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER and request.api_version >= 10:
-                    _name_leader(node, topic.name, answer, leaders)
+                    _name_leader(context, topic.name, answer, leaders)
     for leader in sorted(leaders):
-        host, port = node.view.endpoint_of(leader, request.listener)
+        host, port = context.view.endpoint_of(leader, request.listener)
         response.node_endpoints.append(NodeEndpoint(node_id=leader, host=host, port=port))
-    if node.quotas.limits_produce:
-        request.throttle(node.quotas.produced(request.client_id, request.size_bytes))
+    if context.quotas.limits_produce:
+        request.throttle(context.quotas.produced(request.client_id, request.size_bytes))
         response.throttle_time_ms = request.throttle_ms
     if body.acks == 0:
         _answer_acks_0(request, response)
@@ -97,7 +97,7 @@ def _refusal(body: ProduceRequest) -> ErrorCode:
 
 
 def _produce(
-    node: Node,
+    context: Context,
     request: Request,
     pending: PendingProduce,
     answer: PartitionProduceResponse,
@@ -112,15 +112,15 @@ def _produce(
         if topic in INTERNAL_TOPICS:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} belongs to the cluster")
         if replica is None:
-            raise KafkaError(node.view.why_no_replica(topic, data.index))
-        node.check_space()
+            raise KafkaError(context.view.why_no_replica(topic, data.index))
+        context.replicas.check_space()
         header = validate_produce(
             data.records,
             api_version=request.api_version,
             max_message_bytes=replica.config.max_message_bytes,
         )
         assert data.records is not None, "validated"
-        now_ms, rules = node.clock.now_ms(), replica.record_rules
+        now_ms, rules = context.clock.now_ms(), replica.record_rules
         if rules.ask_for_each(header, now_ms):
             _own(request, body)
             yield header.count
@@ -136,14 +136,14 @@ def _produce(
         batch = data.records if request.owned else bytearray(data.records)
         if rules.timestamp_type is TimestampType.LOG_APPEND_TIME:
             # Not the time from before the look at the records: others may have appended since.
-            answer.log_append_time_ms = node.clock.now_ms()
+            answer.log_append_time_ms = context.clock.now_ms()
             header = set_log_append_time(batch, answer.log_append_time_ms)
         try:
             base_offset, end_offset = replica.append(header, batch)
         except KafkaError as error:
             if error.code is not ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER or acks == 0:
                 raise
-            _confirm_out_of_order(node, pending, answer, replica, acks, header, batch)
+            _confirm_out_of_order(context, pending, answer, replica, acks, header, batch)
             return
     except KafkaError as error:
         _fill_error(answer, error)
@@ -174,7 +174,7 @@ def _wait(replica: Replica, acks: int, end_offset: int, pending: PendingProduce,
 
 
 def _confirm_out_of_order(
-    node: Node,
+    context: Context,
     pending: PendingProduce,
     answer: PartitionProduceResponse,
     replica: Replica,
@@ -203,7 +203,7 @@ def _confirm_out_of_order(
         answer.log_start_offset = replica.log_start_offset
         _wait(replica, acks, end_offset, pending, slot)
 
-    node.reads.confirm([replica], confirmed)
+    context.reads.confirm([replica], confirmed)
 
 
 def _fill_error(answer: PartitionProduceResponse, error: KafkaError) -> None:
@@ -216,9 +216,9 @@ def _fill_error(answer: PartitionProduceResponse, error: KafkaError) -> None:
         ]
 
 
-def _name_leader(node: Node, topic: str, answer: PartitionProduceResponse, leaders: set[int]) -> None:
+def _name_leader(context: Context, topic: str, answer: PartitionProduceResponse, leaders: set[int]) -> None:
     """KIP-951: tell the client where the leader is, if we know, and spare it a metadata round."""
-    leader, epoch = node.view.leader_of(topic, answer.index)
+    leader, epoch = context.view.leader_of(topic, answer.index)
     if leader >= 0:
         answer.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
         leaders.add(leader)
@@ -234,4 +234,4 @@ def _answer_acks_0(request: Request, response: ProduceResponse) -> None:
                 return
 
 
-API = Api(ApiKey.PRODUCE, 3, 11, ProduceRequest, handle, advertised_min_version=0)
+API = Api(ApiKey.PRODUCE, 3, 11, ProduceRequest, handle, advertised_min_version=0, carries_records=True)

@@ -21,10 +21,10 @@ from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 if TYPE_CHECKING:
     from broker.network.connection import Request
-    from broker.node import Node
+    from broker.serving.context import Context
 
 
-def handle(node: Node, request: Request, body: SyncGroupRequest) -> None:
+def handle(context: Context, request: Request, body: SyncGroupRequest) -> None:
     def reply(answer: SyncAnswer) -> None:
         response = SyncGroupResponse(
             error_code=answer.error,
@@ -45,7 +45,7 @@ def handle(node: Node, request: Request, body: SyncGroupRequest) -> None:
         protocol=body.protocol_name,
         assignments={each.member_id: each.assignment for each in body.assignments},
     )
-    node.groups.ask(
+    context.groups.ask(
         body.group_id,
         reply,
         SyncAnswer,

@@ -16,10 +16,10 @@ from protocol.messages.unregister_broker import UnregisterBrokerRequest, Unregis
 
 if TYPE_CHECKING:
     from broker.network.connection import Request
-    from broker.node import Node
+    from broker.serving.context import Context
 
 
-def handle(node: Node, request: Request, body: UnregisterBrokerRequest) -> None:
+def handle(context: Context, request: Request, body: UnregisterBrokerRequest) -> None:
     def answer(result: dict[str, Any]) -> None:
         if request.is_abandoned:
             return
@@ -28,7 +28,7 @@ def handle(node: Node, request: Request, body: UnregisterBrokerRequest) -> None:
         )
         request.reply_bytes(encode(response, request.api_version))
 
-    node.controller.call("unregister_broker", {"node_id": body.broker_id}, answer)
+    context.controller.call("unregister_broker", {"node_id": body.broker_id}, answer)
 
 
 API = Api(ApiKey.UNREGISTER_BROKER, 0, 0, UnregisterBrokerRequest, handle)

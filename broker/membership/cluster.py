@@ -25,8 +25,11 @@ from broker.metadata.formation import (
     Refuse,
     SendForm,
 )
+from broker.metadata.ids import NodeIdentity
+from broker.metadata.records import BrokerRecord
 from broker.network.peers import PEER_PROTOCOL_VERSION, AcceptedPeer, PeerIdentity, PeerLink
 from broker.network.turn import Turn
+from broker.scheduling.ticks import Ticks
 from protocol import peer
 from protocol.errors import ErrorCode
 from protocol.peer import PeerMessage
@@ -63,21 +66,18 @@ class Cluster:
 
     def __init__(
         self,
-        host: ClusterHost,
+        me: NodeIdentity,
         config: NodeConfig,
         network: Network,
         turn: Turn,
         loop: asyncio.AbstractEventLoop,
-        boot_id: UUID,
-        directory_id: UUID,
-        formation: ClusterFormation,
+        ticks: Ticks,
     ) -> None:
-        self._host = host
+        self._me = me
         self._config = config
         self._loop = loop
-        self._directory_id = directory_id
-        self._boot_id = boot_id
-        self.formation = formation
+        self._host: ClusterHost
+        self.formation: ClusterFormation
         self.links = {
             node_id: PeerLink(node_id, address.host, address.port, network, turn, self)
             for node_id, address in config.quorum_voters.items()
@@ -89,7 +89,19 @@ class Cluster:
         self._waiting_for: str | None = None
         self._is_closed = False
 
+        ticks.every(config.heartbeat_interval_ms / 1000, self._tick)
+
     # -- life --------------------------------------------------------------------------------------------
+
+    def use(self, host: ClusterHost, formation: ClusterFormation) -> None:
+        """To be called before anybody is accepted: who hears of events, and what this node knows of its cluster."""
+        self._host = host
+        self.formation = formation
+
+    @property
+    def cluster_id(self) -> str | None:
+        """None: this node belongs to no cluster yet."""
+        return self.formation.cluster_id
 
     def start(self) -> None:
         for link in self.links.values():
@@ -117,9 +129,9 @@ class Cluster:
     def _closed(self, accepted: AcceptedPeer) -> None:
         self._accepted.pop(accepted, None)
 
-    def tick(self) -> None:
+    def _tick(self, now: float) -> None:
         """Dial anew where a connection has gone silent, and say why there is no cluster yet, if that changes."""
-        oldest = self._loop.time() - LINK_TIMEOUT_ELECTIONS * self._config.election_timeout_ms / 1000
+        oldest = now - LINK_TIMEOUT_ELECTIONS * self._config.election_timeout_ms / 1000
         for link in self.links.values():
             if link.is_ready and link.last_sign_at < oldest:
                 logger.warning("no echo from a peer, dialling anew", node_id=link.node_id)
@@ -157,6 +169,16 @@ class Cluster:
         link = self.links.get(node_id)
         return link.identity.directory_id if link is not None and link.identity is not None else None
 
+    def is_alive(self, broker: BrokerRecord) -> bool:
+        """Whether that very registration is connected now, or this node."""
+        if broker.node_id == self._me.node_id:
+            return broker.directory_id == self._me.directory_id
+        return self.directory_of(broker.node_id) == broker.directory_id
+
+    @property
+    def is_anybody_connected(self) -> bool:
+        return any(link.is_ready for link in self.links.values())
+
     def is_connected(self, node_id: int) -> bool:
         link = self.links.get(node_id)
         return link is not None and link.is_ready
@@ -167,9 +189,9 @@ class Cluster:
         return peer.Hello(
             version=PEER_PROTOCOL_VERSION,
             cluster_id=self.formation.cluster_id,
-            node_id=self._config.node_id,
-            directory_id=self._directory_id,
-            boot_id=self._boot_id,
+            node_id=self._me.node_id,
+            directory_id=self._me.directory_id,
+            boot_id=self._me.boot_id,
         )
 
     def judge_hello(self, hello: peer.Hello) -> tuple[ErrorCode, str]:
@@ -178,7 +200,7 @@ class Cluster:
                 ErrorCode.UNSUPPORTED_VERSION,
                 f"peer protocol {hello.version}, this node speaks {PEER_PROTOCOL_VERSION}",
             )
-        if hello.node_id not in self.links and hello.node_id != self._config.node_id:
+        if hello.node_id not in self.links and hello.node_id != self._me.node_id:
             return ErrorCode.UNKNOWN_CONTROLLER_ID, f"node {hello.node_id} is not in controller.quorum.voters"
         refusal = self.formation.introduced(hello.node_id, hello.directory_id, hello.cluster_id)
         return (ErrorCode.NONE, "") if refusal is None else (refusal.code, refusal.message)
@@ -214,7 +236,7 @@ class Cluster:
             return
         match message:
             case peer.Ping():
-                if message.echo_boot_id == self._boot_id:
+                if message.echo_boot_id == self._me.boot_id:
                     self.links[sender.node_id].echoed(message.echo_number, self._loop.time())
                 self._host.ping_received(sender.node_id, message)
             case peer.Form():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import random
+from typing import NamedTuple
 from uuid import UUID
 
 #: The topic id of `__cluster_metadata`, the same in every cluster, as Kafka's is.
@@ -12,6 +13,16 @@ METADATA_TOPIC_NAME = "__cluster_metadata"
 OFFSETS_TOPIC_NAME = "__consumer_offsets"
 #: Topics of the cluster's own: clients may read them, and not create, delete or write them.
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC_NAME, "__transaction_state", "__share_group_state"})
+
+
+class NodeIdentity(NamedTuple):
+    """Who a node is while it runs."""
+
+    node_id: int
+    directory_id: UUID
+    """Of its data directory: with an empty disk it is somebody else (replication.md section 3)."""
+    boot_id: UUID
+    """Made anew at each start of the process."""
 
 
 def to_base64url(identifier: UUID) -> str:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from uuid import UUID
 
+from broker.metadata.ids import METADATA_TOPIC_ID
+
 PartitionKey = tuple[UUID, int]
 
 
@@ -99,6 +101,11 @@ class LeaderTable:
 
     def get(self, topic_id: UUID, partition: int) -> Leadership | None:
         return self.of_topic(topic_id).get(partition)
+
+    def controller_id(self) -> int:
+        """The established leader of the metadata group; -1 where none is known."""
+        known = self.get(METADATA_TOPIC_ID, 0)
+        return -1 if known is None or known.node_id is None or not known.established else known.node_id
 
     def of_topic(self, topic_id: UUID) -> Mapping[int, Leadership]:
         """By partition number; without those of which nobody was heard."""

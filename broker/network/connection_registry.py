@@ -7,6 +7,9 @@ from typing import Protocol
 
 import structlog
 
+from broker.config.layers import LiveSettings
+from broker.scheduling.ticks import SLOW_TICK_S, Ticks
+
 log = structlog.get_logger()
 
 #: Where too much waits to be taken by clients: what a fetch gets then (or one batch, however large), and how long a
@@ -39,28 +42,34 @@ class ConnectionRegistry:
     """The open client connections of a node: limits per address, idle ones, and the list to close at the end."""
 
     def __init__(
-        self, max_per_ip: int, idle_ms: int, max_unanswered_bytes: int, max_untaken_bytes: int
+        self, settings: LiveSettings, ticks: Ticks, throttle_of: Callable[[str], int] = lambda address: 0
     ) -> None:
-        self.max_per_ip = max_per_ip
-        self._idle_ms = idle_ms
+        """`throttle_of`: of an address that has just connected, milliseconds until it is refused, 0 where it is not."""
+        self._settings = settings
+        config = settings.config
+        self._idle_ms = config.connections_max_idle_ms
         #: queued.max.request.bytes; negative: no bound.
-        self._max_unanswered_bytes = max_unanswered_bytes
+        self._max_unanswered_bytes = config.queued_max_request_bytes
         #: Bytes of all requests that are not answered yet.
         self.unanswered_bytes = 0
         #: varve.queued.max.response.bytes.
-        self._max_untaken_bytes = max_untaken_bytes
+        self._max_untaken_bytes = config.queued_max_response_bytes
         #: Bytes of answers that clients have not taken, in all and per connection that has some.
         self._untaken_bytes = 0
         self._untaken: dict[Connection, int] = {}
         #: While that is too much: what each had left at the last look, and since when (loop time) not less.
         self._stuck: dict[Connection, tuple[int, float]] = {}
-        #: For an address that has just connected: milliseconds until it is refused, 0 where it is taken.
-        self.throttle_of: Callable[[str], int] = lambda address: 0
+        self.throttle_of = throttle_of
         #: Connections that are not read until there is room again.
         self._waiting: dict[Connection, None] = {}
         #: Insertion-ordered set of open connections.
         self._open: dict[Connection, str] = {}
         self._per_ip: dict[str, int] = {}
+        ticks.every(SLOW_TICK_S, self._tick)
+
+    def _tick(self, now: float) -> None:
+        self.close_idle(now)
+        self.close_unread(now)
 
     def __len__(self) -> int:
         return len(self._open)
@@ -69,7 +78,7 @@ class ConnectionRegistry:
         count = self._per_ip.get(ip, 0)
         self._open[connection] = ip
         self._per_ip[ip] = count + 1
-        return count < self.max_per_ip
+        return count < self._settings.config.max_connections_per_ip
 
     @property
     def is_over_budget(self) -> bool:

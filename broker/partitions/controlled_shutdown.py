@@ -1,41 +1,43 @@
-"""What a stopping node leads goes to the followers that have it all, so that nobody waits for an election timeout."""
+"""What a stopping node leads is transferred to followers that have all of it, so that nobody waits for an election
+timeout."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from broker.node import Node
-    from broker.replication.replica import Replica
+from broker.membership.cluster import Cluster
+from broker.replication.replica import Replica
+from broker.replication.replicas import Replicas
 
-#: How long a stopping node tries to hand its leaderships over. If the whole cluster stops, nobody takes them.
-HANDOVER_S = 2.0
+#: How long a stopping node tries. If the whole cluster stops, nobody takes its leaderships.
+TRANSFER_TIMEOUT_S = 2.0
+#: Between two looks at what is still led.
+LOOK_S = 0.02
 
 
-async def hand_over_all(node: Node) -> None:
-    """Transfer what this node leads to the followers that have it all; give up after HANDOVER_S."""
-    deadline = node.loop.time() + HANDOVER_S
-    while node.loop.time() < deadline:
-        led = [replica for replica in node.replicas.by_key.values() if replica.is_leader]
+async def transfer_all(replicas: Replicas, cluster: Cluster) -> None:
+    """Transfer what this node leads; give up after TRANSFER_TIMEOUT_S."""
+    deadline = replicas.now() + TRANSFER_TIMEOUT_S
+    while replicas.now() < deadline:
+        led = [replica for replica in replicas.by_key.values() if replica.is_leader]
         led = [replica for replica in led if len(replica.group.configuration.voters) > 1]
-        if not led or not any(node.cluster.is_connected(node_id) for node_id in node.cluster.links):
+        if not led or not cluster.is_anybody_connected:
             return
         for replica in led:
-            transfer(node, replica)
-        await asyncio.sleep(0.02)
+            transfer(replica, replicas, cluster)
+        await asyncio.sleep(LOOK_S)
 
 
-def transfer(node: Node, replica: Replica) -> None:
-    """Begin to hand a leadership over, to whom lacks least."""
-    group, now = replica.group, node.loop.time()
+def transfer(replica: Replica, replicas: Replicas, cluster: Cluster) -> None:
+    """Begin to transfer a leadership, to the follower that lacks least."""
+    group, now = replica.group, replicas.now()
     followers = [
         (progress.match_end, candidate)
-        for candidate in group.in_sync(now, node.replicas.replica_lag_time_max_s)
-        if (progress := group.progress_of(candidate)) and node.cluster.is_connected(candidate.node_id)
+        for candidate in group.in_sync(now, replicas.replica_lag_time_max_s)
+        if (progress := group.progress_of(candidate)) and cluster.is_connected(candidate.node_id)
     ]
-    # Nothing is appended until the new leader holds all: who lacks least comes first.
+    # Nothing is appended until the new leader has all.
     for _, candidate in sorted(followers, reverse=True):
         if replica.hand_over(candidate):
             return
-    # Under way already, or not established yet: the next round looks again.
+    # One is under way already, or the first row is not committed yet: the next look sees.

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from broker.partitions.new_topics import HIDDEN_S
+from broker.scheduling.ticks import SLOW_TICK_S, Ticks
 from storage.log_types import GroupKey
 
 
@@ -22,10 +23,11 @@ class _Wait:
 
 
 class LeaderWaits:
-    def __init__(self, leader_of: Callable[[GroupKey], int]) -> None:
+    def __init__(self, leader_of: Callable[[GroupKey], int], ticks: Ticks) -> None:
         """`leader_of`: the node that leads a partition and serves; -1: nobody."""
         self._leader_of = leader_of
         self._waits: list[_Wait] = []
+        ticks.every(SLOW_TICK_S, self.tick)
 
     def wait(
         self,

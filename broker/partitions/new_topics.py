@@ -20,6 +20,7 @@ class NewTopics:
         self._since: dict[str, float] = {}
 
     def appeared(self, name: str, now: float) -> None:
+        """A topic was created."""
         self._forget_old(now)
         if len(self._since) < MAX_HIDDEN:
             self._since[name] = now

@@ -10,18 +10,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 import structlog
 
-from broker.metadata.ids import METADATA_TOPIC_ID
+from broker.config.layers import LiveSettings
+from broker.controller.service import MetadataService
+from broker.membership.cluster import Cluster
+from broker.metadata.ids import METADATA_TOPIC_ID, NodeIdentity
+from broker.replication.replica import Replica
+from broker.replication.replicas import Replicas
+from broker.scheduling.ticks import SLOW_TICK_S, Ticks
 from protocol.errors import ErrorCode
 from storage.log_types import GroupKey
-
-if TYPE_CHECKING:
-    from broker.node import Node
-    from broker.replication.replica import Replica
 
 logger = structlog.get_logger()
 
@@ -34,39 +35,50 @@ MAX_LAG_S = 1.0
 class PreferredLeaders:
     """What this node leads in another's place."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
-        self._next_look = node.now() + self._interval_s
+    def __init__(
+        self,
+        me: NodeIdentity,
+        settings: LiveSettings,
+        metadata: MetadataService,
+        replicas: Replicas,
+        cluster: Cluster,
+        ticks: Ticks,
+    ) -> None:
+        self._me = me
+        self._settings = settings
+        self._metadata = metadata
+        self._replicas = replicas
+        self._cluster = cluster
+        self._next_look = replicas.now() + self._interval_s
         #: Found by the last look, not handed over yet.
         self._due: deque[GroupKey] = deque()
+        ticks.every(SLOW_TICK_S, self._tick)
 
     @property
     def _interval_s(self) -> float:
-        return float(self._node.config.leader_imbalance_check_interval_s)
+        return float(self._settings.config.leader_imbalance_check_interval_s)
 
-    def tick(self, now: float) -> None:
+    def _tick(self, now: float) -> None:
         if now >= self._next_look and not self._due:
             self._next_look = now + self._interval_s
-            if self._node.config.auto_leader_rebalance_enable:
-                self._due.extend(
-                    key for key in self._node.replicas.by_key if self._preferred(key) is not None
-                )
+            if self._settings.config.auto_leader_rebalance_enable:
+                self._due.extend(key for key in self._replicas.by_key if self._preferred(key) is not None)
         for _ in range(min(HANDOVERS_PER_TICK, len(self._due))):
             self.hand_over(self._due.popleft())
 
     def hand_over(self, key: GroupKey) -> ErrorCode:
         """Begin to hand a partition over to its preferred leader. NONE: it is under way, and may yet fail."""
-        replica = self._node.replicas.by_key.get(key)
+        replica = self._replicas.by_key.get(key)
         if replica is None or not replica.is_serving:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         preferred = self._preferred(key)
         if preferred is None:
             return ErrorCode.ELECTION_NOT_NEEDED
-        group, now = replica.group, self._node.now()
+        group, now = replica.group, self._replicas.now()
         heir = next((voter for voter in group.configuration.voters if voter.node_id == preferred), None)
         if (
             heir is None
-            or not self._node.cluster.is_connected(preferred)
+            or not self._cluster.is_connected(preferred)
             or not group.is_caught_up(heir, now, MAX_LAG_S)
         ):
             return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
@@ -77,12 +89,12 @@ class PreferredLeaders:
 
     def _preferred(self, key: GroupKey) -> int | None:
         """Who should lead a partition that this node leads; None where this node should, or does not."""
-        replica = self._node.replicas.by_key[key]
-        topic = self._node.metadata.image.topics.get(key.topic_id)
+        replica = self._replicas.by_key[key]
+        topic = self._metadata.image.topics.get(key.topic_id)
         if key.topic_id == METADATA_TOPIC_ID or topic is None or not replica.is_leader:
             return None
         preferred = topic.partitions[key.partition].replicas[0]
-        return None if preferred == self._node.config.node_id else preferred
+        return None if preferred == self._me.node_id else preferred
 
     def execute(self, partitions: Sequence[tuple[str, int]]) -> list[int]:
         """Another node's question: hand these over, by topic id and number. An error code for each."""

@@ -7,16 +7,18 @@ renamed to `-stray`, kept and reported.
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 import structlog
 
+from broker.config.layers import LiveSettings
 from broker.config.topic_config import TopicConfig
-from broker.metadata.ids import METADATA_TOPIC_ID, METADATA_TOPIC_NAME
+from broker.controller.service import MetadataService
+from broker.metadata.ids import METADATA_TOPIC_ID, METADATA_TOPIC_NAME, NodeIdentity
 from broker.metadata.image import (
     BrokerRegistered,
     Change,
@@ -25,19 +27,24 @@ from broker.metadata.image import (
     TopicCreated,
     TopicDeleted,
 )
+from broker.metadata.leaders import LeaderTable
 from broker.metadata.records import TopicRecord
+from broker.partitions.new_topics import NewTopics
+from broker.partitions.reconciler import Reconciler
+from broker.replication.events import ReplicaEvents
+from broker.replication.heartbeat import Heartbeat
 from broker.replication.log_opener import NewReplica
+from broker.replication.messages import GroupMessages
 from broker.replication.replica import Replica
-from broker.replication.replicas import SPACE_RETRY_S
+from broker.replication.replicas import SPACE_RETRY_S, Replicas
 from broker.replication.wire import founding_configuration
+from broker.scheduling.ticks import SLOW_TICK_S, Ticks
 from storage.directory import PartitionFolder, delete_partition, list_partitions, set_aside_partition
 from storage.disk import Disk, DiskFullError
+from storage.journal import Journal
 from storage.log import Log
 from storage.log_types import GroupKey
 from storage.partition_folder import belongs_to, folder_name
-
-if TYPE_CHECKING:
-    from broker.node import Node
 
 logger = structlog.get_logger()
 
@@ -49,9 +56,40 @@ STEPS_PER_TURN = 32
 class Publisher:
     """Carries out committed changes of the image on this node."""
 
-    def __init__(self, node: Node, disk: Disk) -> None:
-        self._node = node
+    def __init__(
+        self,
+        me: NodeIdentity,
+        settings: LiveSettings,
+        disk: Disk,
+        journal: Journal,
+        metadata: MetadataService,
+        replicas: Replicas,
+        messages: GroupMessages,
+        heartbeat: Heartbeat,
+        leaders: LeaderTable,
+        reconciler: Reconciler,
+        new_topics: NewTopics,
+        is_image_current: Callable[[], bool],
+        events: ReplicaEvents,
+        loop: asyncio.AbstractEventLoop,
+        ticks: Ticks,
+    ) -> None:
+        """`is_image_current`: the image shows what was committed when this node started."""
+        self._me = me
+        self._settings = settings
         self._disk = disk
+        self._journal = journal
+        self._metadata = metadata
+        self._replicas = replicas
+        self._messages = messages
+        self._heartbeat = heartbeat
+        self._leaders = leaders
+        self._reconciler = reconciler
+        self._new_topics = new_topics
+        self._is_image_current = is_image_current
+        self._loop = loop
+        #: Set when all that the image assigns to this node is here.
+        self.opened = asyncio.Event()
         self._begun = False
         self._is_closed = False
         #: Partitions to open, and what else is to be done, in the order of the log; with the next turns.
@@ -64,13 +102,21 @@ class Publisher:
         self._try_again_at = 0.0
         #: Topics whose deletion was replayed before `begin`: their logs may go.
         self._deleted: dict[UUID, None] = {}
+        metadata.on_change.append(self._changed)
+        metadata.on_read.append(self._image_read)
+        events.quarantined.append(self._reopen)
+        ticks.every(SLOW_TICK_S, self._open_what_lacked_space)
 
     # -- the image ---------------------------------------------------------------------------------------
 
-    def begin(self) -> None:
-        """The image is current: make the directory agree with it. The node is told when it does."""
+    def _image_read(self) -> None:
+        if not self._begun and self._is_image_current():
+            self._begin()
+
+    def _begin(self) -> None:
+        """The image is current: make the directory agree with it. `opened` says when it does."""
         self._begun = True
-        image = self._node.metadata.image
+        image = self._metadata.image
         for folder in list_partitions(self._disk):
             topic = None if folder.topic_id is None else image.topics.get(folder.topic_id)
             if folder.topic_id == METADATA_TOPIC_ID:
@@ -86,14 +132,14 @@ class Publisher:
             elif topic is None:
                 path = set_aside_partition(self._disk, folder.topic, folder.partition, folder.topic_id)
                 logger.warning("log is not in the metadata, set aside", path=path)
-        for key in list(self._node.journal.groups()):
+        for key in list(self._journal.groups()):
             if key.topic_id in self._deleted:
                 # The folder was gone, and a crash came before this was durable.
-                self._steps.append(partial(self._node.replicas.forget, key))
-                self._node.heartbeat.group_closed(key)
+                self._steps.append(partial(self._replicas.forget, key))
+                self._heartbeat.group_closed(key)
             elif (known := image.topics.get(key.topic_id)) and not self._is_mine(known, key.partition):
                 # Given up: its term is nobody's business any more.
-                self._node.heartbeat.group_closed(key)
+                self._heartbeat.group_closed(key)
         self._deleted.clear()
         for topic in image.topics.values():
             self._plan(topic)
@@ -105,7 +151,7 @@ class Publisher:
         if folder.is_unfinished:
             self._disk.remove_tree(folder.path)
             return
-        topic = self._node.metadata.image.topic_named(folder.topic)
+        topic = self._metadata.image.topic_named(folder.topic)
         is_mine = topic is not None and self._is_mine(topic, folder.partition)
         if not is_mine and folder.topic != METADATA_TOPIC_NAME:
             path = set_aside_partition(self._disk, folder.topic, folder.partition, None)
@@ -142,20 +188,21 @@ class Publisher:
         self._open_partitions(opening)
         self._is_stepping = bool(self._steps)
         if self._is_stepping:
-            self._node.loop.call_soon(self._step)
+            self._loop.call_soon(self._step)
         elif not self._is_closed:
-            self._node.partitions_opened()
+            self.opened.set()
 
-    def changed(self, change: Change) -> None:
+    def _changed(self, change: Change) -> None:
         """A committed change, in log order."""
         if isinstance(change, BrokerRegistered):
-            self._node.reconciler.unsettle(GroupKey(METADATA_TOPIC_ID, 0))
+            self._reconciler.unsettle(GroupKey(METADATA_TOPIC_ID, 0))
         if isinstance(change, TopicDeleted) and not self._begun:
             self._deleted[change.old.topic_id] = None
         if not self._begun:
             return
         match change:
             case TopicCreated(new):
+                self._new_topics.appeared(new.name, self._loop.time())
                 self._open(new)
             case TopicChanged(_, new):
                 self._open(new)
@@ -164,12 +211,12 @@ class Publisher:
                         self._give_up(replica.key)
                 self._reconfigure(new)
                 for replica in self._replicas_of(new):
-                    self._node.reconciler.note_unwished(replica)
-                    self._node.reconciler.unsettle(replica.key)
+                    self._reconciler.note_unwished(replica)
+                    self._reconciler.unsettle(replica.key)
             case TopicDeleted(old):
                 self._remove(old)
             case ConfigsChanged("broker"):
-                for topic in self._node.metadata.image.topics.values():
+                for topic in self._metadata.image.topics.values():
                     self._reconfigure(topic)
             case BrokerRegistered(new):
                 logger.info("broker registered", node_id=new.node_id, directory_id=str(new.directory_id))
@@ -178,7 +225,7 @@ class Publisher:
         """A replica is wished for here, or the removal of the one that is here is not known to be committed."""
         if partition >= len(topic.partitions):
             return False
-        own = (self._node.config.node_id, self._node.directory_id)
+        own = (self._me.node_id, self._me.directory_id)
         assignment = topic.partitions[partition]
         return own[0] in assignment.replicas or own in [replica[:2] for replica in assignment.removing]
 
@@ -189,14 +236,14 @@ class Publisher:
     def _plan(self, topic: TopicRecord) -> None:
         for index in range(len(topic.partitions)):
             key = GroupKey(topic.topic_id, index)
-            if not self._is_mine(topic, index) or key in self._node.replicas.by_key:
-                self._node.heartbeat.group_assigned(key)
+            if not self._is_mine(topic, index) or key in self._replicas.by_key:
+                self._heartbeat.group_assigned(key)
             elif key not in self._opening and not self._is_closed:
                 self._opening[key] = None
                 self._steps.append(key)
 
     def _open_partitions(self, keys: Sequence[GroupKey]) -> None:
-        topics, configs = self._node.metadata.image.topics, dict[UUID, TopicConfig]()
+        topics, configs = self._metadata.image.topics, dict[UUID, TopicConfig]()
         wanted: list[NewReplica] = []
         for key in keys:
             del self._opening[key]
@@ -204,11 +251,11 @@ class Publisher:
             if topic is None or not self._is_mine(topic, key.partition):
                 continue  # deleted since
             if key.topic_id not in configs:
-                configs[key.topic_id] = TopicConfig.resolve(topic.configs, self._node.config)
+                configs[key.topic_id] = TopicConfig.resolve(topic.configs, self._settings.config)
             founding = founding_configuration(topic.partitions[key.partition].founding)
             wanted.append(NewReplica(key, topic.name, configs[key.topic_id], founding))
         try:
-            begun = self._node.replicas.begin(wanted)
+            begun = self._replicas.begin(wanted)
         except DiskFullError as error:
             self._lacks_space(wanted, error)
             return
@@ -221,57 +268,55 @@ class Publisher:
         for each in wanted:
             self._opening[each.key] = None
             self._lacking_space.append(each.key)
-        self._try_again_at = self._node.now() + SPACE_RETRY_S
+        self._try_again_at = self._loop.time() + SPACE_RETRY_S
 
-    def open_what_lacked_space(self) -> None:
+    def _open_what_lacked_space(self, now: float) -> None:
         """Slow tick: if there is room now."""
-        if not self._lacking_space or self._node.replicas.is_low_on_space:
+        if not self._lacking_space or self._replicas.is_low_on_space:
             return
-        if self._node.now() >= self._try_again_at:
+        if now >= self._try_again_at:
             self._steps.extend(self._lacking_space)
             self._lacking_space = []
             self._run_steps()
 
     def _open_partition(self, wanted: NewReplica, begun: Log | None) -> None:
         key = wanted.key
-        assignment = self._node.metadata.image.topics[key.topic_id].partitions[key.partition]
+        assignment = self._metadata.image.topics[key.topic_id].partitions[key.partition]
         try:
-            replica = self._node.replicas.open(
-                *wanted, is_only_copy=len(assignment.holders) == 1, begun=begun
-            )
+            replica = self._replicas.open(*wanted, is_only_copy=len(assignment.holders) == 1, begun=begun)
         except DiskFullError as error:
             self._lacks_space([wanted], error)
             return
         if replica is not None:
-            self._node.reconciler.note_unwished(replica)
-            if assignment.replicas[0] == self._node.config.node_id:
+            self._reconciler.note_unwished(replica)
+            if assignment.replicas[0] == self._me.node_id:
                 # The preferred leader need not wait for an election timeout.
-                replica.apply(replica.group.leader_suspected(self._node.now()))
-        self._node.heartbeat.group_assigned(key)
-        self._node.messages.opened(key)
+                replica.apply(replica.group.leader_suspected(self._loop.time()))
+        self._heartbeat.group_assigned(key)
+        self._messages.opened(key)
 
     def _give_up(self, key: GroupKey) -> None:
         """The removal of this node's replica is committed: its log goes. What the journal knows of it stays, so that
         the node is somebody else if the partition ever comes back to it: it does not hold what it promised."""
-        topic = self._node.metadata.image.topics.get(key.topic_id)
+        topic = self._metadata.image.topics.get(key.topic_id)
         if topic is None or self._is_mine(topic, key.partition):
             return  # deleted, or wished for again, since
-        replica = self._node.replicas.by_key.get(key)
+        replica = self._replicas.by_key.get(key)
         if replica is not None:
-            self._node.replicas.close(replica, is_clean=False)
+            self._replicas.close(replica, is_clean=False)
         logger.info("replica is given up", topic=topic.name, partition=key.partition)
         self._delete_log(topic.name, key)
-        self._node.heartbeat.group_closed(key)
-        self._node.heartbeat.group_assigned(key)
+        self._heartbeat.group_closed(key)
+        self._heartbeat.group_assigned(key)
 
-    def reopen(self, key: GroupKey) -> None:
+    def _reopen(self, replica: Replica) -> None:
         """The replica was closed because its log is bad: begin it anew."""
-        topic = self._node.metadata.image.topics.get(key.topic_id)
+        topic = self._metadata.image.topics.get(replica.key.topic_id)
         if topic is not None:
             self._open(topic)
 
     def _reconfigure(self, topic: TopicRecord) -> None:
-        config = TopicConfig.resolve(topic.configs, self._node.config)
+        config = TopicConfig.resolve(topic.configs, self._settings.config)
         for replica in self._replicas_of(topic):
             if replica.config != config:
                 replica.reconfigure(config)
@@ -285,12 +330,12 @@ class Publisher:
 
     def _remove(self, topic: TopicRecord) -> None:
         for index in range(len(topic.partitions)):
-            replica = self._node.replicas.by_key.get(GroupKey(topic.topic_id, index))
+            replica = self._replicas.by_key.get(GroupKey(topic.topic_id, index))
             if replica is not None:
-                self._node.replicas.close(replica, is_clean=False)
+                self._replicas.close(replica, is_clean=False)
             # A log that could not be opened goes, too.
             self._steps.append(partial(self._delete, topic.name, GroupKey(topic.topic_id, index)))
-        self._node.leaders.forget_topic(topic.topic_id)
+        self._leaders.forget_topic(topic.topic_id)
         self._run_steps()
 
     def _delete_log(self, name: str, key: GroupKey) -> None:
@@ -301,9 +346,9 @@ class Publisher:
 
     def _delete(self, name: str, key: GroupKey) -> None:
         self._delete_log(name, key)
-        if self._node.journal.state(key) is not None:
-            self._node.replicas.forget(key)
+        if self._journal.state(key) is not None:
+            self._replicas.forget(key)
 
     def _replicas_of(self, topic: TopicRecord) -> Iterable[Replica]:
         keys = [GroupKey(topic.topic_id, index) for index in range(len(topic.partitions))]
-        return [self._node.replicas.by_key[key] for key in keys if key in self._node.replicas.by_key]
+        return [self._replicas.by_key[key] for key in keys if key in self._replicas.by_key]

@@ -3,22 +3,27 @@ whose log was discarded asks the controller to wish for who it is now (replicati
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 import structlog
 
-from broker.metadata.ids import METADATA_TOPIC_ID
+from broker.controller.client import ControllerClient
+from broker.controller.service import MetadataService
+from broker.metadata.ids import METADATA_TOPIC_ID, NodeIdentity
 from broker.metadata.records import PartitionAssignment
+from broker.replication.events import ReplicaEvents
+from broker.replication.heartbeat import Heartbeat
+from broker.replication.reads import Reads
 from broker.replication.replica import CAUGHT_UP_S, Replica
+from broker.replication.replicas import Replicas
+from broker.scheduling.ticks import SLOW_TICK_S, Ticks
 from protocol.errors import ErrorCode
 from raft.reconcile import next_change
 from raft.types import ProposalRefusedError, ReplicaId
 from storage.log_types import GroupKey
-
-if TYPE_CHECKING:
-    from broker.node import Node
 
 logger = structlog.get_logger()
 
@@ -26,8 +31,26 @@ logger = structlog.get_logger()
 class Reconciler:
     """Compares the groups of this node with the wish, and does or asks for what is missing."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(
+        self,
+        me: NodeIdentity,
+        quorum_voters: Sequence[int],
+        metadata: MetadataService,
+        replicas: Replicas,
+        reads: Reads,
+        heartbeat: Heartbeat,
+        controller: ControllerClient,
+        events: ReplicaEvents,
+        ticks: Ticks,
+    ) -> None:
+        """`quorum_voters`: the nodes that are configured to hold the metadata."""
+        self._me = me
+        self._quorum_voters = quorum_voters
+        self._metadata = metadata
+        self._replicas = replicas
+        self._reads = reads
+        self._heartbeat = heartbeat
+        self._controller = controller
         #: Replicas here whose identity the wish does not name yet: their logs were discarded.
         self._unwished: dict[GroupKey, None] = {}
         self._is_renewing = False
@@ -35,6 +58,16 @@ class Reconciler:
         self._unsettled: dict[GroupKey, None] = {}
         #: Groups led here whose finished reassignment the controller is being told.
         self._reporting: dict[GroupKey, None] = {}
+        events.role_changed.append(self._role_changed)
+        ticks.every(SLOW_TICK_S, self._tick)
+
+    def _role_changed(self, replica: Replica) -> None:
+        if replica.is_leader:
+            self.unsettle(replica.key)
+
+    def _tick(self, now: float) -> None:
+        self._reconcile(now)
+        self._renew()
 
     # -- replicas that were discarded ---------------------------------------------------------------------
 
@@ -44,15 +77,15 @@ class Reconciler:
             self._unwished[replica.key] = None
 
     def _is_wished(self, key: GroupKey) -> bool:
-        return self._node.config.node_id in [replica.node_id for replica in self._wish(key)]
+        return self._me.node_id in [replica.node_id for replica in self._wish(key)]
 
-    def renew(self) -> None:
+    def _renew(self) -> None:
         """Ask the controller to wish for the new incarnations of logs that were discarded here, until it does."""
         if not self._unwished or self._is_renewing:
             return
         replicas = []
         for key in list(self._unwished):
-            replica = self._node.replicas.by_key.get(key)
+            replica = self._replicas.by_key.get(key)
             if replica is None or replica.group.self_id in self._wish(key) or not self._is_wished(key):
                 del self._unwished[key]
             else:
@@ -61,11 +94,11 @@ class Reconciler:
             return
         self._is_renewing = True
         arguments = {
-            "node_id": self._node.config.node_id,
-            "directory_id": str(self._node.directory_id),
+            "node_id": self._me.node_id,
+            "directory_id": str(self._me.directory_id),
             "replicas": replicas,
         }
-        self._node.controller.call("renew_replicas", arguments, self._renewed)
+        self._controller.call("renew_replicas", arguments, self._renewed)
 
     def _renewed(self, result: dict[str, Any]) -> None:
         self._is_renewing = False
@@ -78,10 +111,10 @@ class Reconciler:
         """The wish, or who leads, has changed: look at the group with the next tick."""
         self._unsettled[key] = None
 
-    def reconcile(self, now: float) -> None:
+    def _reconcile(self, now: float) -> None:
         """Each leader moves its group one step towards what metadata wishes (raft.reconcile)."""
         for key in list(self._unsettled):
-            replica = self._node.replicas.by_key.get(key)
+            replica = self._replicas.by_key.get(key)
             if replica is None or not replica.is_leader:
                 del self._unsettled[key]
                 continue
@@ -114,11 +147,11 @@ class Reconciler:
                 "membership changes", topic=replica.topic, partition=replica.partition, to=str(change)
             )
             replica.apply(out)
-            self._node.heartbeat.configuration_changed(replica)
+            self._heartbeat.configuration_changed(replica)
 
     def _report_finished(self, replica: Replica) -> bool:
         """The fact is the wish: have the controller record it where something was to go. False: nothing was."""
-        topic = self._node.metadata.image.topics.get(replica.key.topic_id)
+        topic = self._metadata.image.topics.get(replica.key.topic_id)
         if topic is None or topic.partitions[replica.partition].is_settled:
             return False
         if replica.key not in self._reporting:
@@ -131,18 +164,18 @@ class Reconciler:
                 "topic_id": str(topic.topic_id),
                 "partition": replica.partition,
                 "voters": voters,
-                "as_of": self._node.metadata.image.end_offset,
+                "as_of": self._metadata.image.end_offset,
             }
 
             def confirmed(keys: set[GroupKey]) -> None:
                 if replica.key in keys:
                     done = partial(self._reported, replica.key)
-                    self._node.controller.call("finish_reassignment", arguments, done)
+                    self._controller.call("finish_reassignment", arguments, done)
                 else:
                     del self._reporting[replica.key]
 
             # A leader of yesterday does not know what its successor has made of the wish since.
-            self._node.reads.confirm([replica], confirmed)
+            self._reads.confirm([replica], confirmed)
         return True
 
     def _reported(self, key: GroupKey, result: dict[str, Any]) -> None:
@@ -153,18 +186,18 @@ class Reconciler:
     def _wish(self, key: GroupKey) -> list[ReplicaId]:
         if key.topic_id == METADATA_TOPIC_ID:
             return self._metadata_wish()
-        topic = self._node.metadata.image.topics.get(key.topic_id)
+        topic = self._metadata.image.topics.get(key.topic_id)
         return [] if topic is None else _identities(topic.partitions[key.partition])
 
     def _metadata_wish(self) -> list[ReplicaId]:
         """The configured voters, each with the directory that it registered. Who is not registered, yet or any more,
         stays what it is."""
-        replica = self._node.metadata.replica
+        replica = self._metadata.replica
         assert replica is not None
         fact = {voter.node_id: voter for voter in replica.group.configuration.voters}
         wish: list[ReplicaId] = []
-        for node_id in self._node.config.quorum_voters:
-            broker = self._node.metadata.image.brokers.get(node_id)
+        for node_id in self._quorum_voters:
+            broker = self._metadata.image.brokers.get(node_id)
             if broker is not None:
                 wish.append(ReplicaId(node_id, broker.directory_id.bytes, broker.metadata_incarnation))
             elif node_id in fact:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 from uuid import UUID
 
 from broker.metadata.leaders import LeaderTable
 from broker.replication import liveness_wire
+from broker.replication.events import ReplicaEvents
 from broker.replication.replica import Replica
 from broker.replication.replicas import Replicas
 from protocol import peer
@@ -23,24 +24,12 @@ NOBODY = -1
 
 
 class Links(Protocol):
+    """What liveness needs of `broker.membership.cluster.Cluster`."""
+
     def directory_of(self, node_id: int) -> UUID | None:
         """The directory of a node that is connected now."""
 
-
-class HeartbeatHost(Protocol):
-    @property
-    def cluster(self) -> Links: ...
-    @property
-    def journal(self) -> Journal: ...
-    def send_ping(self, node_id: int, ping: peer.Ping) -> None: ...
-    def assigned(self, key: GroupKey) -> Sequence[int]:
-        """The nodes that metadata wishes to hold a partition."""
-
-    def echo_arrived(self) -> None:
-        """A peer answered: reads that wait for a round may be complete."""
-
-    def leaders_changed(self) -> None:
-        """A partition has a leader that it had not, or one that serves by now."""
+    def send(self, node_id: int, message: peer.PeerMessage) -> None: ...
 
 
 class Heartbeat:
@@ -48,13 +37,19 @@ class Heartbeat:
 
     def __init__(
         self,
-        host: HeartbeatHost,
         loop: asyncio.AbstractEventLoop,
         liveness: NodeLiveness,
+        links: Links,
+        journal: Journal,
         replicas: Replicas,
         leaders: LeaderTable,
+        events: ReplicaEvents,
+        assigned: Callable[[GroupKey], Sequence[int]],
     ) -> None:
-        self._host = host
+        """`assigned`: the nodes that should hold a partition, by the metadata."""
+        self._links = links
+        self._journal = journal
+        self._assigned = assigned
         self._loop = loop
         self._liveness = liveness
         self._replicas = replicas
@@ -64,11 +59,17 @@ class Heartbeat:
         self._round_noted = False
         #: The directory that each node had when it was connected last.
         self._directories: dict[int, bytes] = {}
+        #: Called when a peer has answered: a read that waits for a round may be complete.
+        self.on_echo: list[Callable[[], None]] = []
+        #: Called when a partition has a leader that it had not, or one that serves by now.
+        self.on_leader: list[Callable[[], None]] = []
+        events.role_changed.append(self.group_changed)
+        events.closed.append(self.group_closed)
 
     def start(self) -> None:
         """An echo speaks for all groups, so before the first one liveness knows every term that this node ever promised
         something in: else it would confirm a leader whose successor this node has helped to elect."""
-        journal, now = self._host.journal, self._loop.time()
+        journal, now = self._journal, self._loop.time()
         for key in journal.groups():
             state = journal.state(key)
             if state is not None and key not in self._replicas.by_key:
@@ -82,7 +83,7 @@ class Heartbeat:
     # -- links -------------------------------------------------------------------------------------------
 
     def connected(self, node_id: int, boot_id: bytes) -> None:
-        directory_id = self._host.cluster.directory_of(node_id)
+        directory_id = self._links.directory_of(node_id)
         known = self._directories.get(node_id)
         if directory_id is not None:
             self._directories[node_id] = directory_id.bytes
@@ -96,7 +97,8 @@ class Heartbeat:
     def ping_received(self, node_id: int, message: peer.Ping) -> None:
         ping = liveness_wire.from_wire(message)
         self._settle(self._liveness.ping_received(node_id, ping, self._loop.time()))
-        self._host.echo_arrived()
+        for arrived in self.on_echo:
+            arrived()
 
     # -- groups ------------------------------------------------------------------------------------------
 
@@ -114,7 +116,7 @@ class Heartbeat:
         own = group.self_id.node_id
         if replica.is_leader:
             if self._leaders.announce(*key, own, group.term, index, replica.is_serving, assigned=(own,)):
-                self._host.leaders_changed()
+                self._leaders_changed()
         else:
             self._leaders.resigned(*key, own)
         self._arm()
@@ -157,7 +159,7 @@ class Heartbeat:
 
     def _ping(self, node_id: int, *, reply_at_once: bool = False) -> None:
         ping = self._liveness.ping_for(node_id, self._loop.time(), reply_at_once=reply_at_once)
-        self._host.send_ping(node_id, liveness_wire.to_wire(ping))
+        self._links.send(node_id, liveness_wire.to_wire(ping))
 
     def _arm(self) -> None:
         deadline = self._liveness.deadline
@@ -211,13 +213,13 @@ class Heartbeat:
         self._arm()
 
     def _announced(self, node_id: int, key: GroupKey, led: Led, now: float) -> None:
-        assigned = self._host.assigned(key)
+        assigned = self._assigned(key)
         if not assigned:
             return  # deleted, and nothing may be kept of it; or not known yet, then `group_assigned` comes
         if self._leaders.announce(
             *key, node_id, led.term, led.configuration_index, led.established, assigned=assigned
         ):
-            self._host.leaders_changed()
+            self._leaders_changed()
         replica = self._replicas.by_key.get(key)
         if replica is None:
             return
@@ -225,6 +227,10 @@ class Heartbeat:
         leader = next((voter for voter in voters if voter.node_id == node_id), None)
         if leader is not None:
             replica.apply(replica.group.leader_heard(leader, led.term, now))
+
+    def _leaders_changed(self) -> None:
+        for changed in self.on_leader:
+            changed()
 
     def _check_quorums(self, node_id: int) -> None:
         for replica in list(self._replicas.by_key.values()):

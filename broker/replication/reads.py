@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from broker.replication.replica import Replica
+from broker.scheduling.ticks import SLOW_TICK_S, Ticks
 from storage.log_types import GroupKey
 
 #: A leader that cannot confirm itself for this long answers "not leader": the client looks for another.
@@ -22,6 +23,9 @@ Answer = Callable[[set[GroupKey]], None]
 
 class Rounds(Protocol):
     """What reads need of `broker.replication.heartbeat.Heartbeat`."""
+
+    #: Called whenever a peer has answered.
+    on_echo: list[Callable[[], None]]
 
     def begin_round(self) -> int:
         """Begin a liveness round with this turn. Returns the number of its first ping."""
@@ -46,10 +50,12 @@ class _Read:
 class Reads:
     """The reads that wait for a round."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, rounds: Rounds) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, rounds: Rounds, ticks: Ticks) -> None:
         self._loop = loop
         self._rounds = rounds
         self._waiting: list[_Read] = []
+        rounds.on_echo.append(self.echo_arrived)
+        ticks.every(SLOW_TICK_S, self.tick)
 
     def confirm(self, replicas: Sequence[Replica], answer: Answer) -> None:
         """Call `answer` with the keys of those replicas that are confirmed leaders, at once where no peer is needed."""

@@ -17,11 +17,12 @@ class ReplicaHost(Protocol):
     """See the module. The node's part is `broker.replication.replicas.Replicas`."""
 
     replica_lag_time_max_s: float
-    producer_expiration_s: float
     may_campaign: bool
     #: Less than log.min.free.bytes is left: clients' records leave that to votes, rows and internal logs.
     is_low_on_space: bool
 
+    @property
+    def producer_expiration_s(self) -> float: ...
     def now(self) -> float: ...
     def now_ms(self) -> int: ...
     def note_writer(self, replica: Replica) -> None: ...

@@ -6,21 +6,24 @@ import asyncio
 import random
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
 from uuid import UUID
 
 import structlog
 
+from broker.config.layers import LiveSettings
 from broker.config.topic_config import TopicConfig
 from broker.environment import Clock
 from broker.network.turn import Turn
 from broker.replication import wire
+from broker.replication.events import Peers, ReplicaEvents
 from broker.replication.log_opener import LogOpener, NewReplica
 from broker.replication.log_starts import LogStarts
 from broker.replication.ranges import MAX_APPEND_BYTES, check_own_range, send_again
 from broker.replication.replica import Replica
-from broker.replication.timers import TimerHeap
+from broker.scheduling.ticks import SLOW_TICK_S, Ticks
+from broker.scheduling.timers import TimerHeap
 from protocol import peer
+from protocol.errors import ErrorCode, KafkaError
 from raft.group import Group
 from raft.types import Configuration, HardState, Install, ReplicaId, Timing, Watermarks
 from storage.disk import Disk, DiskFullError
@@ -40,27 +43,10 @@ logger = structlog.get_logger()
 #: beyond the majority lags by this much; in return it costs next to nothing.
 LINGER_S = 0.02
 LINGER_BYTES = MAX_APPEND_BYTES
+#: A log to which nothing is appended for so long, or twice, is trimmed.
+QUIET_S = 1.0
 #: A follower whose disk was full asks its leader this often, once there is room again.
 SPACE_RETRY_S = 0.5
-
-
-class ReplicasHost(Protocol):
-    """What the replicas ask of their node."""
-
-    def send_to(self, directory: tuple[int, bytes], message: peer.PeerMessage) -> None:
-        """To a node, as long as it has that directory."""
-
-    def prepare_to(
-        self, directory: tuple[int, bytes], message: peer.PeerMessage
-    ) -> Callable[[], None] | None:
-        """`send_to` at once, and in two steps: see `ReplicaHost.prepare`."""
-
-    def role_changed(self, replica: Replica) -> None: ...
-    def commit_moved(self, replica: Replica) -> None: ...
-    def quarantined(self, replica: Replica) -> None:
-        """Its log is bad and marked so, and it is closed: open it again, as somebody who has nothing."""
-
-    def replica_closed(self, key: GroupKey) -> None: ...
 
 
 class Replicas:
@@ -68,7 +54,10 @@ class Replicas:
 
     def __init__(
         self,
-        host: ReplicasHost,
+        peers: Peers,
+        events: ReplicaEvents,
+        settings: LiveSettings,
+        ticks: Ticks,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
         disk: Disk,
@@ -81,9 +70,10 @@ class Replicas:
         directory_id: UUID,
         is_clean_start: bool,
         replica_lag_time_max_s: float,
-        producer_expiration_s: float,
     ) -> None:
-        self._host = host
+        self._peers = peers
+        self._events = events
+        self._settings = settings
         self._loop = loop
         self._disk = disk
         self._journal = journal
@@ -93,7 +83,6 @@ class Replicas:
         self._timing = timing
         self._logs = LogOpener(disk, journal, node_id, directory_id.bytes, is_clean_start=is_clean_start)
         self.replica_lag_time_max_s = replica_lag_time_max_s
-        self.producer_expiration_s = producer_expiration_s
         #: False while the node stops.
         self.may_campaign = True
         #: The node looks now and then (replication.md section 2).
@@ -110,7 +99,7 @@ class Replicas:
         #: Replicas that may have a commit index to tell: looked at by the slow tick.
         self._commits_to_tell: dict[Replica, None] = {}
         self._is_telling = False
-        self._log_starts = LogStarts(loop, host.send_to)
+        self._log_starts = LogStarts(loop, peers.send_to)
         #: Replicas whose group keeps followers waiting, until the timer that is set while there are any.
         self._lingering: dict[Replica, None] = {}
         #: Followers that could not keep what they were sent, and when to ask for it again.
@@ -120,6 +109,9 @@ class Replicas:
         self.now: Callable[[], float] = loop.time
         self.now_ms: Callable[[], int] = clock.now_ms
         self.note_writer: Callable[[Replica], None] = turn.note_writer
+        ticks.every(SLOW_TICK_S, self._tick)
+        ticks.every(QUIET_S, self._trim_quiet_logs)
+        ticks.every(settings.config.log_retention_check_interval_ms / 1000, self._apply_retention)
 
     # -- opening and closing -----------------------------------------------------------------------------
 
@@ -165,7 +157,7 @@ class Replicas:
         if not replica.is_metadata:
             self.by_name[(topic, key.partition)] = replica
         self.timer_changed(replica)
-        self._host.role_changed(replica)
+        self.role_changed(replica)
         return replica
 
     def close(self, replica: Replica, *, is_clean: bool) -> None:
@@ -176,7 +168,8 @@ class Replicas:
         self._commits_to_tell.pop(replica, None)
         self._lacking_space.pop(replica, None)
         self._log_starts.closed(replica)
-        self._host.replica_closed(replica.key)
+        for closed in self._events.closed:
+            closed(replica.key)
         self._timers.set(replica, None)
         replica.stop()
         self._rounds.discard(replica.log)
@@ -232,13 +225,15 @@ class Replicas:
                 self._note_commit(replica)  # the slow tick, for who cannot be told now
 
     def truncate(self, replica: Replica, to_index: int, known_commit: int) -> None:
+        for truncating in self._events.truncating:
+            truncating(replica, to_index)
         self._rounds.truncate(replica.log, to_index, known_commit)
 
     def send(self, to: ReplicaId, message: peer.PeerMessage) -> None:
-        self._host.send_to((to.node_id, to.directory_id), message)
+        self._peers.send_to((to.node_id, to.directory_id), message)
 
     def prepare(self, to: ReplicaId, message: peer.PeerMessage) -> Callable[[], None] | None:
-        return self._host.prepare_to((to.node_id, to.directory_id), message)
+        return self._peers.prepare_to((to.node_id, to.directory_id), message)
 
     def after_flush(self, action: Callable[[], None]) -> None:
         self._rounds.after_flush(action)
@@ -248,12 +243,14 @@ class Replicas:
         self._timers.set(replica, replica.group.deadline)
 
     def role_changed(self, replica: Replica) -> None:
-        self._host.role_changed(replica)
+        for changed in self._events.role_changed:
+            changed(replica)
 
     def commit_moved(self, replica: Replica) -> None:
         if replica.is_leader:
             self._note_commit(replica)
-        self._host.commit_moved(replica)
+        for advanced in self._events.commit_advanced:
+            advanced(replica)
 
     def range_refused(self, replica: Replica, follower: ReplicaId, start_index: int) -> None:
         logger.error(
@@ -287,7 +284,8 @@ class Replicas:
         # Not before: a replica that resigns, or closes, may come upon the damage once more.
         del self._quarantining[replica.key]
         if is_open:
-            self._host.quarantined(replica)
+            for quarantined in self._events.quarantined:
+                quarantined(replica)
 
     def install_ordered(self, replica: Replica, install: Install) -> None:
         """Leader: give a follower the beginning that it missed (replication.md section 7)."""
@@ -357,10 +355,9 @@ class Replicas:
     def lacks_space(self, replica: Replica) -> None:
         self._lacking_space[replica] = self.now() + SPACE_RETRY_S
 
-    def ask_again(self) -> None:
+    def _ask_again(self, now: float) -> None:
         """Slow tick: who could not keep what it was sent asks for it, so that its leader need not try while the disk is
         full, and does not take seconds to try when it is not."""
-        now = self.now()
         for replica in [replica for replica, at in self._lacking_space.items() if at <= now]:
             if replica.must_leave_reserve:
                 continue
@@ -381,6 +378,23 @@ class Replicas:
                 replica.send_lingering()
 
     # -- ticks -------------------------------------------------------------------------------------------
+
+    def _tick(self, now: float) -> None:
+        self.tell_commits()
+        self.is_low_on_space = self._disk.free_bytes() < self._settings.config.log_min_free_bytes
+        self._ask_again(now)
+
+    def check_space(self) -> None:
+        """Raise KafkaError where clients' records would use the reserve that is left for votes, rows and internal logs
+        (replication.md section 2)."""
+        if self.is_low_on_space:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, "less than log.min.free.bytes is left on the disk"
+            )
+
+    @property
+    def producer_expiration_s(self) -> float:
+        return self._settings.config.producer_id_expiration_ms / 1000
 
     def reply_arrived(self, replica: Replica) -> None:
         """A follower may be back, without knowing the commit index of an idle group: the slow tick looks."""
@@ -410,11 +424,11 @@ class Replicas:
             if not (replica.is_leader and replica.group.commit_unsent):
                 del self._commits_to_tell[replica]
 
-    def trim_quiet_logs(self) -> None:
+    def _trim_quiet_logs(self, now: float) -> None:
         """See `Log.trim_if_quiet`."""
         for log in self.by_log:
             log.trim_if_quiet()
 
-    def apply_retention(self) -> None:
+    def _apply_retention(self, now: float) -> None:
         for replica in list(self.by_key.values()):
             replica.apply_retention()

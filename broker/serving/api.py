@@ -11,7 +11,7 @@ from protocol.schema import Message
 
 if TYPE_CHECKING:
     from broker.network.connection import Request
-    from broker.node import Node
+    from broker.serving.context import Context
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +20,14 @@ class Api:
     min_version: int
     max_version: int
     request: type[Message]
-    #: (node, request, decoded body). `Any`, because each handler takes its own request type.
-    handle: Callable[[Node, Request, Any], None]
+    #: (context, request, decoded body). `Any`, because each handler takes its own request type.
+    handle: Callable[[Context, Request, Any], None]
     #: Offered in ApiVersions as the lowest version where that differs from what is served (Produce: KAFKA-18659).
     advertised_min_version: int | None = None
     #: (request, decoded body): whether the answer names leaders or coordinators. If so, it is handled a moment
-    #: (`handlers.NEWS_S`) after it came. None: it never does.
+    #: (`dispatcher.NEWS_S`) after it came. None: it never does.
     waits_for_news: Callable[[Request, Any], bool] | None = None
+    #: Only such a request may be larger than `dispatcher.MAX_SMALL_REQUEST_BYTES`: records are not decoded.
+    carries_records: bool = False
+    #: Answers a request of a version that is not served. None: the connection is closed, as Kafka does.
+    answer_unknown_version: Callable[[Request], None] | None = None

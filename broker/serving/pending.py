@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
+from broker.scheduling.ticks import SLOW_TICK_S, Ticks
 from protocol.codec import encode
 from protocol.errors import ErrorCode
 from protocol.schema import Message
 
 if TYPE_CHECKING:
     from broker.network.connection import Request
-    from broker.node import Node
+    from broker.serving.context import Context
 
 #: Marks a partition whose answer is still open; no Kafka error code has this value.
 PENDING = -32768
@@ -23,6 +24,33 @@ class PartitionAnswer(Protocol):
 A = TypeVar("A", bound=PartitionAnswer)
 
 
+class TimedAnswer(Protocol):
+    deadline: float
+
+    def time_out(self) -> None: ...
+
+
+class PendingAnswers:
+    """The answers of a node that are not made yet, and the time by which each has to leave."""
+
+    def __init__(self, ticks: Ticks) -> None:
+        self._open: dict[TimedAnswer, None] = {}
+        ticks.every(SLOW_TICK_S, self._tick)
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def add(self, answer: TimedAnswer) -> None:
+        self._open[answer] = None
+
+    def discard(self, answer: TimedAnswer) -> None:
+        self._open.pop(answer, None)
+
+    def _tick(self, now: float) -> None:
+        for answer in [answer for answer in self._open if answer.deadline <= now]:
+            answer.time_out()
+
+
 class PendingAnswer(Generic[A]):
     """A request's answer in the making: it leaves when every partition is done, or the request's time is over.
 
@@ -30,17 +58,17 @@ class PendingAnswer(Generic[A]):
     `park` when all partitions have been looked at.
     """
 
-    __slots__ = ("_missing", "_node", "_request", "_response", "_slots", "deadline")
+    __slots__ = ("_missing", "_pending", "_request", "_response", "_slots", "deadline")
 
-    def __init__(self, node: Node, request: Request, response: Message, timeout_ms: int) -> None:
-        self._node = node
+    def __init__(self, context: Context, request: Request, response: Message, timeout_ms: int) -> None:
+        self._pending = context.pending
         self._request = request
         self._response = response
         self._slots: list[A] = []
         #: Partitions without an answer, plus one while the request is still being handled.
         self._missing = 1
         #: Loop time at which what is not done by then is answered REQUEST_TIMED_OUT.
-        self.deadline = node.loop.time() + max(timeout_ms, 0) / 1000
+        self.deadline = context.now() + max(timeout_ms, 0) / 1000
 
     def add(self, answer: A) -> int:
         """Returns the slot by which the partition is named."""
@@ -54,7 +82,7 @@ class PendingAnswer(Generic[A]):
         self._one_less()
         if self._missing > 0:
             self._request.has_waited = True
-            self._node.pending_answers[self] = None
+            self._pending.add(self)
 
     def partition_done(self, slot: int, error: ErrorCode) -> None:
         answer = self._slots[slot]
@@ -70,7 +98,7 @@ class PendingAnswer(Generic[A]):
     def _one_less(self) -> None:
         self._missing -= 1
         if self._missing == 0:
-            self._node.pending_answers.pop(self, None)
+            self._pending.discard(self)
             self._request.reply_bytes(encode(self._response, self._request.api_version))
 
     def time_out(self) -> None:

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from broker.metadata.image import Change, QuotaChanged
 from broker.metadata.quotas import (
     CLIENT_ID,
     CONNECTION_CREATION_RATE,
@@ -25,10 +26,13 @@ from broker.metadata.quotas import (
     USER,
 )
 from broker.metadata.records import Entity
+from broker.scheduling.ticks import Ticks
 
 ANONYMOUS = "ANONYMOUS"
 #: The largest that an answer can say.
 _MAX_THROTTLE_MS = 2**31 - 1
+#: How often what idle clients have used is forgotten.
+FORGET_IDLE_S = 10.0
 #: Clients whose limits are remembered: a look-up is eight times as dear, and nobody has so many clients at a time.
 _MAX_FOUND = 10_000
 
@@ -72,7 +76,7 @@ class _Limit(NamedTuple):
 class ClientQuotas:
     """The flags say whether any quota of a kind exists: without one, a request costs one look at a flag."""
 
-    def __init__(self, windows: int, window_s: float, now: Callable[[], float]) -> None:
+    def __init__(self, windows: int, window_s: float, now: Callable[[], float], ticks: Ticks) -> None:
         self._window_s = window_s
         #: Seconds in which a client can save.
         self._saved_s = (windows - 1) * window_s
@@ -84,6 +88,7 @@ class ClientQuotas:
         #: (key, sharers) -> what they have used.
         self._meters: dict[tuple[str, tuple[str, str]], Meter] = {}
         self.limits_produce = self.limits_fetch = self.limits_requests = self.limits_connections = False
+        ticks.every(FORGET_IDLE_S, self.forget_idle)
 
     def change(self, entity: Entity, limits: Mapping[str, float]) -> None:
         """These are the entity's limits now; none: it has no quota."""
@@ -140,9 +145,12 @@ class ClientQuotas:
             self._use(CONNECTION_CREATION_RATE, limit, -1)
         return min(throttle_ms, round(self._window_s * 1000))
 
-    def forget_idle(self) -> None:
+    def image_changed(self, change: Change) -> None:
+        if isinstance(change, QuotaChanged):
+            self.change(change.entity, change.limits)
+
+    def forget_idle(self, now: float) -> None:
         """Forget whoever has saved again what it had used."""
-        now = self._now()
         for key in [key for key, meter in self._meters.items() if meter.is_idle(now)]:
             del self._meters[key]
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from broker.metadata.ids import METADATA_TOPIC_ID
 from broker.metadata.topic_checks import check_name
 from protocol.errors import ErrorCode, KafkaError
 from storage.log_types import GroupKey
 
 if TYPE_CHECKING:
-    from broker.metadata.leaders import Leadership
+    from broker.controller.service import MetadataService
+    from broker.membership.cluster import Cluster
+    from broker.metadata.ids import NodeIdentity
+    from broker.metadata.leaders import Leadership, LeaderTable
     from broker.metadata.records import TopicRecord
-    from broker.node import Node
+    from broker.partitions.publisher import Publisher
     from broker.replication.replica import Replica
+    from broker.replication.replicas import Replicas
 
 
 class PartitionState(NamedTuple):
@@ -33,8 +36,30 @@ class PartitionState(NamedTuple):
 class ClusterView:
     """Look-ups over the committed image and the table of leaders."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(
+        self,
+        me: NodeIdentity,
+        metadata: MetadataService,
+        leaders: LeaderTable,
+        cluster: Cluster,
+        replicas: Replicas,
+        publisher: Publisher,
+    ) -> None:
+        self._me = me
+        self._metadata = metadata
+        self._leaders = leaders
+        self._cluster = cluster
+        self._replicas = replicas
+        self._publisher = publisher
+
+    @property
+    def cluster_id(self) -> str | None:
+        return self._cluster.cluster_id
+
+    @property
+    def leader_changes(self) -> int:
+        """Another number after each change of who leads what."""
+        return self._leaders.changes
 
     # -- brokers -----------------------------------------------------------------------------------------
 
@@ -45,17 +70,17 @@ class ClusterView:
         (librdkafka until the request times out). Who sees no majority, such as a node that was stopped for a
         while, is itself the one that is cut off, and shows all.
         """
-        brokers = self._node.metadata.image.brokers
+        brokers = self._metadata.image.brokers
         alive = [node_id for node_id in brokers if self._is_alive(node_id)]
         if 2 * len(alive) <= len(brokers):
             return self.all_brokers(listener)
-        if (controller := self._node.controller_id()) in brokers and controller not in alive:
+        if (controller := self._leaders.controller_id()) in brokers and controller not in alive:
             alive.append(controller)
         return [broker for broker in self.all_brokers(listener) if broker[0] in alive]
 
     def all_brokers(self, listener: str) -> list[tuple[int, str, int]]:
         """As `live_brokers`, of every registered broker that has such a listener."""
-        brokers = self._node.metadata.image.brokers
+        brokers = self._metadata.image.brokers
         return [
             (node_id, *brokers[node_id].endpoints[listener])
             for node_id in sorted(brokers)
@@ -65,14 +90,14 @@ class ClusterView:
     def controller(self) -> int:
         """Where clients send administration: to the controller, or to any broker that is alive where the controller was
         unregistered and only votes; -1 if no controller is known."""
-        controller, brokers = self._node.controller_id(), self._node.metadata.image.brokers
+        controller, brokers = self._leaders.controller_id(), self._metadata.image.brokers
         if controller < 0 or controller in brokers:
             return controller
         return next((node_id for node_id in sorted(brokers) if self._is_alive(node_id)), -1)
 
     def endpoint_of(self, node_id: int, listener: str) -> tuple[str, int]:
         """Where clients of a listener reach a broker; ("", -1) if it has no such listener."""
-        broker = self._node.metadata.image.brokers.get(node_id)
+        broker = self._metadata.image.brokers.get(node_id)
         endpoint = None if broker is None else broker.endpoints.get(listener)
         return ("", -1) if endpoint is None else (endpoint.host, endpoint.port)
 
@@ -80,13 +105,13 @@ class ClusterView:
         """The registered brokers that are connected now, this one included."""
         return frozenset(
             node_id
-            for node_id, broker in self._node.metadata.image.brokers.items()
-            if self._node.is_alive(broker)
+            for node_id, broker in self._metadata.image.brokers.items()
+            if self._cluster.is_alive(broker)
         )
 
     def _is_alive(self, node_id: int) -> bool:
-        broker = self._node.metadata.image.brokers.get(node_id)
-        return broker is not None and self._node.is_alive(broker)
+        broker = self._metadata.image.brokers.get(node_id)
+        return broker is not None and self._cluster.is_alive(broker)
 
     # -- topics and leaders ------------------------------------------------------------------------------
 
@@ -94,23 +119,23 @@ class ClusterView:
         """Requests name a topic, or from some version on its id."""
         if name:
             return name
-        topic = self._node.metadata.image.topics.get(topic_id)
+        topic = self._metadata.image.topics.get(topic_id)
         return "" if topic is None else topic.name
 
     def leader_of(self, topic: str, partition: int) -> tuple[int, int]:
         """(node id or -1, leader epoch or -1)."""
-        record = self._node.metadata.image.topic_named(topic)
+        record = self._metadata.image.topic_named(topic)
         return (-1, -1) if record is None else self.leader_of_id(record.topic_id, partition)
 
     def leader_of_id(self, topic_id: UUID, partition: int) -> tuple[int, int]:
         """(node id or -1, leader epoch or -1). Only a leader that serves is shown."""
-        return _served_by(self._node.leaders.get(topic_id, partition), self._is_alive)
+        return _served_by(self._leaders.get(topic_id, partition), self._is_alive)
 
     def partition_states(self, topic: TopicRecord, numbers: Iterable[int]) -> list[PartitionState]:
         """Of these partitions of a topic. What concerns all of them is looked up once: there may be thousands."""
         alive = self.alive_brokers()
-        leaderships = self._node.leaders.of_topic(topic.topic_id)
-        own_id = self._node.config.node_id
+        leaderships = self._leaders.of_topic(topic.topic_id)
+        own_id = self._me.node_id
         states: list[PartitionState] = []
         for number in numbers:
             leader, epoch = _served_by(leaderships.get(number), alive.__contains__)
@@ -129,62 +154,53 @@ class ClusterView:
 
     def _keeping_up(self, key: GroupKey) -> set[int]:
         """What the leader, this node, knows of its followers, itself included."""
-        replica = self._node.replicas.by_key.get(key)
+        replica = self._replicas.by_key.get(key)
         if replica is None or not replica.is_leader:
             return set()
         return {
             voter.node_id
-            for voter in replica.group.in_sync(self._node.now(), self._node.replicas.replica_lag_time_max_s)
+            for voter in replica.group.in_sync(self._replicas.now(), self._replicas.replica_lag_time_max_s)
             if self._holds_directory(voter.node_id, voter.directory_id)
         }
 
     def _holds_directory(self, node_id: int, directory_id: bytes) -> bool:
         """A node that came back with an empty disk is alive, but it is not the voter that kept up until then."""
-        if node_id == self._node.config.node_id:
-            return directory_id == self._node.directory_id.bytes
-        connected = self._node.cluster.directory_of(node_id)
+        if node_id == self._me.node_id:
+            return directory_id == self._me.directory_id.bytes
+        connected = self._cluster.directory_of(node_id)
         return connected is not None and connected.bytes == directory_id
-
-    def assigned(self, key: GroupKey) -> Sequence[int]:
-        """The nodes that should hold a partition, or still do; for metadata, the configured voters."""
-        if key.topic_id == METADATA_TOPIC_ID:
-            return list(self._node.config.quorum_voters)
-        topic = self._node.metadata.image.topics.get(key.topic_id)
-        if topic is None or key.partition >= len(topic.partitions):
-            return ()
-        return topic.partitions[key.partition].holders
 
     # -- replicas, and why there is none -----------------------------------------------------------------
 
     def replica_named(self, topic: str, partition: int) -> Replica:
         """The replica here, leader or not. Raises KafkaError where there is none."""
-        replica = self._node.replicas.by_name.get((topic, partition))
+        replica = self._replicas.by_name.get((topic, partition))
         if replica is None:
             raise KafkaError(self.why_no_replica(topic, partition))
         return replica
 
     def serving(self, named: Iterable[tuple[str, int]]) -> list[Replica]:
         """Those of these partitions that are led from here: for whom a read has to be confirmed (`Reads`)."""
-        found = (self._node.replicas.by_name.get(each) for each in named)
+        found = (self._replicas.by_name.get(each) for each in named)
         return [replica for replica in found if replica is not None and replica.is_serving]
 
     def replica_of_id(self, topic_id: UUID, partition: int) -> Replica:
         """As `replica_named`. The metadata log is no topic of clients, although it has an id."""
-        replica = self._node.replicas.by_key.get(GroupKey(topic_id, partition))
-        if replica is not None and replica is not self._node.metadata.replica:
+        replica = self._replicas.by_key.get(GroupKey(topic_id, partition))
+        if replica is not None and replica is not self._metadata.replica:
             return replica
-        record = self._node.metadata.image.topics.get(topic_id)
+        record = self._metadata.image.topics.get(topic_id)
         if record is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         raise KafkaError(self.why_no_replica(record.name, partition))
 
     def why_no_replica(self, topic: str, partition: int) -> ErrorCode:
         """A known topic is never "unknown": the client would give it up (client-behaviour.md B.8)."""
-        record = self._node.metadata.image.topic_named(topic)
+        record = self._metadata.image.topic_named(topic)
         if record is None or not 0 <= partition < len(record.partitions):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        is_opening = self._node.publisher.is_opening(GroupKey(record.topic_id, partition))
-        if self._node.config.node_id in record.partitions[partition].replicas and not is_opening:
+        is_opening = self._publisher.is_opening(GroupKey(record.topic_id, partition))
+        if self._me.node_id in record.partitions[partition].replicas and not is_opening:
             return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
 

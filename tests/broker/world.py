@@ -187,7 +187,7 @@ class World:
     def append(self, node_id: int, name: str, *values: bytes, partition: int = 0) -> tuple[int, int]:
         """Append one batch at this leader. Returns its base offset and its end offset."""
         replica = self.replica(node_id, name, partition)
-        batch = build_batch([NewRecord(None, value, self.nodes[node_id].now_ms()) for value in values])
+        batch = build_batch([NewRecord(None, value, self.nodes[node_id].clock.now_ms()) for value in values])
         base_offset, end_offset = self.processes[node_id].call(replica.append, parse_header(batch), batch)
         return int(base_offset), int(end_offset)
 

@@ -97,7 +97,7 @@ class Small:
 
     def send(self, sender: Replica, to: ReplicaId, message: peer.PeerMessage) -> None:
         node_id = sender.group.self_id.node_id
-        self.call(node_id, self.cluster.nodes[node_id].send_to, (to.node_id, to.directory_id), message)
+        self.call(node_id, self.cluster.nodes[node_id].replicas.send, to, message)
 
 
 @pytest.fixture

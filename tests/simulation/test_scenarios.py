@@ -31,9 +31,8 @@ from uuid import UUID
 
 import pytest
 
-from broker.node import QUIET_S
 from broker.replication.replica import Replica
-from broker.replication.replicas import LINGER_S
+from broker.replication.replicas import LINGER_S, QUIET_S
 from protocol.records.batch import iter_batches, parse_header, stamp
 from protocol.records.builder import NewRecord, build_batch
 from raft.types import RowKind
@@ -468,7 +467,7 @@ def test_a_producer_below_the_log_start_is_known_to_a_follower_that_was_installe
             world.produce("foo", b"%d" % number * 300)
         log_start = raise_log_start(world, "foo", *world.nodes)
         start(world, away)
-        new = world.nodes[away].directory_id.bytes
+        new = world.nodes[away].me.directory_id.bytes
         world.wait(lambda: (away, new, 0) in world.voters("foo"))
         world.wait_equal("foo")
         replica = lead(world, away, "foo")

@@ -45,6 +45,6 @@ def test_a_quota_is_kept_to_by_the_next_leader_and_no_acknowledged_record_is_los
             successor = world.leader("foo")
             world.start(leader)
             world.wait_ready(leader)
-        world.wait(lambda: world.nodes[successor].controller_id() > 0)
+        world.wait(lambda: world.nodes[successor].leaders.controller_id() > 0)
         assert world.replica(successor, "foo").high_watermark >= acknowledged
         assert described(world, successor) == [(SIM, {"producer_byte_rate": float(RATE)})]

@@ -14,11 +14,8 @@ import structlog
 from broker.config.node_config import Address, Listener, NodeConfig
 from broker.config.values import INT32_MAX
 from broker.metadata.ids import METADATA_TOPIC_ID
-from broker.metadata.image import Change, TopicChanged, TopicDeleted
 from broker.node import Node
 from broker.replication.replica import Replica
-from protocol import peer
-from protocol.peer import PeerMessage
 from storage.log_types import GroupKey
 from storage.partition_folder import folder_name
 from storage.segment import SNAPSHOT_SUFFIX
@@ -27,8 +24,9 @@ from tests.simulator.damage import Damage
 from tests.simulator.disk import MemoryDisk
 from tests.simulator.loop import SimulatedLoop, SimulationError, new_loop
 from tests.simulator.network import MemoryNetwork, Mend
+from tests.simulator.observer import NodeObserver
 from tests.simulator.oracle import Oracle
-from tests.simulator.process import NodeProcess, looking_on
+from tests.simulator.process import NodeProcess
 
 CLIENT_PORT = 9092
 PEER_PORT = 9093
@@ -61,81 +59,6 @@ def host_of(node_id: int) -> str:
     return f"n{node_id}"
 
 
-class ObservedNode(Node):
-    """The node, and somebody who looks on at the moments at which a promise could break."""
-
-    oracle: Oracle
-    damage: Damage
-
-    def role_changed(self, replica: Replica) -> None:
-        super().role_changed(replica)
-        with looking_on():
-            self.oracle.role_changed(replica)
-
-    def commit_moved(self, replica: Replica) -> None:
-        with looking_on():
-            self.damage.committed(replica)
-            self.oracle.committed(self.config.node_id, replica)
-        super().commit_moved(replica)
-
-    def send_to(self, directory: tuple[int, bytes], message: PeerMessage) -> None:
-        """Every message between replicas passes here, or in `prepare_to`."""
-        self._look_at(directory, message)
-        super().send_to(directory, message)
-
-    def prepare_to(self, directory: tuple[int, bytes], message: PeerMessage) -> Callable[[], None] | None:
-        send = super().prepare_to(directory, message)
-        if send is None:
-            return None
-
-        def observed() -> None:
-            self._look_at(directory, message)
-            send()
-
-        return observed
-
-    def _look_at(self, directory: tuple[int, bytes], message: PeerMessage) -> None:
-        """Somebody is being told this."""
-        if isinstance(message, peer.LogStarts | peer.LogStartsReply):
-            for group in message.groups:
-                self.oracle.nodes.log_starts.check(
-                    self.replicas.by_key[GroupKey(group.topic_id, group.partition)]
-                )
-            return
-        key = GroupKey(message.topic_id, message.partition)  # type: ignore[attr-defined]
-        own = (self.config.node_id, self.directory_id.bytes)
-        self.oracle.nodes.sent(own, directory, message, self.replicas.by_key.get(key))
-
-    def image_changed(self, change: Change) -> None:
-        """A node that is neither wished for nor needed any more gives its replica up, after this; so does every node
-        that hears of a deletion, while a leader that has not heard may still count what it had acknowledged."""
-        if isinstance(change, TopicDeleted):
-            for number in range(len(change.old.partitions)):
-                self.oracle.nodes.given_up(self.config.node_id, GroupKey(change.old.topic_id, number))
-        if isinstance(change, TopicChanged):
-            # Partitions that were added had no replica to give up.
-            for number, (old, new) in enumerate(
-                zip(change.old.partitions, change.new.partitions, strict=False)
-            ):
-                key = GroupKey(change.new.topic_id, number)
-                for node_id in set(old.holders) - set(new.holders):
-                    self.oracle.given_up(node_id, key, self.metadata.image.end_offset)
-                    if node_id == self.config.node_id and self.publisher.has_begun:
-                        # A node that was behind has opened, a moment ago, what others knew to be over.
-                        self.oracle.nodes.given_up(node_id, key)
-        super().image_changed(change)
-
-    def _assemble_replication(self) -> None:
-        super()._assemble_replication()
-        truncate = self.replicas.truncate
-
-        def observed(replica: Replica, to_index: int, known_commit: int) -> None:
-            self.oracle.nodes.truncating(replica, to_index)
-            truncate(replica, to_index, known_commit)
-
-        self.replicas.truncate = observed  # type: ignore[method-assign]
-
-
 class SimulatedCluster:
     """Nodes 1 to `size`, each on a machine with a disk and a clock that survive it."""
 
@@ -143,7 +66,7 @@ class SimulatedCluster:
         self.loop: SimulatedLoop = new_loop()
         self.network = MemoryNetwork(self.loop, random.Random(rng.getrandbits(64)))
         self.node_ids = list(range(1, size + 1))
-        self.nodes: dict[int, ObservedNode] = {}
+        self.nodes: dict[int, Node] = {}
         self.disks = {
             node_id: MemoryDisk(f"/{host_of(node_id)}", self.loop, random.Random(rng.getrandbits(64)))
             for node_id in self.node_ids
@@ -198,16 +121,16 @@ class SimulatedCluster:
             process.die()
 
         async def run() -> None:
-            node = ObservedNode(
+            observer = NodeObserver(self.oracle, self.damage)
+            node = observer.node = Node(
                 self.config_of(node_id),
                 self.disks[node_id],
                 self.network.of(host),
                 self.clocks[node_id],
                 rng,
                 fail,
+                observer,
             )
-            node.oracle = self.oracle
-            node.damage = self.damage
             self.nodes[node_id] = node
             await _serve(node, stopping)
 

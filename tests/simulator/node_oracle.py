@@ -1,6 +1,6 @@
 """The invariants of what nodes do, among themselves and with their disks, and the moments at which each is looked at.
 
-Nodes report through `tests.simulator.cluster.ObservedNode`; nothing here changes anything.
+Nodes report through `tests.simulator.observer.NodeObserver`; nothing here changes anything.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def test_partitions_that_a_full_disk_has_no_room_for_are_opened_when_it_has() ->
 
 def test_a_question_during_a_hand_over_is_answered_by_the_next_controller() -> None:
     with running() as world:
-        leader = world.nodes[1].controller_id()
+        leader = world.nodes[1].leaders.controller_id()
         node = world.nodes[leader]
         group = node.metadata.replica.group  # type: ignore[union-attr]
         target = next(voter for voter in group.configuration.voters if voter != group.self_id)
@@ -81,12 +81,12 @@ def test_a_question_of_a_newer_node_is_refused_and_hurts_nobody() -> None:
 def test_a_controller_of_yesterday_says_of_no_topic_that_it_is_unknown() -> None:
     """An answer that needs no record shows nobody that its giver still leads: it waits for a liveness round."""
     with running() as world:
-        old = world.nodes[1].controller_id()
+        old = world.nodes[1].leaders.controller_id()
         others = [node_id for node_id in world.ids if node_id != old]
         for other in others:
             world.network.cut(f"n{old}", f"n{other}")
             world.network.cut(f"n{other}", f"n{old}")
-        world.wait(lambda: any(world.nodes[node_id].controller_id() in others for node_id in others))
+        world.wait(lambda: any(world.nodes[node_id].leaders.controller_id() in others for node_id in others))
         assert _create(world, others[0], "foo")["error_code"] == ErrorCode.NONE
         replica = world.nodes[old].metadata.replica
         assert replica is not None and replica.is_serving, "it does not know yet"
@@ -97,7 +97,7 @@ def test_a_controller_of_yesterday_says_of_no_topic_that_it_is_unknown() -> None
 def test_an_answer_that_the_link_lost_is_asked_for_again_when_there_is_a_new_one() -> None:
     """The controller took the question, and its way back was cut without a word: nobody closed a connection."""
     with running() as world:
-        controller = world.nodes[1].controller_id()
+        controller = world.nodes[1].leaders.controller_id()
         asker = 1 + controller % 3
         answers: list[Result] = []
         world.network.cut(f"n{controller}", f"n{asker}")

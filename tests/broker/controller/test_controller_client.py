@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from broker.controller.client import TIMEOUT_S, ControllerClient, Done
+from broker.scheduling.ticks import Ticks
 from protocol import peer
 from protocol.errors import ErrorCode
+from tests.simulator.loop import new_loop
 
 
 class Member:
@@ -20,7 +22,7 @@ class Member:
         self.decided = 0
         self.links: dict[int, bool] = {}
         self.sent: list[tuple[int, peer.PeerMessage]] = []
-        self.client = ControllerClient(self, first_id=node_id * 1000)
+        self.client = ControllerClient(self, first_id=node_id * 1000, ticks=Ticks(new_loop()))
 
     def now(self) -> float:
         return self.time_s
@@ -64,7 +66,7 @@ def test_a_question_waits_for_the_link_to_the_controller() -> None:
     assert not answers
 
     asker.links[1] = True
-    asker.client.tick()
+    asker.client.tick(asker.time_s)
     deliver(asker, controller)
     assert [answer["operation"] for answer in answers] == ["register_broker"]
 
@@ -91,7 +93,7 @@ def test_an_answer_that_nobody_waits_for_any_more_is_forgotten() -> None:
     deliver(asker, controller)
     for member in (asker, controller):
         member.time_s = TIMEOUT_S
-        member.client.tick()
+        member.client.tick(member.time_s)
     assert [answer["error_code"] for answer in answers] == [ErrorCode.REQUEST_TIMED_OUT]
 
     controller.links[2] = True
@@ -106,7 +108,7 @@ def test_answers_to_a_node_that_asks_and_cannot_be_reached_do_not_pile_up() -> N
     for second in range(100):
         for member in (asker, controller):
             member.time_s = float(second)
-            member.client.tick()
+            member.client.tick(member.time_s)
         asker.client.call("create_topics", {}, lambda answer: None)
         deliver(asker, controller)
     controller.links[2] = True
@@ -130,7 +132,7 @@ def test_an_answer_waits_until_the_asker_has_replayed_what_was_decided() -> None
     asker.replayed = 4
     asker.client.image_read()
     asker.client.answers_lost(1)
-    asker.client.tick()
+    asker.client.tick(asker.time_s)
     assert not answers and not asker.sent, "it is answered already, and not asked again"
     asker.replayed = 5
     asker.client.image_read()
@@ -140,7 +142,7 @@ def test_an_answer_waits_until_the_asker_has_replayed_what_was_decided() -> None
 def test_an_answer_is_given_in_the_end_although_the_image_stands_still() -> None:
     asker, answers = asked_for_a_change_at_5()
     asker.time_s += TIMEOUT_S
-    asker.client.tick()
+    asker.client.tick(asker.time_s)
     assert [answer["error_code"] for answer in answers] == [0]
 
 
@@ -151,7 +153,7 @@ def test_a_question_to_a_node_goes_there_and_waits_for_its_link() -> None:
     assert len(answers) == 1, "to itself"
     controller.client.call("hand_over", {}, answers.append, node_id=2)
     controller.links[2] = other.links[1] = True
-    controller.client.tick()
+    controller.client.tick(controller.time_s)
     for _, message in controller.sent:
         assert isinstance(message, peer.Forward)
         other.client.forwarded(1, message)

@@ -9,7 +9,7 @@ from broker.coordinator.loading import RECORDS_PER_TURN, load
 from broker.groups.commit import CommitAnswer
 from broker.groups.records import GroupRecord
 from broker.groups.shard import Shard
-from broker.node import QUIET_S
+from broker.replication.replicas import QUIET_S
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.group_records import OffsetCommitKey

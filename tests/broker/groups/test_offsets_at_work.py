@@ -156,7 +156,7 @@ def test_what_was_never_committed_is_no_error() -> None:
             assert {(x.committed_offset, x.error_code) for x in answer.topics[0].partitions} == {(-1, 0)}
         wanted = [
             OffsetFetchRequestTopic(topic_id=topic.topic_id, partition_indexes=[1]),
-            OffsetFetchRequestTopic(topic_id=world.nodes[1].boot_id, partition_indexes=[1]),
+            OffsetFetchRequestTopic(topic_id=world.nodes[1].me.boot_id, partition_indexes=[1]),
         ]
         body = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=wanted)])
         by_id = ask(world, node, ApiKey.OFFSET_FETCH, 10, body, OffsetFetchResponse).groups[0]

@@ -55,7 +55,7 @@ def test_a_log_that_list_offsets_finds_rotten_is_quarantined_and_the_node_lives_
         world.produce("foo", b"a" * 500)
         world.wait_equal("foo")
         leader = world.leader("foo")
-        directory_id = world.nodes[leader].directory_id.bytes
+        directory_id = world.nodes[leader].me.directory_id.bytes
         log = f"/n{leader}/foo-0/00000000000000000000.log"
         world.disks[leader].flip_bits(log, 8, 4, count=8)  # the first batch's length
         assert _list_offsets(world, leader, "foo", 0, timestamp=0) == [ErrorCode.KAFKA_STORAGE_ERROR]

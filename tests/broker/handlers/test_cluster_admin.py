@@ -103,7 +103,7 @@ def quorum(world: World, name: str, number: int, via: int = 1) -> DescribeQuorum
 def test_the_quorum_is_told_by_its_leader_whoever_is_asked() -> None:
     with running() as world:
         world.create_topic("foo")
-        controller = world.nodes[1].controller_id()
+        controller = world.nodes[1].leaders.controller_id()
         replica = world.nodes[controller].metadata.replica
         assert replica is not None
         world.loop.run_for(1)
@@ -113,7 +113,7 @@ def test_the_quorum_is_told_by_its_leader_whoever_is_asked() -> None:
             assert (partition.leader_id, partition.leader_epoch) == (controller, replica.leader_epoch)
             assert partition.high_watermark == replica.high_watermark
             assert {x.replica_id: x.replica_directory_id for x in partition.current_voters} == {
-                node_id: node.directory_id for node_id, node in world.nodes.items()
+                node_id: node.me.directory_id for node_id, node in world.nodes.items()
             }
             assert {x.log_end_offset for x in partition.current_voters} == {replica.high_watermark}
             assert [x.last_fetch_timestamp_ms == -1 for x in partition.current_voters] == [
@@ -128,7 +128,7 @@ def test_the_quorum_is_told_by_its_leader_whoever_is_asked() -> None:
 
 def test_a_voter_that_is_away_falls_behind() -> None:
     with running() as world:
-        controller = world.nodes[1].controller_id()
+        controller = world.nodes[1].leaders.controller_id()
         away = next(node_id for node_id in world.nodes if node_id not in (1, controller))
         world.kill(away)
         world.create_topic("foo", replication_factor=2)
@@ -178,7 +178,7 @@ def test_a_broker_is_unregistered_when_it_holds_nothing() -> None:
 
 def test_a_broker_that_runs_stays_unregistered_and_goes_on_voting() -> None:
     with running(size=3) as world:
-        controller = world.nodes[1].controller_id()
+        controller = world.nodes[1].leaders.controller_id()
         other, third = (node_id for node_id in world.nodes if node_id != controller)
         assert unregister(world, controller, via=other) == ErrorCode.NONE
         world.loop.run_for(5)

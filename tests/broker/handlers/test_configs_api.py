@@ -287,7 +287,7 @@ def test_settings_of_brokers_survive_a_restart(world: World) -> None:
     world.start(3)
     world.wait_ready(3)
     assert value(world, 3, BROKER, "3", "log.segment.bytes") == ("123456", 3)
-    assert world.nodes[3].connections.max_per_ip == 77
+    assert world.nodes[3].connections._settings.config.max_connections_per_ip == 77
     assert world.replica(3, "t").log.config.segment_bytes == 123456
 
 

@@ -136,7 +136,7 @@ def test_a_log_that_a_fetch_finds_rotten_is_quarantined_and_the_node_lives_on() 
             world.produce("foo", b"a" * 500)
         world.wait_equal("foo")
         leader = world.leader("foo")
-        directory_id = world.nodes[leader].directory_id.bytes
+        directory_id = world.nodes[leader].me.directory_id.bytes
         world.disks[leader].flip_bits(f"/n{leader}/foo-0/00000000000000000000.log", 8, 4, count=8)
         # The first batch's length; one byte of room has the log look for the batch that ends before it.
         answer = ask(world, leader, ApiKey.FETCH, 11, _request("foo", 1, max_bytes=1), FetchResponse)

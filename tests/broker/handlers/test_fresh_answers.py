@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.handlers import NEWS_S
+from broker.serving.dispatcher import NEWS_S
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse

@@ -8,8 +8,9 @@ import pytest
 
 import broker.node
 from broker.handlers import metadata
-from broker.handlers.metadata import KeptAnswers
-from broker.partitions import controlled_shutdown as handover
+from broker.partitions.controlled_shutdown import transfer
+from broker.serving import kept_answers
+from broker.serving.kept_answers import KeptAnswers
 from protocol.api_keys import ApiKey
 from protocol.codec import decode
 from protocol.errors import ErrorCode
@@ -86,7 +87,7 @@ def without_isr(answer: bytes) -> MetadataResponse:
 @pytest.mark.parametrize("seed", range(3))
 def test_what_is_kept_is_what_would_be_answered_now(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """At every node, through each change: leaders, nodes that die and come back, topics, and time."""
-    monkeypatch.setattr(metadata, "_WORTH_KEEPING_BYTES", 0)
+    monkeypatch.setattr(kept_answers, "_WORTH_KEEPING_BYTES", 0)
     monkeypatch.setattr(broker.node, "KeptAnswers", Checked)
     rng = random.Random(seed)
     with running(seed=seed + 1) as world:
@@ -97,7 +98,8 @@ def test_what_is_kept_is_what_would_be_answered_now(monkeypatch: pytest.MonkeyPa
                 case "transfer":
                     leader = world.leader("t", step)
                     replica = world.replica(leader, "t", step)
-                    world.processes[leader].call(handover.transfer, world.nodes[leader], replica)
+                    node = world.nodes[leader]
+                    world.processes[leader].call(transfer, replica, node.replicas, node.cluster)
                 case "kill" if len(world.nodes) == len(world.ids):
                     world.kill(rng.choice(list(world.nodes)))
                 case "start":
@@ -112,18 +114,18 @@ def test_what_is_kept_is_what_would_be_answered_now(monkeypatch: pytest.MonkeyPa
                     answer(world, node_id=node_id)
                     answer(world, "t", node_id=node_id)
         for node in world.nodes.values():
-            assert isinstance(node.kept_metadata, Checked)
-            compared += node.kept_metadata.compared
+            assert isinstance(node.context.kept_metadata, Checked)
+            compared += node.context.kept_metadata.compared
         assert compared > 50
 
 
 def test_a_node_that_led_nothing_is_missed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata, "_WORTH_KEEPING_BYTES", 0)
+    monkeypatch.setattr(kept_answers, "_WORTH_KEEPING_BYTES", 0)
     monkeypatch.setattr(metadata, "_KEPT_S", 1e9)
     with running() as world:
         world.create_topic("t")
         leader = world.leader("t")
-        controller = world.nodes[leader].controller_id()
+        controller = world.nodes[leader].leaders.controller_id()
         follower = next(node_id for node_id in world.ids if node_id not in (leader, controller))
         assert answer(world, "t", node_id=leader).topics[0].partitions[0].offline_replicas == []
         world.kill(follower)
@@ -133,7 +135,7 @@ def test_a_node_that_led_nothing_is_missed_at_once(monkeypatch: pytest.MonkeyPat
 
 def test_what_is_missing_is_looked_for_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may be about to be created for the one who asked."""
-    monkeypatch.setattr(metadata, "_WORTH_KEEPING_BYTES", 0)
+    monkeypatch.setattr(kept_answers, "_WORTH_KEEPING_BYTES", 0)
     with running(size=1) as world:
         assert answer(world, "later").topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         body = request("later")
@@ -144,7 +146,7 @@ def test_what_is_missing_is_looked_for_each_time(monkeypatch: pytest.MonkeyPatch
 
 
 def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata, "_KEPT_BYTES", 10_000)
+    monkeypatch.setattr(kept_answers, "_KEPT_BYTES", 10_000)
     kept = KeptAnswers()
     for number in range(3):
         assert kept.get((number,), ("now",)) is None

@@ -57,7 +57,7 @@ def test_what_came_before_the_confirmation_counts(acks: int) -> None:
 
         world.processes[leader].call(append, 0)
         answer = _send(world, leader, acks, 2)
-        world.wait(lambda: bool(node.pending_answers))
+        world.wait(lambda: bool(node.context.pending))
         assert replica.next_offset == 1, "sequence 2 after 0: refused at first sight"
         world.processes[leader].call(append, 1)
         world.wait(answer.done)

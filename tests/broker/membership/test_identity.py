@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from broker.controller import service as metadata_service
+from broker.controller.service import METADATA_KEY
 from broker.metadata.ids import METADATA_TOPIC_NAME
-from broker.node import METADATA_KEY
 from tests.broker.world import empty, running
 
 
@@ -25,7 +25,7 @@ def test_three_empty_nodes_form_a_cluster_and_keep_what_they_acknowledge() -> No
 def test_a_wiped_node_that_hears_who_leads_before_it_has_joined_waits() -> None:
     """Seed 322262086865: it registered, and there was no metadata log whose incarnation it could name."""
     with running() as world:
-        leader = world.nodes[1].controller_id()
+        leader = world.nodes[1].leaders.controller_id()
         wiped = 1 + leader % 3
         world.kill(wiped)
         world.wipe(wiped)
@@ -33,8 +33,8 @@ def test_a_wiped_node_that_hears_who_leads_before_it_has_joined_waits() -> None:
         world.loop.run_for(0)  # everything is assembled, nothing is dialled yet
         assert node.metadata.replica is None
         node.leaders.announce(*METADATA_KEY, leader, 1, 0, True, assigned=world.ids)
-        assert node.controller_id() == leader
-        world.processes[wiped].call(node.registration.tick)
+        assert node.leaders.controller_id() == leader
+        world.processes[wiped].call(node.registration.tick, world.loop.time())
         world.wait_ready()
 
 
@@ -46,7 +46,7 @@ def test_a_wiped_node_comes_back_with_a_new_identity_in_every_group() -> None:
         world.wipe(3)
         world.start(3)
         world.wait_ready()
-        new = world.nodes[3].directory_id
+        new = world.nodes[3].me.directory_id
         assert new not in topic.partitions[0].directories
         for name in ("foo", METADATA_TOPIC_NAME):
             world.wait(lambda name=name: (3, new.bytes, 0) in world.voters(name))  # type: ignore[misc]
@@ -73,12 +73,12 @@ def test_a_node_that_lost_its_votes_rejoins_as_another_and_keeps_its_logs_aside(
         world.create_topic("foo")
         world.produce("foo", b"a")
         world.wait_equal("foo")
-        old = world.nodes[3].directory_id
+        old = world.nodes[3].me.directory_id
         world.stop(3)
         world.disks[3].unlink("/n3/journal")
         world.start(3)
         world.wait_ready()
-        new = world.nodes[3].directory_id
+        new = world.nodes[3].me.directory_id
         assert new != old
         for name in ("foo", METADATA_TOPIC_NAME):
             world.wait(lambda name=name: (3, new.bytes, 0) in world.voters(name))  # type: ignore[misc]
@@ -91,13 +91,13 @@ def test_rot_in_the_journal_is_a_lost_identity() -> None:
         world.create_topic("foo")
         world.produce("foo", b"a")
         world.wait_equal("foo")
-        old = world.nodes[3].directory_id
+        old = world.nodes[3].me.directory_id
         world.loop.run_for(2)
         world.kill(3)
         world.disks[3].flip_bits("/n3/journal", 40, 20, count=8)
         world.start(3)
         world.wait_ready()
-        new = world.nodes[3].directory_id
+        new = world.nodes[3].me.directory_id
         assert new != old
         assert world.folders(3, "journal.corrupt")
         world.wait(lambda: (3, new.bytes, 0) in world.voters("foo"))
@@ -113,7 +113,7 @@ def test_a_change_of_members_is_finished_by_the_next_leader() -> None:
         world.wipe(3)
         world.start(3)
         world.wait(lambda: world.nodes[3].cluster_id is not None)
-        new = world.nodes[3].directory_id.bytes
+        new = world.nodes[3].me.directory_id.bytes
         world.loop.run_for(0.01)
         world.kill(1)
         world.start(1)

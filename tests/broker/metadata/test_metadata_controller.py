@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.config.layers import NodeSettings
+from broker.config.layers import LiveSettings
 from broker.config.resources import Resources
 from broker.config.sources import load
 from broker.metadata.controller import Controller
@@ -51,7 +51,7 @@ class Cluster:
             config or ControllerConfig(),
             random.Random(seed),
             is_alive=lambda broker: broker.directory_id in self.alive,
-            resources=Resources(lambda: NodeSettings(load().config)),
+            resources=Resources(LiveSettings(load().config)),
         )
         for node_id in brokers:
             self.apply(self.controller.register_broker(registration(node_id)))

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from broker.config.layers import LiveSettings
+from broker.config.node_config import NodeConfig
 from broker.network.connection import ClientConnection, Request
 from broker.network.connection_registry import ConnectionRegistry
 from broker.network.siblings import Siblings
 from broker.network.turn import LOOKS_BEFORE_WRITING, Turn
+from broker.scheduling.ticks import Ticks
 from protocol.api_keys import ApiKey
 from protocol.headers import RequestHeader, encode_request_header
 
@@ -157,7 +160,7 @@ class _Transport(asyncio.Transport):
 
 class _Connected:
     def __init__(self, broker: _Broker) -> None:
-        registry = ConnectionRegistry(10, -1, -1, 1 << 20)
+        registry = ConnectionRegistry(LiveSettings(NodeConfig()), Ticks(broker.turn._loop))
         self.connection = ClientConnection("PLAINTEXT", broker, broker.turn, 1 << 20, lambda: 0.0, registry)
         self.transport = _Transport()
         self.connection.connection_made(self.transport)

@@ -6,7 +6,9 @@ from uuid import UUID
 
 from broker.partitions.leader_waits import LeaderWaits
 from broker.partitions.new_topics import HIDDEN_S
+from broker.scheduling.ticks import Ticks
 from storage.log_types import GroupKey
+from tests.simulator.loop import new_loop
 
 A0, A1, B0 = GroupKey(UUID(int=1), 0), GroupKey(UUID(int=1), 1), GroupKey(UUID(int=2), 0)
 
@@ -16,7 +18,7 @@ class Waiting:
 
     def __init__(self) -> None:
         self.leaders: dict[GroupKey, int] = {}
-        self.waits = LeaderWaits(lambda key: self.leaders.get(key, -1))
+        self.waits = LeaderWaits(lambda key: self.leaders.get(key, -1), Ticks(new_loop()))
         self.told: list[tuple[str, frozenset[GroupKey]]] = []
 
     def wait(self, name: str, wanted: dict[GroupKey, int | None], deadline: float) -> None:

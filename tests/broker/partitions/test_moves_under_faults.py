@@ -135,7 +135,7 @@ def test_a_leader_that_is_moved_away_while_clients_wait_for_all_replicas_lives_o
                 answers.append(error)
 
         def produce() -> None:
-            batch = build_batch([NewRecord(None, b"x", world.nodes[leader].now_ms())])
+            batch = build_batch([NewRecord(None, b"x", world.nodes[leader].clock.now_ms())])
             header = next(iter_batches(memoryview(batch)))[1]
             replica.wait_committed(replica.append(header, batch)[1], Waiter(), 0)
 

@@ -39,7 +39,7 @@ def test_a_damaged_folder_is_rebuilt_and_does_not_stop_the_node(
             world.create_topic(name)
             world.produce(name, b"a" * 500)
             world.wait_equal(name)
-        directory_id = world.nodes[3].directory_id.bytes
+        directory_id = world.nodes[3].me.directory_id.bytes
         world.kill(3)
         damage(world.disks[3], "/n3/foo-0")
         damage(world.disks[3], f"/n3/{METADATA_TOPIC_NAME}-0")
@@ -88,7 +88,7 @@ def test_a_rotten_log_is_rebuilt_under_another_incarnation(power: bool) -> None:
         world.produce("foo", b"a" * 500)
         world.wait_equal("foo")
         world.loop.run_for(2)  # the end is recorded: from now on damage is rot
-        directory_id = world.nodes[3].directory_id.bytes
+        directory_id = world.nodes[3].me.directory_id.bytes
         world.kill(3, power=power)
         world.disks[3].flip_bits("/n3/foo-0/00000000000000000000.log", 100, 200, count=5)
         world.start(3)
@@ -110,7 +110,7 @@ def test_rot_of_what_a_restart_found_is_no_torn_write() -> None:
         world.produce("foo", b"a" * 500)
         world.loop.run_for(2)
         follower = 1 + world.leader("foo") % 3
-        directory_id = world.nodes[follower].directory_id.bytes
+        directory_id = world.nodes[follower].me.directory_id.bytes
         log = world.replica(follower, "foo").log
         for end in (2, 3):  # one end is recorded in 100 ms: the first
             world.produce("foo", b"b" * 500)
@@ -134,7 +134,7 @@ def test_a_lost_metadata_log_is_rebuilt_too() -> None:
     with running() as world:
         world.create_topic("foo")
         world.loop.run_for(2)
-        directory_id = world.nodes[3].directory_id.bytes
+        directory_id = world.nodes[3].me.directory_id.bytes
         world.kill(3)
         world.disks[3].remove_tree(f"/n3/{METADATA_TOPIC_NAME}-0")
         world.start(3)
@@ -168,7 +168,7 @@ def test_a_log_that_lost_its_metadata_is_rebuilt_where_there_are_others() -> Non
         world.create_topic("foo")
         world.produce("foo", b"a" * 500)
         world.wait_equal("foo")
-        directory_id = world.nodes[3].directory_id.bytes
+        directory_id = world.nodes[3].me.directory_id.bytes
         world.kill(3)
         world.disks[3].unlink("/n3/foo-0/partition.metadata")
         world.start(3)
@@ -224,7 +224,7 @@ def test_a_leader_whose_own_bytes_are_bad_resigns_and_is_rebuilt() -> None:
         world.produce("foo", b"a" * 500)
         world.produce("foo", b"b")  # the leader has its last write in memory, and nothing before it
         world.loop.run_for(2)
-        directory_id = world.nodes[leader].directory_id.bytes
+        directory_id = world.nodes[leader].me.directory_id.bytes
         log = f"/n{leader}/foo-0/00000000000000000000.log"
         world.disks[leader].flip_bits(log, 100, 200, count=5)
         world.start(away)
@@ -261,8 +261,8 @@ def test_rot_in_the_metadata_log_is_never_taken_for_what_was_decided() -> None:
         node, process = world.nodes[follower], world.processes[follower]
         replica = node.metadata.replica
         assert replica is not None
-        seen = node.metadata.commit_moved
-        node.metadata.commit_moved = lambda: None  # type: ignore[method-assign]  # it is slow to look
+        seen = node.metadata._commit_advanced
+        node.replica_events.commit_advanced.remove(seen)  # it is slow to look
         before = replica.log.end_offset
         others = [other for other in world.ids if other != follower]
         world.ask(others[0], "create_topics", _topic("foo"))
@@ -271,7 +271,7 @@ def test_rot_in_the_metadata_log_is_never_taken_for_what_was_decided() -> None:
             body = batch.position + 70
             rotten = bytes(byte ^ 1 for byte in bytes(batch.file.read(body, 30)))
             batch.file.write_at(body, rotten)
-        process.call(seen)
+        process.call(seen, replica)
         assert node.metadata.image.topic_named("foo") is None
         world.wait(lambda: not process.alive)
         del world.nodes[follower], world.processes[follower]

@@ -72,7 +72,7 @@ def _answers(world: World, node_id: int) -> tuple[list[AppendReply], list[Append
     node = world.nodes[node_id]
     made_ready: list[AppendReply] = []
     sent: list[AppendReply] = []
-    prepare_to, send_to = node.prepare_to, node.send_to
+    prepare_to, send_to = node.cluster.prepare_to, node.cluster.send_to
 
     def prepare(directory: tuple[int, bytes], message: PeerMessage) -> Callable[[], None] | None:
         assert isinstance(message, AppendReply)
@@ -84,5 +84,5 @@ def _answers(world: World, node_id: int) -> tuple[list[AppendReply], list[Append
             sent.append(message)
         send_to(directory, message)
 
-    node.prepare_to, node.send_to = prepare, send  # type: ignore[method-assign]
+    node.cluster.prepare_to, node.cluster.send_to = prepare, send  # type: ignore[method-assign]
     return made_ready, sent

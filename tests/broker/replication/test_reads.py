@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import cast
 from uuid import UUID
@@ -11,6 +11,7 @@ import pytest
 
 from broker.replication.reads import CONFIRM_TIMEOUT_S, Reads
 from broker.replication.replica import Replica
+from broker.scheduling.ticks import Ticks
 from storage.log_types import GroupKey
 from tests.broker.world import World, running
 from tests.simulator.loop import SimulatedLoop, new_loop
@@ -31,6 +32,7 @@ class Pings:
     next_number: int = 5
     begun: int = 0
     echoed: dict[GroupKey, int] = field(default_factory=dict)
+    on_echo: list[Callable[[], None]] = field(default_factory=list)
 
     def begin_round(self) -> int:
         self.begun += 1
@@ -46,7 +48,7 @@ class Asked:
     def __init__(self, loop: SimulatedLoop) -> None:
         self.loop = loop
         self.pings = Pings()
-        self.reads = Reads(loop, self.pings)
+        self.reads = Reads(loop, self.pings, Ticks(loop))
         self.a, self.b = (Group(GroupKey(UUID(int=9), partition)) for partition in (0, 1))
         self.answers: list[set[GroupKey]] = []
 

@@ -30,7 +30,7 @@ from tests.broker.world import World, running
 
 def _produce(world: World, node_id: int, name: str) -> int:
     """One record with acks=all, put to that node; its error code."""
-    records = memoryview(build_batch([NewRecord(None, b"x", world.nodes[node_id].now_ms())]))
+    records = memoryview(build_batch([NewRecord(None, b"x", world.nodes[node_id].clock.now_ms())]))
     data = [PartitionProduceData(index=0, records=records)]
     body = ProduceRequest(
         transactional_id=None,
@@ -94,7 +94,7 @@ def test_a_leader_that_is_deposed_with_a_full_disk_tells_those_who_wait() -> Non
             world.replica(leader, "foo"),
             world.replica(leader, "foo").group,
         )
-        mine = build_batch([NewRecord(None, b"mine", node.now_ms())])
+        mine = build_batch([NewRecord(None, b"mine", node.clock.now_ms())])
         header = next(iter_batches(memoryview(mine)))[1]
         answers: list[ErrorCode] = []
 
@@ -148,7 +148,7 @@ def test_rot_in_an_old_segment_does_not_keep_the_node_from_starting() -> None:
             world.produce("foo", b"a" * 400)
         world.wait_equal("foo")
         world.loop.run_for(2)
-        directory_id = world.nodes[3].directory_id.bytes
+        directory_id = world.nodes[3].me.directory_id.bytes
         logs = [name for name in world.disks[3].list("/n3/foo-0") if name.endswith(".log")]
         world.kill(3)
         _remove_snapshots(world, 3)  # or nobody reads that segment
@@ -178,7 +178,7 @@ def test_a_producer_that_is_idle_for_long_is_forgotten() -> None:
         world.create_topic("foo")
         leader = world.leader("foo")
         replica = world.replica(leader, "foo")
-        _append(world, replica, 0, world.nodes[leader].now_ms())
+        _append(world, replica, 0, world.nodes[leader].clock.now_ms())
         world.loop.run_for(5)
         assert not replica.producers.entries
 

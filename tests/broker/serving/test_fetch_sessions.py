@@ -269,7 +269,7 @@ def test_what_does_not_belong_into_the_session_changes_nothing() -> None:
 def test_a_full_fetch_ends_the_session_that_it_names() -> None:
     with running(size=1) as world:
         consumer = Consumer(world, "foo")
-        sessions = world.nodes[1].fetch_sessions
+        sessions = world.nodes[1].context.fetch_sessions
         consumer.begin({0: 0})
         first = consumer.session_id
         consumer.begin({0: 0})
@@ -326,7 +326,7 @@ class Poll:
 
         self.task = world.loop.create_task(poll())
         consumer.epoch += 1
-        session = world.nodes[1].fetch_sessions._sessions[consumer.session_id]
+        session = world.nodes[1].context.fetch_sessions._sessions[consumer.session_id]
         world.wait(lambda: session.woken is not None)
 
 
@@ -433,7 +433,7 @@ def test_a_topic_that_is_deleted_and_created_again_is_another_one_for_its_name()
         consumer.session_id, consumer.epoch = answer.session_id, 1
         world.delete_topic("foo")
         world.wait(lambda: ("foo", 0) not in world.nodes[1].replicas.by_name)
-        session = world.nodes[1].fetch_sessions._sessions[consumer.session_id]
+        session = world.nodes[1].context.fetch_sessions._sessions[consumer.session_id]
         assert [target.replica for target in session.due] == [None], "what is closed is not kept in memory"
         assert told(consumer.fetch(version=12)) == [(0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0)]
         world.create_topic("foo", 4, 1)

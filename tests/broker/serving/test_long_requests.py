@@ -67,7 +67,7 @@ def _the_answer(task: asyncio.Task[ProduceResponse]) -> PartitionProduceResponse
 
 
 def _is_at_work(node: Node) -> bool:
-    return bool(node.long_requests._under_way or node.long_requests._waiting)
+    return bool(node.context.long_requests._under_way or node.context.long_requests._waiting)
 
 
 def _compacted(world: World) -> int:
@@ -96,8 +96,8 @@ def test_what_else_ends_meanwhile_does_not_let_the_client_go_on() -> None:
         connection = world.loop.run_until_complete(connect(world, leader))
         tasks = [_send(world, connection, _produce(batch)) for batch in (MANY, ONE)]
         world.wait(lambda: _is_at_work(node))
-        (served, _), *_ = [*node.long_requests._under_way, *node.long_requests._waiting]
-        world.processes[leader].call(node.long_requests.serve, served, iter([RECORDS_PER_STEP]))
+        (served, _), *_ = [*node.context.long_requests._under_way, *node.context.long_requests._waiting]
+        world.processes[leader].call(node.context.long_requests.serve, served, iter([RECORDS_PER_STEP]))
         world.wait(lambda: all(task.done() for task in tasks))
         assert [_the_answer(task).base_offset for task in tasks] == [0, PIECES * RECORDS_PER_STEP]
 
@@ -228,7 +228,7 @@ def test_a_client_that_goes_away_leaves_nothing_behind() -> None:
         connection = world.loop.run_until_complete(connect(world, leader))
         task = _send(world, connection, _produce(MANY))
         world.wait(lambda: _is_at_work(node))
-        (served, _), *_ = [*node.long_requests._under_way, *node.long_requests._waiting]
+        (served, _), *_ = [*node.context.long_requests._under_way, *node.context.long_requests._waiting]
         world.processes[leader].call(served.connection.abort)
         world.wait(lambda: not _is_at_work(node))
         task.cancel()

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import pytest
 
 from broker.metadata.records import Entity
+from broker.scheduling.ticks import Ticks
 from broker.serving.quotas import ClientQuotas, Meter
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
@@ -31,6 +32,7 @@ from protocol.records.builder import NewRecord, build_batch
 from tests.broker.asking import ask, connect
 from tests.broker.world import World, running
 from tests.simulator.client import Connection
+from tests.simulator.loop import new_loop
 
 T = TypeVar("T")
 PRODUCE, FETCH, REQUESTS, CONNECTIONS = (
@@ -68,7 +70,7 @@ def test_what_is_taken_back_never_was() -> None:
 
 def quotas(*limits: tuple[Entity, dict[str, float]]) -> ClientQuotas:
     """At a moment that stands still, where one second was saved."""
-    made = ClientQuotas(2, 1.0, lambda: 100.0)
+    made = ClientQuotas(2, 1.0, lambda: 100.0, Ticks(new_loop()))
     for entity, values in limits:
         made.change(entity, values)
     return made
@@ -118,7 +120,7 @@ def test_clients_share_what_is_their_users_and_nothing_else() -> None:
 def test_a_batch_larger_than_all_that_can_be_saved_is_given_and_paid_for() -> None:
     """It could never be read otherwise."""
     moment = [100.0]
-    made = ClientQuotas(2, 1.0, lambda: moment[0])
+    made = ClientQuotas(2, 1.0, lambda: moment[0], Ticks(new_loop()))
     made.change(SIM, {FETCH: 100.0})
     assert made.fetched("sim", 500) == 0
     assert made.fetched("sim", 10) == 4100
@@ -139,13 +141,13 @@ def test_without_a_quota_nothing_is_measured() -> None:
 
 def test_who_uses_nothing_any_more_is_forgotten() -> None:
     moment = [100.0]
-    made = ClientQuotas(2, 1.0, lambda: moment[0])
+    made = ClientQuotas(2, 1.0, lambda: moment[0], Ticks(new_loop()))
     made.change(ANY_CLIENT, {PRODUCE: 1000.0})
     for number in range(50):
         made.produced(f"client {number}", 1)
     assert len(made._meters) == 50
     moment[0] = 102.0
-    made.forget_idle()
+    made.forget_idle(moment[0])
     assert not made._meters
 
 
@@ -309,7 +311,7 @@ def test_a_session_outlives_a_throttled_fetch_and_one_that_would_begin_does_not_
             assert refused.throttle_time_ms and refused.session_id == 0
 
         run(world, work())
-        assert len(world.nodes[1].fetch_sessions) == 1
+        assert len(world.nodes[1].context.fetch_sessions) == 1
 
 
 def test_requests_cost_time_and_every_answer_says_how_long_to_wait() -> None:

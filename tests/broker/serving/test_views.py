@@ -12,14 +12,14 @@ def shown(node: Node) -> list[int]:
 
 def test_a_dead_broker_is_shown_no_longer_but_the_controller_always_is() -> None:
     with running() as world:
-        controller = world.nodes[1].controller_id()
+        controller = world.nodes[1].leaders.controller_id()
         world.kill(controller)
         survivors = list(world.nodes.values())
 
         def has_changed() -> bool:
             for node in survivors:
-                assert node.controller_id() in (-1, *shown(node))
-            return all(node.controller_id() not in (-1, controller) for node in survivors)
+                assert node.leaders.controller_id() in (-1, *shown(node))
+            return all(node.leaders.controller_id() not in (-1, controller) for node in survivors)
 
         world.wait(has_changed)
         world.wait(lambda: all(shown(node) == sorted(world.nodes) for node in survivors))

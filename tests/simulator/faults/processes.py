@@ -84,7 +84,7 @@ def stop_all(cluster: SimulatedCluster, rng: random.Random) -> None:
 
 def _stop(cluster: SimulatedCluster, rng: random.Random, victim: int) -> None:
     """A supervisor starts it again when it has ended, and kills it if it does not end in time
-    (broker.partitions.controlled_shutdown.HANDOVER_S, and then some for the disk)."""
+    (broker.partitions.controlled_shutdown.TRANSFER_TIMEOUT_S, and then some for the disk)."""
     if not cluster.is_alive(victim) or cluster.is_stopping(victim):
         return
     process = cluster.process(victim)

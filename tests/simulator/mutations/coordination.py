@@ -13,7 +13,7 @@ from broker.metadata.controller import Controller
 from broker.metadata.formation import ClusterFormation, Formation, FormationState, FoundingVoter, Order
 from broker.metadata.ids import random_cluster_id, random_uuid
 from broker.metadata.requests import Decision, ProducerIdBlock
-from broker.node import Node
+from broker.partitions.publisher import Publisher
 from protocol.errors import ErrorCode, KafkaError
 from tests.simulator.mutations.kind import Mutation
 from tests.simulator.mutations.stage import ELECTION_TIMEOUT_S, Stage
@@ -103,13 +103,15 @@ def _before_it_is_committed(execute: Callable[..., None]) -> object:
 
 def a_controller_that_is_cut_off_is_asked(stage: Stage) -> None:
     """The next controller knows nothing of what it gave away."""
-    controller = stage.cluster.nodes[1].controller_id()
+    controller = stage.cluster.nodes[1].leaders.controller_id()
     stage.isolate(controller)
     error, given = ErrorCode.REQUEST_TIMED_OUT, -1
     with suppress(TimeoutError, OSError):
         error, given = stage.new_producer_id(controller)
     others = [node_id for node_id in stage.cluster.node_ids if node_id != controller]
-    stage.wait(lambda: all(stage.cluster.nodes[n].controller_id() not in (-1, controller) for n in others))
+    stage.wait(
+        lambda: all(stage.cluster.nodes[n].leaders.controller_id() not in (-1, controller) for n in others)
+    )
     again, later = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1
     while again is not ErrorCode.NONE:
         again, later = stage.new_producer_id(stage.rng.choice(others))
@@ -129,7 +131,7 @@ def producers_come_before_and_after_a_change_of_controllers(stage: Stage) -> Non
             given[producer_id] = node_id
 
     ask_all()
-    controller = stage.cluster.nodes[1].controller_id()
+    controller = stage.cluster.nodes[1].leaders.controller_id()
     stage.cluster.kill(controller)
     stage.run_for(stage.rng.uniform(0, 1))
     stage.start(controller)
@@ -150,9 +152,9 @@ def _metadata_end(stage: Stage, node_id: int) -> int:
 
 
 def _as_it_comes(_: object) -> object:
-    def image_read(self: Node) -> None:
-        if not self.publisher.has_begun:
-            self.publisher.begin()
+    def image_read(self: Publisher) -> None:
+        if not self.has_begun:
+            self._begin()
 
     return image_read
 
@@ -168,7 +170,7 @@ def a_node_forgets_what_it_has_acted_upon(stage: Stage) -> None:
     stage.write()
     stage.everybody_has_all()
     stage.run_for(0.3)
-    first = cluster.nodes[1].controller_id()
+    first = cluster.nodes[1].leaders.controller_id()
     second, third = stage.rng.sample([n for n in cluster.node_ids if n != first], 2)
     old, young = stage.topic, "young"
     stage.topic = young
@@ -228,7 +230,7 @@ MUTATIONS = (
     Mutation(
         "image-is-current",
         "A broker acts on an image only after its replay has reached the commit index of after its start (section 4)",
-        off((Node, "image_read", _as_it_comes)),
+        off((Publisher, "_image_read", _as_it_comes)),
         story=a_node_forgets_what_it_has_acted_upon,
         note="a property; the incarnation rule keeps it from losing anything",
     ),

@@ -33,12 +33,12 @@ def _at_once(carry_out: Callable[..., None]) -> object:
 
 def _without_a_round(read: Callable[..., None]) -> object:
     def reading(self: GroupCoordinator, *arguments: Any) -> None:
-        confirm = self._node.reads.confirm
-        self._node.reads.confirm = lambda replicas, answer: answer({x.key for x in replicas})  # type: ignore[method-assign]
+        confirm = self._reads.confirm
+        self._reads.confirm = lambda replicas, answer: answer({x.key for x in replicas})  # type: ignore[method-assign]
         try:
             read(self, *arguments)
         finally:
-            self._node.reads.confirm = confirm  # type: ignore[method-assign]
+            self._reads.confirm = confirm  # type: ignore[method-assign]
 
     return reading
 

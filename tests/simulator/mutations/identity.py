@@ -169,7 +169,7 @@ _remember, _by_name = _names_of_topics()
 def a_topic_is_made_anew_while_a_follower_is_away(stage: Stage) -> None:
     """C is cut off, and its old log with it. Then it reaches A, which leads the new topic of that name, before
     anybody tells it of that. What A is told of the old log must not count for the new one."""
-    controller = stage.cluster.nodes[1].controller_id()
+    controller = stage.cluster.nodes[1].leaders.controller_id()
     a, c = [node_id for node_id in stage.cluster.node_ids if node_id != controller][:2]
     replicas = (a, controller, c)
     stage.create_topic(replicas=replicas)

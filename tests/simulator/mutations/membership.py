@@ -22,7 +22,7 @@ from tests.simulator.mutations.switch import off, replaced
 def changes_are_the_storys_own(cluster: SimulatedCluster, rng: random.Random) -> AbstractContextManager[None]:
     """Nobody moves the fact towards the wish meanwhile."""
     del cluster, rng
-    return replaced(Reconciler, "reconcile", lambda _: lambda self, now: None)
+    return replaced(Reconciler, "_reconcile", lambda _: lambda self, now: None)
 
 
 def _ids(stage: Stage) -> dict[int, ReplicaId]:

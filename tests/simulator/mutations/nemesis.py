@@ -10,8 +10,9 @@ from typing import Any
 
 from broker.replication.replica import Replica
 from storage.directory import write_clean_marker
-from tests.simulator.cluster import ObservedNode, SimulatedCluster
+from tests.simulator.cluster import SimulatedCluster
 from tests.simulator.mutations.switch import replaced
+from tests.simulator.observer import NodeObserver
 from tests.simulator.plan import FAULTS_S
 
 #: How long a machine stays dark, on average.
@@ -95,11 +96,11 @@ def new_leaders_lose_their_voters(cluster: SimulatedCluster, rng: random.Random)
         is_struck = False
         cluster.network.heal_all()
 
-    def look(node: ObservedNode, replica: Replica) -> None:
+    def look(observer: NodeObserver, replica: Replica) -> None:
         if replica.is_leader and not replica.is_serving and rng.random() < 0.5:
-            later(cluster, 0.0, strike, node.config.node_id)
+            later(cluster, 0.0, strike, observer.node.me.node_id)
 
-    with after(cluster, ObservedNode, "role_changed", look):
+    with after(cluster, NodeObserver, "role_changed", look):
         yield
 
 
@@ -128,15 +129,15 @@ def stranded_leaders(cluster: SimulatedCluster, rng: random.Random) -> Iterator[
         if leaders:
             strand(rng.choice(leaders))
 
-    def look(node: ObservedNode, replica: Replica) -> None:
+    def look(observer: NodeObserver, replica: Replica) -> None:
         if replica.is_leader and not replica.is_serving and rng.random() < 0.3:
-            later(cluster, 0.0, strand, node.config.node_id)
+            later(cluster, 0.0, strand, observer.node.me.node_id)
 
     at_s = 1.0
     while at_s < FAULTS_S:
         later(cluster, at_s, strand_any)
         at_s += rng.expovariate(1 / 0.4)
-    with after(cluster, ObservedNode, "role_changed", look):
+    with after(cluster, NodeObserver, "role_changed", look):
         yield
 
 

@@ -25,9 +25,9 @@ def _forgotten(give_up: Callable[[Publisher, GroupKey], None]) -> object:
 
     def forget_too(publisher: Publisher, key: GroupKey) -> None:
         give_up(publisher, key)
-        topic = publisher._node.metadata.image.topics.get(key.topic_id)
+        topic = publisher._metadata.image.topics.get(key.topic_id)
         if topic is not None and not publisher._is_mine(topic, key.partition):
-            publisher._node.replicas.forget(key)
+            publisher._replicas.forget(key)
 
     return forget_too
 
@@ -36,7 +36,7 @@ def _wished_only(_: object) -> object:
     """Who is wished for nowhere has nothing, whether its removal is committed or not."""
 
     def is_mine(publisher: Publisher, topic: TopicRecord, partition: int) -> bool:
-        return publisher._node.config.node_id in topic.partitions[partition].replicas
+        return publisher._me.node_id in topic.partitions[partition].replicas
 
     return is_mine
 

@@ -236,7 +236,7 @@ class Stage:
 
     def lead_elsewhere_than_the_controller(self) -> int:
         """Have the topic led by a node that does not lead the metadata."""
-        controller = self.cluster.nodes[self.leader()].controller_id()
+        controller = self.cluster.nodes[self.leader()].leaders.controller_id()
         if self.leader() == controller:
             self.lead(self.followers()[0])
         return self.leader()

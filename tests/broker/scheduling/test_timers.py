@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.replication.timers import TimerHeap, every
+from broker.scheduling.timers import TimerHeap
 from tests.simulator.loop import SimulatedLoop, new_loop
 
 
@@ -100,25 +100,3 @@ def test_nothing_fires_after_the_end(loop: SimulatedLoop) -> None:
     groups.a.set(1)
     groups.heap.close()
     assert groups.run(5) == []
-
-
-def test_every_calls_at_its_pace_until_it_is_stopped(loop: SimulatedLoop) -> None:
-    begun_s = loop.time()
-    calls: list[float] = []
-    stop = every(loop, 1, lambda: calls.append(loop.time() - begun_s))
-    loop.run_for(3.5)
-    stop()
-    loop.run_for(5)
-    assert calls == [1, 2, 3]
-
-
-def test_every_does_not_catch_up_after_a_sleep(loop: SimulatedLoop) -> None:
-    process = loop.start_process("n1")
-    calls: list[float] = []
-    process.call(every, loop, 1, lambda: calls.append(loop.time()))
-    loop.run_for(1.5)
-    loop.pause(process)
-    loop.run_for(10)
-    loop.resume(process)
-    loop.run_for(0.5)
-    assert len(calls) == 2

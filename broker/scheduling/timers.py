@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Callable
 from typing import Protocol
 
 
@@ -58,20 +57,3 @@ class TimerHeap:
                 timed.timer_at = None
                 timed.timer_fired()
         self._arm()
-
-
-def every(loop: asyncio.AbstractEventLoop, seconds: float, action: Callable[[], None]) -> Callable[[], None]:
-    """Call `action` every so often; returns what stops it. A late loop does not catch up."""
-    handle: asyncio.TimerHandle
-
-    def run() -> None:
-        nonlocal handle
-        handle = loop.call_later(seconds, run)
-        action()
-
-    handle = loop.call_later(seconds, run)
-
-    def stop() -> None:
-        handle.cancel()
-
-    return stop

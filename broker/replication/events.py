@@ -1,0 +1,80 @@
+"""What happens to the replicas of a node, for the parts that have to know, and for whoever looks on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from protocol import peer
+
+if TYPE_CHECKING:
+    from broker.metadata.image import Change
+    from broker.replication.replica import Replica
+    from storage.log_types import GroupKey
+
+#: A node's directory, to which a message goes: (node id, directory id).
+Directory = tuple[int, bytes]
+
+
+class ReplicaEvents:
+    """Each list is called at once, in the order of registration. None of them may change a replica's log."""
+
+    def __init__(self) -> None:
+        #: Role, term, known leader or establishment of a replica's group differ from before; also when it was opened.
+        self.role_changed: list[Callable[[Replica], None]] = []
+        #: A replica's high watermark has risen.
+        self.commit_advanced: list[Callable[[Replica], None]] = []
+        #: A replica's log is about to be cut to this index.
+        self.truncating: list[Callable[[Replica, int], None]] = []
+        #: A replica is gone from this node, whatever becomes of its log.
+        self.closed: list[Callable[[GroupKey], None]] = []
+        #: A replica's log is bad and durably marked so, and it is closed: to be opened again as one that has nothing.
+        self.quarantined: list[Callable[[Replica], None]] = []
+
+
+class Peers(Protocol):
+    """The way to other nodes (`broker.membership.cluster.Cluster`)."""
+
+    def send_to(self, directory: Directory, message: peer.PeerMessage) -> None:
+        """To a node, as long as it has that directory."""
+
+    def prepare_to(self, directory: Directory, message: peer.PeerMessage) -> Callable[[], None] | None:
+        """`send_to` at once, and in two steps: see `ReplicaHost.prepare`."""
+
+
+class Observer(Protocol):
+    """Sees the moments at which a promise could break, before anybody acts on them. The simulation's oracle is one; in
+    production nobody observes. It changes nothing."""
+
+    def role_changed(self, replica: Replica) -> None: ...
+    def commit_advanced(self, replica: Replica) -> None: ...
+    def truncating(self, replica: Replica, to_index: int) -> None: ...
+
+    def sending(self, to: Directory, message: peer.PeerMessage) -> None:
+        """A message to another replica is about to leave."""
+
+    def image_changed(self, change: Change) -> None:
+        """A committed change of the metadata, as this node replays it."""
+
+
+class ObservedPeers:
+    """`Peers` of a node that is observed."""
+
+    def __init__(self, peers: Peers, observer: Observer) -> None:
+        self._peers = peers
+        self._observer = observer
+
+    def send_to(self, directory: Directory, message: peer.PeerMessage) -> None:
+        self._observer.sending(directory, message)
+        self._peers.send_to(directory, message)
+
+    def prepare_to(self, directory: Directory, message: peer.PeerMessage) -> Callable[[], None] | None:
+        send = self._peers.prepare_to(directory, message)
+        if send is None:
+            return None
+
+        def observed() -> None:
+            self._observer.sending(directory, message)
+            send()
+
+        return observed

@@ -1,0 +1,1 @@
+"""When work is done: loop iterations, timers, ticks."""

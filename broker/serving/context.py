@@ -1,0 +1,87 @@
+"""What a handler may ask of its node. Nothing else of the node is in its reach."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from broker.config.layers import LiveSettings
+    from broker.config.node_config import NodeConfig
+    from broker.config.resources import Resources
+    from broker.controller.client import ControllerClient
+    from broker.controller.producer_ids import ProducerIds
+    from broker.controller.service import MetadataService
+    from broker.coordinator.internal_topic import OffsetsTopic
+    from broker.coordinator.runtime import GroupCoordinator
+    from broker.environment import Clock
+    from broker.metadata.image import MetadataImage
+    from broker.network.connection_registry import ConnectionRegistry
+    from broker.network.turn import Turn
+    from broker.partitions.leader_waits import LeaderWaits
+    from broker.partitions.new_topics import NewTopics
+    from broker.replication.reads import Reads
+    from broker.replication.replicas import Replicas
+    from broker.serving.api import Api
+    from broker.serving.fetch_sessions import FetchSessions
+    from broker.serving.kept_answers import KeptAnswers
+    from broker.serving.long_requests import LongRequests
+    from broker.serving.pending import PendingAnswers
+    from broker.serving.quotas import ClientQuotas
+    from broker.serving.views import ClusterView
+
+
+class Volume(Protocol):
+    """The file system that holds the data directory; `storage.disk.Disk` is one."""
+
+    def total_bytes(self) -> int: ...
+    def free_bytes(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The same for all requests of a node."""
+
+    apis: Sequence[Api]
+    """All that is served."""
+    loop: asyncio.AbstractEventLoop
+    clock: Clock
+    turn: Turn
+    settings: LiveSettings
+    resources: Resources
+    metadata: MetadataService
+    """Read `image`: what is committed, as far as this node has replayed it."""
+    view: ClusterView
+    """What clients are shown of the cluster: brokers, leaders, replicas."""
+    replicas: Replicas
+    reads: Reads
+    """For an answer that only the present leader may give."""
+    controller: ControllerClient
+    """For whatever changes the cluster's metadata."""
+    producer_ids: ProducerIds
+    groups: GroupCoordinator
+    offsets_topic: OffsetsTopic
+    leader_waits: LeaderWaits
+    new_topics: NewTopics
+    quotas: ClientQuotas
+    connections: ConnectionRegistry
+    fetch_sessions: FetchSessions
+    pending: PendingAnswers
+    long_requests: LongRequests
+    kept_metadata: KeptAnswers
+    volume: Volume
+
+    @property
+    def config(self) -> NodeConfig:
+        """What counts now."""
+        return self.settings.config
+
+    @property
+    def image(self) -> MetadataImage:
+        return self.metadata.image
+
+    def now(self) -> float:
+        """Loop time, seconds."""
+        return self.loop.time()

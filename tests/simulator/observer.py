@@ -1,0 +1,69 @@
+"""Who looks on at one life of a node (`broker.replication.events.Observer`), and tells the oracle."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.metadata.image import Change, TopicChanged, TopicDeleted
+from broker.node import Node
+from broker.replication.events import Directory
+from broker.replication.replica import Replica
+from protocol import peer
+from storage.log_types import GroupKey
+from tests.simulator.process import looking_on
+
+if TYPE_CHECKING:
+    from tests.simulator.damage import Damage
+    from tests.simulator.oracle import Oracle
+
+
+class NodeObserver:
+    """Set `node` once it is made: it is assembled later."""
+
+    node: Node
+
+    def __init__(self, oracle: Oracle, damage: Damage) -> None:
+        self._oracle = oracle
+        self._damage = damage
+
+    def role_changed(self, replica: Replica) -> None:
+        with looking_on():
+            self._oracle.role_changed(replica)
+
+    def commit_advanced(self, replica: Replica) -> None:
+        with looking_on():
+            self._damage.committed(replica)
+            self._oracle.committed(self.node.config.node_id, replica)
+
+    def truncating(self, replica: Replica, to_index: int) -> None:
+        self._oracle.nodes.truncating(replica, to_index)
+
+    def sending(self, to: Directory, message: peer.PeerMessage) -> None:
+        """Somebody is being told this."""
+        by_key = self.node.replicas.by_key
+        if isinstance(message, peer.LogStarts | peer.LogStartsReply):
+            for group in message.groups:
+                self._oracle.nodes.log_starts.check(by_key[GroupKey(group.topic_id, group.partition)])
+            return
+        key = GroupKey(message.topic_id, message.partition)  # type: ignore[attr-defined]
+        own = (self.node.me.node_id, self.node.me.directory_id.bytes)
+        self._oracle.nodes.sent(own, to, message, by_key.get(key))
+
+    def image_changed(self, change: Change) -> None:
+        """A node that is neither assigned nor needed any more gives its replica up, after this; so does every node that
+        hears of a deletion, while a leader that has not heard may still count what it had acknowledged."""
+        node_id = self.node.config.node_id
+        if isinstance(change, TopicDeleted):
+            for number in range(len(change.old.partitions)):
+                self._oracle.nodes.given_up(node_id, GroupKey(change.old.topic_id, number))
+        if isinstance(change, TopicChanged):
+            # Partitions that were added had no replica to give up.
+            for number, (old, new) in enumerate(
+                zip(change.old.partitions, change.new.partitions, strict=False)
+            ):
+                key = GroupKey(change.new.topic_id, number)
+                for removed in set(old.holders) - set(new.holders):
+                    self._oracle.given_up(removed, key, self.node.metadata.image.end_offset)
+                    if removed == node_id and self.node.publisher.has_begun:
+                        # A node that was behind has opened, a moment ago, what others knew to be over.
+                        self._oracle.nodes.given_up(removed, key)
