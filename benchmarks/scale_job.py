@@ -1,6 +1,6 @@
 """A driver of its own for many partitions: how long until all of them are led and answer.
 
-python -m benchmark.scale_job scale --bootstrap ... --topic ... --partitions 1000 --replication-factor 3
+python -m benchmarks.scale_job scale --bootstrap ... --topic ... --partitions 1000 --replication-factor 3
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
-from benchmark.python_driver import JobError, admin, emit
+from benchmarks.python_driver import JobError, admin, emit
 
 TIMEOUT_S = 120.0
 RETRY_PAUSE_S = 0.05

@@ -1,13 +1,14 @@
-"""What the groups job believes of a rebalance (scripts/bench.d/benchmark/group_job.py)."""
+"""What the groups job believes of a rebalance (benchmarks/group_job.py)."""
 
 from __future__ import annotations
 
 import threading
 
 import pytest
-from benchmark import group_job
-from benchmark.group_job import Group
-from benchmark.python_driver import JobError
+
+from benchmarks import group_job
+from benchmarks.group_job import Group
+from benchmarks.python_driver import JobError
 
 
 def test_a_rebalance_is_over_when_everybody_has_some_and_nobody_the_same() -> None:

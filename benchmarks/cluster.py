@@ -18,9 +18,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from benchmark.process_stats import is_alive
+from benchmarks.process_stats import is_alive
 
-CHECKOUT = Path(__file__).resolve().parents[3]
+CHECKOUT = Path(__file__).resolve().parents[1]
 NODE_COUNT = 3
 VARVE_BOOTSTRAP = "localhost:19092,localhost:29092,localhost:39092"
 KAFKA_BOOTSTRAP = "127.0.0.1:19192,127.0.0.1:19292,127.0.0.1:19392"

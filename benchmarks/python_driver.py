@@ -1,6 +1,6 @@
 """The load driver's jobs on confluent-kafka, for machines without a C compiler or librdkafka's headers.
 
-Same jobs, options and output as `../driver/*.c`, with one gap: librdkafka's interceptors are C only, so requests
+Same jobs, options and output as `native_driver/*.c`, with one gap: librdkafka's interceptors are C only, so requests
 are not counted where one holds many records (`requests` is null), and request round trips are not reported.
 """
 
@@ -391,7 +391,7 @@ JOBS = {
 
 
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
-    """The options of `../driver/driver.c`, with its defaults."""
+    """The options of `native_driver/driver.c`, with its defaults."""
     parser = argparse.ArgumentParser(prog="python_driver")
     parser.add_argument("job", choices=list(JOBS))
     parser.add_argument("--bootstrap", default="localhost:19092")

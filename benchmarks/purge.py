@@ -21,11 +21,11 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from benchmark.driver import DriverError
-from benchmark.measure import Bench
-from benchmark.process_stats import sample_cpu
-from benchmark.report import number
-from benchmark.rows import ROW_BY_NAME
+from benchmarks.driver import DriverError
+from benchmarks.measure import Bench
+from benchmarks.process_stats import sample_cpu
+from benchmarks.report import number
+from benchmarks.rows import ROW_BY_NAME
 
 #: Seconds between purges. 30 s is Kafka Streams' default, 0.1 s a commit of its exactly-once mode.
 INTERVALS_S = (30.0, 1.0, 0.1)

@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from benchmark.driver import Driver, DriverError, Option, find_driver
-from benchmark.measure import Bench
-from benchmark.process_stats import sample_cpu
-from benchmark.rows import ROW_BY_NAME
 from confluent_kafka import Producer
+
+from benchmarks.driver import Driver, DriverError, Option, find_driver
+from benchmarks.measure import Bench
+from benchmarks.process_stats import sample_cpu
+from benchmarks.rows import ROW_BY_NAME
 
 
 class MockCluster:

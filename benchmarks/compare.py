@@ -10,8 +10,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from benchmark.report import METRIC_TITLES, number
-from benchmark.rows import ROW_BY_NAME
+from benchmarks.report import METRIC_TITLES, number
+from benchmarks.rows import ROW_BY_NAME
 
 
 @dataclass(frozen=True)

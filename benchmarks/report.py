@@ -18,9 +18,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from benchmark.cluster import CHECKOUT
-from benchmark.measure import RowResult
-from benchmark.rows import ROW_BY_NAME
+from benchmarks.cluster import CHECKOUT
+from benchmarks.measure import RowResult
+from benchmarks.rows import ROW_BY_NAME
 
 FORMAT_VERSION = 1
 METRIC_TITLES: Mapping[str, str] = {

@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmark.cluster import NODE_COUNT, Cluster, ClusterError
-from benchmark.driver import Driver, DriverError, Option, group_driver, scale_driver
-from benchmark.process_stats import CpuSample, resident_mb, sample_cpu
-from benchmark.rows import PRELOAD_BATCH_BYTES, Kind, Row
+from benchmarks.cluster import NODE_COUNT, Cluster, ClusterError
+from benchmarks.driver import Driver, DriverError, Option, group_driver, scale_driver
+from benchmarks.process_stats import CpuSample, resident_mb, sample_cpu
+from benchmarks.rows import PRELOAD_BATCH_BYTES, Kind, Row
 
 SETTLE_S = 2.0
 """Between runs: write-back, deletions and garbage collection of the last end outside the next one's window."""

@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmark.compare import Comparison, compare, print_comparison
-from benchmark.measure import RowResult, Run
-from benchmark.report import (
+from rich.console import Console
+
+from benchmarks.compare import Comparison, compare, print_comparison
+from benchmarks.measure import RowResult, Run
+from benchmarks.report import (
     load_document,
     merge_documents,
     number,
@@ -16,8 +18,7 @@ from benchmark.report import (
     save_document,
     to_document,
 )
-from benchmark.rows import ROW_BY_NAME, ROWS
-from rich.console import Console
+from benchmarks.rows import ROW_BY_NAME, ROWS
 
 HEADER = {"cluster": "varve", "bootstrap": "localhost:1", "driver": "C", "runs": 3, "seconds": 5.0}
 

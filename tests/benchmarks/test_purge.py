@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 
 import pytest
-from benchmark.purge import Beside, Purges, Window, document_of, print_purge
 from rich.console import Console
+
+from benchmarks.purge import Beside, Purges, Window, document_of, print_purge
 
 
 def beside(interval_s: float | None, *ratios: float, errors: tuple[str, ...] = ()) -> Beside:

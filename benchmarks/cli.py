@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from benchmark.cluster import (
+from benchmarks.cluster import (
     KAFKA_BOOTSTRAP,
     VARVE_BOOTSTRAP,
     ApacheKafka,
@@ -25,11 +25,11 @@ from benchmark.cluster import (
     ports_of,
     running,
 )
-from benchmark.compare import compare, print_comparison
-from benchmark.driver import BUILD_DIRECTORY, DriverError, find_driver
-from benchmark.measure import Bench, RowResult, Run
-from benchmark.purge import INTERVALS_S, document_of, measure_beside, measure_calls, print_purge
-from benchmark.report import (
+from benchmarks.compare import compare, print_comparison
+from benchmarks.driver import BUILD_DIRECTORY, DriverError, find_driver
+from benchmarks.measure import Bench, RowResult, Run
+from benchmarks.purge import INTERVALS_S, document_of, measure_beside, measure_calls, print_purge
+from benchmarks.report import (
     commit,
     console,
     load_document,
@@ -39,7 +39,7 @@ from benchmark.report import (
     save_document,
     to_document,
 )
-from benchmark.rows import ROW_BY_NAME, ROWS, Kind, Row, rows_of
+from benchmarks.rows import ROW_BY_NAME, ROWS, Kind, Row, rows_of
 
 KINDS = {kind.value: {kind} for kind in Kind} | {"all": set(Kind)}
 #: Work by clients, which can be measured on a cluster that runs beside another one.

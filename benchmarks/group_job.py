@@ -1,6 +1,6 @@
 """A driver of its own for groups: members join and leave, and how long it takes until all is shared out again.
 
-    python -m benchmark.group_job groups --bootstrap ... --topic ... --members 50 --partitions 200 --protocol classic
+    python -m benchmarks.group_job groups --bootstrap ... --topic ... --members 50 --partitions 200 --protocol classic
 
 The topic exists. Every member is a confluent-kafka consumer with a thread that polls. A rebalance is over when
 every partition has one owner and every member has some; its time is from the first request to leave or join until the
@@ -18,7 +18,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from benchmark.python_driver import JobError, admin, emit
+from benchmarks.python_driver import JobError, admin, emit
 
 TIMEOUT_S = 60.0
 #: Between two rebalances: the members' own business after one is to end outside the next.

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-SOURCE_DIRECTORY = Path(__file__).resolve().parent.parent / "driver"
-BUILD_DIRECTORY = SOURCE_DIRECTORY.parents[2] / "build" / "bench"
+SOURCE_DIRECTORY = Path(__file__).resolve().parent / "native_driver"
+BUILD_DIRECTORY = SOURCE_DIRECTORY.parents[1] / "build" / "bench"
 Option = str | int | float
 
 
@@ -94,21 +94,21 @@ def find_driver(prefer_python: bool = False) -> Driver:
             [str(reason), "version"], capture_output=True, text=True, check=True
         ).stdout.strip()
         return Driver((str(reason),), f"C, librdkafka {version}", {})
-    return _python("benchmark.python_driver", f"Python, confluent-kafka ({reason})")
+    return _python("benchmarks.python_driver", f"Python, confluent-kafka ({reason})")
 
 
 def scale_driver() -> Driver:
     """For the job with many partitions, whatever the other jobs are done with."""
-    return _python("benchmark.scale_job", "Python, confluent-kafka")
+    return _python("benchmarks.scale_job", "Python, confluent-kafka")
 
 
 def group_driver() -> Driver:
     """For jobs with groups, whatever the other jobs are done with."""
-    return _python("benchmark.group_job", "Python, confluent-kafka")
+    return _python("benchmarks.group_job", "Python, confluent-kafka")
 
 
 def _python(module: str, description: str) -> Driver:
-    python_path = str(Path(__file__).resolve().parent.parent)
+    python_path = str(SOURCE_DIRECTORY.parents[1])
     return Driver((sys.executable, "-m", module), description, {"PYTHONPATH": python_path})
 
 
