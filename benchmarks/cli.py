@@ -3,53 +3,39 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
 from benchmarks.cluster import (
-    KAFKA_BOOTSTRAP,
-    VARVE_BOOTSTRAP,
     ApacheKafka,
     Cluster,
     ClusterError,
     ForeignCluster,
     VarveCluster,
     known_pids,
-    ports_of,
     running,
 )
 from benchmarks.compare import compare, print_comparison
 from benchmarks.driver import BUILD_DIRECTORY, DriverError, find_driver
-from benchmarks.measure import Bench, RowResult, Run
+from benchmarks.measure import Bench
 from benchmarks.purge import INTERVALS_S, document_of, measure_beside, measure_calls, print_purge
 from benchmarks.report import (
-    commit,
     console,
     load_document,
-    machine,
+    log,
     merge_documents,
     print_document,
     save_document,
-    to_document,
 )
-from benchmarks.rows import ROW_BY_NAME, ROWS, Kind, Row, rows_of
+from benchmarks.rows import ROW_BY_NAME, ROWS, Kind, rows_of
+from benchmarks.schedule import LOAD_KINDS, header_of, measure_in_turn, measure_rows, refuse_company
 
 KINDS = {kind.value: {kind} for kind in Kind} | {"all": set(Kind)}
-#: Work by clients, which can be measured on a cluster that runs beside another one.
-LOAD_KINDS = (Kind.PRODUCE, Kind.LATENCY, Kind.CONSUME)
-WARM_UPS_IN_TURN = 3
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
-
-
-def log(text: str) -> None:
-    click.echo(text, err=True)
 
 
 def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -85,97 +71,6 @@ def choose_cluster(name: str, against: str | None, pids: str | None, settings: t
     except ValueError as error:
         raise click.UsageError("--pids takes process ids: --pids 101,102,103") from error
     return ForeignCluster(against, pid_by_node or known_pids(against))
-
-
-def refuse_company(cluster: Cluster) -> None:
-    """Two clusters on one machine measure each other."""
-    for name, bootstrap in (("Varve", VARVE_BOOTSTRAP), ("Apache Kafka", KAFKA_BOOTSTRAP)):
-        ports = ports_of(bootstrap)
-        if not ports & ports_of(cluster.bootstrap) and any(is_listening(port) for port in sorted(ports)):
-            raise ClusterError(
-                f"{name} runs on this machine: take it down first, or the clusters measure each other"
-            )
-
-
-def is_listening(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), timeout=1).close()
-    except OSError:
-        return False
-    return True
-
-
-def measure_or_mark(bench: Bench, row: Row, runs: int) -> RowResult:
-    """A row that cannot be finished is a row with an error: the others are measured all the same."""
-    try:
-        return bench.measure(row, runs)
-    except (ClusterError, DriverError) as error:
-        log(f"{row.name}: {error}")
-        return RowResult(row, [Run({}, errors=1, note=str(error))])
-
-
-def measure_rows(
-    cluster: Cluster, rows: list[Row], runs: int, seconds: float, python_driver: bool
-) -> dict[str, Any]:
-    """Measure and return the document. Start-up rows come first: they start and stop the cluster themselves."""
-    refuse_company(cluster)
-    bench = Bench(cluster, find_driver(python_driver), seconds, log)
-    results: dict[str, RowResult] = {
-        row.name: measure_or_mark(bench, row, runs) for row in rows if row.kind is Kind.STARTUP
-    }
-    others = [row for row in rows if row.kind is not Kind.STARTUP]
-    if others:
-        with running(cluster):
-            if any(row.kind in LOAD_KINDS for row in others):
-                log(f"{cluster.name}: warming up")
-                bench.warm_up()
-            for row in others:
-                results[row.name] = measure_or_mark(bench, row, runs)
-    return to_document(header_of(bench, runs), [results[row.name] for row in rows])
-
-
-def measure_in_turn(
-    clusters: Sequence[Cluster], rows: list[Row], runs: int, seconds: float, python_driver: bool
-) -> list[dict[str, Any]]:
-    """A document per cluster. All of them run all the while, and each run of one is followed by a run of the next: what
-    else the machine does meets them alike. What an idle neighbour costs is in the figures (Kafka: about 0.1 core)."""
-    driver = find_driver(python_driver)
-    benches = [Bench(cluster, driver, seconds, log) for cluster in clusters]
-    results = [{row.name: RowResult(row, []) for row in rows} for _ in benches]
-    with ExitStack() as stack:
-        for cluster in clusters:
-            stack.enter_context(running(cluster))
-        # More than once: the JVM's compiler goes on for a while.
-        for bench in benches * WARM_UPS_IN_TURN:
-            log(f"{bench.cluster.name}: warming up")
-            bench.warm_up()
-        for row in rows:
-            # Round 0 does not count: a JVM compiles anew for other work, and its first row cost it three times the CPU.
-            for number in range(runs + 1):
-                log(f"round {number} of {runs}" if number else "a round that does not count")
-                for bench, result in zip(benches, results, strict=True):
-                    # What the side before has written and not flushed is not to reach the disk in this side's run.
-                    os.sync()
-                    measured = measure_or_mark(bench, row, 1)
-                    if number:
-                        result[row.name].runs.extend(measured.runs)
-    return [
-        to_document(header_of(bench, runs), list(result.values()))
-        for bench, result in zip(benches, results, strict=True)
-    ]
-
-
-def header_of(bench: Bench, runs: int) -> dict[str, Any]:
-    return {
-        "cluster": bench.cluster.name,
-        "bootstrap": bench.cluster.bootstrap,
-        "driver": bench.driver.description,
-        "runs": runs,
-        "seconds": bench.seconds,
-        "command": " ".join(["scripts/bench", *sys.argv[1:]]),
-        "commit": commit(),
-        "machine": machine(),
-    }
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

@@ -18,7 +18,8 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from benchmarks.python_driver import JobError, admin, emit
+from benchmarks.python_driver.admin import admin
+from benchmarks.python_driver.client import JobError, emit
 
 TIMEOUT_S = 60.0
 #: Between two rebalances: the members' own business after one is to end outside the next.

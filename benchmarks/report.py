@@ -14,12 +14,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import click
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.cluster import CHECKOUT
-from benchmarks.measure import RowResult
+from benchmarks.results import RowResult
 from benchmarks.rows import ROW_BY_NAME
 
 FORMAT_VERSION = 1
@@ -52,6 +53,11 @@ METRIC_TITLES: Mapping[str, str] = {
     "kept_join": "undisturbed",
     "cpu_ms": "broker CPU ms",
 }
+
+
+def log(text: str) -> None:
+    """A line of progress for the person at the terminal."""
+    click.echo(text, err=True)
 
 
 def console() -> Console:

@@ -12,7 +12,8 @@ import time
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
-from benchmarks.python_driver import JobError, admin, emit
+from benchmarks.python_driver.admin import admin
+from benchmarks.python_driver.client import JobError, emit
 
 TIMEOUT_S = 120.0
 RETRY_PAUSE_S = 0.05

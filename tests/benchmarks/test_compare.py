@@ -9,7 +9,6 @@ import pytest
 from rich.console import Console
 
 from benchmarks.compare import Comparison, compare, print_comparison
-from benchmarks.measure import RowResult, Run
 from benchmarks.report import (
     load_document,
     merge_documents,
@@ -18,6 +17,7 @@ from benchmarks.report import (
     save_document,
     to_document,
 )
+from benchmarks.results import RowResult, Run
 from benchmarks.rows import ROW_BY_NAME, ROWS
 
 HEADER = {"cluster": "varve", "bootstrap": "localhost:1", "driver": "C", "runs": 3, "seconds": 5.0}

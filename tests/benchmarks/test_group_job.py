@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import group_job
 from benchmarks.group_job import Group
-from benchmarks.python_driver import JobError
+from benchmarks.python_driver.client import JobError
 
 
 def test_a_rebalance_is_over_when_everybody_has_some_and_nobody_the_same() -> None:
