@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from benchmarks.builds import changes, print_changes
 from benchmarks.cluster import (
     ApacheKafka,
     Cluster,
@@ -31,7 +32,7 @@ from benchmarks.report import (
     print_document,
     save_document,
 )
-from benchmarks.rows import ROW_BY_NAME, ROWS, Kind, rows_of
+from benchmarks.rows import ROW_BY_NAME, ROWS, Kind, Row, rows_of
 from benchmarks.schedule import LOAD_KINDS, header_of, measure_in_turn, measure_rows, refuse_company
 
 KINDS = {kind.value: {kind} for kind in Kind} | {"all": set(Kind)}
@@ -183,20 +184,33 @@ def purge_command(
     is_flag=True,
     help="Measure both anew, a run of one after a run of the other. Rows of producing and consuming only.",
 )
+@click.option(
+    "--against",
+    "checkout",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Not with Kafka, but with the Varve of this other checkout, by its .venv/bin/varve. All rows, always in turn.",
+)
 @click.option("--row", "row_names", multiple=True, type=click.Choice(list(ROW_BY_NAME)))
 @run_options
 def compare_command(
     ours: Path,
     theirs: Path,
     in_turn: bool,
+    checkout: Path | None,
     row_names: tuple[str, ...],
     runs: int,
     seconds: float,
     output: str,
     python_driver: bool,
 ) -> None:
-    """Our rows beside Apache Kafka's, with the bars. Missing files are measured first, ours, then Kafka's."""
+    """Our rows beside Apache Kafka's, with the bars. Missing files are measured first, ours, then Kafka's.
+
+    With --against the rows stand beside those of another commit, and what is more than 5 % worse is marked.
+    """
     rows = [ROW_BY_NAME[row] for row in row_names] or list(ROWS)
+    if checkout is not None:
+        compare_builds(checkout, rows, runs, seconds, output, python_driver)
+        return
     sides: tuple[tuple[Path, Cluster], ...] = ((ours, VarveCluster()), (theirs, ApacheKafka()))
     if in_turn:
         rows = [row for row in rows if row.kind in LOAD_KINDS]
@@ -219,6 +233,23 @@ def compare_command(
         names = (documents[0]["cluster"], documents[1]["cluster"])
         print_comparison(comparisons, names, console())
     if any(entry.reached is False for entry in comparisons):
+        sys.exit(1)
+
+
+def compare_builds(
+    checkout: Path, rows: list[Row], runs: int, seconds: float, output: str, python_driver: bool
+) -> None:
+    """Measure this checkout's Varve and another's in turn, and show what has changed. Ends with 1 if a row is worse."""
+    clusters = (VarveCluster(), VarveCluster.of_checkout(checkout))
+    documents = measure_in_turn(clusters, rows, runs, seconds, python_driver)
+    for name, document in zip(("ours", "theirs"), documents, strict=True):
+        save_document(BUILD_DIRECTORY / f"builds-{name}.json", document)
+    found = changes(*documents)
+    if output == "json":
+        click.echo(json.dumps([{**vars(change), "ratio": change.ratio} for change in found], indent=1))
+    else:
+        print_changes(found, (documents[0]["commit"], documents[1]["commit"]), console())
+    if any(change.is_worse or not change.is_valid for change in found):
         sys.exit(1)
 
 

@@ -1,4 +1,4 @@
-"""The clusters a row can run against: our own in a fresh directory, a real Apache Kafka, or somebody else's.
+"""The clusters a row can run against: the Varve of this or another checkout, Apache Kafka, or one that runs already.
 
 Only clusters that the benchmark started are ever stopped, and only those (or Apache Kafka's nodes, through
 their own tool) are killed in the fail-over row.
@@ -21,8 +21,11 @@ from typing import Protocol
 from benchmarks.process_stats import is_alive
 
 CHECKOUT = Path(__file__).resolve().parents[1]
+OWN_COMMAND = Path(sys.executable).with_name("varve")
 NODE_COUNT = 3
 VARVE_BOOTSTRAP = "localhost:19092,localhost:29092,localhost:39092"
+OTHER_PORTS = (18092, 18192, 18292)
+"""Client ports of another checkout's nodes, which run beside ours; each takes the next port for its peers, too."""
 KAFKA_BOOTSTRAP = "127.0.0.1:19192,127.0.0.1:19292,127.0.0.1:19392"
 COMMAND_TIMEOUT_S = 300
 
@@ -37,6 +40,10 @@ class Cluster(Protocol):
 
     @property
     def bootstrap(self) -> str: ...
+
+    @property
+    def checkout(self) -> Path:
+        """Whose commit stands beside the figures: the nodes' where they are of a checkout, else this one's."""
 
     def pids(self) -> dict[str, int]:
         """Process id by node id, of the nodes that run now."""
@@ -68,26 +75,46 @@ def running(cluster: Cluster) -> Iterator[Cluster]:
 
 
 class VarveCluster:
-    """Three nodes of this checkout's Varve, on the ports of `varve cluster up`.
+    """Three nodes of a checkout's Varve, by its `varve cluster up`.
 
     That command keeps its data below the working directory, which is a temporary one here. `settings` are
     KEY=VALUE for every node.
     """
 
-    name = "varve"
-    bootstrap = VARVE_BOOTSTRAP
-
     def __init__(self, settings: Sequence[str] = ()) -> None:
+        self.name = "varve"
+        self.bootstrap = VARVE_BOOTSTRAP
+        self.checkout = CHECKOUT
+        self._command = OWN_COMMAND
         self._directory: Path | None = None
-        self._settings = [argument for setting in settings for argument in ("--config", setting)]
+        self._options = [argument for setting in settings for argument in ("--config", setting)]
+
+    @classmethod
+    def of_checkout(cls, checkout: Path) -> VarveCluster:
+        """Another checkout's, on ports of its own. Raises ClusterError where its `.venv` does not run its code."""
+        cluster = cls()
+        cluster.name = f"varve of {checkout}"
+        cluster.bootstrap = ",".join(f"localhost:{port}" for port in OTHER_PORTS)
+        cluster.checkout = checkout.resolve()
+        cluster._command = cluster.checkout / ".venv" / "bin" / "varve"
+        cluster._options = ["--ports", ",".join(map(str, OTHER_PORTS))]
+        python = cluster._command.with_name("python")
+        if not (python.exists() and cluster._command.exists()):
+            raise ClusterError(
+                f"{checkout} has no .venv with Varve in it; this makes one: {checkout}/scripts/check"
+            )
+        code = Path(_run([str(python), "-I", "-c", "import broker; print(broker.__file__)"]).strip())
+        if not code.is_relative_to(cluster.checkout):
+            raise ClusterError(f"{cluster._command} runs {code.parent}, which is not that checkout's code")
+        return cluster
 
     def pids(self) -> dict[str, int]:
-        return {} if self._directory is None else varve_pids(self._directory)
+        return {} if self._directory is None else varve_pids(self._directory, self._command)
 
     def start(self) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="varve-bench-"))
         try:
-            self._varve("up", *self._settings)
+            self._varve("up", *self._options)
         except BaseException:
             self.stop()  # some nodes may be up
             raise
@@ -102,17 +129,18 @@ class VarveCluster:
         os.kill(self.pids()[node], signal.SIGKILL)
 
     def restart(self, node: str) -> None:
-        self._varve("up")  # starts the nodes that died
+        self._varve("up", *self._options)  # starts the nodes that died
 
     def _varve(self, *arguments: str) -> str:
         assert self._directory is not None
-        return _varve_cluster(self._directory, *arguments)
+        return _run([str(self._command), "cluster", *arguments], self._directory)
 
 
 class ApacheKafka:
     """A real three-node Apache Kafka through the tool beside the checkout (../shared/tools/apache-kafka)."""
 
     name = "apache-kafka"
+    checkout = CHECKOUT
     bootstrap = KAFKA_BOOTSTRAP
 
     def __init__(self, settings: Sequence[str] = ()) -> None:
@@ -151,6 +179,7 @@ class ForeignCluster:
     """A cluster that somebody else runs: measured, never started, stopped or killed."""
 
     name = "foreign"
+    checkout = CHECKOUT
 
     def __init__(self, bootstrap: str, pid_by_node: Mapping[str, int]) -> None:
         self.bootstrap = bootstrap
@@ -172,10 +201,10 @@ class ForeignCluster:
         raise ClusterError("this row restarts a node: it runs on --cluster varve or --cluster kafka only")
 
 
-def varve_pids(directory: Path) -> dict[str, int]:
+def varve_pids(directory: Path, command: Path = OWN_COMMAND) -> dict[str, int]:
     """The nodes of the cluster that `varve cluster up` keeps below `directory`; none if there is no cluster."""
     try:
-        status = json.loads(_varve_cluster(directory, "status", "--format", "json"))
+        status = json.loads(_run([str(command), "cluster", "status", "--format", "json"], directory))
     except ClusterError:
         return {}
     return {str(node["node_id"]): node["pid"] for node in status["nodes"] if node["pid"]}
@@ -190,10 +219,6 @@ def known_pids(bootstrap: str) -> dict[str, int]:
 
 def ports_of(bootstrap: str) -> set[int]:
     return {int(address.rpartition(":")[2]) for address in bootstrap.split(",")}
-
-
-def _varve_cluster(directory: Path, *arguments: str) -> str:
-    return _run([str(Path(sys.executable).with_name("varve")), "cluster", *arguments], directory)
 
 
 def _run(command: list[str], directory: Path | None = None) -> str:

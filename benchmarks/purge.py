@@ -24,7 +24,8 @@ from rich.table import Table
 from benchmarks.driver import DriverError
 from benchmarks.measure import Bench
 from benchmarks.process_stats import sample_cpu
-from benchmarks.report import number
+from benchmarks.report import number, percent
+from benchmarks.results import range_of_median
 from benchmarks.rows import ROW_BY_NAME
 
 #: Seconds between purges. 30 s is Kafka Streams' default, 0.1 s a commit of its exactly-once mode.
@@ -169,12 +170,8 @@ class Beside:
 
     @property
     def effect_range(self) -> tuple[float, float]:
-        """Where the effect is with a certainty of 95 % (by the order of the ratios, whatever their distribution)."""
-        if not self.ratios:
-            return 1.0, 1.0
-        ordered, count = sorted(self.ratios), len(self.ratios)
-        rank = max(int((count + 1 - 1.96 * count**0.5) / 2), 1)
-        return ordered[rank - 1], ordered[count - rank]
+        """Where the effect lies with a certainty of 95 %."""
+        return range_of_median(self.ratios) if self.ratios else (1.0, 1.0)
 
 
 def measure_beside(bench: Bench, partitions: int, rounds: int, intervals_s: Sequence[float]) -> list[Beside]:
@@ -287,8 +284,8 @@ def print_purge(results: Sequence[Beside], calls: dict[str, float], partitions: 
         table.add_row(
             _every(result.interval_s),
             number(result.mb_per_s),
-            _percent(result.effect),
-            f"{_percent(lowest)} .. {_percent(highest)}" if result.ratios else "-",
+            percent(result.effect),
+            f"{percent(lowest)} .. {percent(highest)}" if result.ratios else "-",
             number(result.cpu_ms_per_mb),
             str(len(result.windows)),
             str(len(calls_ms)),
@@ -299,10 +296,6 @@ def print_purge(results: Sequence[Beside], calls: dict[str, float], partitions: 
     out.print(table)
     for error in dict.fromkeys(error for result in results for error in result.purges.errors):
         out.print(error, markup=False)
-
-
-def _percent(ratio: float) -> str:
-    return f"{100 * (ratio - 1):+.1f} %"
 
 
 def _every(interval_s: float | None) -> str:

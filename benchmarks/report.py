@@ -19,7 +19,6 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.cluster import CHECKOUT
 from benchmarks.results import RowResult
 from benchmarks.rows import ROW_BY_NAME
 
@@ -75,6 +74,11 @@ def number(value: float | None) -> str:
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
+def percent(ratio: float) -> str:
+    """A ratio as a change: 0.97 is -3.0 %."""
+    return f"{100 * (ratio - 1):+.1f} %"
+
+
 def machine() -> dict[str, Any]:
     """Hardware, system and how busy it is now."""
     cpuinfo = Path("/proc/cpuinfo")
@@ -92,10 +96,10 @@ def machine() -> dict[str, Any]:
     }
 
 
-def commit() -> str:
+def commit(checkout: Path) -> str:
     """The checkout's commit, marked if files differ from it."""
     described = subprocess.run(
-        ["git", "-C", str(CHECKOUT), "describe", "--always", "--dirty"],
+        ["git", "-C", str(checkout), "describe", "--always", "--dirty"],
         capture_output=True,
         text=True,
         check=False,

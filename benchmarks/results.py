@@ -7,6 +7,7 @@ figure is the median, its spread (max - min) / median. Nothing is thrown away: e
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from benchmarks.rows import Row
@@ -71,3 +72,13 @@ class RowResult:
 def _median_by_key(tables: list[dict[str, float]]) -> dict[str, float]:
     keys = dict.fromkeys(key for table in tables for key in table)
     return {key: statistics.median([table[key] for table in tables if key in table]) for key in keys}
+
+
+def range_of_median(values: Sequence[float]) -> tuple[float, float]:
+    """Where the median lies with a certainty of 95 %, by the order of the values, whatever their distribution.
+
+    With fewer than nine values that is from the least to the greatest. `values` must not be empty.
+    """
+    ordered, count = sorted(values), len(values)
+    rank = max(int((count + 1 - 1.96 * count**0.5) / 2), 1)
+    return ordered[rank - 1], ordered[count - rank]

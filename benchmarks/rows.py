@@ -22,12 +22,23 @@ class Kind(Enum):
     GROUPS = "groups"
 
 
+HIGHER_IS_BETTER = frozenset({"mb_per_s", "records_per_s", "requests_per_s", "kept_leave", "kept_join"})
+"""Of every other figure, less is better."""
+STEADY = frozenset(
+    (
+        *("mb_per_s", "cpu_ms_per_mb", "record_p50_us", "cpu_us_per_request"),
+        *("memory_mb_per_node", "memory_mb_max", "cpu_cores", "idle_cpu_percent_max"),
+        *("longest_gap_ms", "first_ack_s", "served_s", "start_s", "leave_s", "join_s", "cpu_ms"),
+    )
+)
+"""Figures by which two builds are judged, for they repeat. Tails and counts are only shown."""
+
+
 @dataclass(frozen=True)
 class Bar:
     """A demand on one metric of ours: against the other cluster's (`ratio`) or by itself (`limit`)."""
 
     metric: str
-    higher_is_better: bool = False
     ratio: float | None = None
     limit: float | None = None
 
@@ -42,10 +53,10 @@ class Bar:
             bound = self.ratio * theirs
         else:
             return None
-        return ours >= bound if self.higher_is_better else ours <= bound
+        return ours >= bound if self.metric in HIGHER_IS_BETTER else ours <= bound
 
     def __str__(self) -> str:
-        sign = ">=" if self.higher_is_better else "<="
+        sign = ">=" if self.metric in HIGHER_IS_BETTER else "<="
         return f"{sign} {self.limit:g}" if self.limit is not None else f"{sign} {self.ratio:g}x"
 
 
@@ -90,7 +101,7 @@ CONSUME_COLUMNS = ("mb_per_s", "records_per_s", "cpu_ms_per_mb")
 
 
 def _produce(name: str, title: str, record_bytes: int, batch_bytes: int, ratio: float) -> Row:
-    bars = (Bar("mb_per_s", higher_is_better=True, ratio=ratio), Bar("cpu_ms_per_mb", ratio=1.0))
+    bars = (Bar("mb_per_s", ratio=ratio), Bar("cpu_ms_per_mb", ratio=1.0))
     return Row(name, title, Kind.PRODUCE, PRODUCE_COLUMNS, bars, record_bytes, batch_bytes)
 
 

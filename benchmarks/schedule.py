@@ -78,32 +78,45 @@ def measure_rows(
 def measure_in_turn(
     clusters: Sequence[Cluster], rows: list[Row], runs: int, seconds: float, python_driver: bool
 ) -> list[dict[str, Any]]:
-    """A document per cluster. All of them run all the while, and each run of one is followed by a run of the next: what
-    else the machine does meets them alike. What an idle neighbour costs is in the figures (Kafka: about 0.1 core)."""
+    """Measure each row on all clusters, a run of one after a run of the other; a document per cluster.
+
+    All clusters run all the while, but for the start-up rows, which come first. What else the machine does meets
+    them alike. What an idle neighbour costs is in the figures (Kafka: about 0.1 core).
+    """
     driver = find_driver(python_driver)
     benches = [Bench(cluster, driver, seconds, log) for cluster in clusters]
     results = [{row.name: RowResult(row, []) for row in rows} for _ in benches]
+    for row in rows:
+        if row.kind is Kind.STARTUP:
+            _measure_rounds(benches, [result[row.name] for result in results], runs)
+    others = [row for row in rows if row.kind is not Kind.STARTUP]
     with ExitStack() as stack:
-        for cluster in clusters:
-            stack.enter_context(running(cluster))
+        for bench in benches if others else []:
+            stack.enter_context(running(bench.cluster))
         # More than once: the JVM's compiler goes on for a while.
-        for bench in benches * WARM_UPS_IN_TURN:
+        for bench in benches * WARM_UPS_IN_TURN if others else []:
             log(f"{bench.cluster.name}: warming up")
             bench.warm_up()
-        for row in rows:
-            # Round 0 does not count: a JVM compiles anew for other work, and its first row cost it three times the CPU.
-            for number in range(runs + 1):
-                log(f"round {number} of {runs}" if number else "a round that does not count")
-                for bench, result in zip(benches, results, strict=True):
-                    # What the side before has written and not flushed is not to reach the disk in this side's run.
-                    os.sync()
-                    measured = measure_or_mark(bench, row, 1)
-                    if number:
-                        result[row.name].runs.extend(measured.runs)
+        for row in others:
+            _measure_rounds(benches, [result[row.name] for result in results], runs)
     return [
         to_document(header_of(bench, runs), list(result.values()))
         for bench, result in zip(benches, results, strict=True)
     ]
+
+
+def _measure_rounds(benches: Sequence[Bench], results: Sequence[RowResult], runs: int) -> None:
+    """The runs of one row. Every other round begins with the last cluster, so that none is always the first."""
+    sides = list(zip(benches, results, strict=True))
+    # Round 0 does not count: a JVM compiles anew for other work, and its first row cost it three times the CPU.
+    for number in range(runs + 1):
+        log(f"round {number} of {runs}" if number else "a round that does not count")
+        for bench, result in sides if number % 2 else reversed(sides):
+            # What the side before has written and not flushed is not to reach the disk in this side's run.
+            os.sync()
+            measured = measure_or_mark(bench, result.row, 1)
+            if number:
+                result.runs.extend(measured.runs)
 
 
 def header_of(bench: Bench, runs: int) -> dict[str, Any]:
@@ -114,6 +127,6 @@ def header_of(bench: Bench, runs: int) -> dict[str, Any]:
         "runs": runs,
         "seconds": bench.seconds,
         "command": " ".join(["scripts/bench", *sys.argv[1:]]),
-        "commit": commit(),
+        "commit": commit(bench.cluster.checkout),
         "machine": machine(),
     }
