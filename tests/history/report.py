@@ -1,45 +1,21 @@
-"""`python -m pipeline.history FILE...`: judge a history."""
+"""A verdict as JSON and as text for people."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import click
+from tests.history.checker import Verdict
+from tests.history.findings import Finding
+from tests.history.operations import lines_of
 
-from pipeline.history.checker import Verdict, check
-from pipeline.history.findings import Finding
-from pipeline.history.operations import HistoryError, lines_of, read_operations
-
-EXIT_VIOLATED = 1
-EXIT_NOT_JUDGED = 2
 _SHOWN_OF_EACH_KIND = 10
 
 
-@click.command("check-history")
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def main(files: tuple[Path, ...], form: str) -> None:
-    """Say whether a correct Kafka cluster can have given its clients what these JSON lines tell.
-
-    The format is described in pipeline/history/README.md. Exit code: 0 no violation; 1 violations; 2 not a history, or
-    one that proves nothing.
-    """
-    try:
-        verdict = check(read_operations(files))
-        document = report(verdict, files)
-    except HistoryError as error:
-        click.echo(f"check-history: {error}", err=True)
-        sys.exit(EXIT_NOT_JUDGED)
-    click.echo(json.dumps(document, indent=2) if form == "json" else as_text(document))
-    if not verdict.is_valid:
-        sys.exit(EXIT_VIOLATED)
-
-
-def report(verdict: Verdict, files: tuple[Path, ...]) -> dict[str, Any]:
+def report(verdict: Verdict, files: Sequence[Path]) -> dict[str, Any]:
     """The verdict as JSON: all counts, and of each kind the first findings with the lines that prove them."""
     shown: list[Finding] = []
     counts: Counter[str] = Counter()
@@ -94,7 +70,3 @@ def _short(operation: dict[str, Any]) -> str:
     if records is not None and len(records) > 3:
         operation = {**operation, "records": f"{len(records)} records"}
     return json.dumps(operation)
-
-
-if __name__ == "__main__":
-    main()

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from pipeline.history.evidence import Evidence, Gap
-from pipeline.history.findings import Finding, Kind
-from pipeline.history.operations import HistoryError, Operation, Place, Send
+from tests.history.evidence import Evidence, Gap
+from tests.history.findings import Finding, Kind
+from tests.history.operations import HistoryError, Operation, Place, Send
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pipeline.history.checker import Verdict, check
-from pipeline.history.findings import Finding, Kind
-from pipeline.history.operations import HistoryError, parse
+from tests.history.checker import Verdict, check
+from tests.history.findings import Finding, Kind
+from tests.history.operations import HistoryError, parse
 
 __all__ = ["Finding", "HistoryError", "Kind", "Verdict", "check", "parse"]

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from pipeline.history.findings import Finding, Kind
-from pipeline.history.operations import (
+from tests.history.findings import Finding, Kind
+from tests.history.operations import (
     Assign,
     HistoryError,
     Operation,

@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipeline.errors import PipelineError
-
 Place = tuple[str, int]
 """Topic and partition."""
 
 
-class HistoryError(PipelineError):
+class HistoryError(Exception):
     """A line that is no operation, or a history from which nothing can be concluded."""
 
 

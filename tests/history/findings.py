@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from pipeline.history.operations import Place
+from tests.history.operations import Place
 
 
 class Kind(StrEnum):

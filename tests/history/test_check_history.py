@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import subprocess
 import sys
@@ -14,8 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.history import HistoryError, Kind, Verdict, check, parse
+from tests.history import HistoryError, Kind, Verdict, check, parse
 
+ROOT = Path(__file__).parents[2]
 Op = dict[str, Any]
 T = "t"
 
@@ -546,8 +548,10 @@ def test_one_mutation_of_a_random_history_is_caught(mutate: Mutation) -> None:
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pipeline.history", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    """As scripts/check-history does: with nothing but the standard library and the checkout."""
+    command = [sys.executable, "-P", "-S", "-m", "tests.history", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
 def write(path: Path, history: list[Op]) -> str:
