@@ -16,7 +16,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
+#: What the distribution installs.
 PACKAGES = ("broker", "protocol", "raft", "storage", "pipeline")
+#: Packages of the checkout that no user installs.
+TOOLS = ("benchmarks",)
 MAX_FUNCTION_LINES = 70
 MAX_MODULE_LINES = 800
 #: Modules that nobody imports because something else starts them.
@@ -69,7 +72,7 @@ def test_modules_stay_readable() -> None:
     assert not {str(path.relative_to(ROOT)): size for path, size in sizes.items() if size > MAX_MODULE_LINES}
 
 
-@pytest.mark.parametrize("package", PACKAGES)
+@pytest.mark.parametrize("package", PACKAGES + TOOLS)
 def test_every_package_says_what_it_is_and_ends_with_what_is_not_obvious(package: str) -> None:
     readme = (ROOT / package / "README.md").read_text(encoding="utf-8")
     titles = re.findall(r"^# .+$", readme, re.MULTILINE)
@@ -87,7 +90,7 @@ def test_every_package_is_typed_for_its_users(package: str) -> None:
 def test_every_module_explains_itself() -> None:
     silent = [
         str(path.relative_to(ROOT))
-        for path in python_files(*PACKAGES)
+        for path in python_files(*PACKAGES, *TOOLS)
         if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
     ]
     assert not silent
@@ -107,7 +110,7 @@ def test_no_module_is_dead() -> None:
     """Each module is named in an import, or in text (a lazily imported command), of some other file."""
     texts = {path: path.read_text(encoding="utf-8") for path in python_files()}
     dead = []
-    for path in python_files(*PACKAGES):
+    for path in python_files(*PACKAGES, *TOOLS):
         if path.stem in ENTRY_POINTS:
             continue
         name = re.compile(rf"\b{re.escape(path.stem)}\b")

@@ -14,7 +14,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from pipeline.history.__main__ import as_text
+from tests.history.report import as_text
 from tests.integration.faults import network, power
 from tests.integration.faults.campaign import Outcome, random_seed, run_campaign
 from tests.integration.faults.nemesis import FAULTS

@@ -20,9 +20,9 @@ from typing import Any
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from pipeline.history.__main__ import report
-from pipeline.history.checker import check
-from pipeline.history.operations import HistoryError, read_operations
+from tests.history.checker import check
+from tests.history.operations import HistoryError, read_operations
+from tests.history.report import report
 from tests.integration.faults import power
 from tests.integration.faults.client import MAX_MESSAGE_BYTES, read_all
 from tests.integration.faults.nemesis import Nemesis

@@ -1,4 +1,4 @@
-"""Real clients that write down what they do and see, as pipeline/history describes it: one process each.
+"""Real clients that write down what they do and see, as tests/history describes it: one process each.
 
     python -m tests.integration.faults.client produce NAME BOOTSTRAP TOPIC PARTITIONS SEED HISTORY KIND END_TIMEOUT_S
     python -m tests.integration.faults.client consume NAME BOOTSTRAP TOPIC PARTITIONS SEED HISTORY
