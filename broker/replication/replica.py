@@ -18,12 +18,12 @@ import structlog
 from broker.config.topic_config import TopicConfig
 from broker.metadata.ids import METADATA_TOPIC_ID
 from broker.replication import wire
-from broker.replication.log_start import LogStart
 from broker.replication.producer_upkeep import ProducerUpkeep
 from broker.replication.receiver import RangeReceiver
 from broker.replication.replica_host import ReplicaHost
 from broker.replication.sender import RangeSender
 from broker.replication.waits import Acknowledged, AckQueue, FetchWaiter
+from broker.replication.watermarks.log_start import LogStart
 from protocol import peer
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import BatchHeader, TimestampType, stamp

@@ -16,10 +16,10 @@ from broker.environment import Clock
 from broker.network.turn import Turn
 from broker.replication import wire
 from broker.replication.log_opener import LogOpener, NewReplica
-from broker.replication.log_starts import LogStarts
 from broker.replication.ranges import MAX_APPEND_BYTES, check_own_range, send_again
 from broker.replication.replica import Replica
 from broker.replication.timers import TimerHeap
+from broker.replication.watermarks.log_start_exchange import LogStartExchange
 from protocol import peer
 from raft.group import Group
 from raft.types import Configuration, HardState, Install, ReplicaId, Timing, Watermarks
@@ -110,7 +110,7 @@ class Replicas:
         #: Replicas that may have a commit index to tell: looked at by the slow tick.
         self._commits_to_tell: dict[Replica, None] = {}
         self._is_telling = False
-        self._log_starts = LogStarts(loop, host.send_to)
+        self._log_start_exchange = LogStartExchange(loop, host.send_to)
         #: Replicas whose group keeps followers waiting, until the timer that is set while there are any.
         self._lingering: dict[Replica, None] = {}
         #: Followers that could not keep what they were sent, and when to ask for it again.
@@ -175,7 +175,7 @@ class Replicas:
         self.by_log.pop(replica.log, None)
         self._commits_to_tell.pop(replica, None)
         self._lacking_space.pop(replica, None)
-        self._log_starts.closed(replica)
+        self._log_start_exchange.closed(replica)
         self._host.replica_closed(replica.key)
         self._timers.set(replica, None)
         replica.stop()
@@ -227,7 +227,7 @@ class Replicas:
     def _log_start_persisted(self, replica: Replica, offset: int) -> None:
         if replica.is_open:
             replica.log_start_persisted(offset)
-            self._log_starts.persisted(replica)
+            self._log_start_exchange.persisted(replica)
             if replica.is_leader:
                 self._note_commit(replica)  # the slow tick, for who cannot be told now
 

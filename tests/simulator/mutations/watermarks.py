@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.replication import log_start, replicas
-from broker.replication.log_start import LogStart
+from broker.replication import replicas
 from broker.replication.producer_upkeep import ProducerUpkeep
 from broker.replication.replica import Replica
 from broker.replication.replicas import Replicas
 from broker.replication.waits import Acknowledged
+from broker.replication.watermarks import log_start
+from broker.replication.watermarks.log_start import LogStart
 from protocol.errors import ErrorCode
 from raft.leading import Leading
 from raft.types import Watermarks

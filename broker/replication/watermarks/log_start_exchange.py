@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Directory = tuple[int, bytes]
 
 
-class LogStarts:
+class LogStartExchange:
     """What this turn has to say. Each directory is sent one message when the turn is over."""
 
     def __init__(
