@@ -19,6 +19,7 @@ from broker.replication.log_opener import LogOpener, NewReplica
 from broker.replication.ranges import MAX_APPEND_BYTES, check_own_range, send_again
 from broker.replication.replica import Replica
 from broker.replication.timers import TimerHeap
+from broker.replication.watermarks.bounds import DurableBounds
 from broker.replication.watermarks.log_start_exchange import LogStartExchange
 from protocol import peer
 from raft.group import Group
@@ -27,7 +28,7 @@ from storage.disk import Disk, DiskFullError
 from storage.errors import CorruptLogError
 from storage.group_commit import FlushRounds
 from storage.journal import Journal
-from storage.journal_records import Bounds, Flushed, Forget, Quarantine, Vote, VotedFor
+from storage.journal_records import Flushed, Forget, Quarantine, Vote, VotedFor
 from storage.log import Log
 from storage.log_creation import install_log
 from storage.log_types import FlushedEnd, GroupKey
@@ -91,7 +92,10 @@ class Replicas:
         self._turn = turn
         self._rng = rng
         self._timing = timing
-        self._logs = LogOpener(disk, journal, node_id, directory_id.bytes, is_clean_start=is_clean_start)
+        self._bounds = DurableBounds(journal)
+        self._logs = LogOpener(
+            disk, journal, self._bounds, node_id, directory_id.bytes, is_clean_start=is_clean_start
+        )
         self.replica_lag_time_max_s = replica_lag_time_max_s
         self.producer_expiration_s = producer_expiration_s
         #: False while the node stops.
@@ -221,7 +225,7 @@ class Replicas:
         self._turn.schedule()
 
     def persist_log_start(self, replica: Replica, offset: int) -> None:
-        self._journal.append(Bounds(replica.key, offset, -1, -1, -1, -1))
+        self._bounds.raise_log_start(replica.key, offset)
         self.after_flush(partial(self._log_start_persisted, replica, offset))
 
     def _log_start_persisted(self, replica: Replica, offset: int) -> None:
@@ -347,6 +351,8 @@ class Replicas:
             replica.group.install_failed()
             self.lacks_space(replica)
             return
+        # Durable with the next flush: recovery knows a log that begins above its recorded start as an installed one.
+        self._bounds.raise_log_start(replica.key, install.log_start)
         self._rounds.discard(old)
         self.by_log.pop(old, None)
         old.close(is_clean=False)

@@ -87,6 +87,16 @@ def test_a_term_never_falls(disk: InlineDisk) -> None:
         journal.append(Vote(GROUP, 4, None))
 
 
+@pytest.mark.parametrize("lower", [(4, 6, 7, 8, 9), (5, -1, 7, 8, 9), (6, 7, 8, 9, 8)])
+def test_no_bound_falls(disk: InlineDisk, lower: tuple[int, int, int, int, int]) -> None:
+    """A record that says less of one bound than the one before was made without looking at that."""
+    journal = Journal.open(disk)
+    journal.append(Bounds(GROUP, 5, 6, 7, 8, 9))
+    journal.append(Bounds(GROUP, 5, 6, 7, 8, 9))
+    with pytest.raises(AssertionError):
+        journal.append(Bounds(GROUP, *lower))
+
+
 @settings(max_examples=80)
 @given(seed=st.integers(0, 2**32))
 def test_a_torn_group_of_records_is_no_rot_and_loses_nothing_durable(seed: int) -> None:

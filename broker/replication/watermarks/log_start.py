@@ -119,8 +119,9 @@ class LogStart:
             self.delete_segments()
 
     def log_replaced(self) -> None:
-        """Another log begins where an install put it."""
-        self._journaled = max(self._journaled, self._replica.log.start_offset)
+        """Another log begins where an install put it: above all that was committed, and so deleted, in the old one."""
+        assert self._journaled <= self._replica.log.start_offset
+        self._journaled = self._replica.log.start_offset
 
     def expose(self) -> None:
         """On the leader: its own log start is durable, or a follower's came."""

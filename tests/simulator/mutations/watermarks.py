@@ -14,7 +14,6 @@ from broker.replication.watermarks.log_start import LogStart
 from protocol.errors import ErrorCode
 from raft.leading import Leading
 from raft.types import Watermarks
-from storage.journal_records import Bounds
 from storage.log import Log
 from storage.producer_snapshot import write_snapshot
 from storage.producer_state import ProducerStates
@@ -97,7 +96,7 @@ def _when_durable_here(_: object) -> object:
 
 def _told_at_once(_: object) -> object:
     def persist(self: Replicas, replica: Replica, offset: int) -> None:
-        self._journal.append(Bounds(replica.key, offset, -1, -1, -1, -1))
+        self._bounds.raise_log_start(replica.key, offset)
         self._log_start_persisted(replica, offset)
 
     return persist
