@@ -179,7 +179,7 @@ class Replicas:
         self.by_log.pop(replica.log, None)
         self._commits_to_tell.pop(replica, None)
         self._lacking_space.pop(replica, None)
-        self._log_start_exchange.closed(replica)
+        self._log_start_exchange.discard_replica(replica)
         self._host.replica_closed(replica.key)
         self._timers.set(replica, None)
         replica.stop()
@@ -231,7 +231,7 @@ class Replicas:
     def _log_start_persisted(self, replica: Replica, offset: int) -> None:
         if replica.is_open:
             replica.log_start_persisted(offset)
-            self._log_start_exchange.persisted(replica)
+            self._log_start_exchange.add_replica(replica)
             if replica.is_leader:
                 self._note_commit(replica)  # the slow tick, for who cannot be told now
 

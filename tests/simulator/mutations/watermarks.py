@@ -64,7 +64,7 @@ def the_one_that_did_not_hear_of_a_deletion_leads(stage: Stage) -> None:
     stage.cluster.start(a)
 
 
-# -- exposed only when a majority has it ---------------------------------------------------------------------
+# -- shown only when a majority has it -----------------------------------------------------------------------
 
 
 def a_deletion_is_shown_too_early(stage: Stage) -> None:
@@ -285,15 +285,15 @@ MUTATIONS = (
         story=the_one_that_did_not_hear_of_a_deletion_leads,
     ),
     Mutation(
-        "log-start-exposed-by-majority",
-        "The log start is exposed only once a majority has persisted it (section 6)",
+        "log-start-committed-by-majority",
+        "Clients are shown a log start only once a majority has persisted it (section 6)",
         off((Leading, "majority_log_start", lambda _: lambda self, voters=None: self.watermarks.log_start)),
         story=a_deletion_is_shown_too_early,
     ),
     Mutation(
         "deletion-answered-by-majority",
         "DeleteRecords is answered once a majority has persisted the log start (section 6)",
-        off((LogStart, "wait_exposed", _when_durable_here)),
+        off((LogStart, "wait_committed", _when_durable_here)),
         story=a_deletion_is_answered_and_its_leader_dies,
     ),
     Mutation(
