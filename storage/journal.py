@@ -7,6 +7,10 @@ Layout of a record, big-endian, aligned to 8 bytes: magic uint32, checksum uint3
 sequence int64, flushed sequence int64, kind int8, length uint16, payload. `flushed sequence` is the last one
 known to be durable when the record was written. It tells rot from a torn write: a bad record that a later
 one calls durable has rotted; one that nobody calls durable was torn by a crash, whatever lies behind it.
+
+The file gets its name only when it is whole and durable. A whole one ends with a closing record, also where there
+is no state to keep. So no crash leaves a journal without a valid first record: such a file was damaged. This holds
+since the first version, so no older directory has a journal without records.
 """
 
 from __future__ import annotations
@@ -105,7 +109,11 @@ class Journal:
 
     @classmethod
     def open(cls, disk: Disk) -> Journal:
-        """Read the journal, or make an empty one. Raises JournalCorruptError where durable votes are lost."""
+        """Read the journal, or write a new one where there is no file of that name.
+
+        Raises JournalCorruptError where durable votes are lost: a record that was durable is bad, or the file has no
+        record at all.
+        """
         journal = cls(disk)
         if disk.exists(journal._path + ".tmp"):
             disk.unlink(journal._path + ".tmp")
@@ -183,7 +191,8 @@ class Journal:
         self._pending = bytearray()
 
     def _live_frames(self) -> Iterable[bytes]:
-        """The whole state as records, closed by one that calls all of them durable."""
+        """The whole state as records, closed by one that calls all of them durable. The closing record is always there:
+        recovery takes a journal without any record for a damaged one."""
         sequence = self._sequence
         for group, state in self._groups.items():
             for record in state.records(group):
@@ -221,6 +230,10 @@ class Journal:
             if frame.kind != CLOSING_KIND:
                 self._apply(decode_record(frame.kind, frame.payload))
             position = frame.end
+        if not position:
+            raise JournalCorruptError(
+                f"{self._path}: no valid record at its start, and it was written with one"
+            )
         self._refuse_rot(data, position)
         self._cut_torn_end(data, position)
 
@@ -245,8 +258,7 @@ class Journal:
         self._end = position
         if any(data[position:]):
             self._file.truncate(position)
-        if position:
-            self._file.write_at(0, data[:position])
+        self._file.write_at(0, data[:position])
         self._file.flush()
         self._flushed_sequence = self._sequence
 

@@ -103,18 +103,32 @@ class Incarnation(NamedTuple):
         state.bounds = None
 
 
+#: A bound that was never raised: below every offset.
+UNSET = -1
+
+
 class Bounds(NamedTuple):
     """Watermarks of the replica that must be durable before they are reported (rule F3 of
-    coordinated-compaction.md; replication.md section 6 for the log start)."""
+    coordinated-compaction.md; replication.md section 6 for the log start). All are exclusive upper bounds, in offsets.
+
+    Invariant: under one incarnation none of them ever falls. So whoever raises one has to repeat the others.
+    """
 
     group: GroupKey
-    log_start: int
-    mtro: int
-    mxro: int
-    mcco: int
-    mxfo: int
+    log_start: int = 0
+    #: Tombstones below may be dropped by every member of the group (max tombstone remove offset).
+    mtro: int = UNSET
+    #: Transaction markers below may be dropped by every member (max transaction remove offset).
+    mxro: int = UNSET
+    #: Below this the replica's own log is compacted (max cleanly compacted offset).
+    mcco: int = UNSET
+    #: Below this the replica's own log holds no transactional data (max transaction-free offset).
+    mxfo: int = UNSET
 
     def apply(self, state: GroupState) -> None:
+        if state.bounds is not None:
+            pairs = zip(self[1:], state.bounds[1:], strict=True)
+            assert all(new >= old for new, old in pairs), f"{self} after {state.bounds}"
         state.bounds = self
 
 

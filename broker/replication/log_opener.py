@@ -14,6 +14,7 @@ import structlog
 
 from broker.config.topic_config import TopicConfig
 from broker.replication import wire
+from broker.replication.watermarks.bounds import DurableBounds
 from raft.types import Configuration, HardState, ReplicaId, RowKind
 from storage.directory import has_entries, set_aside_partition
 from storage.disk import Disk
@@ -45,10 +46,18 @@ class LogOpener:
     """The logs of one data directory."""
 
     def __init__(
-        self, disk: Disk, journal: Journal, node_id: int, directory_id: bytes, *, is_clean_start: bool
+        self,
+        disk: Disk,
+        journal: Journal,
+        bounds: DurableBounds,
+        node_id: int,
+        directory_id: bytes,
+        *,
+        is_clean_start: bool,
     ) -> None:
         self._disk = disk
         self._journal = journal
+        self._bounds = bounds
         self._node_id = node_id
         self._directory_id = directory_id
         self._is_clean_start = is_clean_start
@@ -144,7 +153,6 @@ class LogOpener:
             # The log is there and its vote is not: the identity is lost (replication.md section 3).
             logger.error("log without a recorded vote", directory=directory)
             return None
-        bounds = state.bounds
         try:
             log = open_log(
                 self._disk,
@@ -152,7 +160,7 @@ class LogOpener:
                 key,
                 config,
                 recorded=state.flushed_end,
-                log_start=0 if bounds is None else bounds.log_start,
+                log_start=self._bounds.of(key).log_start,
                 is_clean=self._is_clean_start and key not in self._opened,
             )
             # Reads segments that recovery had no need to look at, so it may find them rotten.

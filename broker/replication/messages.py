@@ -42,17 +42,22 @@ class GroupMessages:
                     replica.append_reply(_identity(sender, message.incarnation), message)
                     self._replicas.reply_arrived(replica)
             case peer.LogStarts():
-                for told in message.groups:
-                    replica = self._find(told.topic_id, told.partition)
-                    if replica is not None and told.follower_incarnation == replica.group.self_id.incarnation:
-                        leader = _identity(sender, told.incarnation)
-                        replica.log_start_told(leader, told.term, told.commit_index, told.log_start)
+                for update in message.groups:
+                    replica = self._find(update.topic_id, update.partition)
+                    if (
+                        replica is not None
+                        and update.follower_incarnation == replica.group.self_id.incarnation
+                    ):
+                        leader = _identity(sender, update.incarnation)
+                        replica.log_start_update_received(
+                            leader, update.term, update.commit_index, update.log_start
+                        )
             case peer.LogStartsReply():
-                for held in message.groups:
-                    replica = self._find(held.topic_id, held.partition)
+                for ack in message.groups:
+                    replica = self._find(ack.topic_id, ack.partition)
                     if replica is not None:
-                        follower = _identity(sender, held.incarnation)
-                        replica.log_start_replied(follower, held.term, held.log_start)
+                        follower = _identity(sender, ack.incarnation)
+                        replica.log_start_ack_received(follower, ack.term, ack.log_start)
             case peer.VoteRequest():
                 self._vote_request(sender, message)
             case peer.VoteReply():

@@ -18,12 +18,12 @@ import structlog
 from broker.config.topic_config import TopicConfig
 from broker.metadata.ids import METADATA_TOPIC_ID
 from broker.replication import wire
-from broker.replication.log_start import LogStart
 from broker.replication.producer_upkeep import ProducerUpkeep
 from broker.replication.receiver import RangeReceiver
 from broker.replication.replica_host import ReplicaHost
 from broker.replication.sender import RangeSender
 from broker.replication.waits import Acknowledged, AckQueue, FetchWaiter
+from broker.replication.watermarks.log_start import LogStart
 from protocol import peer
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import BatchHeader, TimestampType, stamp
@@ -156,13 +156,13 @@ class Replica:
 
     @property
     def log_start_offset(self) -> int:
-        """The exposed log start: persisted by a majority (replication.md section 6). -1 while a leader that has just
+        """The committed log start: durable on a majority (replication.md section 6). -1 while a leader that has just
         won does not know what readers were shown."""
-        return self._log_start.exposed if self._log_start.settle() else -1
+        return self._log_start.committed if self._log_start.establish_committed() else -1
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
         """Of who reads. Fencing by KIP-320: -1 is no check."""
-        if not (self.is_serving and self._log_start.settle()):
+        if not (self.is_serving and self._log_start.establish_committed()):
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if current_leader_epoch >= 0 and current_leader_epoch != self.group.term:
             older = current_leader_epoch < self.group.term
@@ -178,7 +178,7 @@ class Replica:
             there = [voter for voter in voters if group.is_caught_up(voter, now, CAUGHT_UP_S)]
             if 2 * len(there) <= len(voters):
                 return False
-        return log_start.settle() and group.majority_log_start(voters) >= log_start.exposed
+        return log_start.establish_committed() and group.majority_log_start(voters) >= log_start.committed
 
     @property
     def must_leave_reserve(self) -> bool:
@@ -253,29 +253,31 @@ class Replica:
             offset = self.high_watermark
         if not 0 <= offset <= self.high_watermark:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        self._log_start.want(offset)
+        self._log_start.raise_target(offset)
         return offset
 
     def wait_deleted(self, offset: int, waiter: Acknowledged, slot: int) -> None:
         """Call the waiter when a majority has a log start at or above `offset`."""
-        self._log_start.wait_exposed(offset, waiter, slot)
+        self._log_start.wait_committed(offset, waiter, slot)
 
     def log_start_persisted(self, offset: int) -> None:
         """What the journal was given is durable."""
         self._log_start.persisted(offset)
 
-    def log_start_told(self, leader: ReplicaId, term: int, commit_end: int, log_start: int) -> None:
+    def log_start_update_received(
+        self, leader: ReplicaId, term: int, commit_end: int, log_start: int
+    ) -> None:
         """Follower: the leader's log start."""
         out = self.group.commit_told(leader, term, commit_end)
         if out is not None:
             self.apply(out)
-            self._log_start.want(log_start)
+            self._log_start.raise_target(log_start)
 
-    def log_start_replied(self, follower: ReplicaId, term: int, log_start: int) -> None:
+    def log_start_ack_received(self, follower: ReplicaId, term: int, log_start: int) -> None:
         """Leader: a follower's log start is durable."""
         if self.group.log_start_replied(follower, term, log_start):
-            self._log_start.want(log_start)
-            self._log_start.expose()
+            self._log_start.raise_target(log_start)
+            self._log_start.advance_committed()
 
     def send_pending(self) -> None:
         """Have the group replicate what this turn staged. `write_pending` follows in the same turn: the leader's own
@@ -343,14 +345,14 @@ class Replica:
         if not self._receiver.received(sender, message):
             return
         if message.log_start > self.log.start_offset and message.term == self.group.term:
-            self._log_start.want(message.log_start)
+            self._log_start.raise_target(message.log_start)
 
     # -- facts from the disk and from peers --------------------------------------------------------------
 
     def persisted(self, end_index: int) -> None:
         """A flush round finished: everything below `end_index` is durable here."""
         self.apply(self.group.persisted(end_index, self.host.now()))
-        self._log_start.take()
+        self._log_start.advance_to_target()
         if self._flush_waits:
             self._flush_waits.release(self._offset_of(self.group.persisted_end))
         if self._commit_waits:
@@ -389,8 +391,8 @@ class Replica:
         if self._commit_waits:
             self._commit_waits.release(self._acknowledged_offset())
         if self.is_leader:
-            self._log_start.want(message.log_start)
-            self._log_start.expose()
+            self._log_start.raise_target(message.log_start)
+            self._log_start.advance_committed()
 
     def hand_over(self, to: ReplicaId) -> bool:
         """Begin to hand the leadership over. False: refused, as one is under way or the first row is not committed."""
@@ -426,7 +428,7 @@ class Replica:
         for install in out.installs:
             self.host.install_ordered(self, install)
         if out.watermarks is not None:
-            self._log_start.granted(out.watermarks.log_start)
+            self._log_start.inherit(out.watermarks.log_start)
         if out.commit_advanced:
             self._commit_advanced()
         self.settle(out)
@@ -484,7 +486,7 @@ class Replica:
         self._sender.release()
         if self._upkeep.due is not None:
             self._upkeep.committed(self.log, offset)
-        self._log_start.take()
+        self._log_start.advance_to_target()
         if self._commit_waits:
             self._commit_waits.release(self._acknowledged_offset())
         self.wake_fetches()
@@ -527,7 +529,7 @@ class Replica:
                 self.log.roll()
             if self.is_serving and self.config.is_deleted_by_retention:
                 self._log_start.apply_retention()
-            self._log_start.delete_segments(give_up_from_bytes=1)
+            self._log_start.delete_segments(delete_active_from_bytes=1)
         except DiskFullError as error:
             logger.error(
                 "not rolled: disk full", topic=self.topic, partition=self.partition, error=str(error)

@@ -17,9 +17,10 @@ from broker.network.turn import Turn
 from broker.replication import wire
 from broker.replication.events import Peers, ReplicaEvents
 from broker.replication.log_opener import LogOpener, NewReplica
-from broker.replication.log_starts import LogStarts
 from broker.replication.ranges import MAX_APPEND_BYTES, check_own_range, send_again
 from broker.replication.replica import Replica
+from broker.replication.watermarks.bounds import DurableBounds
+from broker.replication.watermarks.log_start_exchange import LogStartExchange
 from broker.scheduling.ticks import SLOW_TICK_S, Ticks
 from broker.scheduling.timers import TimerHeap
 from protocol import peer
@@ -30,7 +31,7 @@ from storage.disk import Disk, DiskFullError
 from storage.errors import CorruptLogError
 from storage.group_commit import FlushRounds
 from storage.journal import Journal
-from storage.journal_records import Bounds, Flushed, Forget, Quarantine, Vote, VotedFor
+from storage.journal_records import Flushed, Forget, Quarantine, Vote, VotedFor
 from storage.log import Log
 from storage.log_creation import install_log
 from storage.log_types import FlushedEnd, GroupKey
@@ -81,7 +82,10 @@ class Replicas:
         self._turn = turn
         self._rng = rng
         self._timing = timing
-        self._logs = LogOpener(disk, journal, node_id, directory_id.bytes, is_clean_start=is_clean_start)
+        self._bounds = DurableBounds(journal)
+        self._logs = LogOpener(
+            disk, journal, self._bounds, node_id, directory_id.bytes, is_clean_start=is_clean_start
+        )
         self.replica_lag_time_max_s = replica_lag_time_max_s
         #: False while the node stops.
         self.may_campaign = True
@@ -99,7 +103,7 @@ class Replicas:
         #: Replicas that may have a commit index to tell: looked at by the slow tick.
         self._commits_to_tell: dict[Replica, None] = {}
         self._is_telling = False
-        self._log_starts = LogStarts(loop, peers.send_to)
+        self._log_start_exchange = LogStartExchange(loop, peers.send_to)
         #: Replicas whose group keeps followers waiting, until the timer that is set while there are any.
         self._lingering: dict[Replica, None] = {}
         #: Followers that could not keep what they were sent, and when to ask for it again.
@@ -167,7 +171,7 @@ class Replicas:
         self.by_log.pop(replica.log, None)
         self._commits_to_tell.pop(replica, None)
         self._lacking_space.pop(replica, None)
-        self._log_starts.closed(replica)
+        self._log_start_exchange.discard_replica(replica)
         for closed in self._events.closed:
             closed(replica.key)
         self._timers.set(replica, None)
@@ -214,13 +218,13 @@ class Replicas:
         self._turn.schedule()
 
     def persist_log_start(self, replica: Replica, offset: int) -> None:
-        self._journal.append(Bounds(replica.key, offset, -1, -1, -1, -1))
+        self._bounds.raise_log_start(replica.key, offset)
         self.after_flush(partial(self._log_start_persisted, replica, offset))
 
     def _log_start_persisted(self, replica: Replica, offset: int) -> None:
         if replica.is_open:
             replica.log_start_persisted(offset)
-            self._log_starts.persisted(replica)
+            self._log_start_exchange.add_replica(replica)
             if replica.is_leader:
                 self._note_commit(replica)  # the slow tick, for who cannot be told now
 
@@ -345,6 +349,8 @@ class Replicas:
             replica.group.install_failed()
             self.lacks_space(replica)
             return
+        # Durable with the next flush: recovery knows a log that begins above its recorded start as an installed one.
+        self._bounds.raise_log_start(replica.key, install.log_start)
         self._rounds.discard(old)
         self.by_log.pop(old, None)
         old.close(is_clean=False)

@@ -439,8 +439,8 @@ def test_a_log_start_that_a_majority_holds_survives_the_one_that_set_it() -> Non
         assert replica.log_start_offset == log_start
 
 
-def test_what_is_exposed_can_be_read() -> None:
-    """Section 6: the log start is exposed when a majority has persisted it; until then readers find no gap above it."""
+def test_what_is_not_shown_as_deleted_can_be_read() -> None:
+    """Section 6: a log start is shown when a majority has persisted it; until then readers find no gap above it."""
     with running(settings=SMALL_SEGMENTS) as world:
         world.create_topic("foo")
         for number in range(20):

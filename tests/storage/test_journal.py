@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
@@ -12,7 +13,16 @@ from storage.errors import JournalCorruptError
 from storage.journal import REWRITE_MIN_BYTES, Journal
 from storage.journal_records import Bounds, Flushed, Forget, Incarnation, Quarantine, Vote, VotedFor
 from storage.log_types import FlushedEnd, GroupKey
-from tests.storage.helpers import GROUP, InlineDisk, StopError, StoppingDisk, flip_a_bit, fresh_disk, tear
+from tests.storage.helpers import (
+    GROUP,
+    SECTOR_BYTES,
+    InlineDisk,
+    StopError,
+    StoppingDisk,
+    flip_a_bit,
+    fresh_disk,
+    tear,
+)
 
 VOTER = VotedFor(3, b"d" * 16, 2)
 
@@ -77,6 +87,16 @@ def test_a_term_never_falls(disk: InlineDisk) -> None:
         journal.append(Vote(GROUP, 4, None))
 
 
+@pytest.mark.parametrize("lower", [(4, 6, 7, 8, 9), (5, -1, 7, 8, 9), (6, 7, 8, 9, 8)])
+def test_no_bound_falls(disk: InlineDisk, lower: tuple[int, int, int, int, int]) -> None:
+    """A record that says less of one bound than the one before was made without looking at that."""
+    journal = Journal.open(disk)
+    journal.append(Bounds(GROUP, 5, 6, 7, 8, 9))
+    journal.append(Bounds(GROUP, 5, 6, 7, 8, 9))
+    with pytest.raises(AssertionError):
+        journal.append(Bounds(GROUP, *lower))
+
+
 @settings(max_examples=80)
 @given(seed=st.integers(0, 2**32))
 def test_a_torn_group_of_records_is_no_rot_and_loses_nothing_durable(seed: int) -> None:
@@ -128,6 +148,40 @@ def test_a_durable_record_that_rotted_is_refused(seed: int) -> None:
         else:  # the flip hit padding
             state = again.state(GROUP)
             assert state is not None and state.term == 50
+
+
+def zeroed(size_bytes: int | None) -> Callable[[Path], None]:
+    """Damage: zeros in place of the first bytes of a file, or of all of it."""
+
+    def damage(path: Path) -> None:
+        data = path.read_bytes()
+        zeros = bytes(len(data) if size_bytes is None else min(size_bytes, len(data)))
+        path.write_bytes(zeros + data[len(zeros) :])
+
+    return damage
+
+
+@pytest.mark.parametrize("is_rewritten", [False, True])
+@pytest.mark.parametrize("vote_count", [0, 1, 2, 300])
+@pytest.mark.parametrize(
+    "damage",
+    [zeroed(None), zeroed(SECTOR_BYTES), zeroed(1), lambda path: path.write_bytes(b"")],
+    ids=["zeros", "first sector", "first byte", "empty"],
+)
+def test_a_journal_without_its_first_record_is_corrupt(
+    disk: InlineDisk, damage: Callable[[Path], None], vote_count: int, is_rewritten: bool
+) -> None:
+    """A journal has a record from its first moment, also where nobody ever voted: one that has none lost it."""
+    journal = Journal.open(disk)
+    for term in range(1, vote_count + 1):
+        journal.append(Vote(GROUP, term, VOTER))
+    if is_rewritten:
+        journal._rewrite_at_bytes = 0
+        journal.finish_flush(journal.begin_flush())
+    journal.close()
+    damage(Path(disk.root, "journal"))
+    with pytest.raises(JournalCorruptError):
+        Journal.open(disk)
 
 
 def test_rot_anywhere_in_a_rewritten_journal_is_refused(disk: InlineDisk) -> None:

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-import pytest
+import random
+from collections.abc import Callable
+from contextlib import suppress
 
+import pytest
+from structlog.testing import capture_logs
+
+from broker.config.node_config import NodeConfig
 from broker.controller import service as metadata_service
 from broker.controller.service import METADATA_KEY
+from broker.membership.identity import open_identity
 from broker.metadata.ids import METADATA_TOPIC_NAME
+from storage.directory import MetaProperties, format_directory
+from storage.disk import File
+from storage.journal_records import Vote
 from tests.broker.world import empty, running
+from tests.simulator.loop import new_loop
+from tests.storage.helpers import StopError, StoppingMemoryDisk
 
 
 def test_three_empty_nodes_form_a_cluster_and_keep_what_they_acknowledge() -> None:
@@ -102,6 +114,61 @@ def test_rot_in_the_journal_is_a_lost_identity() -> None:
         assert world.folders(3, "journal.corrupt")
         world.wait(lambda: (3, new.bytes, 0) in world.voters("foo"))
         world.wait_equal("foo")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [lambda journal: journal.write_at(0, bytes(journal.size)), lambda journal: journal.truncate(0)],
+    ids=["zeros", "empty"],
+)
+def test_a_journal_without_a_record_is_a_lost_identity(damage: Callable[[File], None]) -> None:
+    """Votes and incarnations are gone, as with a journal that is missing."""
+    with running() as world:
+        world.create_topic("foo")
+        world.produce("foo", b"a")
+        world.wait_equal("foo")
+        old = world.nodes[3].me.directory_id
+        world.kill(3)
+        journal = world.disks[3].open("/n3/journal")
+        damage(journal)
+        journal.flush()
+        world.start(3)
+        world.wait_ready()
+        new = world.nodes[3].me.directory_id
+        assert new != old
+        assert world.folders(3, "journal.corrupt")
+        world.wait(lambda: (3, new.bytes, 0) in world.voters("foo"))
+        world.wait_equal("foo")
+
+
+def test_a_directory_whose_creation_was_cut_short_starts() -> None:
+    """Power is lost at every step of the first start, up to when the directory has its cluster. Whatever is left, the
+    next start takes none of it for damage."""
+    step, is_finished = 0, False
+    while not is_finished:
+        loop = new_loop()
+        disk = StoppingMemoryDisk("/n1", loop, random.Random(step))
+        directory_id = None
+        disk.calls_left = step
+        with suppress(StopError):
+            identity = open_identity(disk, NodeConfig(node_id=1), random.Random(1))
+            directory_id = identity.directory_id
+            identity.journal.append(Vote(METADATA_KEY, 1, None))
+            identity.journal.flush()
+            format_directory(disk, MetaProperties("cluster", 1, directory_id))
+            is_finished = True
+        disk.calls_left = None
+        disk.crash()
+        with capture_logs() as logs:
+            again = open_identity(disk, NodeConfig(node_id=1), random.Random(2))
+        assert logs == []
+        assert directory_id in (None, again.directory_id)
+        if is_finished:
+            assert again.cluster_id == "cluster"
+            assert again.journal.state(METADATA_KEY) is not None
+        loop.close()
+        step += 1
+    assert step > 15
 
 
 def test_a_change_of_members_is_finished_by_the_next_leader() -> None:

@@ -1,5 +1,5 @@
 """No deleted record comes back: a reader that sends its epoch is served nothing that ends below a log start that
-anybody was shown before it asked (replication.md section 6: a log start is exposed once most voters have it)."""
+anybody was shown before it asked (replication.md section 6: a log start is shown once most voters have it)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Watermarks are monotone for readers that send their leader epoch (replication.md section 6).
 
 A leader that answers under epoch e has everything that was ever shown under e and before: its high watermark because
-its own first row is committed, its log start because a majority had persisted what was exposed and its voters told it.
+its own first row is committed, its log start because a majority had persisted what was shown and its voters told it.
 So not only one reader's watermarks are monotone, but those of all of them, in order of epochs; and what is below a log
 start that somebody was shown is not served again.
 """

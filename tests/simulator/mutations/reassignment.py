@@ -118,7 +118,8 @@ def _whoever_is_there(_: object) -> object:
     def may_become(replica: Replica, configuration: Configuration) -> bool:
         log_start = replica._log_start
         return (
-            log_start.settle() and replica.group.majority_log_start(configuration.voters) >= log_start.exposed
+            log_start.establish_committed()
+            and replica.group.majority_log_start(configuration.voters) >= log_start.committed
         )
 
     return may_become

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.replication import log_start, replicas
-from broker.replication.log_start import LogStart
+from broker.replication import replicas
 from broker.replication.producer_upkeep import ProducerUpkeep
 from broker.replication.replica import Replica
 from broker.replication.replicas import Replicas
 from broker.replication.waits import Acknowledged
+from broker.replication.watermarks import log_start
+from broker.replication.watermarks.log_start import LogStart
 from protocol.errors import ErrorCode
 from raft.leading import Leading
 from raft.types import Watermarks
-from storage.journal_records import Bounds
 from storage.log import Log
 from storage.producer_snapshot import write_snapshot
 from storage.producer_state import ProducerStates
@@ -64,7 +64,7 @@ def the_one_that_did_not_hear_of_a_deletion_leads(stage: Stage) -> None:
     stage.cluster.start(a)
 
 
-# -- exposed only when a majority has it ---------------------------------------------------------------------
+# -- shown only when a majority has it -----------------------------------------------------------------------
 
 
 def a_deletion_is_shown_too_early(stage: Stage) -> None:
@@ -96,7 +96,7 @@ def _when_durable_here(_: object) -> object:
 
 def _told_at_once(_: object) -> object:
     def persist(self: Replicas, replica: Replica, offset: int) -> None:
-        self._journal.append(Bounds(replica.key, offset, -1, -1, -1, -1))
+        self._bounds.raise_log_start(replica.key, offset)
         self._log_start_persisted(replica, offset)
 
     return persist
@@ -285,15 +285,15 @@ MUTATIONS = (
         story=the_one_that_did_not_hear_of_a_deletion_leads,
     ),
     Mutation(
-        "log-start-exposed-by-majority",
-        "The log start is exposed only once a majority has persisted it (section 6)",
+        "log-start-committed-by-majority",
+        "Clients are shown a log start only once a majority has persisted it (section 6)",
         off((Leading, "majority_log_start", lambda _: lambda self, voters=None: self.watermarks.log_start)),
         story=a_deletion_is_shown_too_early,
     ),
     Mutation(
         "deletion-answered-by-majority",
         "DeleteRecords is answered once a majority has persisted the log start (section 6)",
-        off((LogStart, "wait_exposed", _when_durable_here)),
+        off((LogStart, "wait_committed", _when_durable_here)),
         story=a_deletion_is_answered_and_its_leader_dies,
     ),
     Mutation(

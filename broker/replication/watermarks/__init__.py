@@ -1,0 +1,1 @@
+"""A replica's watermarks: the log start at work, and the bounds that its journal keeps."""
