@@ -1,7 +1,7 @@
 # One Varve node. `docker compose up` starts three of them (docker-compose.yml).
 FROM python:3.11-slim-bookworm AS build
 WORKDIR /src
-COPY pyproject.toml README.md ./
+COPY pyproject.toml README.md LICENSE ./
 COPY scripts/build_native.py scripts/
 COPY protocol protocol
 COPY raft raft

@@ -1,4 +1,4 @@
-"""The distribution: its generic package names are ours alone, and nobody can slip in others."""
+"""The distribution: what is in it, and that its generic package names are ours alone and nobody else can slip in."""
 
 from __future__ import annotations
 
@@ -6,12 +6,47 @@ import importlib.metadata
 import importlib.util
 import subprocess
 import sys
+import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("broker", "protocol", "raft", "storage", "pipeline")
+INFO = f"varve-{importlib.metadata.version('varve')}.dist-info"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
+    """Names of the files in the source distribution (below its folder) and in the wheel."""
+    folder = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "hatchling", "build", "--directory", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (source,), (wheel,) = folder.glob("*.tar.gz"), folder.glob("*.whl")
+    with tarfile.open(source) as tar, zipfile.ZipFile(wheel) as archive:
+        return {
+            "sdist": {name.partition("/")[2] for name in tar.getnames()},
+            "wheel": set(archive.namelist()),
+        }
+
+
+def test_both_distributions_hold_the_license(built: dict[str, set[str]]) -> None:
+    assert "LICENSE" in built["sdist"]
+    assert f"{INFO}/licenses/LICENSE" in built["wheel"]
+    assert importlib.metadata.metadata("varve")["License-Expression"] == "Apache-2.0"
+    assert (ROOT / "LICENSE").read_text().split()[:4] == ["Apache", "License", "Version", "2.0,"]
+
+
+def test_the_wheel_holds_the_product_and_nothing_else(built: dict[str, set[str]]) -> None:
+    data = INFO.replace(".dist-info", ".data")
+    assert {name.partition("/")[0] for name in built["wheel"]} == {*PACKAGES, INFO, data}
+
+
+def test_the_source_distribution_holds_what_a_change_needs(built: dict[str, set[str]]) -> None:
+    folders = {name.partition("/")[0] for name in built["sdist"] if "/" in name}
+    assert folders == {*PACKAGES, "benchmarks", "docs", "scripts", "tests"}
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -8,7 +8,7 @@ from hashlib import blake2b
 from uuid import UUID
 
 from broker.groups.consumer_member import Member, TopicsWanted
-from broker.groups.topic_pattern import PatternError, TopicPattern
+from broker.groups.topic_pattern import COMPILE_US, PatternError, TopicPattern
 from broker.metadata.image import MetadataImage
 from protocol.errors import ErrorCode, KafkaError
 
@@ -16,16 +16,12 @@ _log = logging.getLogger(__name__)
 
 REFRESH_S = 1.0
 """Expressions are matched with new topics at most this often: a thousand topics may be made one after the other."""
-MAX_WORK = 100_000
-"""Of one `match`, which holds the loop for about a tenth of a second then. In instructions of a pattern."""
-MAX_PATTERN_WORK = 500_000
-"""Of one expression with all topics: one that reaches it goes other ways with every name."""
+MAX_WORK_US = 100_000
+"""Of one `match`, which holds the loop no longer than that, by what patterns may cost (`TopicPattern.cost_us`)."""
+MAX_PATTERN_WORK_US = 10_000_000
+"""Of one expression with all topics, by the same count: 3,300 instructions with 10,000 names of 100 characters."""
 MAX_CHANGED_BYTES = 512 << 10
 """Of topic names that one `match` finds to be others: they are written in one batch, with whatever else was decided."""
-_CHARACTERS_PER_WORK = 5
-"""A step that the pattern has taken before is no work of the pattern's, but takes a tenth of a microsecond."""
-_WORK_PER_CHARACTER = 5
-"""Of an expression that is compiled."""
 
 
 class Subscriptions:
@@ -83,20 +79,20 @@ class Subscriptions:
         """As many of those pending as one decision may take; those whose topics are others than is known. One that is
         too much work, or that only Kafka takes for an expression, keeps those that it had."""
         changed = {}
-        work = size_bytes = 0
-        while self._pending and work < MAX_WORK and size_bytes < MAX_CHANGED_BYTES:
+        work_us = size_bytes = 0
+        while self._pending and work_us < MAX_WORK_US and size_bytes < MAX_CHANGED_BYTES:
             regex = next(iter(self._pending))
             try:
                 if self._search is None or self._search.regex != regex:
                     self._search = _Search(regex, self._image)
-                work = self._search.go_on(work)
+                work_us = self._search.go_on(work_us)
                 if not self._search.is_done:
                     break
                 names = frozenset(self._search.found)
             except PatternError as error:
                 _log.warning("the topics of the expression %r stay as they are: %s", regex, error)
                 names = known.get(regex, frozenset())
-                work = MAX_WORK  # what it took, nobody has counted
+                work_us = MAX_WORK_US  # what it took, nobody has counted
             self._search = None
             del self._pending[regex]
             self._matched.add(regex)
@@ -116,21 +112,23 @@ class _Search:
         self._pattern = TopicPattern(regex)
         #: Not looked at yet, the last one first; what is made or deleted meanwhile is for the next refresh.
         self._names = [topic.name for topic in image.topics.values()]
-        self._compile_work = len(regex) * _WORK_PER_CHARACTER
+        self._compile_us = len(regex) * COMPILE_US
+        self._matching_us = 0
 
-    def go_on(self, work: int) -> int:
-        """Until MAX_WORK is done, of which `work` is already; returns what is then."""
-        work, self._compile_work = work + self._compile_work, 0
-        while self._names and work < MAX_WORK:
+    def go_on(self, work_us: int) -> int:
+        """Until MAX_WORK_US is done, of which `work_us` is already; returns what is then."""
+        work_us, self._compile_us = work_us + self._compile_us, 0
+        while self._names and work_us < MAX_WORK_US:
             name = self._names.pop()
-            before = self._pattern.work
+            cost_us = self._pattern.cost_us(name)
+            self._matching_us += cost_us
+            if self._matching_us > MAX_PATTERN_WORK_US:
+                raise PatternError("too much work with the topics that there are")
             if self._pattern.matches(name):
                 self.found.append(name)
-            work += self._pattern.work - before + len(name) // _CHARACTERS_PER_WORK + 1
-            if self._pattern.work > MAX_PATTERN_WORK:
-                raise PatternError("too much work with the topics that there are")
+            work_us += cost_us
         self.is_done = not self._names
-        return work
+        return work_us
 
 
 def check_regex(regex: str) -> None:

@@ -1,16 +1,18 @@
-"""Regular expressions over topic names: Python's own say what matches, and RE2's rules what is none."""
+"""Regular expressions over topic names: Python's own say what matches, and RE2/J, which Kafka uses, what is none."""
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.groups.topic_pattern import PatternError, TopicPattern
+from broker.groups.topic_pattern import COMPILE_US, PatternError, TopicPattern
 
 PIECES = [
     "a", "b", ".", "[ab]", "[^a]", "\\d", "\\w", "(a|b)", "(?:ab)", "a*", "(ab)*", "[a-c]{1,2}", "b+", "a?", "a*?",
@@ -48,6 +50,13 @@ def test_matches_what_python_matches(text: str, name: str) -> None:
         ("a\\Bb", "ab", True),
         ("", "", True),
         ("orders", "orders-eu", False),
+        ("a|bc", "abc", False),
+        ("[\\d-z]", "-", True),
+        ("[\\d-z]", "x", False),
+        ("(?<1>a)", "a", True),
+        ("\\p{Lu}\\p{L}+", "Orders", True),
+        ("\\p{Lu}", "o", False),
+        ("(" * 51 + "a" + ")" * 51, "a", True),
     ],
 )
 def test_syntax(text: str, name: str, matches: bool) -> None:
@@ -57,8 +66,8 @@ def test_syntax(text: str, name: str, matches: bool) -> None:
 @pytest.mark.parametrize(
     "text",
     ["a(", "a)", "(?:a", "*", "+a", "a**", "a{2}{3}", "(?=a)", "(?!a)", "(?<=a)", "(?<!a)", "\\1", "(a)\\1", "[a", "[]",
-     "[z-a]", "[\\d-z]", "[[:nope:]]", "a{2,1}", "a{1001}", "(?<n", "(?<1>a)", "(?x)a", "(?", "\\", "\\p{L}", "\\Z",
-     "\\xg", "\\x{", "(" * 51 + ")" * 51, "(a{500}){500}", "((((a{9}){9}){9}){9}){9}", "a" * 1001],
+     "[z-a]", "[[:nope:]]", "a{2,1}", "a{1001}", "(?<n", "(?x)a", "(?", "\\", "\\Z",
+     "\\xg", "\\x{", "(a{500}){500}", "((((a{9}){9}){9}){9}){9}", "a" * 1001],
 )  # fmt: skip
 def test_what_is_none(text: str) -> None:
     with pytest.raises(PatternError):
@@ -74,26 +83,51 @@ def test_any_text_is_a_pattern_or_an_error(text: str) -> None:
     pattern.matches("ab0-.")
 
 
-def test_work_grows_with_the_name_and_not_with_the_alternatives() -> None:
-    pattern = TopicPattern("(a*)*(a|aa|b)*c")
-    assert not pattern.matches("a" * 200)
-    once = pattern.work
-    assert once < 10_000
-    assert not pattern.matches("a" * 200)
-    assert pattern.work == once, "states that were met before cost nothing"
+HOSTILE = [
+    "(a*)*(a|aa|b)*c",
+    "(a|aa)*" * 100,
+    "(?:.?){9}" * 111,
+    "(?:[a-z0-9.-]{1,3}(?:abc|def|ghi)?){150}z",
+    ".*[a-m].{300}",
+    "(.*[a-m].{200}|.*[n-z].{200})q",
+    "(?i)" + "\\PL" * 300,
+    "(?:[^" + "".join(chr(0x4E00 + 2 * number) for number in range(980)) + "]?){190}",
+]  # fmt: skip
+"""Expressions that hold a matcher with alternatives, with many states or with large classes."""
 
 
-def test_a_class_of_many_characters_takes_no_longer_than_one_of_few() -> None:
-    """Its ranges are in no count of the work, and one expression held the loop for 16 seconds."""
+@pytest.mark.parametrize("text", HOSTILE)
+def test_no_expression_takes_longer_than_it_says(text: str) -> None:
+    """One held the loop for 16 seconds. Three times as long is allowed, for the count was made on another machine."""
+    names = ["".join(random.Random(number).choices("abcxyz.-09", k=249)) for number in range(20)]
+    allowed_us = len(text) * COMPILE_US
+    began_s = time.process_time()
+    try:
+        pattern = TopicPattern(text)
+    except PatternError:
+        pass  # too large, which has to be found out, too
+    else:
+        for name in names:
+            allowed_us += pattern.cost_us(name)
+            pattern.matches(name)
+            assert pattern.cost_us(name) < 20_000
+    assert time.process_time() - began_s < 3e-6 * allowed_us
 
-    def seconds(characters: str) -> float:
-        pattern = TopicPattern(f"(?:[^{characters}]?){{190}}")
-        began = time.process_time()
-        assert pattern.matches("orders-eu-3")
-        return time.process_time() - began
 
-    scattered = "".join(chr(0x4E00 + 2 * number) for number in range(980))
-    assert seconds(scattered) < 20 * seconds(scattered[:1])
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
+def test_what_is_kept_of_expressions_is_bounded() -> None:
+    """A thousand states of a thousand instructions each were tens of megabytes."""
+
+    def resident_mb() -> float:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE") / 1e6
+
+    rng = random.Random(1)
+    before_mb = resident_mb()
+    for number in range(300):
+        pattern = TopicPattern(f".*[a-m].{{300}}{number}")
+        for _ in range(10):
+            pattern.matches("".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=249)))
+    assert resident_mb() - before_mb < 50
 
 
 @pytest.mark.parametrize(
@@ -106,18 +140,7 @@ def test_classes_reach_beyond_ascii(text: str) -> None:
     assert [pattern.matches(char) for char in characters] == [bool(python.fullmatch(x)) for x in characters]
 
 
-def test_states_are_kept_by_their_size() -> None:
-    """A thousand states of a thousand instructions each were tens of megabytes."""
-    pattern = TopicPattern(".*[a-m].{300}")
-    rng = random.Random(1)
-    largest = 0
-    for _ in range(20):
-        pattern.matches("".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=200)))
-        largest = max(largest, sum(len(state.at) for state in pattern._states) + len(pattern._steps))
-    assert 10_000 < largest < 51_000
-
-
-def test_states_are_forgotten_when_they_are_too_many() -> None:
+def test_an_expression_with_too_many_states_to_keep_matches_all_the_same() -> None:
     pattern = TopicPattern("(.*a.{10}|.*b.{11}|.*c.{12})d")
     names = [f"{number:b}".replace("0", "a").replace("1", "b").rjust(12, "c") + "d" for number in range(4096)]
     assert [pattern.matches(name) for name in names] == [

@@ -20,25 +20,13 @@ from broker.cli.local_cluster import LocalClusterError, _check_free
 from broker.main import new_loop
 from broker.network import nearby, tcp_network
 from broker.network.tcp_network import TcpNetwork
-
-
-def _free_port() -> int:
-    """One below those that Linux gives to outgoing connections: nobody else takes it meanwhile."""
-    for port in range(31_200, 31_300):
-        with closing(socket.socket()) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    raise AssertionError("no free port")
+from tests.ports import free_ports
 
 
 @pytest.fixture
 def taken() -> Iterator[tuple[int, socket.socket]]:
     """A port that an outgoing connection has, and that connection."""
-    port = _free_port()
+    (port,) = free_ports(1)
     with closing(socket.create_server(("127.0.0.1", 0))) as server, closing(socket.socket()) as outgoing:
         outgoing.bind(("127.0.0.1", port))
         outgoing.connect(server.getsockname())
@@ -114,7 +102,7 @@ async def test_a_kernel_without_ipv6_serves_localhost(monkeypatch: pytest.Monkey
 
 
 async def test_a_connection_to_itself_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    port = _free_port()
+    (port,) = free_ports(1)
     loop = asyncio.get_running_loop()
     # The kernel chooses the local port; one time in 28,000 it is this one.
     from_that_port = functools.partial(loop.create_connection, local_addr=("127.0.0.1", port))
@@ -215,7 +203,7 @@ async def test_peers_of_one_machine_meet_without_tcp(
 @pytest.mark.skipif(sys.platform != "linux", reason="abstract names are Linux's")
 async def test_a_name_that_somebody_else_has_is_a_port_in_use() -> None:
     """Peers would meet whoever has it."""
-    port = _free_port()
+    (port,) = free_ports(1)
     with closing(socket.socket(socket.AF_UNIX)) as other:
         other.bind(f"\0varve/localhost:{port}")
         with pytest.raises(OSError) as refused:
@@ -249,7 +237,7 @@ def test_a_peer_that_dies_while_it_is_dialled_closes_its_own_descriptor_once(kin
     """The second time it is somebody's file."""
 
     async def dial() -> None:
-        port = _free_port()
+        (port,) = free_ports(1)
         listening = nearby.bind("localhost", port, backlog=1)
         assert listening is not None
         before = _sockets()
