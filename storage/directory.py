@@ -20,7 +20,7 @@ from storage.partition_folder import (
     parse_folder_name,
     read_topic_id,
 )
-from storage.segment import LOG_SUFFIX
+from storage.segment_files import LOG_SUFFIX
 
 META_NAME = "meta.properties"
 CLEAN_SHUTDOWN_NAME = ".kafka_cleanshutdown"

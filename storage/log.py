@@ -16,7 +16,8 @@ from storage.lineage import Lineage, Row
 from storage.log_reader import ReadableLog
 from storage.log_types import FlushedEnd, FlushTicket, GroupKey, LogConfig
 from storage.retention import SegmentFacts, retention_start
-from storage.segment import MAX_RELATIVE_OFFSET, SNAPSHOT_SUFFIX, Segment, segment_path
+from storage.segment import MAX_RELATIVE_OFFSET, Segment
+from storage.segment_files import SNAPSHOT_SUFFIX, segment_path
 
 
 class Log(ReadableLog):
@@ -28,7 +29,7 @@ class Log(ReadableLog):
     #: How much is durable. Invariant: flushed_end <= end, and it falls only in `truncate`.
     flushed_end: FlushedEnd
     #: Where a follower begins that lacks what is deleted: 0, or an end of a batch that has a producer snapshot.
-    #: Invariant: segments[0].base_offset <= install_offset <= start_offset.
+    #: Invariant: first_stored_offset <= install_offset <= start_offset.
     install_offset: int
 
     def __init__(
@@ -52,7 +53,8 @@ class Log(ReadableLog):
         self.config = config
         self.install_offset = install_offset
         self.flushed_end = flushed_end
-        self._truncation_count = 0
+        #: Truncations since the log was opened: what was said of the end before the last one is void.
+        self.truncation_count = 0
         #: The end at the last `trim_if_quiet`.
         self._seen_end_offset = -1
 
@@ -114,10 +116,10 @@ class Log(ReadableLog):
         if lineage.flushed_count < len(lineage.rows):
             # A row is durable before any batch after it; callers normally wait, then this costs nothing.
             lineage.flush()
-        segment = self.segments[-1]
+        segment = self._segments[-1]
         if segment.size_bytes and self._is_full(segment, size_bytes, expected, largest_ms):
             self.roll()
-            segment = self.segments[-1]
+            segment = self._segments[-1]
         position, file = segment.size_bytes, segment.file
         file.append(buffers, is_padded=True)
         assert file.size == position + size_bytes, "headers do not describe the buffers"
@@ -147,25 +149,25 @@ class Log(ReadableLog):
         when everything below it is durable, so a gap between two segments is never lost data.
         """
         assert offset > self.end_offset
-        active = self.segments[-1]
+        active = self._segments[-1]
         self._seal(active)
         self._add_segment(offset)
         self.end_offset = offset
         if not active.size_bytes:
-            self._remove_segment(len(self.segments) - 2)
+            self._remove_segment(len(self._segments) - 2)
 
     # -- rolling
 
     def roll(self) -> None:
         """Seal the active segment and begin a new one at the log end. Blocks for the flush of the tail."""
-        active = self.segments[-1]
+        active = self._segments[-1]
         if active.size_bytes:
             self._seal(active)
             self._add_segment(self.end_offset)
 
     def is_due_to_roll(self, now_ms: int) -> bool:
         """Whether an idle active segment has outlived `segment.ms`."""
-        first_ms = self.segments[-1].first_timestamp_ms
+        first_ms = self._segments[-1].first_timestamp_ms
         return first_ms is not None and 0 <= first_ms < now_ms - self.config.segment_ms
 
     def _seal(self, segment: Segment) -> None:
@@ -178,8 +180,8 @@ class Log(ReadableLog):
         file = self._disk.open(segment_path(self.directory, base_offset), create=True)
         assert file.size == 0, f"{file.path} was there already"
         self._disk.flush_directory(self.directory)
-        self.segments[-1].release_file()
-        self.segments.append(
+        self._segments[-1].release_file()
+        self._segments.append(
             Segment(self._disk, self.directory, base_offset, file, self.config.index_interval_bytes)
         )
         self._bases.append(base_offset)
@@ -191,19 +193,19 @@ class Log(ReadableLog):
 
     def start_writeback(self) -> None:
         """What was appended is flushed as soon as the caller has done its books: the disk may begin (`File`)."""
-        self.segments[-1].file.start_writeback()
+        self._segments[-1].file.start_writeback()
 
     def begin_flush(self) -> FlushTicket:
         """What has to become durable now, in this order. Sealed segments already are."""
         row_file = self.lineage.dirty_file()
         files = () if row_file is None else (row_file,)
         if self.end_offset > self.flushed_end.end_offset:
-            files = (*files, self.segments[-1].file)
-        return FlushTicket(files, self.end, self._truncation_count)
+            files = (*files, self._segments[-1].file)
+        return FlushTicket(files, self.end, self.truncation_count)
 
     def finish_flush(self, ticket: FlushTicket) -> None:
         """All files of the ticket are durable. A ticket from before a truncation says nothing any more."""
-        if ticket.truncation_count != self._truncation_count:
+        if ticket.truncation_count != self.truncation_count:
             return
         self.lineage.flushed(ticket.end.row_count)
         if ticket.end.end_index > self.flushed_end.end_index:
@@ -214,17 +216,17 @@ class Log(ReadableLog):
         expects. A crash may bring the zeros back: recovery knows them."""
         end_offset = self.end_offset
         if end_offset == self._seen_end_offset:
-            self.segments[-1].file.trim()
+            self._segments[-1].file.trim()
         self._seen_end_offset = end_offset
 
     def drop_cached(self) -> None:
         """What is kept here serves no readers: the page cache is left to those that do (`File.drop_cached`)."""
-        self.segments[-1].file.drop_cached()
+        self._segments[-1].file.drop_cached()
 
     def flush(self) -> None:
         """Make everything durable before returning. Blocks: for rare, ordered steps."""
         self.lineage.flush()
-        self.segments[-1].file.flush()
+        self._segments[-1].file.flush()
         self.flushed_end = self.end
 
     # -- cutting off the end
@@ -245,7 +247,7 @@ class Log(ReadableLog):
             return
         offset = self.lineage.offset_of_index(to_index)
         assert offset >= self.start_offset
-        self._truncation_count += 1
+        self.truncation_count += 1
         self.flushed_end = min(self.flushed_end, FlushedEnd(to_index, to_index - offset))
         self.lineage.flush()
         if offset < self.end_offset:
@@ -259,8 +261,8 @@ class Log(ReadableLog):
     def _cut_data(self, offset: int) -> None:
         while self._bases[-1] > offset:
             # One by one from the end, each durably: a later segment never outlives an earlier one.
-            self._remove_segment(len(self.segments) - 1)
-        segment = self.segments[-1]
+            self._remove_segment(len(self._segments) - 1)
+        segment = self._segments[-1]
         position, previous_end = segment.locate(offset)
         assert previous_end <= offset, f"offset {offset} lies inside a batch"
         if position < segment.size_bytes:
@@ -272,7 +274,7 @@ class Log(ReadableLog):
     def _remove_segment(self, at: int) -> None:
         """Take a segment out of the log, durably."""
         del self._bases[at]
-        self.segments.pop(at).remove()
+        self._segments.pop(at).remove()
 
     # -- cutting off the start
 
@@ -289,7 +291,7 @@ class Log(ReadableLog):
         ends = [*self._bases[1:], self.end_offset]
         facts = [
             SegmentFacts(end, segment.size_bytes, segment.max_timestamp[0])
-            for segment, end in zip(self.segments, ends, strict=True)
+            for segment, end in zip(self._segments, ends, strict=True)
         ]
         return retention_start(
             facts,
@@ -328,6 +330,12 @@ class Log(ReadableLog):
     def snapshot_path(self, offset: int) -> str:
         return segment_path(self.directory, offset, SNAPSHOT_SUFFIX)
 
+    def remove_snapshot(self, offset: int) -> None:
+        """Remove the snapshot for this offset, if there is one. Not durable: it may be there again after a crash."""
+        path = self.snapshot_path(offset)
+        if self._disk.exists(path):
+            self._disk.unlink(path)
+
     def remove_snapshots_above(self, offset: int) -> None:
         for snapshot in self.snapshot_offsets():
             if snapshot > offset:
@@ -347,9 +355,9 @@ class Log(ReadableLog):
     def close(self, *, is_clean: bool) -> None:
         """Give the files back. A clean close makes everything durable first, the active indexes included."""
         if is_clean:
-            self.segments[-1].file.trim()
+            self._segments[-1].file.trim()
             self.flush()
-            self.segments[-1].write_index_files(is_sealed=False)
+            self._segments[-1].write_index_files(is_sealed=False)
             self._disk.flush_directory(self.directory)
-        for segment in self.segments:
+        for segment in self._segments:
             segment.release_file()

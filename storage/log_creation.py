@@ -13,7 +13,8 @@ from storage.log import Log
 from storage.log_recovery import open_log
 from storage.log_types import NOTHING_FLUSHED, GroupKey, LogConfig
 from storage.partition_folder import DELETE_SUFFIX, INSTALL_SUFFIX, free_name, write_topic_id, write_topic_ids
-from storage.segment import SNAPSHOT_SUFFIX, Segment, segment_path
+from storage.segment import Segment
+from storage.segment_files import SNAPSHOT_SUFFIX, segment_path
 
 
 class NewLog(NamedTuple):

@@ -12,7 +12,8 @@ from storage.disk import File
 from storage.errors import CorruptLogError
 from storage.lineage import Lineage
 from storage.log_types import FlushedEnd, LogRange, LogSlice
-from storage.segment import Segment, iter_headers
+from storage.segment import Segment
+from storage.segment_files import iter_headers
 
 
 class StoredBatch(NamedTuple):
@@ -47,14 +48,14 @@ class ReadableLog:
     #: Invariants: at least one segment; base offsets rise strictly and `_bases` mirrors them; only the last
     #: segment grows, and only it may be empty or hold bytes that are not durable;
     #: start_offset <= end_offset, and end_offset is the end of the last segment.
-    segments: list[Segment]
+    _segments: list[Segment]
     _bases: list[int]
     #: The log start: everything below is deleted, though the bytes may still be here.
     start_offset: int
     end_offset: int
 
     def __init__(self, segments: list[Segment], lineage: Lineage, start_offset: int, end_offset: int) -> None:
-        self.segments = segments
+        self._segments = segments
         self._bases = [segment.base_offset for segment in segments]
         self.lineage = lineage
         self.start_offset = start_offset
@@ -73,7 +74,23 @@ class ReadableLog:
 
     @property
     def size_bytes(self) -> int:
-        return sum(segment.size_bytes for segment in self.segments)
+        """Of all batches that are stored, also below the log start. Padding and indexes do not count."""
+        return sum(segment.size_bytes for segment in self._segments)
+
+    @property
+    def first_stored_offset(self) -> int:
+        """Where the first segment begins: below it, everything was deleted. At or below the log start."""
+        return self._bases[0]
+
+    @property
+    def active_segment_base(self) -> int:
+        """Where the segment begins to which batches are appended, the last one."""
+        return self._bases[-1]
+
+    @property
+    def active_segment_bytes(self) -> int:
+        """Size of the segment to which batches are appended, without padding."""
+        return self._segments[-1].size_bytes
 
     # -- by offset
 
@@ -90,7 +107,7 @@ class ReadableLog:
         if offset >= below_offset:
             return None
         first = max(bisect_right(self._bases, offset) - 1, 0)
-        for segment in self.segments[first:]:
+        for segment in self._segments[first:]:
             if segment.base_offset >= below_offset:
                 return None
             position, _ = segment.locate(offset)
@@ -126,7 +143,7 @@ class ReadableLog:
         """
         below = self.end_offset if below_offset is None else below_offset
         first = max(bisect_right(self._bases, from_offset) - 1, 0)
-        for segment in self.segments[first:]:
+        for segment in self._segments[first:]:
             if segment.base_offset >= below:
                 return
             start, _ = segment.locate(from_offset)
@@ -187,7 +204,7 @@ class ReadableLog:
     ) -> StoredBatch | None:
         """The first batch with at least this timestamp that ends above `from_offset`."""
         from_offset = max(from_offset, self.start_offset)
-        for segment in self.segments:
+        for segment in self._segments:
             if segment.base_offset >= below_offset:
                 return None
             if segment.max_timestamp[0] < timestamp_ms or segment.end_offset <= from_offset:
@@ -212,7 +229,7 @@ class ReadableLog:
             from_offset = max(first.header.next_offset, self.start_offset)
         largest_ms = -1 if best is None else best.timestamp_ms
         batch: StoredBatch | None = None
-        for segment in self.segments:
+        for segment in self._segments:
             if segment.base_offset >= below_offset:
                 break
             if segment.max_timestamp[0] <= largest_ms or segment.end_offset <= from_offset:

@@ -19,15 +19,8 @@ from storage.partition_folder import (
     check_topic_id,
 )
 from storage.producer_snapshot import SnapshotDamagedError, read_snapshot
-from storage.segment import (
-    DELETED_SUFFIX,
-    LOG_SUFFIX,
-    MAX_RELATIVE_OFFSET,
-    SNAPSHOT_SUFFIX,
-    TEMPORARY_SUFFIX,
-    Segment,
-    segment_path,
-)
+from storage.segment import MAX_RELATIVE_OFFSET, Segment
+from storage.segment_files import DELETED_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, TEMPORARY_SUFFIX, segment_path
 
 #: Bytes read at once while scanning. A larger batch is read on its own.
 SCAN_BLOCK_BYTES = 1 << 20

@@ -21,7 +21,7 @@ from storage.disk import Disk
 from storage.errors import CorruptLogError
 from storage.log import Log
 from storage.producer_state import BATCHES_KEPT, BatchInfo, ProducerEntry, ProducerStates
-from storage.segment import TEMPORARY_SUFFIX
+from storage.segment_files import TEMPORARY_SUFFIX
 
 _VERSION = 1
 _HEADER = struct.Struct(">hI")
@@ -114,7 +114,7 @@ def load_producers(log: Log, end_offset: int | None = None) -> ProducerStates:
     replay of the batches above that. Raises CorruptLogError: rot must not pass for what a producer wrote."""
     end = log.end_offset if end_offset is None else end_offset
     states = _newest_snapshot(log, end)
-    first_offset = log.segments[0].base_offset
+    first_offset = log.first_stored_offset
     if states.end_offset < first_offset and not log.config.may_have_holes:
         raise CorruptLogError(log.directory, 0, f"no whole snapshot of the producers below {first_offset}")
     for header, batch in log.checked_batches(max(states.end_offset, first_offset), end):

@@ -5,23 +5,14 @@ The indexes of a sealed segment are loaded when they are first needed; those of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-from protocol.records.batch import HEADER_BYTES, MIN_LENGTH, BatchHeader, parse_header
+from protocol.records.batch import HEADER_BYTES, BatchHeader, parse_header
 from storage.disk import Disk, File
 from storage.errors import CorruptLogError
+from storage.index_files import delete_indexes, read_indexes, write_indexes
 from storage.offset_index import IndexDamagedError, OffsetIndex, TimeIndex
-
-LOG_SUFFIX = ".log"
-INDEX_SUFFIX = ".index"
-TIME_INDEX_SUFFIX = ".timeindex"
-SNAPSHOT_SUFFIX = ".snapshot"
-DELETED_SUFFIX = ".deleted"
-TEMPORARY_SUFFIX = ".tmp"
-
-#: Headers are walked in blocks of this size: forty batches of 100 bytes per read, and no more than one read
-#: wasted on batches larger than it.
-WALK_BLOCK_BYTES = 16 * 1024
+from storage.segment_files import DELETED_SUFFIX, iter_headers
 
 #: What `Segment.write_again` moves at once.
 REWRITE_BLOCK_BYTES = 1 << 20
@@ -32,28 +23,6 @@ MAX_RELATIVE_OFFSET = (1 << 31) - 1
 #: Positions of recent batch boundaries kept per segment, so that a reader near the end finds its place
 #: without index and walk.
 MAX_CURSORS = 64
-
-
-def segment_path(directory: str, base_offset: int, suffix: str = LOG_SUFFIX) -> str:
-    return f"{directory}/{base_offset:020d}{suffix}"
-
-
-def iter_headers(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
-    """Walk batch headers in [position, end). Raises CorruptLogError at bytes that are no header."""
-    block_start = block_end = position
-    block = memoryview(b"")
-    while position < end:
-        if position + HEADER_BYTES > block_end:
-            block_start = position
-            block = file.read(position, min(WALK_BLOCK_BYTES, end - position))
-            block_end = block_start + len(block)
-            if len(block) < HEADER_BYTES:
-                raise CorruptLogError(file.path, position, "half a batch header")
-        header = parse_header(block, position - block_start)
-        if header.length < MIN_LENGTH or position + header.size_bytes > end:
-            raise CorruptLogError(file.path, position, f"a batch of {header.length} bytes")
-        yield position, header
-        position += header.size_bytes
 
 
 class Segment:
@@ -122,9 +91,6 @@ class Segment:
     def release_file(self) -> None:
         """Drop the descriptor until it is needed again. The file must be durable."""
         self._file = None
-
-    def path_of(self, suffix: str) -> str:
-        return segment_path(self._directory, self.base_offset, suffix)
 
     # -- growing
 
@@ -288,46 +254,26 @@ class Segment:
 
     def _load_index_files(self) -> None:
         self._reset()
-        if not self._disk.exists(self.path_of(INDEX_SUFFIX)):
-            return
-        self._is_proven = False
-        data = self._read_whole(self.path_of(INDEX_SUFFIX))
-        self._index = OffsetIndex.decode(self.base_offset, data, self.size_bytes)
-        self._time_index = TimeIndex.decode(
-            self.base_offset, self._read_whole(self.path_of(TIME_INDEX_SUFFIX))
-        )
-
-    def _read_whole(self, path: str) -> memoryview:
-        file = self._disk.open(path)
-        try:
-            return file.read(0, file.size)
-        finally:
-            file.close()
+        loaded = read_indexes(self._disk, self._directory, self.base_offset, self.size_bytes)
+        if loaded is not None:
+            self._index, self._time_index = loaded
+            self._is_proven = False
 
     def write_index_files(self, *, is_sealed: bool) -> None:
-        """Write both indexes durably, under their names only when they are whole.
+        """Write both indexes durably; their names are durable with the folder's flush.
 
-        A file under its own name is therefore never torn; the rename itself may be lost, then the indexes
-        are rebuilt. The last time entry of a sealed segment is its youngest record (as in Kafka). Nothing
-        is written for a segment with no index entry: walking it costs less than two files.
+        The last time entry of a sealed segment is its youngest record (as in Kafka). Nothing is written for a segment
+        with no index entry: walking it costs less than two files.
         """
         if not len(self.index):
             self.delete_index_files()
             return
         if is_sealed and self._max_timestamp[0] >= 0:
             self._time_index.add(*self._max_timestamp)
-        # The time index first: it is harmless without its partner, the offset index is not.
-        for suffix, data in (
-            (TIME_INDEX_SUFFIX, self._time_index.encode()),
-            (INDEX_SUFFIX, self._index.encode()),
-        ):
-            path = self.path_of(suffix)
-            file = self._disk.open(path + TEMPORARY_SUFFIX, create=True)
-            file.truncate(0)
-            file.append([data])
-            file.flush()
-            file.close()
-            self._disk.rename(path + TEMPORARY_SUFFIX, path)
+        write_indexes(self._disk, self._directory, self.base_offset, self._index, self._time_index)
+
+    def delete_index_files(self) -> None:
+        delete_indexes(self._disk, self._directory, self.base_offset)
 
     def remove(self) -> None:
         """Take the files out of the folder, durably; the bytes go in the background."""
@@ -336,11 +282,6 @@ class Segment:
         self._disk.rename(self.path, deleted)
         self._disk.flush_directory(self._directory)
         self._disk.remove_later(deleted)
-
-    def delete_index_files(self) -> None:
-        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
-            if self._disk.exists(self.path_of(suffix)):
-                self._disk.unlink(self.path_of(suffix))
 
     # -- finding
 

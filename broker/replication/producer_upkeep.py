@@ -28,7 +28,7 @@ class ProducerUpkeep:
 
     def __init__(self, log: Log) -> None:
         #: Where the segment begins that was the last one when this was told of it.
-        self.active_base = log.segments[-1].base_offset
+        self.active_base = log.active_segment_base
         #: The state that is to be kept, until it is committed: only then it may be.
         self.due: ProducerStates | None = None
         #: Batches since the last that was due, and how large the segment was then. What was there before this was told
@@ -40,18 +40,16 @@ class ProducerUpkeep:
 
     def grew(self, log: Log, states: ProducerStates, batches: int) -> None:
         """The log has grown by so many batches; the state is as of its end."""
-        active = log.segments[-1]
         self._batches += batches
-        if active.base_offset != self.active_base:
-            self.active_base = active.base_offset
+        if log.active_segment_base != self.active_base:
+            self.active_base = log.active_segment_base
             self.take(log, states)
-            path = log.snapshot_path(self.active_base)
-            if self.active_base > log.start_offset and log.disk.exists(path):
+            if self.active_base > log.start_offset:
                 # A segment that begins with a snapshot is how recovery knows the first one of an install.
-                log.disk.unlink(path)
+                log.remove_snapshot(self.active_base)
         elif self.due is None and (
             self._batches >= BATCHES_BETWEEN
-            or active.size_bytes - self._size_bytes >= log.config.segment_bytes // SEGMENT_PART
+            or log.active_segment_bytes - self._size_bytes >= log.config.segment_bytes // SEGMENT_PART
         ):
             self.take(log, states)
 
@@ -59,11 +57,11 @@ class ProducerUpkeep:
         """The state is due now. A copy: the replica's goes on."""
         self.due = decode_snapshot(encode_snapshot(states), states.end_offset)
         self._batches = 0
-        self._size_bytes = log.segments[-1].size_bytes
+        self._size_bytes = log.active_segment_bytes
 
     def replaced(self, log: Log) -> None:
         """The log was cut, or another one took its place."""
-        self.active_base = log.segments[-1].base_offset
+        self.active_base = log.active_segment_base
         self._size_bytes = 0
         if self.due is not None and self.due.end_offset > log.end_offset:
             self.due = None
@@ -79,7 +77,7 @@ class ProducerUpkeep:
         floor = max(self.active_base, log.start_offset)
         above = [offset for offset in log.snapshot_offsets() if offset > floor]
         for offset in above[:-2]:
-            log.disk.unlink(log.snapshot_path(offset))
+            log.remove_snapshot(offset)
 
     def keep(self, log: Log, states: ProducerStates, high_watermark: int) -> None:
         """Write a snapshot. A full disk costs it, and later some time."""

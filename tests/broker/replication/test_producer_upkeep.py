@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import pytest
 
@@ -13,7 +14,7 @@ from storage.log import Log
 from storage.log_types import LogConfig
 from storage.producer_snapshot import encode_snapshot, ensure_snapshot, load_producers
 from storage.producer_state import ProducerStates
-from tests.storage.helpers import batch_at, fresh_disk, new_log
+from tests.storage.helpers import batch_at, fresh_disk, new_log, segment_bases
 
 CONFIG = LogConfig(segment_bytes=16_000, index_interval_bytes=400)
 
@@ -57,15 +58,15 @@ def test_by_bytes_and_only_a_few_are_kept() -> None:
         log = new_log(disk, CONFIG)
         states, upkeep = ProducerStates(), ProducerUpkeep(log)
         largest = CONFIG.segment_bytes // SEGMENT_PART + 400
-        while len(log.segments) < 5:
+        while len(segment_bases(log)) < 5:
             _written(log, states, upkeep, rng)
             assert _replayed_bytes(log, log.end_offset) <= largest
         assert encode_snapshot(load_producers(log)) == encode_snapshot(states)
-        for segment in log.segments[:-1]:
-            within = [x for x in log.snapshot_offsets() if segment.base_offset < x <= segment.end_offset]
+        for base_offset, end_offset in pairwise(segment_bases(log)):
+            within = [x for x in log.snapshot_offsets() if base_offset < x <= end_offset]
             assert 1 <= len(within) <= 2
             # What deleting the segment replays.
-            assert _replayed_bytes(log, segment.end_offset) <= largest
+            assert _replayed_bytes(log, end_offset) <= largest
         log.close(is_clean=False)
 
 
@@ -104,14 +105,14 @@ def test_what_the_log_start_stands_on_stays() -> None:
     with fresh_disk() as disk:
         log = new_log(disk, CONFIG)
         states, upkeep = ProducerStates(), ProducerUpkeep(log)
-        while len(log.segments) < 3 or log.segments[-1].size_bytes < 3000:
+        while len(segment_bases(log)) < 3 or log.active_segment_bytes < 3000:
             _written(log, states, upkeep, rng)
         log.flush()
         log.set_start_offset(log.end_offset)
         end_offset = log.whole_segments_end(log.start_offset)
         ensure_snapshot(log, end_offset, log.end_offset)
         log.delete_segments(end_offset)
-        while len(log.segments) < 3:
+        while len(segment_bases(log)) < 3:
             _written(log, states, upkeep, rng)
             assert log.install_offset in log.snapshot_offsets()
         log.close(is_clean=False)
