@@ -358,9 +358,9 @@ class Replica:
         if self._commit_waits:
             self._commit_waits.release(self._acknowledged_offset())
 
-    def get_ready(self, end_index: int) -> Callable[[], None] | None:
-        """Before a flush up to `end_index` that the loop waits for: make the answer to the leader, which is to leave
-        before the books are done. `persisted` follows."""
+    def prepare_reply(self, end_index: int) -> Callable[[], None] | None:
+        """Before a flush up to `end_index` that the loop waits for: prepare the reply to the leader, so that it
+        leaves as soon as the flush is over. The bookkeeping follows with `persisted`."""
         acknowledgement = self.group.take_acknowledgement(end_index)
         if acknowledgement is None:
             return None
