@@ -2,7 +2,8 @@
 
 A round makes the journal and every dirty log durable. There is one round at a time. When it is over, the logs and the
 journal are told (`finish_flush`), and one call-back per log tells their owner. The next round starts at once if
-anything became dirty meanwhile."""
+anything became dirty meanwhile.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of a segment: their names, and how batches are found in one by walking their headers."""
+"""The names of a segment's files, and the walk from batch header to batch header."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ SNAPSHOT_SUFFIX = ".snapshot"
 DELETED_SUFFIX = ".deleted"
 TEMPORARY_SUFFIX = ".tmp"
 
-#: Headers are walked in blocks of this size: forty batches of 100 bytes per read, and no more than one read
-#: wasted on batches larger than it.
+#: Headers are read in blocks of this size: one read serves forty batches of 100 bytes, and a batch that is larger
+#: than a block wastes no more than one read.
 WALK_BLOCK_BYTES = 16 * 1024
 
 
@@ -25,7 +25,8 @@ def segment_path(directory: str, base_offset: int, suffix: str = LOG_SUFFIX) -> 
 
 
 def iter_headers(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
-    """Walk batch headers in [position, end). Raises CorruptLogError at bytes that are no header."""
+    """The batch headers in [position, end), each with its position. Raises CorruptLogError at bytes that are no
+    header."""
     block_start = block_end = position
     block = memoryview(b"")
     while position < end:

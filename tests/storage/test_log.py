@@ -366,7 +366,7 @@ def test_the_youngest_of_a_log_that_is_being_written_to_is_looked_for_near_its_e
     headers = [append(log, timestamp_ms=1000 + 10 * i) for i in range(400)]
     (segment,) = log._segments
     for header in (headers[-1], headers[200]):
-        begin = segment.youngest_before(header.base_offset)
+        begin = segment.largest_timestamp_before(header.base_offset)
         assert header.base_offset - 15 < begin < header.base_offset
         found = looked_up(log.max_timestamp_offset(header.base_offset))
         assert found is not None and found.offset == header.base_offset - 1
