@@ -152,7 +152,7 @@ class Node:
             now=loop.time,
             on_durable=self._log_durable,
             on_fatal=self._fail,
-            get_ready=self._get_ready,
+            prepare_reply=self._prepare_reply,
         )
         self.turn.use(self.rounds)
         self.cluster = Cluster(self.me, config, self._network, self.turn, loop, self.ticks)
@@ -432,8 +432,8 @@ class Node:
 
     # -- what only the whole node can do -----------------------------------------------------------------
 
-    def _get_ready(self, log: Log, end: FlushedEnd) -> Callable[[], None] | None:
-        return self.replicas.get_ready(log, end)
+    def _prepare_reply(self, log: Log, end: FlushedEnd) -> Callable[[], None] | None:
+        return self.replicas.prepare_reply(log, end)
 
     def _log_durable(self, log: Log, end: FlushedEnd) -> None:
         self.replicas.log_durable(log, end)

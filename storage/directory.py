@@ -1,4 +1,4 @@
-"""A data directory as a whole: identity, clean-shutdown marker, and which partitions lie in it."""
+"""A data directory as a whole: its identity, its clean-shutdown marker, and the partitions in it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from storage.partition_folder import (
     parse_folder_name,
     read_topic_id,
 )
-from storage.segment import LOG_SUFFIX
+from storage.segment_files import LOG_SUFFIX
 
 META_NAME = "meta.properties"
 CLEAN_SHUTDOWN_NAME = ".kafka_cleanshutdown"
@@ -29,10 +29,10 @@ CLEAN_SHUTDOWN_NAME = ".kafka_cleanshutdown"
 class MetaProperties(NamedTuple):
     """Whose directory this is (keys as in Kafka's meta.properties, version 1).
 
-    A directory has its id, durably, before any other node hears of it, and its cluster only later.
+    A directory has its id, durably, before any other node hears of it. Its cluster is added later.
     """
 
-    #: None while the directory belongs to no cluster: then nothing in it counts.
+    #: None while the directory belongs to no cluster. Nothing in it was promised to anybody then.
     cluster_id: str | None
     node_id: int
     directory_id: UUID
@@ -42,9 +42,9 @@ class PartitionFolder(NamedTuple):
     topic: str
     partition: int
     path: str
-    #: None where nothing in the folder says it.
+    #: None if nothing in the folder says it.
     topic_id: UUID | None
-    #: The creation of the log never finished: nothing was promised, the folder can go.
+    #: The creation of the log never finished: nothing was promised, and the folder can be removed.
     is_unfinished: bool
 
 
@@ -55,7 +55,7 @@ def is_formatted(disk: Disk) -> bool:
 def format_directory(disk: Disk, meta: MetaProperties) -> None:
     """Give the directory an identity, durably. `directory_id` is random, made by the caller.
 
-    A directory that has one keeps it: only a cluster may be added. One that lost its votes is no longer who it was:
+    A directory that has an identity keeps it: only a cluster may be added. For a directory that lost its votes there is
     `renew_identity`.
     """
     if is_formatted(disk):
@@ -66,7 +66,7 @@ def format_directory(disk: Disk, meta: MetaProperties) -> None:
 
 
 def renew_identity(disk: Disk, directory_id: UUID) -> None:
-    """The directory lost what it knew of itself: it is another one from now on (replication.md section 3)."""
+    """Give a directory that lost its votes another id (replication.md section 3)."""
     _write_meta(disk, read_meta(disk)._replace(directory_id=directory_id))
 
 
@@ -88,7 +88,7 @@ def _write_meta(disk: Disk, meta: MetaProperties) -> None:
 
 
 def read_meta(disk: Disk) -> MetaProperties:
-    """Raises DirectoryFormatError where there is no identity that we understand."""
+    """Read the identity. Raises DirectoryFormatError if there is none that this version understands."""
     path = f"{disk.root}/{META_NAME}"
     if not disk.exists(path):
         raise DirectoryFormatError(f"{disk.root} is not formatted")
@@ -108,8 +108,8 @@ def read_meta(disk: Disk) -> MetaProperties:
 
 
 def take_clean_marker(disk: Disk) -> bool:
-    """Whether the last shutdown was clean. The marker is gone, durably, when this returns: call it before
-    the first write after start (replication.md section 2)."""
+    """Whether the last shutdown was clean. Removes the marker, durably: call it before the first write after start
+    (replication.md section 2)."""
     path = f"{disk.root}/{CLEAN_SHUTDOWN_NAME}"
     if not disk.exists(path):
         return False
@@ -119,7 +119,7 @@ def take_clean_marker(disk: Disk) -> bool:
 
 
 def write_clean_marker(disk: Disk) -> None:
-    """Call it last, after every log and the journal were closed cleanly."""
+    """Write the marker. Call it last, after every log and the journal were closed cleanly."""
     file = disk.open(f"{disk.root}/{CLEAN_SHUTDOWN_NAME}", create=True)
     file.flush()
     file.close()
@@ -127,8 +127,11 @@ def write_clean_marker(disk: Disk) -> None:
 
 
 def list_partitions(disk: Disk) -> list[PartitionFolder]:
-    """Every partition folder. Finishes what a crash interrupted: deletions go on, an installed log takes
-    the place of the one it replaces, an unfinished one goes. What is listed is durable by name."""
+    """Every partition folder. The names are durable.
+
+    First finishes what a crash interrupted: deletions go on, an installed log takes the place of the one that it
+    replaces, and an unfinished install is removed.
+    """
     disk.flush_directory(disk.root)
     finish_deletions(disk)
     finish_installs(disk)
@@ -144,14 +147,14 @@ def list_partitions(disk: Disk) -> list[PartitionFolder]:
         except UnfinishedLogError:
             is_unfinished = not has_entries(disk, path)
         except CorruptLogError:
-            pass  # whoever opens the log reports it
+            pass  # opening the log reports it
         folders.append(PartitionFolder(*parsed, path, topic_id, is_unfinished))
     return folders
 
 
 def has_entries(disk: Disk, path: str) -> bool:
-    """Whether a partition folder holds data or rows. They come after `partition.metadata`: where that is missing all
-    the same, it was lost, and the log may have acknowledged what it holds."""
+    """Whether a partition folder holds data or rows. They are written after `partition.metadata`. If that is missing
+    all the same, it was lost, and the log may have acknowledged what it holds."""
     names = disk.list(path) if disk.exists(path) else []
     return any(
         _has_bytes(disk, f"{path}/{name}")
@@ -174,8 +177,9 @@ def finish_deletions(disk: Disk) -> None:
 
 
 def finish_installs(disk: Disk) -> None:
-    """An install is renamed into place only when it is whole and durable, so where the old log is already
-    gone the new one is complete; where it is still there, the install never got that far."""
+    """Finish or remove the installs that a crash interrupted. An install is renamed into place only when it is whole
+    and durable. So if the old log is gone, the new one is complete. If the old log is there, the install was not
+    finished."""
     for name in disk.list(disk.root):
         if not name.endswith(INSTALL_SUFFIX):
             continue
@@ -198,7 +202,7 @@ def delete_partition(disk: Disk, topic: str, partition: int, topic_id: UUID) -> 
 
 
 def set_aside_partition(disk: Disk, topic: str, partition: int, topic_id: UUID | None) -> str:
-    """Rename a closed log that the metadata lacks, or that does not say its topic, to `-stray`; it is kept. Returns the
+    """Rename a closed log to `-stray` and keep it: the metadata lacks it, or it does not name its topic. Returns the
     new path."""
     path = f"{disk.root}/{folder_name(topic, partition)}"
     target = free_name(disk, path if topic_id is None else f"{path}.{topic_id.hex}", STRAY_SUFFIX)

@@ -17,20 +17,20 @@ from typing import Protocol
 
 Buffer = bytes | bytearray | memoryview
 
-#: Padding ends at a multiple of this: four pages of memory, and blocks of common file systems. With one of these what
-#: sixteen producers send in a turn needed the next, and so the journal, with most flushes.
+#: Padding ends at a multiple of this: four pages of memory, and of the blocks of common file systems. With 4 KB, the
+#: batches of sixteen producers in one loop iteration mostly needed another block, and their flush the journal.
 BLOCK_BYTES = 16 * 1024
-#: The largest append that leaves padding: of larger ones, most need another block, and so the journal.
+#: The largest append that leaves padding. Most larger ones need another block, and their flush the journal.
 MAX_PADDED_BYTES = BLOCK_BYTES // 2
 
 
 def padding_after(end: int, append_bytes: int) -> int:
-    """How many zeros follow a padded append of so many bytes up to position `end`: to the end of the block, if any."""
+    """How many zeros follow a padded append of so many bytes that ends at position `end`."""
     return -end % BLOCK_BYTES if append_bytes <= MAX_PADDED_BYTES else 0
 
 
 class DiskError(Exception):
-    """Root of what a disk can do to us."""
+    """The root of all errors of a disk."""
 
 
 class DiskFullError(DiskError):
@@ -42,29 +42,29 @@ class DiskFailedError(DiskError):
 
 
 class File(Protocol):
-    """An open file. Positions and sizes are bytes. A file is flushed before it is closed, by its owner."""
+    """An open file. Positions and sizes are in bytes. Its owner flushes it before it is closed."""
 
     @property
     def path(self) -> str: ...
 
     @property
     def size(self) -> int:
-        """Bytes in the file as this process sees it (written, perhaps not yet durable), without padding that it wrote.
-        What another process left counts."""
+        """Bytes in the file as this process sees it (written, perhaps not durable), without padding that this process
+        wrote. Padding that an earlier process left counts."""
 
     def append(self, buffers: Sequence[Buffer], *, is_padded: bool = False) -> None:
         """Write all buffers at the end, as one vectored write where the system allows.
 
-        `is_padded`: a small append may be followed by zeros up to the end of the block (`padding_after`). The next ones
-        are written over them, and as the file does not grow, their flush need not wait for the file system's journal.
-        Raises DiskFullError after cutting the file back to its size before the call.
+        `is_padded`: a small append may be followed by zeros up to the end of the block (`padding_after`). The next
+        appends are written over them. As the file does not grow then, their flush need not wait for the file system's
+        journal. Raises DiskFullError after cutting the file back to its size before the call.
         """
 
     def trim(self) -> None:
-        """Cut off the padding. Not durable before a flush; nothing is lost if it never is."""
+        """Cut off the padding. Durable with the next flush; nothing is lost without one."""
 
     def write_at(self, position: int, data: Buffer) -> None:
-        """Overwrite in place: a journal's preallocated area, or in recovery the same bytes once more."""
+        """Overwrite in place: the zeros of a journal, or in recovery the same bytes once more."""
 
     def read(self, position: int, size: int) -> memoryview:
         """Up to `size` bytes from `position`; shorter only at the end of the file."""
@@ -73,23 +73,23 @@ class File(Protocol):
         """The descriptor for sendfile, or -1 where there is none (memory disk)."""
 
     def truncate(self, size: int) -> None:
-        """Cut, or fill up with zeros. Padding goes."""
+        """Cut the file, or fill it up with zeros. Padding is cut off."""
 
     def flush(self) -> None:
         """Make contents and size durable before returning. Blocks: for rare, ordered steps only.
 
-        Raises, too, what a `Disk.flush` met that was not answered yet: the error of this very file may be its.
+        Raises also the error of a `Disk.flush` that was not answered yet: that may be the error of this file.
         """
 
     def start_writeback(self) -> None:
-        """A flush of what was appended comes soon: the disk may begin. Makes nothing durable.
+        """A flush of what was appended comes soon: the disk may begin to write. Makes nothing durable.
 
-        Raises DiskFailedError where the disk says that it cannot.
+        Raises DiskFailedError if the disk reports an error.
         """
 
     def drop_cached(self) -> None:
-        """Nobody is likely to read more than the end of this file: the system need not keep the rest in memory. Called
-        after each append, a hint, and less than a millisecond's work."""
+        """A hint: hardly anybody reads more than the end of this file, and the page cache need not keep the rest.
+        Called after each append; takes less than a millisecond."""
 
     def close(self) -> None: ...
 
@@ -114,17 +114,18 @@ class Disk(Protocol):
     ) -> None:
         """Flush all `files` in the given order, then call `done` on the loop.
 
-        That happens beside the loop, or, where the caller `may_block`, at once if that is expected to be quicker than
-        handing it over: then `done` is called before this returns, and before the flush `meanwhile`, which writes
-        nothing: to get ready what `done` needs, while the disk is at work already (`File.start_writeback`).
+        The flush happens beside the loop. If the caller `may_block`, it may happen at once instead, if that is
+        expected to be quicker: then `meanwhile` is called before the flush, and `done` before this returns.
+        `meanwhile` writes nothing. It prepares what `done` needs, while the disk is at work already
+        (`File.start_writeback`).
 
-        What is guaranteed durable is what had been written when `flush` was called. The order holds: file n is durable
-        before the flush of file n+1 begins. `done(error)` means that none of it may be believed. Files may not be
-        closed before `done`.
+        What was written when `flush` was called is durable afterwards. The order holds: file n is durable before the
+        flush of file n+1 begins. `done(error)` means that none of it may be believed. Files may not be closed before
+        `done`.
         """
 
     def exists(self, path: str) -> bool:
-        """False only where there surely is nothing; DiskFailedError where that cannot be told."""
+        """False only if there surely is nothing of that name. DiskFailedError if that cannot be known."""
 
     def list(self, path: str) -> list[str]:
         """Names in a folder, sorted. FileNotFoundError where there is no such folder."""
@@ -135,32 +136,32 @@ class Disk(Protocol):
         """Create a folder and missing parents; existing ones are fine."""
 
     def rename(self, old: str, new: str) -> None:
-        """Atomic; durable only after `flush_directory`."""
+        """Rename atomically. Durable only after `flush_directory`."""
 
     def unlink(self, path: str) -> None: ...
 
     def remove_tree(self, path: str) -> None:
-        """Remove a folder and what is in it, at once. For small folders and recovery."""
+        """Remove a folder with its contents at once. For small folders and recovery."""
 
     def remove_later(self, path: str) -> None:
-        """Remove a (renamed) file or folder in the background, shrinking large files stepwise so that no
-        other flush stalls behind the discard (performance.md section 1)."""
+        """Remove a file or folder, which was renamed before, in the background. Large files shrink step by step, so
+        that flushes do not stall behind them (performance.md section 1)."""
 
     def flush_directory(self, path: str) -> None: ...
     def flush_together(self, files: Sequence[File], directories: Sequence[str] = ()) -> None:
-        """Make all of these durable before returning, in whatever order. Blocks, but about as long as for one: what is
-        asked of a disk at the same time it does at once."""
+        """Make all of these durable before returning, in any order. Blocks, but about as long as for one of them: a
+        disk serves requests that come together at the same time."""
 
     def free_bytes(self) -> int: ...
 
     def total_bytes(self) -> int:
-        """Of the volume, used or not."""
+        """The size of the volume."""
 
     def lock(self) -> None:
         """Take the directory for this process, or raise DirectoryLockedError."""
 
     def close(self) -> None:
-        """Finish background work and give the lock back."""
+        """Finish background work and release the lock."""
 
 
 class DirectoryLockedError(DiskError):

@@ -1,10 +1,10 @@
 """What storage refuses, apart from the errors of the disk itself (storage/disk.py).
 
 Exception
-├── CorruptLogError        durable bytes went bad: quarantine the replica, touch nothing
+├── CorruptLogError        durable bytes are not what was written: quarantine the replica, touch nothing
 ├── WrongTopicError        the folder belongs to another topic of the same name
 ├── UnfinishedLogError     a folder without `partition.metadata`: if it is empty, its creation never finished
-├── JournalCorruptError    the directory forgot votes: it needs a new identity
+├── JournalCorruptError    the directory lost votes: it needs a new identity
 └── DirectoryFormatError   this is no data directory of this node
 """
 
@@ -21,7 +21,7 @@ class CorruptLogError(Exception):
 
 
 class WrongTopicError(Exception):
-    """`partition.metadata` names another topic id than the log was opened for (replication.md section 4)."""
+    """`partition.metadata` names another topic id than that of the group (replication.md section 4)."""
 
 
 class UnfinishedLogError(Exception):
@@ -29,7 +29,7 @@ class UnfinishedLogError(Exception):
 
 
 class JournalCorruptError(Exception):
-    """A journal record that was durable is bad. What this directory voted is no longer known."""
+    """A journal record that was durable is bad or missing. What this directory voted is no longer known."""
 
 
 class DirectoryFormatError(Exception):

@@ -280,7 +280,7 @@ class FileDisk:
                 meanwhile()
             began_s = time.perf_counter()
             error = flush_all(files)
-            flusher.note(time.perf_counter() - began_s, len(files))
+            flusher.note_duration(time.perf_counter() - began_s, len(files))
             done(error)
         else:
             flusher.submit(files, done)

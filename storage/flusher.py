@@ -1,8 +1,9 @@
 """Makes files durable beside the event loop, in the order of submission.
 
-Two ways: a thread in C that never needs the interpreter's lock (native_flusher.c, built with the package where there
-is a C compiler, Linux only), and one in Python. The C one answers at once however busy the loop is, and costs fewer
-wake-ups; otherwise they do the same (performance.md section 6, "GIL and fsync").
+There are two implementations. One is a thread in C that never needs the interpreter's lock (native_flusher.c, Linux
+only, built with the package if there is a C compiler). The other is a thread in Python. The one in C answers at once
+however busy the loop is, and costs fewer wake-ups. Otherwise they do the same (performance.md section 6, "GIL and
+fsync").
 """
 
 from __future__ import annotations
@@ -42,34 +43,34 @@ class Flusher(Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is submitted that was not answered."""
+        """Every submission was answered."""
 
     def submit(self, files: Sequence[File], done: Done) -> None:
         """Flush the files in order and call `done` on the loop. An error ends the submission, not the flusher."""
 
     def check(self) -> None:
-        """Wait for the flush under way, and raise what it met. For whoever flushes beside this one: Linux tells of a
-        write that failed once per open file, so who asks second is told that all is well."""
+        """Wait for the flush under way, and raise its error. For a flush beside this flusher: Linux reports a write
+        that failed once per open file, so whoever asks second is told that all is well."""
 
     def close(self) -> None:
-        """Finish what was submitted and end the thread. `done` may not be called any more."""
+        """Finish what was submitted and end the thread. `done` may not be called for it."""
 
-    def note(self, taken_s: float, file_count: int) -> None:
-        """A flush elsewhere took so long."""
+    def note_duration(self, taken_s: float, file_count: int) -> None:
+        """A flush of so many files, also one beside the flusher, took so long."""
 
 
 class _Mean:
-    """Starts high: the disk has to prove that it is quick."""
+    """Starts high: a disk counts as quick only when it was."""
 
     def __init__(self) -> None:
         self.mean_s = 0.001
 
-    def note(self, taken_s: float, file_count: int) -> None:
+    def note_duration(self, taken_s: float, file_count: int) -> None:
         self.mean_s += _NEWEST_WEIGHT * (taken_s / max(1, file_count) - self.mean_s)
 
 
 def start_flusher(post: Post, watch: Watch | None) -> Flusher:
-    """The native flusher where it was built and the loop can watch for it, else the Python one."""
+    """The native flusher if it was built and the loop can watch its descriptor, otherwise the Python one."""
     if watch is not None and LIBRARY_PATH.exists():
         flusher = NativeFlusher(watch)
         if flusher.is_running:
@@ -100,7 +101,8 @@ def flush_all(files: Sequence[File]) -> DiskError | None:
     except DiskError as error:
         return error
     except Exception as error:
-        # Anything else is a defect of ours, but a flusher that dies silently would hang the node for ever.
+        # Anything else is a defect of ours. It is reported all the same: without an answer the node would hang for
+        # ever.
         return DiskFailedError(f"flush: {error!r}")
     return None
 
@@ -113,7 +115,7 @@ class ThreadFlusher(_Mean):
         self._post = post
         #: In the order of submission, and of the answers.
         self._unanswered: deque[_Submission] = deque()
-        # In C: a queue of threading's primitives costs a third of a flush round more.
+        # Implemented in C: a queue made of threading's primitives makes a flush round a third dearer.
         self._queue: SimpleQueue[_Submission | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="disk-flusher", daemon=True)
         self._thread.start()
@@ -147,11 +149,11 @@ class ThreadFlusher(_Mean):
 
     def answered(self, taken_s: float, file_count: int) -> None:
         self._unanswered.popleft()
-        self.note(taken_s, file_count)
+        self.note_duration(taken_s, file_count)
 
 
 class _Submission:
-    """What the thread runs, and then the call-back without arguments that answers on the loop's thread."""
+    """What the thread runs. It is also the call-back that answers on the loop's thread."""
 
     __slots__ = ("_done", "_files", "_flusher", "_taken_s", "error", "under_way")
 
@@ -161,7 +163,7 @@ class _Submission:
         self._done = done
         self._taken_s = 0.0
         self.error: DiskError | None = None
-        #: Held until `error` says how it went.
+        #: Held until `error` is final.
         self.under_way = threading.Lock()
         self.under_way.acquire()
 
@@ -177,16 +179,16 @@ class _Submission:
 
 
 class NativeFlusher(_Mean):
-    """The thread of native_flusher.c. It takes one submission at a time; the others wait here."""
+    """The thread of native_flusher.c. It takes one submission at a time. The others wait here."""
 
     def __init__(self, watch: Watch) -> None:
         super().__init__()
-        # PyDLL: the calls are shorter than giving the interpreter's lock away and taking it back.
+        # PyDLL keeps the interpreter's lock: the calls are shorter than releasing and taking it.
         self._library = library = ctypes.PyDLL(str(LIBRARY_PATH))
         library.flusher_start.restype = ctypes.c_void_p
         library.flusher_taken_ns.restype = ctypes.c_int64
         self._watch = watch
-        #: The first one is the thread's.
+        #: In the order of submission. The thread works at the first.
         self._submissions: deque[tuple[Sequence[File], Done]] = deque()
         self._fds = (ctypes.c_int * 0)()
         address = library.flusher_start()
@@ -201,7 +203,7 @@ class NativeFlusher(_Mean):
         return not self._submissions
 
     def submit(self, files: Sequence[File], done: Done) -> None:
-        # Taken along: a file may not be closed before `done`, and lives as long as it is named here.
+        # A file may not be closed before `done`, and stays open as long as it is named here.
         self._submissions.append((files, done))
         if len(self._submissions) == 1:
             self._begin()
@@ -225,7 +227,7 @@ class NativeFlusher(_Mean):
                 raise error
 
     def _wait(self) -> None:
-        """Until the thread has a result, which stays there to be taken."""
+        """Wait until the thread has a result. `_take` fetches it."""
         readable = select.poll()
         readable.register(self._event_fd, select.POLLIN)
         readable.poll()
@@ -242,7 +244,7 @@ class NativeFlusher(_Mean):
         os.read(self._event_fd, 8)
         error = self._error()
         files, done = self._submissions.popleft()
-        self.note(self._library.flusher_taken_ns(self._handle) / 1e9, len(files))
+        self.note_duration(self._library.flusher_taken_ns(self._handle) / 1e9, len(files))
         return done, error
 
     def close(self) -> None:

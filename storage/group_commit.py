@@ -1,7 +1,8 @@
 """Flush rounds: many appends, one flush (architecture.md section 3).
 
-A round makes the journal and every dirty log durable, one round at a time. Its result reaches the owners as
-`finish_flush` and a call-back per log; the next round starts at once if anything became dirty meanwhile.
+A round makes the journal and every dirty log durable. There is one round at a time. When it is over, the logs and the
+journal are told (`finish_flush`), and one call-back per log tells their owner. The next round starts at once if
+anything became dirty meanwhile.
 """
 
 from __future__ import annotations
@@ -22,10 +23,12 @@ RECORD_INTERVAL_S = 0.1
 class FlushRounds:
     """The flush rounds of one data directory.
 
-    `now` is the event loop's clock, in seconds. `on_durable(log, end)` is called for every log of a finished
-    round. `on_fatal(error)` is called once when the disk failed: nothing of that round, and nothing after it,
-    is durable, and the node must stop. `get_ready(log, end)` is called for every log of a round that the loop
-    waits for, before it does: what it returns is called when that is durable, before anything else is.
+    - `now` is the event loop's clock, in seconds.
+    - `on_durable(log, end)` is called for every log of a finished round.
+    - `on_fatal(error)` is called once, when the disk failed. Nothing of that round and nothing after it is durable, and
+      the node must stop.
+    - `prepare_reply(log, end)` is called for every log of a round that the loop waits for, before it waits. What it
+      returns sends the reply. It is called as soon as the round is durable, before any bookkeeping.
     """
 
     def __init__(
@@ -36,7 +39,7 @@ class FlushRounds:
         now: Callable[[], float],
         on_durable: Callable[[Log, FlushedEnd], None],
         on_fatal: Callable[[DiskError], None],
-        get_ready: Callable[[Log, FlushedEnd], Callable[[], None] | None] = lambda log, end: None,
+        prepare_reply: Callable[[Log, FlushedEnd], Callable[[], None] | None] = lambda log, end: None,
         record_interval_s: float = RECORD_INTERVAL_S,
     ) -> None:
         self._disk = disk
@@ -44,18 +47,19 @@ class FlushRounds:
         self._now = now
         self._on_durable = on_durable
         self._on_fatal = on_fatal
-        self._get_ready = get_ready
-        #: What is called first when the round in flight, for which the loop waits, is over.
-        self._ready: list[Callable[[], None]] = []
+        self._prepare_reply = prepare_reply
+        #: What sends the prepared replies of the round in flight.
+        self._prepared: list[Callable[[], None]] = []
         self._record_interval_s = record_interval_s
-        # Dicts as ordered sets: rounds take logs in the order in which they became dirty.
+        #: A dict as an ordered set: a round flushes logs in the order in which they became dirty.
         self._dirty: dict[Log, None] = {}
-        #: ... and nobody has marked one that can wait.
+        #: Whether all that was marked dirty since the last round allows the loop to wait.
         self._may_block = True
+        #: Logs whose durable end is not in the journal yet.
         self._unrecorded: dict[Log, None] = {}
         self._recorded_at_s = now()
         self._is_in_flight = False
-        #: `start` is at work: a round that the disk finished at once must not begin the next one inside it.
+        #: `start` is running: a round that the disk finishes at once must not begin the next one inside it.
         self._is_starting = False
         #: Logs of the round in flight whose result is still wanted.
         self._in_flight: dict[Log, FlushTicket] = {}
@@ -65,7 +69,7 @@ class FlushRounds:
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is in flight, dirty, or waiting. Ends may still be unrecorded."""
+        """Nothing is in flight, dirty, or waiting. The journal may still lack durable ends."""
         return not (self._is_in_flight or self._dirty or self._waiting or self._journal.is_dirty)
 
     def mark_dirty(self, log: Log, *, may_block: bool = True) -> None:
@@ -74,9 +78,9 @@ class FlushRounds:
         if not may_block:
             self._may_block = False
 
-    def opened(self, log: Log) -> None:
-        """A log is in use from now on. What recovery found is durable, and may be more than was recorded of it: rot
-        there must not pass for a torn write at a later start."""
+    def log_opened(self, log: Log) -> None:
+        """A log is in use from now on. Recovery may have made more of it durable than the journal has recorded. That is
+        recorded soon, or a later start would take corruption there for a torn write."""
         state = self._journal.state(log.group)
         recorded = None if state is None else state.flushed_end
         if log.flushed_end != (recorded or NOTHING_FLUSHED):
@@ -86,8 +90,8 @@ class FlushRounds:
         """Call back when every journal record appended so far is durable; never before this returns."""
         self._waiting.append((self._journal.last_sequence, callback))
 
-    def discard(self, log: Log) -> None:
-        """The log is being closed: no round takes it and no call-back names it any more."""
+    def discard_log(self, log: Log) -> None:
+        """The log is being closed: no later round flushes it, and no call-back names it any more."""
         self._dirty.pop(log, None)
         self._in_flight.pop(log, None)
         self._unrecorded.pop(log, None)
@@ -108,14 +112,14 @@ class FlushRounds:
         self._unrecorded[log] = None
 
     def start(self) -> None:
-        """Begin a round if none is in flight and anything is dirty. Called once per turn of the loop. Where the disk
-        is quick the round may be over when this returns, its call-backs called."""
+        """Begin a round if none is in flight and anything is dirty. Called once per loop iteration. On a quick disk the
+        round may be over when this returns, with its call-backs called."""
         if self._is_starting:
             return
         self._is_starting = True
         try:
             while not (self._is_in_flight or self._has_failed) and self._has_work():
-                self._begin()
+                self._begin_round()
         finally:
             self._is_starting = False
 
@@ -124,7 +128,7 @@ class FlushRounds:
             self._record_ends()
         return bool(self._dirty or self._waiting or self._journal.is_dirty)
 
-    def _begin(self) -> None:
+    def _begin_round(self) -> None:
         self._in_flight = {log: log.begin_flush() for log in self._dirty}
         self._dirty = {}
         may_block, self._may_block = self._may_block, True
@@ -134,7 +138,7 @@ class FlushRounds:
             try:
                 journal_ticket = self._journal.begin_flush()
             except DiskError as error:
-                # No room for votes, in spite of the reserve: this node cannot take part any more.
+                # There is no room for votes, in spite of the reserve: this node cannot take part any more.
                 self._fail(error)
                 return
             files.append(journal_ticket.file)
@@ -143,23 +147,23 @@ class FlushRounds:
         self._is_in_flight = True
         self._disk.flush(
             files,
-            lambda error: self._finish(error, journal_ticket),
+            lambda error: self._finish_round(error, journal_ticket),
             may_block=may_block,
-            meanwhile=self._get_all_ready,
+            meanwhile=self._prepare_replies,
         )
 
-    def _get_all_ready(self) -> None:
+    def _prepare_replies(self) -> None:
         for log, ticket in self._in_flight.items():
-            ready = self._get_ready(log, ticket.end)
-            if ready is not None:
-                self._ready.append(ready)
+            send = self._prepare_reply(log, ticket.end)
+            if send is not None:
+                self._prepared.append(send)
 
     def _fail(self, error: DiskError) -> None:
         self._has_failed = True
         self._on_fatal(error)
 
     def _record_ends(self) -> None:
-        """Put the ends of earlier rounds into the journal, so that rot below them can be told from a torn end."""
+        """Put the ends of earlier rounds into the journal: below them, a bad batch is corruption and no torn write."""
         for log in self._unrecorded:
             self._journal.append(Flushed(log.group, log.flushed_end))
         self._unrecorded = {}
@@ -170,13 +174,13 @@ class FlushRounds:
         self._record_ends()
         self._journal.flush()
 
-    def _finish(self, error: DiskError | None, journal_ticket: JournalTicket | None) -> None:
+    def _finish_round(self, error: DiskError | None, journal_ticket: JournalTicket | None) -> None:
         if error is not None:
             self._fail(error)
             return
-        ready, self._ready = self._ready, []
-        for call in ready:
-            call()
+        prepared, self._prepared = self._prepared, []
+        for send in prepared:
+            send()
         if journal_ticket is not None:
             self._journal.finish_flush(journal_ticket)
         while self._waiting and self._waiting[0][0] <= self._journal.flushed_sequence:
@@ -189,6 +193,6 @@ class FlushRounds:
             if log.flushed_end != before:
                 self._unrecorded[log] = None
                 self._on_durable(log, log.flushed_end)
-        # Only now: a call-back that calls `start` must not begin a round in the middle of this one.
+        # Not before: a call-back that calls `start` must not begin a round in the middle of this one.
         self._is_in_flight = False
         self.start()

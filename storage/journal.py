@@ -1,12 +1,12 @@
 """The journal of a data directory: votes, recorded ends, incarnations, bounds and quarantines.
 
-One file for all partitions, so that a thousand votes cost one flush. It is zero-filled ahead: overwriting
+All partitions share one file, so that a thousand votes cost one flush. It is filled with zeros ahead: overwriting
 allocated blocks makes a flush about twice as fast as extending the file (performance.md section 1).
 
 Layout of a record, big-endian, aligned to 8 bytes: magic uint32, checksum uint32 (CRC-32C of the rest),
 sequence int64, flushed sequence int64, kind int8, length uint16, payload. `flushed sequence` is the last one
-known to be durable when the record was written. It tells rot from a torn write: a bad record that a later
-one calls durable has rotted; one that nobody calls durable was torn by a crash, whatever lies behind it.
+known to be durable when the record was written. It tells corruption from a torn write. A bad record that a later one
+calls durable is corrupt. One that no record calls durable was torn by a crash, whatever lies behind it.
 
 The file gets its name only when it is whole and durable. A whole one ends with a closing record, also where there
 is no state to keep. So no crash leaves a journal without a valid first record: such a file was damaged. This holds
@@ -32,13 +32,13 @@ _MAGIC = 0x7661_7276
 _MAGIC_BYTES = _MAGIC.to_bytes(4, "big")
 _ALIGNMENT = 8
 
-#: Kind of the record that closes a rewritten state. It says nothing but that all before it was durable.
+#: Kind of the record that closes a new file. It says only that all before it is durable.
 CLOSING_KIND = 0
 
-#: The area is extended by this much: half a second of votes, and small enough to fill in one turn.
+#: The file is extended by this much: half a second of votes, and small enough to fill in one loop iteration.
 FILL_BYTES = 128 * 1024
 
-#: A rewrite pays when dead records outweigh live ones clearly, and the file is worth the two flushes.
+#: A rewrite pays when superseded records clearly outweigh live ones, and the file is worth the two flushes.
 REWRITE_FACTOR = 4
 REWRITE_MIN_BYTES = 256 * 1024
 
@@ -89,8 +89,8 @@ def _parse_frame(data: memoryview, position: int) -> _Frame | None:
 class Journal:
     """The state of every group of this directory, and the file that keeps it.
 
-    `append` changes the state in memory at once; it is durable when a flush that began later is finished.
-    Nothing that depends on a record may leave the node before that.
+    `append` changes the state in memory at once. The record is durable when a flush that began later is over. Nothing
+    that depends on it may leave the node before that.
     """
 
     def __init__(self, disk: Disk) -> None:
@@ -104,7 +104,7 @@ class Journal:
         #: Sequence of the last record appended, and of the last one known to be durable.
         self._sequence = 0
         self._flushed_sequence = 0
-        #: When the records in the file reach this, it is rewritten with the live ones only.
+        #: Once the records in the file reach this size, it is rewritten with the live ones only.
         self._rewrite_at_bytes = REWRITE_MIN_BYTES
 
     @classmethod
@@ -120,7 +120,7 @@ class Journal:
         if not disk.exists(journal._path):
             journal._write_new_file()
             return journal
-        # A killed process may have put a new file in the place of the old one, and not made that durable.
+        # A process that was killed may have renamed a new file into place without making the name durable.
         disk.flush_directory(disk.root)
         journal._file = disk.open(journal._path)
         journal._recover()
@@ -129,7 +129,7 @@ class Journal:
     # -- state
 
     def state(self, group: GroupKey) -> GroupState | None:
-        """What is recorded of a group; None where nothing is (a lost identity, never "term 0")."""
+        """What is recorded of a group. None: nothing is, so its vote is unknown (never "term 0")."""
         return self._groups.get(group)
 
     def groups(self) -> Iterable[GroupKey]:
@@ -150,7 +150,7 @@ class Journal:
     # -- writing
 
     def append(self, record: JournalRecord) -> int:
-        """Take a record over; returns its sequence number."""
+        """Change the state and write the record with the next flush. Returns its sequence number."""
         self._apply(record)
         kind, payload = encode_record(record)
         self._sequence += 1
@@ -158,9 +158,9 @@ class Journal:
         return self._sequence
 
     def begin_flush(self) -> JournalTicket:
-        """Write what is pending; the caller flushes `ticket.file`, then calls `finish_flush`.
+        """Write the pending records. The caller flushes `ticket.file`, then calls `finish_flush`.
 
-        No other ticket may be out: the file may be replaced here.
+        No other ticket may be in flight: the file may be replaced here.
         """
         if self._end + len(self._pending) > self._rewrite_at_bytes:
             self._write_new_file()
@@ -234,11 +234,11 @@ class Journal:
             raise JournalCorruptError(
                 f"{self._path}: no valid record at its start, and it was written with one"
             )
-        self._refuse_rot(data, position)
+        self._refuse_corruption(data, position)
         self._cut_torn_end(data, position)
 
-    def _refuse_rot(self, data: memoryview, position: int) -> None:
-        """Raise if anything behind the first bad record calls that record durable."""
+    def _refuse_corruption(self, data: memoryview, position: int) -> None:
+        """Raise JournalCorruptError if a record behind the first bad one calls that one durable."""
         rest = bytes(data[position:])
         at = rest.find(_MAGIC_BYTES)
         while at >= 0:
@@ -250,10 +250,10 @@ class Journal:
             at = rest.find(_MAGIC_BYTES, at + 1)
 
     def _cut_torn_end(self, data: memoryview, position: int) -> None:
-        """Zero what a crash left behind the last whole record, before anything is written there.
+        """Remove what a crash left behind the last whole record, and make that record and all before it durable.
 
-        The records are written again: where a flush failed and the process ended, the page cache calls clean what never
-        reached the disk, and to flush it would do nothing.
+        The records are written again. If a flush failed and the process ended, the page cache holds them as clean
+        although they never reached the disk, and a flush alone would do nothing.
         """
         self._end = position
         if any(data[position:]):

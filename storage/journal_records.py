@@ -40,7 +40,7 @@ class GroupState:
 
     term: int = 0
     voted_for: VotedFor | None = None
-    #: Whether term and vote were ever recorded. Without a record the vote is lost, not "none".
+    #: Whether term and vote were ever recorded. Without a record the vote is unknown, not "none".
     has_vote: bool = False
     flushed_end: FlushedEnd | None = None
     incarnation: int = 0
@@ -51,7 +51,7 @@ class GroupState:
         """The shortest run of records that makes this state out of an empty one."""
         if self.has_vote:
             yield Vote(group, self.term, self.voted_for)
-        # Before the two that it makes void.
+        # It clears the end and the bounds, so it comes before them.
         if self.incarnation:
             yield Incarnation(group, self.incarnation)
         if self.flushed_end is not None:
@@ -77,7 +77,7 @@ class Vote(NamedTuple):
 
 
 class Flushed(NamedTuple):
-    """The log was durable up to here. Lowered, durably, before a truncation touches the log."""
+    """The log was durable up to this end. A lower end is durable before a truncation touches the log."""
 
     group: GroupKey
     end: FlushedEnd
@@ -87,10 +87,10 @@ class Flushed(NamedTuple):
 
 
 class Incarnation(NamedTuple):
-    """Which log of this replica counts. Raised, durably, before a log is discarded.
+    """The number of this replica's current log. The raised number is durable before the old log is discarded.
 
-    What was recorded of the log before it (its durable end, its bounds) says nothing about the next one and is
-    forgotten; term and vote are the replica's and stay.
+    What was recorded of the discarded log (its durable end, its bounds) says nothing about the next one and is cleared.
+    Term and vote belong to the replica and stay.
     """
 
     group: GroupKey
@@ -133,7 +133,7 @@ class Bounds(NamedTuple):
 
 
 class Quarantine(NamedTuple):
-    """The log on disk must not be served: it is corrupt, or is about to be discarded."""
+    """Whether the log on disk must not be served, because it is corrupt or is about to be discarded."""
 
     group: GroupKey
     is_quarantined: bool
@@ -143,7 +143,7 @@ class Quarantine(NamedTuple):
 
 
 class Forget(NamedTuple):
-    """The topic was deleted: nothing of the group matters any more."""
+    """The topic was deleted, and the group with it."""
 
     group: GroupKey
 
@@ -153,7 +153,7 @@ JournalRecord = StateRecord | Forget
 
 
 class RecordKind(IntEnum):
-    """Numbers in the file: never reuse one."""
+    """Numbers in the file. A number is never used again for another kind."""
 
     VOTE = 1
     FLUSHED = 2
@@ -183,7 +183,8 @@ def encode_record(record: JournalRecord) -> tuple[int, bytes]:
 
 
 def decode_record(kind: int, payload: bytes) -> JournalRecord:
-    """The inverse. The payload has passed its checksum, so anything odd is a newer version's journal."""
+    """The inverse. The payload has passed its checksum, so an unknown kind means the journal of a newer version.
+    Raises ValueError."""
     topic_id, partition = _GROUP.unpack_from(payload)
     group = GroupKey(UUID(bytes=topic_id), partition)
     rest = payload[_GROUP.size :]

@@ -9,7 +9,8 @@ from typing import Any
 
 
 def function(name: str, *argument_types: Any) -> Callable[..., int] | None:
-    """One that returns an int; where it tells errno, `last_error` says what that was. None: this system has none."""
+    """A function that returns an int and may set errno, which `last_error` reads. None: this system has no such
+    function."""
     found = getattr(ctypes.CDLL(None, use_errno=True), name, None)
     if found is not None:
         found.argtypes, found.restype = argument_types, ctypes.c_int
@@ -17,6 +18,6 @@ def function(name: str, *argument_types: Any) -> Callable[..., int] | None:
 
 
 def last_error() -> OSError:
-    """Why the call that this thread made last has failed."""
+    """The error of the last call of this thread."""
     number = ctypes.get_errno()
     return OSError(number, os.strerror(number))

@@ -1,8 +1,8 @@
 """The lineage: the entries of a partition's Raft log that clients never see.
 
-One append-only file beside the segments. A row says that a term began, or a configuration changed, at a log
-end. Rows are chained: each carries a checksum over itself and, through the checksum of the row before, over
-everything before it (replication.md section 1). The Raft index of a row is implied: `offset + position`.
+They lie in one append-only file beside the segments. A row says that a term began, or that a configuration changed,
+at a certain log end. Rows are chained: each carries a checksum over itself and, through the checksum of the row
+before, over all rows before it (replication.md section 1). The Raft index of a row is implied: `offset + position`.
 
 Layout of a row, big-endian: length uint32 (of what follows the checksum), checksum uint32, version int8,
 kind int8, term int32, offset int64, payload.
@@ -26,7 +26,7 @@ _FRAME = struct.Struct(">II")
 _FIXED = struct.Struct(">bbiq")
 _VERSION = 1
 
-#: A row names a configuration: a handful of replicas. More than this is garbage, not a row.
+#: A row names a configuration, which is a handful of replicas. A larger length means that this is no row.
 MAX_ROW_BYTES = 1 << 20
 
 
@@ -50,7 +50,7 @@ class Lineage:
     def __init__(self, disk: Disk, path: str) -> None:
         self._disk = disk
         self._path = path
-        # Open only while it is dirty: thousands of partitions rarely write here.
+        #: Open only while it is dirty: thousands of partitions rarely write here.
         self._file: File | None = None
         self.rows = []
         self._offsets = array("q")
@@ -63,7 +63,7 @@ class Lineage:
 
     @classmethod
     def create(cls, disk: Disk, directory: str, rows: Sequence[Row] = ()) -> Lineage:
-        """A new file; its name is durable once the caller flushes the folder."""
+        """Create the file. Its name is durable once the caller flushes the folder."""
         path = f"{directory}/{LINEAGE_NAME}"
         disk.open(path, create=True).close()
         lineage = cls(disk, path)
@@ -74,12 +74,12 @@ class Lineage:
 
     @classmethod
     def open(cls, disk: Disk, directory: str, recorded_count: int, *, is_settled: bool = True) -> Lineage:
-        """Read the whole rows; what a crash tore off stays in the file until `make_whole`.
+        """Read the whole rows. A torn end stays in the file until `make_whole`.
 
-        `is_settled`: no cut of the file can be under way (`FlushedEnd.is_settled`).
+        `is_settled`: the file cannot have been in the middle of a cut (`FlushedEnd.is_settled`).
 
-        Raises CorruptLogError where fewer than `recorded_count` rows are whole: those were durable once. So was the
-        name of the file.
+        Raises CorruptLogError if the file is missing, or if fewer than `recorded_count` rows are whole: both were
+        durable once.
         """
         lineage = cls(disk, f"{directory}/{LINEAGE_NAME}")
         try:
@@ -95,19 +95,19 @@ class Lineage:
         return lineage
 
     def make_whole(self) -> None:
-        """Cut a torn end off and make the rest durable, before anything else is changed or written."""
+        """Cut off a torn end and make the rest durable, before anything else is changed or written."""
         if self._file is not None:
             whole_bytes = self._ends[-1] if self._ends else 0
             if whole_bytes < self._file.size:
                 self._file.truncate(whole_bytes)
-            # Written again: a flush that failed in the life before leaves pages that only look durable.
+            # Written again: a flush that failed in an earlier process leaves pages that only look durable.
             start = self._ends[self.flushed_count - 1] if self.flushed_count else 0
             if start < whole_bytes:
                 self._file.write_at(start, self._file.read(start, whole_bytes - start))
             self.flush()
 
     def _parse(self, data: memoryview) -> int:
-        """Take over the whole rows at the start of `data`; returns where they end."""
+        """Remember the whole rows at the start of `data`. Returns the position where they end."""
         position = 0
         while position + _FRAME.size + _FIXED.size <= len(data):
             length, checksum = _FRAME.unpack_from(data, position)
@@ -120,7 +120,7 @@ class Lineage:
             version, kind, term, offset = _FIXED.unpack_from(body)
             if version != _VERSION or (self.rows and (term < self.rows[-1].term or offset < self.end_offset)):
                 break
-            self._remember(term, offset, kind, bytes(body[_FIXED.size :]), end, checksum)
+            self._remember_row(term, offset, kind, bytes(body[_FIXED.size :]), end, checksum)
             position = end
         return position
 
@@ -128,7 +128,9 @@ class Lineage:
         previous = self._checksums[-1] if self._checksums else 0
         return crc32c(body, crc32c(struct.pack(">II", previous, length)))
 
-    def _remember(self, term: int, offset: int, kind: int, payload: bytes, end: int, checksum: int) -> Row:
+    def _remember_row(
+        self, term: int, offset: int, kind: int, payload: bytes, end: int, checksum: int
+    ) -> Row:
         row = Row(offset + len(self.rows), term, offset, kind, payload)
         self.rows.append(row)
         self._offsets.append(offset)
@@ -145,7 +147,7 @@ class Lineage:
         return self._file is not None
 
     def append(self, term: int, offset: int, kind: int, payload: bytes) -> Row:
-        """Write a row at log end `offset`. The row before it is made durable first, if it is not yet."""
+        """Write a row at log end `offset`. The row before it is made durable first, if it is not durable yet."""
         assert term >= self.last_term, f"term {term} after {self.last_term}"
         assert offset >= self.end_offset, f"row at {offset} after a row at {self.end_offset}"
         if self.flushed_count < len(self.rows):
@@ -155,7 +157,7 @@ class Lineage:
         checksum = self._chain(len(body), body)
         file = self._open()
         file.append([_FRAME.pack(len(body), checksum), body])
-        return self._remember(term, offset, kind, payload, file.size, checksum)
+        return self._remember_row(term, offset, kind, payload, file.size, checksum)
 
     def cut(self, count: int) -> None:
         """Keep the first `count` rows, durably before returning (replication.md section 1)."""
@@ -176,11 +178,11 @@ class Lineage:
             self.flushed(len(self.rows))
 
     def dirty_file(self) -> File | None:
-        """The file for a flush round, if there is anything to flush."""
+        """The file that a flush round has to flush. None: every row is durable."""
         return self._file
 
     def flushed(self, count: int) -> None:
-        """A flush that began with `count` rows is done (and no row was cut since)."""
+        """A flush that began with `count` rows is over, and no row was cut meanwhile."""
         self.flushed_count = max(self.flushed_count, count)
         if self.flushed_count == len(self.rows):
             self._file = None
@@ -209,7 +211,7 @@ class Lineage:
         return bisect_left(self._indexes, index)
 
     def index_before(self, offset: int) -> int:
-        """Raft index behind all that stands before `offset`: of the first row there, else of the record."""
+        """Raft index of what stands first at `offset`: a row there, otherwise the record."""
         return offset + bisect_left(self._offsets, offset)
 
     def index_of(self, offset: int) -> int:
@@ -224,15 +226,15 @@ class Lineage:
         return self._terms[bisect_right(self._indexes, index) - 1]
 
     def term_at_offset(self, offset: int) -> int:
-        """Term of the record at `offset`; -1 where no row stands at or before it."""
+        """Term of the record at `offset`. -1: no row stands at or before it."""
         at = bisect_right(self._offsets, offset) - 1
         return self._terms[at] if at >= 0 else -1
 
     def epoch_end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """OffsetForLeaderEpoch (KIP-101, KIP-279): (largest epoch at or below `epoch`, its end offset).
 
-        The current epoch ends at the log end, not at the high watermark. (-1, -1) where `epoch` is unknown:
-        above the current one, or below the first.
+        The current epoch ends at the log end, not at the high watermark. Returns (-1, -1) for an epoch above the
+        current one or below the first.
         """
         if epoch > self.last_term:
             return -1, -1

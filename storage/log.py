@@ -1,7 +1,7 @@
 """The log of one partition: append, flush, roll, truncate, delete.
 
-Opening one is in `log_recovery`, reading in `log_reader`. Everything here runs on the event loop. What is
-appended is in the page cache; `begin_flush` and `finish_flush` bracket the flush that makes it durable.
+Opening a log is in `log_recovery`, reading in `log_reader`. Everything here runs on the event loop. What is appended
+lies in the page cache. `begin_flush` and `finish_flush` bracket the flush that makes it durable.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from storage.lineage import Lineage, Row
 from storage.log_reader import ReadableLog
 from storage.log_types import FlushedEnd, FlushTicket, GroupKey, LogConfig
 from storage.retention import SegmentFacts, retention_start
-from storage.segment import MAX_RELATIVE_OFFSET, SNAPSHOT_SUFFIX, Segment, segment_path
+from storage.segment import MAX_RELATIVE_OFFSET, Segment
+from storage.segment_files import SNAPSHOT_SUFFIX, segment_path
 
 
 class Log(ReadableLog):
@@ -25,10 +26,10 @@ class Log(ReadableLog):
     Raft index of the record at offset o = o + number of lineage rows at or before o. All ends are exclusive.
     """
 
-    #: How much is durable. Invariant: flushed_end <= end, and it falls only in `truncate`.
+    #: How much is durable. Invariants: flushed_end <= end; it falls only in `truncate`.
     flushed_end: FlushedEnd
-    #: Where a follower begins that lacks what is deleted: 0, or an end of a batch that has a producer snapshot.
-    #: Invariant: segments[0].base_offset <= install_offset <= start_offset.
+    #: Where an installed follower begins: 0, or the end of a batch that has a producer snapshot.
+    #: Invariant: first_stored_offset <= install_offset <= start_offset.
     install_offset: int
 
     def __init__(
@@ -52,18 +53,20 @@ class Log(ReadableLog):
         self.config = config
         self.install_offset = install_offset
         self.flushed_end = flushed_end
-        self._truncation_count = 0
+        #: Truncations since the log was opened: what was said of the end before the last one is void.
+        self.truncation_count = 0
         #: The end at the last `trim_if_quiet`.
         self._seen_end_offset = -1
 
-    # -- reading what is acted upon
+    # -- verified reading
 
     def checked_batches(
         self, from_offset: int, below_offset: int | None = None
     ) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """Like `batches`, each read and proven (checksum, continuity, epoch = lineage), and none missing: for whoever
-        draws conclusions from them. Recovery has no need to look at what was recorded as durable, and anything may rot
-        since. The checksum does not cover all: a base offset may put a batch behind `below_offset`.
+        """Like `batches`, but each is read and verified (checksum, continuity, epoch = lineage), and none is missing.
+        For callers that act on what they read: recovery does not look at what was recorded as durable, and anything
+        may be corrupted later. The checksum does not cover the base offset, which may put a batch behind
+        `below_offset`.
 
         Raises CorruptLogError.
         """
@@ -112,19 +115,19 @@ class Log(ReadableLog):
             if header.max_timestamp > largest_ms:
                 largest_ms = header.max_timestamp
         if lineage.flushed_count < len(lineage.rows):
-            # A row is durable before any batch after it; callers normally wait, then this costs nothing.
+            # A row is durable before any batch after it. Callers normally wait for it, then this is skipped.
             lineage.flush()
-        segment = self.segments[-1]
+        segment = self._segments[-1]
         if segment.size_bytes and self._is_full(segment, size_bytes, expected, largest_ms):
             self.roll()
-            segment = self.segments[-1]
+            segment = self._segments[-1]
         position, file = segment.size_bytes, segment.file
         file.append(buffers, is_padded=True)
         assert file.size == position + size_bytes, "headers do not describe the buffers"
         segment.size_bytes = position + size_bytes
-        segment.remember(self.end_offset, position, self.end_offset)
+        segment.remember_position(self.end_offset, position, self.end_offset)
         for header in headers:
-            segment.note(header, position)
+            segment.note_batch(header, position)
             position += header.length + 12
         self.end_offset = expected
 
@@ -143,33 +146,33 @@ class Log(ReadableLog):
     def skip_to(self, offset: int) -> None:
         """Move the end over a hole: a replicated range ended where compaction had removed the last data.
 
-        The hole is recorded by the name of a new, empty segment. That is sound because a segment exists only
-        when everything below it is durable, so a gap between two segments is never lost data.
+        The name of a new, empty segment records the hole. A segment exists only when everything below it is durable,
+        so a gap between two segments is never lost data.
         """
         assert offset > self.end_offset
-        active = self.segments[-1]
+        active = self._segments[-1]
         self._seal(active)
         self._add_segment(offset)
         self.end_offset = offset
         if not active.size_bytes:
-            self._remove_segment(len(self.segments) - 2)
+            self._remove_segment(len(self._segments) - 2)
 
     # -- rolling
 
     def roll(self) -> None:
         """Seal the active segment and begin a new one at the log end. Blocks for the flush of the tail."""
-        active = self.segments[-1]
+        active = self._segments[-1]
         if active.size_bytes:
             self._seal(active)
             self._add_segment(self.end_offset)
 
     def is_due_to_roll(self, now_ms: int) -> bool:
         """Whether an idle active segment has outlived `segment.ms`."""
-        first_ms = self.segments[-1].first_timestamp_ms
+        first_ms = self._segments[-1].first_timestamp_ms
         return first_ms is not None and 0 <= first_ms < now_ms - self.config.segment_ms
 
     def _seal(self, segment: Segment) -> None:
-        """Invariant kept here: only the last segment ever holds bytes that are not durable."""
+        """Make a segment durable before the next one exists: only the last segment ever holds bytes that are not."""
         segment.file.trim()
         segment.file.flush()
         segment.write_index_files(is_sealed=True)
@@ -178,8 +181,8 @@ class Log(ReadableLog):
         file = self._disk.open(segment_path(self.directory, base_offset), create=True)
         assert file.size == 0, f"{file.path} was there already"
         self._disk.flush_directory(self.directory)
-        self.segments[-1].release_file()
-        self.segments.append(
+        self._segments[-1].release_file()
+        self._segments.append(
             Segment(self._disk, self.directory, base_offset, file, self.config.index_interval_bytes)
         )
         self._bases.append(base_offset)
@@ -190,41 +193,42 @@ class Log(ReadableLog):
         return self.flushed_end.end_index < self.end_offset + len(self.lineage.rows)
 
     def start_writeback(self) -> None:
-        """What was appended is flushed as soon as the caller has done its books: the disk may begin (`File`)."""
-        self.segments[-1].file.start_writeback()
+        """The disk may begin to write what was appended: a flush follows as soon as the caller's bookkeeping is
+        done."""
+        self._segments[-1].file.start_writeback()
 
     def begin_flush(self) -> FlushTicket:
-        """What has to become durable now, in this order. Sealed segments already are."""
+        """The files that have to be flushed now, in this order. Sealed segments are durable already."""
         row_file = self.lineage.dirty_file()
         files = () if row_file is None else (row_file,)
         if self.end_offset > self.flushed_end.end_offset:
-            files = (*files, self.segments[-1].file)
-        return FlushTicket(files, self.end, self._truncation_count)
+            files = (*files, self._segments[-1].file)
+        return FlushTicket(files, self.end, self.truncation_count)
 
     def finish_flush(self, ticket: FlushTicket) -> None:
-        """All files of the ticket are durable. A ticket from before a truncation says nothing any more."""
-        if ticket.truncation_count != self._truncation_count:
+        """All files of the ticket are durable. A ticket from before a truncation is void."""
+        if ticket.truncation_count != self.truncation_count:
             return
         self.lineage.flushed(ticket.end.row_count)
         if ticket.end.end_index > self.flushed_end.end_index:
             self.flushed_end = ticket.end
 
     def trim_if_quiet(self) -> None:
-        """Where nothing was appended since the last call, the file ends with its last batch, as whoever else reads it
-        expects. A crash may bring the zeros back: recovery knows them."""
+        """Cut off the padding if nothing was appended since the last call: other programs that read the file expect
+        that it ends with a batch. A crash may bring the zeros back. Recovery recognises them."""
         end_offset = self.end_offset
         if end_offset == self._seen_end_offset:
-            self.segments[-1].file.trim()
+            self._segments[-1].file.trim()
         self._seen_end_offset = end_offset
 
     def drop_cached(self) -> None:
-        """What is kept here serves no readers: the page cache is left to those that do (`File.drop_cached`)."""
-        self.segments[-1].file.drop_cached()
+        """Nobody reads this log here: leave the page cache to others (`File.drop_cached`)."""
+        self._segments[-1].file.drop_cached()
 
     def flush(self) -> None:
         """Make everything durable before returning. Blocks: for rare, ordered steps."""
         self.lineage.flush()
-        self.segments[-1].file.flush()
+        self._segments[-1].file.flush()
         self.flushed_end = self.end
 
     # -- cutting off the end
@@ -232,20 +236,20 @@ class Log(ReadableLog):
     def truncate(self, to_index: int, known_commit: int) -> None:
         """Drop every entry at or above `to_index`, durably: data first, then lineage.
 
-        Either file is durable before the next is touched, and a crash in between leaves a prefix of the old
-        log, because recovery drops rows above the end of the data. The other way round does not: a
-        configuration row that is cut has the term of the batches after it, which would pass for entries one
-        index below their own (README, Decisions).
+        The data is durable before the lineage is touched. A crash in between leaves a prefix of the old log, because
+        recovery drops rows above the end of the data. With the lineage first it would not: a configuration row has
+        the same term as the batches after it. Without the row they would pass for entries one index below their own
+        (README, Decisions).
 
-        Before this the caller must have lowered the recorded end in the journal, durably
-        (`FlushRounds.truncate` does both): otherwise a crash in between looks like rot.
+        Before this the caller must have lowered the recorded end in the journal, durably (`FlushRounds.truncate` does
+        both). Otherwise a crash in between looks like corruption.
         """
         assert to_index >= known_commit, f"truncation to {to_index}, committed up to {known_commit}"
         if to_index >= self.end_index:
             return
         offset = self.lineage.offset_of_index(to_index)
         assert offset >= self.start_offset
-        self._truncation_count += 1
+        self.truncation_count += 1
         self.flushed_end = min(self.flushed_end, FlushedEnd(to_index, to_index - offset))
         self.lineage.flush()
         if offset < self.end_offset:
@@ -258,9 +262,9 @@ class Log(ReadableLog):
 
     def _cut_data(self, offset: int) -> None:
         while self._bases[-1] > offset:
-            # One by one from the end, each durably: a later segment never outlives an earlier one.
-            self._remove_segment(len(self.segments) - 1)
-        segment = self.segments[-1]
+            # From the end, each durably before the next: a later segment never outlives an earlier one.
+            self._remove_segment(len(self._segments) - 1)
+        segment = self._segments[-1]
         position, previous_end = segment.locate(offset)
         assert previous_end <= offset, f"offset {offset} lies inside a batch"
         if position < segment.size_bytes:
@@ -270,26 +274,26 @@ class Log(ReadableLog):
             self.skip_to(offset)
 
     def _remove_segment(self, at: int) -> None:
-        """Take a segment out of the log, durably."""
+        """Remove a segment from the log, durably."""
         del self._bases[at]
-        self.segments.pop(at).remove()
+        self._segments.pop(at).remove()
 
     # -- cutting off the start
 
     def set_start_offset(self, offset: int) -> None:
-        """Raise the log start. It is recorded in the journal (`Bounds`), durably, before."""
+        """Raise the log start. The journal's record of it (`Bounds`) is durable already."""
         assert self.start_offset <= offset <= self.flushed_end.end_offset
         self.start_offset = offset
 
     def retention_start(self, now_ms: int, retention_ms: int, retention_bytes: int, up_to_offset: int) -> int:
         """The log start that retention asks for, at or below `up_to_offset` (the high watermark).
 
-        A limit below zero means no limit. The leader alone decides (replication.md section 6).
+        A limit below zero is no limit. Only the leader decides (replication.md section 6).
         """
         ends = [*self._bases[1:], self.end_offset]
         facts = [
             SegmentFacts(end, segment.size_bytes, segment.max_timestamp[0])
-            for segment, end in zip(self.segments, ends, strict=True)
+            for segment, end in zip(self._segments, ends, strict=True)
         ]
         return retention_start(
             facts,
@@ -301,17 +305,17 @@ class Log(ReadableLog):
         )
 
     def whole_segments_end(self, offset: int) -> int:
-        """Where those segments end that lie wholly below `offset`; the log's first offset where none does."""
+        """Where the segments end that lie wholly below `offset`; `first_stored_offset` if none does."""
         return self._bases[max(bisect_right(self._bases, offset) - 1, 0)]
 
     def delete_segments(self, end_offset: int) -> None:
-        """Delete the segments up to `end_offset`, told by `whole_segments_end` of an offset at or below the log start.
+        """Delete the segments up to `end_offset`, which is `whole_segments_end` of an offset at or below the log start.
 
-        What producers wrote there goes with them: a snapshot between there and the log start is durable
-        (`producer_snapshot.ensure_snapshot`).
+        They hold what producers wrote there. So a producer snapshot between `end_offset` and the log start is durable
+        already (`producer_snapshot.ensure_snapshot`).
         """
         snapshot = max(x for x in self.snapshot_offsets() if x <= self.start_offset)
-        assert end_offset <= snapshot, f"nothing tells the producers below {end_offset}"
+        assert end_offset <= snapshot, f"no snapshot of the producers at or above {end_offset}"
         self.install_offset = snapshot
         while self._bases[0] < end_offset:
             self._remove_segment(0)
@@ -320,13 +324,19 @@ class Log(ReadableLog):
     # -- producer snapshots (their content is producer_state's)
 
     def snapshot_offsets(self) -> list[int]:
-        """Offsets for which a producer snapshot lies in the folder, rising."""
+        """Offsets of the producer snapshots in the folder, rising."""
         names = self._disk.list(self.directory)
         stems = (name.removesuffix(SNAPSHOT_SUFFIX) for name in names if name.endswith(SNAPSHOT_SUFFIX))
         return [int(stem) for stem in stems if stem.isdecimal()]
 
     def snapshot_path(self, offset: int) -> str:
         return segment_path(self.directory, offset, SNAPSHOT_SUFFIX)
+
+    def remove_snapshot(self, offset: int) -> None:
+        """Remove the snapshot for this offset, if there is one. Not durable: it may be there again after a crash."""
+        path = self.snapshot_path(offset)
+        if self._disk.exists(path):
+            self._disk.unlink(path)
 
     def remove_snapshots_above(self, offset: int) -> None:
         for snapshot in self.snapshot_offsets():
@@ -345,11 +355,11 @@ class Log(ReadableLog):
     # -- the end
 
     def close(self, *, is_clean: bool) -> None:
-        """Give the files back. A clean close makes everything durable first, the active indexes included."""
+        """Close the files. A clean close makes everything durable first, the indexes of the active segment included."""
         if is_clean:
-            self.segments[-1].file.trim()
+            self._segments[-1].file.trim()
             self.flush()
-            self.segments[-1].write_index_files(is_sealed=False)
+            self._segments[-1].write_index_files(is_sealed=False)
             self._disk.flush_directory(self.directory)
-        for segment in self.segments:
+        for segment in self._segments:
             segment.release_file()

@@ -1,4 +1,4 @@
-"""Making logs: new ones, many at once, and the one that takes the place of another."""
+"""Creating logs: new ones, many at once, and an installed one that replaces another."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from storage.log import Log
 from storage.log_recovery import open_log
 from storage.log_types import NOTHING_FLUSHED, GroupKey, LogConfig
 from storage.partition_folder import DELETE_SUFFIX, INSTALL_SUFFIX, free_name, write_topic_id, write_topic_ids
-from storage.segment import SNAPSHOT_SUFFIX, Segment, segment_path
+from storage.segment import Segment
+from storage.segment_files import SNAPSHOT_SUFFIX, segment_path
 
 
 class NewLog(NamedTuple):
@@ -23,10 +24,11 @@ class NewLog(NamedTuple):
 
 
 def create_logs(disk: Disk, wanted: Sequence[NewLog]) -> list[Log]:
-    """Empty logs of groups that the journal does not know, in folders that do not exist, durable by name.
+    """Create empty logs of groups that the journal does not know, in folders that do not exist. Their names are
+    durable.
 
-    The flushes of all go together, and are fewer than in `create_log`: if a crash leaves a folder with some of its
-    files, the missing vote record says that the log was never used, and it is made anew.
+    All share a few flushes. If a crash leaves a folder with some of its files, the journal has no vote record of the
+    group: the log was never used, and is created again.
     """
     logs = [_empty_log(disk, new) for new in wanted]
     write_topic_ids(disk, [(new.directory, new.group.topic_id) for new in wanted])
@@ -54,8 +56,10 @@ def _empty_log(disk: Disk, new: NewLog) -> Log:
 
 
 def create_log(disk: Disk, directory: str, group: GroupKey, config: LogConfig) -> Log:
-    """An empty log in a new folder, durable by name, whatever the journal says of the group. A folder of the same name
-    (unfinished, or quarantined under an incarnation that counts no more) goes in the background."""
+    """Create an empty log in a new folder, whatever the journal says of the group. Its name is durable.
+
+    A folder of the same name is deleted in the background. It is unfinished, or of an earlier incarnation.
+    """
     if disk.exists(directory):
         _discard_folder(disk, directory, group)
     _write_folder(disk, directory, group, start_offset=0, rows=(), producer_snapshot=None)
@@ -76,10 +80,10 @@ def install_log(
 ) -> Log:
     """Replace a (closed) log by an empty one that starts at `log_start` (replication.md section 7).
 
-    `rows` are all lineage rows up to there. The new log is built beside the old one and takes its name only
-    when it is durable; a crash on the way leaves one of the two, whole (`directory.finish_installs`).
+    `rows` are all lineage rows up to there. The new log is built beside the old one and takes its name only when it is
+    durable. A crash at any step leaves one of the two, whole (`directory.finish_installs`).
     """
-    # The recorded end speaks of the old log; left standing it would call the new one corrupt.
+    # The recorded end speaks of the old log: with it, recovery would find the new one corrupt.
     journal.append(Flushed(group, NOTHING_FLUSHED))
     journal.flush()
     building = directory + INSTALL_SUFFIX
@@ -109,7 +113,7 @@ def _write_folder(
     rows: Sequence[Row],
     producer_snapshot: bytes | None,
 ) -> None:
-    """A folder with an empty first segment. `partition.metadata` comes last: where it is, the rest is."""
+    """Write a folder with an empty first segment. `partition.metadata` comes last: a folder that has it is whole."""
     disk.make_directory(directory)
     Lineage.create(disk, directory, rows).flush()
     disk.open(segment_path(directory, start_offset), create=True).close()

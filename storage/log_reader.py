@@ -1,4 +1,4 @@
-"""Reading a log: by offset, by Raft index, by timestamp. Nothing here changes it."""
+"""Reading a log: by offset, by Raft index, by timestamp. Nothing here changes the log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from storage.disk import File
 from storage.errors import CorruptLogError
 from storage.lineage import Lineage
 from storage.log_types import FlushedEnd, LogRange, LogSlice
-from storage.segment import Segment, iter_headers
+from storage.segment import Segment
+from storage.segment_files import iter_headers
 
 
 class StoredBatch(NamedTuple):
@@ -41,20 +42,20 @@ Lookup: TypeAlias = Generator[int, None, TimestampedOffset | None]
 class ReadableLog:
     """The segments and the lineage of a partition, for readers.
 
-    How far a reader may look (high watermark, last stable offset) is not known here: callers pass bounds.
+    The log does not know how far a reader may look (high watermark, last stable offset): callers pass that bound.
     """
 
     #: Invariants: at least one segment; base offsets rise strictly and `_bases` mirrors them; only the last
     #: segment grows, and only it may be empty or hold bytes that are not durable;
     #: start_offset <= end_offset, and end_offset is the end of the last segment.
-    segments: list[Segment]
+    _segments: list[Segment]
     _bases: list[int]
     #: The log start: everything below is deleted, though the bytes may still be here.
     start_offset: int
     end_offset: int
 
     def __init__(self, segments: list[Segment], lineage: Lineage, start_offset: int, end_offset: int) -> None:
-        self.segments = segments
+        self._segments = segments
         self._bases = [segment.base_offset for segment in segments]
         self.lineage = lineage
         self.start_offset = start_offset
@@ -73,7 +74,23 @@ class ReadableLog:
 
     @property
     def size_bytes(self) -> int:
-        return sum(segment.size_bytes for segment in self.segments)
+        """Of all batches that are stored, also below the log start. Padding and indexes do not count."""
+        return sum(segment.size_bytes for segment in self._segments)
+
+    @property
+    def first_stored_offset(self) -> int:
+        """Where the first segment begins: below it, everything was deleted. At or below the log start."""
+        return self._bases[0]
+
+    @property
+    def active_segment_base(self) -> int:
+        """Where the segment begins to which batches are appended, the last one."""
+        return self._bases[-1]
+
+    @property
+    def active_segment_bytes(self) -> int:
+        """Size of the segment to which batches are appended, without padding."""
+        return self._segments[-1].size_bytes
 
     # -- by offset
 
@@ -82,15 +99,14 @@ class ReadableLog:
     ) -> LogSlice | None:
         """Whole batches from the one that holds `offset` on (or the next one above it, across a hole).
 
-        All of them end at or below `below_offset`, and together they fit in `max_bytes`, unless
-        `at_least_one` lets a larger first batch through alone. A slice never crosses a segment. None where
-        there is nothing to give.
+        All of them end at or below `below_offset`, and together they fit in `max_bytes`. With `at_least_one`, a larger
+        first batch is given alone. A slice never crosses a segment. None: there is nothing to give.
         """
         assert offset <= self.end_offset, f"read at {offset}, the log ends at {self.end_offset}"
         if offset >= below_offset:
             return None
         first = max(bisect_right(self._bases, offset) - 1, 0)
-        for segment in self.segments[first:]:
+        for segment in self._segments[first:]:
             if segment.base_offset >= below_offset:
                 return None
             position, _ = segment.locate(offset)
@@ -101,7 +117,7 @@ class ReadableLog:
     def _slice(
         self, segment: Segment, position: int, max_bytes: int, below_offset: int, at_least_one: bool
     ) -> LogSlice | None:
-        """The part of one segment that a read may give, starting with the batch at `position`."""
+        """The part of one segment that a read gives, from the batch at `position` on."""
         end, next_offset = segment.size_bytes, segment.end_offset
         if next_offset > below_offset:
             end, next_offset = segment.locate(below_offset)
@@ -116,17 +132,17 @@ class ReadableLog:
                 end, next_offset = position + header.size_bytes, header.last_offset + 1
             else:
                 return None
-        segment.remember(next_offset, end, next_offset)
+        segment.remember_position(next_offset, end, next_offset)
         return LogSlice(segment.file, position, end - position, next_offset)
 
     def batches(self, from_offset: int, below_offset: int | None = None) -> Iterator[StoredBatch]:
         """Headers of all batches that end above `from_offset` and begin below `below_offset`.
 
-        Walks the files: for replays and look-ups, not for serving.
+        Walks the files, so it is for replays and look-ups, not for serving.
         """
         below = self.end_offset if below_offset is None else below_offset
         first = max(bisect_right(self._bases, from_offset) - 1, 0)
-        for segment in self.segments[first:]:
+        for segment in self._segments[first:]:
             if segment.base_offset >= below:
                 return
             start, _ = segment.locate(from_offset)
@@ -140,9 +156,9 @@ class ReadableLog:
     def read_range(self, start_index: int, limit_index: int, max_bytes: int) -> LogRange:
         """What to send a follower that has everything below `start_index`, at most up to `limit_index`.
 
-        The range ends at a batch, or at the first lineage row it meets: nothing may follow a row before the
-        row is durable there (replication.md section 1). Only where compaction left a hole right below
-        `limit_index` does it end at that limit.
+        The range ends at a batch, or at the first lineage row that it meets: nothing may follow a row before the row is
+        durable at the follower (replication.md section 1). If compaction left a hole right below `limit_index`, it ends
+        at that limit.
         """
         assert start_index <= limit_index <= self.end_index
         rows = self.lineage.rows
@@ -169,8 +185,8 @@ class ReadableLog:
 
     # -- by timestamp
     #
-    # Who asks takes steps: each yields how many records will be looked at next, for a small batch can hold millions.
-    # Between two steps the log may change, so that nothing found before is used after, but what was read.
+    # A look-up is a generator: each step yields how many records will be looked at next, as a small batch can hold
+    # millions. Between two steps the log may change, so positions found before a step are not used after it.
 
     def offset_for_timestamp(self, timestamp_ms: int, below_offset: int) -> Lookup:
         """The first record with at least this timestamp, below `below_offset` (ListOffsets, KIP-79)."""
@@ -187,7 +203,7 @@ class ReadableLog:
     ) -> StoredBatch | None:
         """The first batch with at least this timestamp that ends above `from_offset`."""
         from_offset = max(from_offset, self.start_offset)
-        for segment in self.segments:
+        for segment in self._segments:
             if segment.base_offset >= below_offset:
                 return None
             if segment.max_timestamp[0] < timestamp_ms or segment.end_offset <= from_offset:
@@ -207,19 +223,19 @@ class ReadableLog:
             first is not None
             and first.header.base_offset < from_offset <= first.header.last_offset < below_offset
         ):
-            # The log start has left a part of it, and its header tells of the whole.
-            best = yield from self._youngest_record(first)
+            # The log start lies inside this batch, and the header speaks of the whole batch.
+            best = yield from self._largest_timestamp_in(first)
             from_offset = max(first.header.next_offset, self.start_offset)
         largest_ms = -1 if best is None else best.timestamp_ms
         batch: StoredBatch | None = None
-        for segment in self.segments:
+        for segment in self._segments:
             if segment.base_offset >= below_offset:
                 break
             if segment.max_timestamp[0] <= largest_ms or segment.end_offset <= from_offset:
                 continue
-            youngest = _youngest_batch(segment, from_offset, below_offset)
-            if youngest is not None and youngest.header.max_timestamp > largest_ms:
-                batch, largest_ms = youngest, youngest.header.max_timestamp
+            found = _batch_with_largest_timestamp(segment, from_offset, below_offset)
+            if found is not None and found.header.max_timestamp > largest_ms:
+                batch, largest_ms = found, found.header.max_timestamp
         if batch is None:
             return best
         return (yield from self._first_record(batch, largest_ms))
@@ -230,29 +246,27 @@ class ReadableLog:
         def is_it(record: Record) -> bool:
             return record.timestamp_ms >= timestamp_ms and record.offset >= self.start_offset
 
-        record = yield from _walk(batch, is_it)
+        record = yield from _find_record(batch, is_it)
         return record and TimestampedOffset(record.offset, record.timestamp_ms, batch.header.leader_epoch)
 
-    def _youngest_record(self, batch: StoredBatch) -> Lookup:
+    def _largest_timestamp_in(self, batch: StoredBatch) -> Lookup:
         """The record of a batch with the largest timestamp, at or above the log start."""
-        youngest: Record | None = None
+        found: Record | None = None
 
         def look(record: Record) -> bool:
-            nonlocal youngest
-            largest_ms = -1 if youngest is None else youngest.timestamp_ms
+            nonlocal found
+            largest_ms = -1 if found is None else found.timestamp_ms
             if record.timestamp_ms > largest_ms and record.offset >= self.start_offset:
-                youngest = record
+                found = record
             return False
 
-        yield from _walk(batch, look)
-        return youngest and TimestampedOffset(
-            youngest.offset, youngest.timestamp_ms, batch.header.leader_epoch
-        )
+        yield from _find_record(batch, look)
+        return found and TimestampedOffset(found.offset, found.timestamp_ms, batch.header.leader_epoch)
 
 
-def _walk(batch: StoredBatch, is_it: Callable[[Record], bool]) -> Generator[int, None, Record | None]:
-    """Look at the records until it is found. Raises CorruptLogError."""
-    data = batch.view()  # before the first pause: later the file may be closed
+def _find_record(batch: StoredBatch, is_it: Callable[[Record], bool]) -> Generator[int, None, Record | None]:
+    """The first record that `is_it` accepts. Raises CorruptLogError."""
+    data = batch.view()  # before the first step: later the file may be closed
     if not check_crc(data, 0, batch.header):
         raise CorruptLogError(batch.file.path, batch.position, "checksum")
     yield batch.header.count
@@ -264,10 +278,12 @@ def _walk(batch: StoredBatch, is_it: Callable[[Record], bool]) -> Generator[int,
     return None
 
 
-def _youngest_batch(segment: Segment, from_offset: int, below_offset: int) -> StoredBatch | None:
+def _batch_with_largest_timestamp(
+    segment: Segment, from_offset: int, below_offset: int
+) -> StoredBatch | None:
     """The batch with the largest timestamp of those in [from_offset, below_offset)."""
     best: StoredBatch | None = None
-    start, _ = segment.locate(max(segment.youngest_before(below_offset), from_offset))
+    start, _ = segment.locate(max(segment.largest_timestamp_before(below_offset), from_offset))
     for position, header in iter_headers(segment.file, start, segment.size_bytes):
         if header.last_offset >= below_offset:
             break

@@ -1,6 +1,6 @@
-"""Opening logs: everything that must hold again after any crash.
+"""Opening a log after any crash, so that all its invariants hold again.
 
-What recovery accepts and why is replication.md sections 1 and 2; the README of this package has the table.
+What recovery accepts, and why, stands in replication.md, sections 1 and 2. The README of this package has the table.
 """
 
 from __future__ import annotations
@@ -15,19 +15,10 @@ from storage.errors import CorruptLogError
 from storage.lineage import Lineage
 from storage.log import Log
 from storage.log_types import NOTHING_FLUSHED, FlushedEnd, GroupKey, LogConfig
-from storage.partition_folder import (
-    check_topic_id,
-)
+from storage.partition_folder import check_topic_id
 from storage.producer_snapshot import SnapshotDamagedError, read_snapshot
-from storage.segment import (
-    DELETED_SUFFIX,
-    LOG_SUFFIX,
-    MAX_RELATIVE_OFFSET,
-    SNAPSHOT_SUFFIX,
-    TEMPORARY_SUFFIX,
-    Segment,
-    segment_path,
-)
+from storage.segment import MAX_RELATIVE_OFFSET, Segment
+from storage.segment_files import DELETED_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, TEMPORARY_SUFFIX, segment_path
 
 #: Bytes read at once while scanning. A larger batch is read on its own.
 SCAN_BLOCK_BYTES = 1 << 20
@@ -43,11 +34,11 @@ def open_log(
     log_start: int,
     is_clean: bool,
 ) -> Log:
-    """Open a log and make it agree with itself again.
+    """Open a log. What a crash left half done is finished or undone.
 
-    `recorded` is the end that the journal calls durable, `log_start` the recorded log start, `is_clean`
-    whether the clean-shutdown marker was there. Raises WrongTopicError, UnfinishedLogError, and
-    CorruptLogError where what was durable is bad: then segments and lineage are as they were.
+    `recorded` is the end that the journal calls durable, `log_start` the recorded log start, `is_clean` whether the
+    clean-shutdown marker was there. Raises WrongTopicError, UnfinishedLogError, and CorruptLogError if what was durable
+    is bad: then segments and lineage are as they were.
     """
     check_topic_id(disk, directory, group.topic_id)
     recovery = _Recovery(disk, directory, config, recorded or NOTHING_FLUSHED, log_start)
@@ -55,7 +46,7 @@ def open_log(
 
 
 class _Damage(NamedTuple):
-    """The first place where a segment stops being a log."""
+    """The first position of a segment at which there is no batch that can be accepted."""
 
     segment: Segment
     position: int
@@ -63,12 +54,12 @@ class _Damage(NamedTuple):
 
 
 class _AfterHole(NamedTuple):
-    """The batch accepted last, where its base offset left a hole before it."""
+    """The batch that was accepted last, if its base offset left a hole before it."""
 
     position: int
     #: One past the last offset before the hole.
     hole_start: int
-    #: Base offset that its successor would have if there were no hole.
+    #: Base offset that its successor would have without the hole.
     end_without_hole: int
 
 
@@ -84,10 +75,10 @@ class _Recovery:
         self._recorded = recorded
         self._log_start = log_start
         self._segments: list[Segment] = []
-        #: Sealed ones above the recorded end, accepted batch by batch.
+        #: Sealed segments above the recorded end, which were accepted batch by batch.
         self._scanned: list[Segment] = []
         self._install_offset = 0
-        #: Where padding follows the last batch, if any does.
+        #: Where padding follows the last batch. None: there is no padding.
         self._padded_from: int | None = None
         #: One past the last offset accepted so far.
         self._end_offset = 0
@@ -109,16 +100,17 @@ class _Recovery:
         if damage is not None:
             self._cut(damage)
         elif self._padded_from is not None:
-            # Not flushed: zeros that come back are found again.
+            # Not flushed: if a crash brings the zeros back, the next recovery finds them again.
             self._segments[-1].cut_padding(self._padded_from)
-        self._settle()
+        self._flush_leftovers()
         self._cut_rows()
         return self._finish(group)
 
-    def _settle(self) -> None:
-        """Make durable what a killed process may have left as seen only: names, and a file cut short.
+    def _flush_leftovers(self) -> None:
+        """Make durable what a process that was killed may have left in the page cache only: names, and a cut of a file.
 
-        A log needs nothing that is as it was created, or has grown, and was recorded, since its last segment was made.
+        Nothing of the kind is left if the log is as it was created, or if it has grown since its last segment was made
+        and that was recorded.
         """
         base_offset = self._segments[-1].base_offset
         if self._recorded.is_settled and (base_offset == 0 or base_offset < self._recorded.end_offset):
@@ -127,7 +119,7 @@ class _Recovery:
         self._segments[-1].file.flush()
 
     def _cut_rows(self) -> None:
-        """Drop rows that were written after data that the crash took."""
+        """Drop rows that were written behind data that is lost."""
         kept = self._lineage.rows_before_or_at(self._end_offset)
         if kept < len(self._lineage.rows):
             # The end of the data is durable first (Log.truncate says why).
@@ -141,8 +133,8 @@ class _Recovery:
         return CorruptLogError(damage.segment.path, damage.position, f"{damage.message}; {durable}")
 
     def _check_start(self) -> None:
-        """A log that begins above its recorded log start was installed there (and died before that was recorded), with
-        a snapshot. Otherwise its first segments are missing."""
+        """A log that begins above its recorded log start was installed there, with a snapshot, by a process that died
+        before it recorded that. Without a snapshot its first segments are missing."""
         base_offset = self._segments[0].base_offset
         snapshot = segment_path(self._directory, base_offset, SNAPSHOT_SUFFIX)
         is_installed = self._config.may_have_holes or self._disk.exists(snapshot)
@@ -152,9 +144,9 @@ class _Recovery:
             )
 
     def _check_producers(self) -> None:
-        """What producers wrote below the first segment cannot be replayed: a snapshot at or above it must be whole, or
-        a retry would be appended a second time (replication.md section 8). Where holes may be, there may never have
-        been anything below."""
+        """What producers wrote below the first segment cannot be replayed. So a snapshot at or above it must be
+        whole, or a retry would be appended a second time (replication.md section 8). If the log may have holes, there
+        may never have been anything below."""
         base_offset = self._segments[0].base_offset
         if self._log_start == 0 or base_offset == 0 or self._config.may_have_holes:
             return
@@ -164,7 +156,7 @@ class _Recovery:
             )
 
     def _newest_snapshot(self, from_offset: int, to_offset: int) -> int | None:
-        """Offset of the newest whole snapshot of the producers between the two."""
+        """Offset of the newest whole producer snapshot between the two."""
         for name in reversed(self._disk.list(self._directory)):
             stem = name.removesuffix(SNAPSHOT_SUFFIX)
             if name.endswith(SNAPSHOT_SUFFIX) and from_offset <= int(stem) <= to_offset:
@@ -174,8 +166,8 @@ class _Recovery:
         return None
 
     def _find_segments(self) -> None:
-        """Open every segment; drop what a crash left half done: of the segments below the log start those that a
-        snapshot of the producers stands for."""
+        """Open every segment, and finish what a crash left half done. Segments below the log start are deleted if
+        there is a producer snapshot for them."""
         names = self._disk.list(self._directory)
         for name in names:
             path = f"{self._directory}/{name}"
@@ -188,14 +180,14 @@ class _Recovery:
             raise CorruptLogError(self._directory, 0, "no segment at all")
         self._install_offset = self._newest_snapshot(bases[0], self._log_start) or bases[0]
         if len(bases) > 1 and bases[1] <= self._install_offset:
-            # A killed process may have left the snapshot's name as seen only.
+            # A process that was killed may have left a snapshot whose name is not durable.
             self._disk.flush_directory(self._directory)
         for at, base_offset in enumerate(bases):
             file = self._disk.open(segment_path(self._directory, base_offset))
             segment = Segment(
                 self._disk, self._directory, base_offset, file, self._config.index_interval_bytes
             )
-            # An empty sealed segment is what a crash in `Log.skip_to` leaves behind.
+            # A crash in `Log.skip_to` leaves an empty sealed segment behind.
             is_last = at == len(bases) - 1
             if not is_last and (file.size == 0 or bases[at + 1] <= self._install_offset):
                 segment.remove()
@@ -206,7 +198,7 @@ class _Recovery:
         """Accept segments from the first on; returns the first damage, if any."""
         next_bases = [segment.base_offset for segment in self._segments[1:]]
         for segment, next_base in zip_longest(self._segments, next_bases):
-            # Where holes may be, a gap between segments is how one is recorded (Log.skip_to).
+            # In a log that may have holes, a gap between segments is a recorded hole (Log.skip_to).
             self._end_offset = segment.base_offset
             if next_base is not None:
                 if next_base <= self._recorded.end_offset:
@@ -225,20 +217,20 @@ class _Recovery:
         return None
 
     def _ends_as_recorded(self) -> bool:
-        """Whether the clean shutdown speaks of this log: its index files and its tail show the end that was recorded.
+        """Whether the clean shutdown covers this log: its index files and its tail show the end that was recorded.
 
-        Otherwise it was not open when the node stopped (power was lost, or the process killed, and then came a run
-        that had not heard of its topic), and may be torn, or not durable yet; or its tail is no log.
+        If not, the log was not open when the node stopped: a process died, and the next one stopped cleanly before it
+        had heard of the topic. Then the log may be torn, or not durable. Or its tail is corrupt.
         """
         active = self._segments[-1]
         with suppress(CorruptLogError):
             if active.end_offset == self._recorded.end_offset:
                 return True
-        active.forget()
+        active.forget_batches()
         return False
 
     def _scan(self, segment: Segment, next_base: int | None) -> _Damage | None:
-        """Accept the batches of a segment one by one. `next_base`: where the next segment begins, if one does."""
+        """Accept the batches of a segment one by one. `next_base`: where the next segment begins, if there is one."""
         file, position, size = segment.file, 0, segment.size_bytes
         block_start, block = 0, memoryview(b"")
         after_hole: _AfterHole | None = None
@@ -260,7 +252,7 @@ class _Recovery:
             )
             if message is not None:
                 return self._blame(segment, position, message, header, after_hole)
-            segment.note(header, position)
+            segment.note_batch(header, position)
             after_hole = None
             if header.base_offset > self._end_offset:
                 end_without_hole = self._end_offset + header.last_offset_delta + 1
@@ -282,8 +274,8 @@ class _Recovery:
         header: BatchHeader,
         after_hole: _AfterHole | None,
     ) -> _Damage:
-        """The damage is where the fault shows, unless the batch before it was accepted behind a hole and the two
-        would fit without: then it is the base offset of that one that rose, and it is given back."""
+        """Which batch the fault is of. It is the one at which it shows, unless the batch before was accepted behind a
+        hole and the two would fit together without that hole: then the base offset of the batch before is corrupt."""
         if after_hole is None or header.base_offset != after_hole.end_without_hole:
             return _Damage(segment, position, message)
         end_offset, self._end_offset = self._end_offset, after_hole.hole_start
@@ -292,8 +284,8 @@ class _Recovery:
         )
 
     def _fault(self, segment: Segment, next_base: int | None, header: BatchHeader) -> str | None:
-        """Why this batch cannot be the next one (replication.md section 1). Base offset, length, epoch and
-        magic lie outside the checksum: this is what protects them."""
+        """Why this batch cannot be the next one (replication.md section 1). Base offset, length, epoch and magic lie
+        outside the checksum: these checks protect them."""
         if header.magic != MAGIC:
             return f"magic {header.magic}"
         if header.last_offset_delta < 0 or header.base_offset < self._end_offset:
@@ -305,7 +297,7 @@ class _Recovery:
         if next_base is not None and header.last_offset >= next_base:
             return f"base offset {header.base_offset} below the segment of {next_base}"
         if next_base is None and self._end_offset < self._recorded.end_offset < header.last_offset + 1:
-            # The log once ended there, so a batch of this (never compacted) segment did.
+            # The log once ended there, so a batch of this segment, which was never compacted, ended there.
             return f"no batch ends at the recorded end {self._recorded.end_offset}"
         lineage = self._lineage
         if lineage.term_at_offset(header.base_offset) != header.leader_epoch:
@@ -318,14 +310,15 @@ class _Recovery:
         return None if check_crc(block, at, header) else f"checksum of the batch at {header.base_offset}"
 
     def _cut(self, damage: _Damage) -> None:
-        """Drop everything from the damage on, durably. It lies in the last segment: a bad sealed one is rot."""
+        """Drop everything from the damage on, durably. It lies in the last segment: a sealed one was durable, so damage
+        there is corruption."""
         segment = damage.segment
         assert segment is self._segments[-1]
         segment.mark_scanned()
         segment.cut(damage.position, self._end_offset)
 
     def _finish(self, group: GroupKey) -> Log:
-        """Everything accepted becomes durable: after a killed process it may be in the page cache only."""
+        """Make everything durable that was accepted: after a process was killed it may lie in the page cache only."""
         log = Log(
             self._disk,
             self._directory,
@@ -339,8 +332,8 @@ class _Recovery:
             flushed_end=self._recorded,
         )
         if log.dirty():
-            # A flush may have failed, and the process have ended: then the page cache shows, and calls clean, what
-            # never reached the disk, and to flush it would do nothing. So it is written again.
+            # Written again: if a flush failed and the process ended, the page cache holds as clean what never reached
+            # the disk, and a flush alone would do nothing.
             for segment in self._scanned:
                 segment.write_again(self._recorded.end_offset)
                 segment.file.flush()
@@ -353,6 +346,6 @@ class _Recovery:
 
 
 def _is_padding(file: File, position: int) -> bool:
-    """Whether the file ends in zeros from there on, as a padded append leaves them."""
+    """Whether the rest of the file is zeros, as a padded append leaves them."""
     left_bytes = file.size - position
     return left_bytes < BLOCK_BYTES and not any(file.read(position, left_bytes))

@@ -22,8 +22,8 @@ class FlushedEnd(NamedTuple):
 
     end_index: int
     row_count: int
-    #: False in the journal from before a truncation until its result is recorded: the files may then show
-    #: what a killed process cut, and a loss of power bring it back.
+    #: False in the journal from before a truncation until its result is recorded. A process that is killed meanwhile
+    #: may leave files that show the truncation although it is not durable: a loss of power may undo it.
     is_settled: bool = True
 
     @property
@@ -44,7 +44,7 @@ class LogConfig:
     segment_ms: int = 7 * 24 * 3600 * 1000
     #: Bytes of batches between two entries of the sparse index.
     index_interval_bytes: int = 4096
-    #: Offsets may be missing: a compacted log, or one that ever was. In all others recovery takes a hole for damage.
+    #: Offsets may be missing: the log is compacted, or ever was. In all others recovery takes a hole for corruption.
     may_have_holes: bool = False
 
     def __post_init__(self) -> None:
@@ -56,13 +56,13 @@ class LogConfig:
 class LogSlice(NamedTuple):
     """Whole batches, contiguous in one file, as they lie on disk.
 
-    The slice keeps its file open: it stays readable when its segment is deleted meanwhile.
+    The slice keeps its file open, so it stays readable when its segment is deleted meanwhile.
     """
 
     file: File
     position: int
     size_bytes: int
-    #: One past the last offset of the last batch: where to read on.
+    #: One past the last offset of the last batch: where the next read begins.
     next_offset: int
 
     @property
@@ -77,7 +77,7 @@ class LogSlice(NamedTuple):
 class LogRange(NamedTuple):
     """A part of the Raft log, [start_index, end_index): batches, then at most one lineage row.
 
-    `end_index` is the end of a batch or of a row. Indexes without an entry inside are holes left by compaction.
+    `end_index` is the end of a batch or of a row. An index without an entry inside is a hole left by compaction.
     """
 
     start_index: int
@@ -93,5 +93,5 @@ class FlushTicket(NamedTuple):
     files: tuple[File, ...]
     #: What is durable when all of them are.
     end: FlushedEnd
-    #: Truncations of the log so far; a later one makes the ticket void.
+    #: Truncations of the log before this flush. A later one makes the ticket void.
     truncation_count: int

@@ -1,8 +1,8 @@
 """Sparse maps from offsets and timestamps into a segment, in Kafka's file layouts.
 
-`.index` is a run of (relative last offset int32, position int32): the batch that ends with that offset
-starts at that position. `.timeindex` is a run of (timestamp ms int64, relative offset int32): no record up
-to that offset is younger. Both are big-endian, both rise strictly. Either can be rebuilt from the segment.
+`.index` is a run of (relative last offset int32, position int32): the batch that ends with that offset starts at that
+position. `.timeindex` is a run of (timestamp ms int64, relative offset int32): no record up to that offset has a larger
+timestamp. Both are big-endian and rise strictly. Either can be rebuilt from the segment.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TIME_ENTRY = struct.Struct(">qi")
 
 
 class IndexDamagedError(Exception):
-    """An index file that is no index of its segment. The index is rebuilt from the segment."""
+    """The file is no index of its segment. The index is rebuilt from the segment."""
 
 
 def _is_rising(values: array[int]) -> bool:
@@ -29,7 +29,7 @@ def _is_rising(values: array[int]) -> bool:
 
 
 class OffsetIndex:
-    """Where the batches of a segment are, one entry per `index.interval.bytes` or so."""
+    """Positions of batches of a segment, about one entry per `index.interval.bytes`."""
 
     __slots__ = ("_base_offset", "_offsets", "_positions")
 
@@ -50,8 +50,8 @@ class OffsetIndex:
         self._positions.append(position)
 
     def entry_at_or_before(self, offset: int) -> tuple[int, int] | None:
-        """(last offset, position) of a batch from which walking forward meets the batch that holds `offset`; None: of
-        the first batch."""
+        """(last offset, position) of a batch from which a walk forward meets the batch that holds `offset`. None: the
+        walk starts at the first batch."""
         # An entry names the last offset of its batch, so an entry above the target may be past its batch.
         return self._entry(bisect_right(self._offsets, offset - self._base_offset) - 1)
 
@@ -60,7 +60,7 @@ class OffsetIndex:
         return self._entry(bisect_right(self._positions, position) - 1)
 
     def last(self) -> tuple[int, int]:
-        """(last offset, position) of the last entry. There is one."""
+        """(last offset, position) of the last entry. Only for an index with entries."""
         return self._base_offset + self._offsets[-1], self._positions[-1]
 
     def _entry(self, at: int) -> tuple[int, int] | None:
@@ -70,7 +70,7 @@ class OffsetIndex:
         return self._positions[-1] if self._positions else 0
 
     def truncate(self, size_bytes: int) -> None:
-        """Forget entries of batches that start at or above `size_bytes`."""
+        """Drop entries of batches that start at or above `size_bytes`."""
         keep = bisect_right(self._positions, size_bytes - 1)
         del self._offsets[keep:]
         del self._positions[keep:]
@@ -85,7 +85,7 @@ class OffsetIndex:
 
     @classmethod
     def decode(cls, base_offset: int, data: Buffer, segment_bytes: int) -> OffsetIndex:
-        """Raises IndexDamagedError where the data cannot index a segment of `segment_bytes`."""
+        """Raises IndexDamagedError if the data cannot be the index of a segment of `segment_bytes`."""
         if len(data) % INDEX_ENTRY_BYTES:
             raise IndexDamagedError("not a whole number of entries")
         pairs = array("i")
@@ -103,7 +103,7 @@ class OffsetIndex:
 
 
 class TimeIndex:
-    """The youngest record so far, noted each time it got younger and an index entry was due."""
+    """The largest timestamp so far: an entry is added with an index entry, if the timestamp has risen."""
 
     __slots__ = ("_base_offset", "_offsets", "_timestamps")
 
@@ -120,28 +120,29 @@ class TimeIndex:
         return len(self._timestamps)
 
     def add(self, timestamp_ms: int, offset: int) -> None:
-        """Note that `timestamp_ms`, at `offset`, is the largest so far. Ignored unless it is news."""
+        """`timestamp_ms`, at `offset`, is the largest so far. Ignored if it is not larger than the last entry's."""
         if not self._timestamps or timestamp_ms > self._timestamps[-1]:
             self._timestamps.append(timestamp_ms)
             self._offsets.append(offset - self._base_offset)
 
     def entry_before(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """(timestamp ms, offset) of the last entry that is older than this; None: none is."""
+        """(timestamp ms, offset) of the last entry with a smaller timestamp. None: there is none."""
         return self._entry(bisect_right(self._timestamps, timestamp_ms - 1) - 1)
 
     def entry_below(self, offset: int) -> tuple[int, int] | None:
-        """(timestamp ms, offset) of the youngest record noted below an offset; None: none is."""
+        """(timestamp ms, offset) of the last entry below an offset: the largest timestamp there. None: there is
+        none."""
         return self._entry(bisect_left(self._offsets, offset - self._base_offset) - 1)
 
     def last(self) -> tuple[int, int] | None:
-        """(timestamp ms, offset) of the youngest record noted."""
+        """(timestamp ms, offset) of the last entry: the largest timestamp. None: there is none."""
         return self._entry(len(self) - 1)
 
     def _entry(self, at: int) -> tuple[int, int] | None:
         return (self._timestamps[at], self._base_offset + self._offsets[at]) if at >= 0 else None
 
     def truncate(self, end_offset: int) -> None:
-        """Forget entries at or above `end_offset`."""
+        """Drop entries at or above `end_offset`."""
         keep = bisect_right(self._offsets, end_offset - self._base_offset - 1)
         del self._timestamps[keep:]
         del self._offsets[keep:]
@@ -151,7 +152,7 @@ class TimeIndex:
 
     @classmethod
     def decode(cls, base_offset: int, data: Buffer) -> TimeIndex:
-        """Raises IndexDamagedError where the data is no time index."""
+        """Raises IndexDamagedError if the data is no time index."""
         if len(data) % TIME_INDEX_ENTRY_BYTES:
             raise IndexDamagedError("not a whole number of entries")
         index = cls(base_offset)

@@ -47,8 +47,8 @@ def parse_folder_name(name: str) -> tuple[str, int] | None:
 
 
 def read_topic_id(disk: Disk, directory: str) -> UUID:
-    """The topic a folder was made for. Raises UnfinishedLogError where its creation never finished, CorruptLogError
-    where the file that says it has rotted: that is the fault of one replica, not of the directory."""
+    """The topic id in `partition.metadata`. Raises UnfinishedLogError if there is no such file, CorruptLogError if it
+    is corrupt: that is the fault of one replica, not of the directory."""
     path = f"{directory}/{METADATA_NAME}"
     if not disk.exists(path):
         raise UnfinishedLogError(directory)
@@ -65,7 +65,7 @@ def read_topic_id(disk: Disk, directory: str) -> UUID:
 
 
 def belongs_to(disk: Disk, directory: str, topic_id: UUID) -> bool:
-    """Whether the folder is there and says that it is of this topic."""
+    """Whether the folder is there and names this topic id."""
     try:
         return read_topic_id(disk, directory) == topic_id
     except (UnfinishedLogError, CorruptLogError):
@@ -73,14 +73,15 @@ def belongs_to(disk: Disk, directory: str, topic_id: UUID) -> bool:
 
 
 def check_topic_id(disk: Disk, directory: str, topic_id: UUID) -> None:
-    """Raises WrongTopicError where the folder is of another life of the topic's name."""
+    """Raises WrongTopicError if the folder belongs to another topic of the same name."""
     found = read_topic_id(disk, directory)
     if found != topic_id:
         raise WrongTopicError(f"{directory} belongs to topic {encode_uuid(found)}")
 
 
 def write_topic_id(disk: Disk, directory: str, topic_id: UUID) -> None:
-    """Written last when a log is created: a folder that has it is whole. Durable with the folder's flush."""
+    """Write `partition.metadata`, which comes last when a log is created: a folder that has it is whole. Its name is
+    durable with the folder's flush."""
     write_topic_ids(disk, [(directory, topic_id)])
 
 
@@ -100,7 +101,8 @@ def write_topic_ids(disk: Disk, topics: Sequence[tuple[str, UUID]]) -> None:
 
 
 def free_name(disk: Disk, stem: str, suffix: str) -> str:
-    """`<stem><suffix>`, or a numbered one: one replica may be discarded twice before the first is gone."""
+    """`<stem><suffix>`, or a numbered name if that exists: a replica may be discarded twice before the first is
+    deleted."""
     name, number = f"{stem}{suffix}", 1
     while disk.exists(name):
         name, number = f"{stem}.{number}{suffix}", number + 1

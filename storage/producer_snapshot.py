@@ -2,12 +2,13 @@
 
 The file is Kafka's `.snapshot`, version 1: int16 version, uint32 CRC-32C (of all that follows), then an array of
 (producer id int64, epoch int16, last sequence int32, last offset int64, offset delta int32, timestamp int64,
-coordinator epoch int32, first offset of the open transaction int64). Kafka keeps one batch per producer. A
-new leader that knows only that one refuses the retry of the four before it, and a client answers such a
-refusal with a new epoch and the same records: written twice. So our file goes on, behind Kafka's array and
-under the same checksum, with an array of (producer id int64, int8 count, count times last sequence int32,
-last offset int64, offset delta int32, timestamp int64): the batches before the last, oldest first. Kafka's
-reader stops at the end of its array.
+coordinator epoch int32, first offset of the open transaction int64).
+
+Kafka keeps one batch per producer. A new leader that knows only that one refuses the retry of the four before it. The
+client then begins a new epoch and sends the same records, which are written twice. So our file has a second array
+behind Kafka's, under the same checksum: (producer id int64, int8 count, count times last sequence int32, last offset
+int64, offset delta int32, timestamp int64), all batches that are kept, oldest first. Kafka's reader stops at the end
+of its array.
 
 A snapshot cannot be rebuilt once the bytes below it are gone; the rules are in replication.md section 8.
 """
@@ -21,7 +22,7 @@ from storage.disk import Disk
 from storage.errors import CorruptLogError
 from storage.log import Log
 from storage.producer_state import BATCHES_KEPT, BatchInfo, ProducerEntry, ProducerStates
-from storage.segment import TEMPORARY_SUFFIX
+from storage.segment_files import TEMPORARY_SUFFIX
 
 _VERSION = 1
 _HEADER = struct.Struct(">hI")
@@ -55,7 +56,8 @@ def encode_snapshot(states: ProducerStates) -> bytes:
             entry.transaction_first_offset,
         )
         if len(entry.batches) > 1 or (entry.batches and last.timestamp_ms != entry.last_timestamp_ms):
-            # All of them where the last batch's own time would get lost behind a later marker's.
+            # The first array holds the time of the producer's last marker or batch. Where a marker is later, the time
+            # of the last batch would get lost without this.
             kept = entry.batches
             older += _OLDER.pack(producer_id, len(kept))
             older += b"".join(_BATCH.pack(*batch) for batch in kept)
@@ -110,11 +112,11 @@ def _decode_older(body: bytes, position: int, states: ProducerStates) -> None:
 
 
 def load_producers(log: Log, end_offset: int | None = None) -> ProducerStates:
-    """The state at `end_offset` (the log end by default): the newest whole snapshot at or below it, and a
-    replay of the batches above that. Raises CorruptLogError: rot must not pass for what a producer wrote."""
+    """The state at `end_offset` (the log end by default): the newest whole snapshot at or below it, and a replay of the
+    batches above that. Raises CorruptLogError: corruption must not pass for what a producer wrote."""
     end = log.end_offset if end_offset is None else end_offset
     states = _newest_snapshot(log, end)
-    first_offset = log.segments[0].base_offset
+    first_offset = log.first_stored_offset
     if states.end_offset < first_offset and not log.config.may_have_holes:
         raise CorruptLogError(log.directory, 0, f"no whole snapshot of the producers below {first_offset}")
     for header, batch in log.checked_batches(max(states.end_offset, first_offset), end):
@@ -145,8 +147,8 @@ def read_snapshot(disk: Disk, path: str, offset: int) -> ProducerStates:
 def write_snapshot(log: Log, states: ProducerStates, high_watermark: int) -> None:
     """Write the state durably as the snapshot for `states.end_offset`.
 
-    Only committed state is written: a snapshot of a suffix that is truncated later would answer "duplicate"
-    for a write that never happened.
+    Only committed state is written. A snapshot of a suffix that is truncated later would answer "duplicate" for a write
+    that never happened.
     """
     assert states.end_offset <= high_watermark, f"{states.end_offset} above {high_watermark}"
     path = log.snapshot_path(states.end_offset)
@@ -160,14 +162,15 @@ def write_snapshot(log: Log, states: ProducerStates, high_watermark: int) -> Non
 
 
 def ensure_snapshot(log: Log, end_offset: int, high_watermark: int) -> None:
-    """Before the segments up to `end_offset` are deleted: have a snapshot for an offset between there and the log start
-    on disk, durably.
+    """Before the segments up to `end_offset` are deleted: have a snapshot on disk, durably, for an offset between
+    `end_offset` and the log start.
 
-    One above the log start would not do. What is committed need not be durable here yet, and goes with its snapshot
-    when power is lost; and a follower that begins anew needs the state where it begins (replication.md section 7).
+    A snapshot above the log start is not enough. What is committed need not be durable here yet: a loss of power
+    takes it, and the snapshot with it. And a follower that is installed needs the state where it begins
+    (replication.md section 7).
     """
     assert end_offset <= log.start_offset <= high_watermark
-    # A process that was killed may have left the name of a snapshot that is not durable.
+    # A process that was killed may have left a snapshot whose name is not durable.
     log.disk.flush_directory(log.directory)
     if not any(end_offset <= snapshot <= log.start_offset for snapshot in log.snapshot_offsets()):
         write_snapshot(log, load_producers(log, end_offset), high_watermark)

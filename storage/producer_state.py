@@ -1,8 +1,8 @@
 """What a partition remembers of its producers, so that a retry is recognised (KIP-98, KIP-360).
 
-Per producer id: its epoch, its last five batches, and the transaction it has open. The state follows from
-the batches of the log alone: `check` decides, `record` is called for every batch that was appended, on the
-leader and in a replay alike.
+Per producer id these are its epoch, its last five batches and its open transaction. The state follows from the
+batches of the log alone. `check` decides about a client's batch. `record` is called for every batch that was
+appended, on the leader and in a replay alike.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _CONTROL_VALUE = struct.Struct(">hi")
 
 
 class BatchInfo(NamedTuple):
-    """One batch of a producer, as far as a retry has to match it."""
+    """What a retry of a batch has to match."""
 
     last_sequence: int
     last_offset: int
-    #: Offsets, and sequences, from the first to the last record.
+    #: Last offset minus first offset; the same for sequences.
     offset_delta: int
     timestamp_ms: int
 
@@ -42,7 +42,7 @@ class Append(NamedTuple):
 
 
 class Duplicate(NamedTuple):
-    """The batch is in the log already: answer with its place, once that is committed."""
+    """The batch is in the log already. Its answer is that place, once it is committed."""
 
     base_offset: int
     last_offset: int
@@ -56,8 +56,8 @@ APPEND = Append()
 class ProducerEntry:
     """One producer id.
 
-    Invariants: at most BATCHES_KEPT batches, all of `epoch`, in log order. No batches: the producer wrote
-    nothing under this epoch yet (a transaction marker raised it).
+    Invariants: there are at most BATCHES_KEPT batches, all of `epoch`, in log order. There are none if a transaction
+    marker raised the epoch and the producer wrote nothing under it yet.
     """
 
     epoch: int
@@ -73,7 +73,7 @@ class ProducerEntry:
 
 
 def next_sequence(sequence: int) -> int:
-    """Sequences go from 2^31 - 1 on to 0."""
+    """The sequence after this one: 2^31 - 1 is followed by 0."""
     return (sequence + 1) & 0x7FFFFFFF
 
 
@@ -92,9 +92,9 @@ class ProducerStates:
     def check(self, header: BatchHeader) -> Append | Duplicate:
         """Whether a client's batch may be appended.
 
-        Raises KafkaError: INVALID_PRODUCER_EPOCH for an older epoch, OUT_OF_ORDER_SEQUENCE_NUMBER for anything
-        that is neither the next batch nor one of the last five. An unknown producer id may begin with any
-        sequence: its state may have expired.
+        Raises KafkaError: INVALID_PRODUCER_EPOCH for an older epoch, OUT_OF_ORDER_SEQUENCE_NUMBER for a batch that is
+        neither the next one nor one of the last five. An unknown producer id may begin with any sequence: its state may
+        have expired.
         """
         if header.producer_id == NO_PRODUCER_ID:
             return APPEND
@@ -125,8 +125,8 @@ class ProducerStates:
     # -- following the log
 
     def record(self, header: BatchHeader, control_value: memoryview | None = None) -> None:
-        """A batch was appended. A control batch comes with the value of its record, unless compaction has
-        removed that."""
+        """A batch was appended. A control batch comes with the value of its record, unless compaction has removed
+        that."""
         self.end_offset = header.base_offset + header.last_offset_delta + 1
         producer_id = header.producer_id
         if producer_id == NO_PRODUCER_ID:
@@ -168,7 +168,7 @@ class ProducerStates:
         self.record(header, value)
 
     def adopt(self, producer_id: int, entry: ProducerEntry) -> None:
-        """Take over an entry from a snapshot."""
+        """Add an entry of a snapshot."""
         self.entries[producer_id] = entry
         if entry.transaction_first_offset >= 0:
             self._open[producer_id] = entry.transaction_first_offset

@@ -1,4 +1,4 @@
-"""Takes deleted files away beside the event loop, slowly: discarding much at once stalls everybody's flushes."""
+"""Deletes renamed files beside the event loop, slowly: freeing much at once stalls the flushes of all files."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import time
 from collections import deque
 from contextlib import suppress
 
-#: Discarding much at once stalls every fdatasync on ext4; 4 MB steps keep the worst at 12 to 14 ms
+#: Freeing much at once stalls every fdatasync on ext4. With steps of 4 MB a flush waits for 12 to 14 ms at most
 #: (performance.md section 1).
 SHRINK_STEP_BYTES = 4 * 1024 * 1024
 SHRINK_PAUSE_S = 0.005
 
 
 class Remover:
-    """A thread that takes deleted files away slowly. What is left when the process ends is found by its
-    name (`.deleted`, `-delete`) at the next start."""
+    """A thread that deletes files slowly. What is left when the process ends has a name (`.deleted`, `-delete`) by
+    which the next start finds it."""
 
     def __init__(self, delay_s: float) -> None:
         self._delay_s = delay_s
@@ -42,13 +42,12 @@ class Remover:
 
     def _run(self) -> None:
         while (path := self._next()) is not None:
-            # A file that cannot be removed now is an operator's problem, not a reason to stop the node:
-            # nothing depends on it, and the next start tries again.
+            # Nothing depends on a file that cannot be deleted, so the node goes on. The next start tries again.
             with suppress(OSError):
                 self._remove(path)
 
     def _next(self) -> str | None:
-        """Wait for the oldest path to come due; None when the disk closes."""
+        """Wait until the oldest path is due. None: the disk closes."""
         with self._changed:
             while not self._stopping.is_set():
                 if not self._queue:

@@ -1,4 +1,4 @@
-"""Which old segments may go: a pure decision (Kafka's retention.ms and retention.bytes)."""
+"""Which old segments retention deletes: a pure decision (Kafka's retention.ms and retention.bytes)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class SegmentFacts(NamedTuple):
     #: Base offset of the next segment, or the log end.
     end_offset: int
     size_bytes: int
-    #: Largest record timestamp; -1 where unknown, such a segment never expires by time.
+    #: Largest record timestamp. -1: it is unknown, and the segment never expires by time.
     max_timestamp_ms: int
 
 
@@ -23,11 +23,11 @@ def retention_start(
     retention_bytes: int,
     up_to_offset: int,
 ) -> int:
-    """The new log start: the end of the last segment, counted from the oldest, that time or size lets go.
+    """The new log start: the end of the last segment that may be deleted by time or size.
 
-    Only whole segments go, oldest first, and none that reaches above `up_to_offset`. By size a segment goes
-    only while what is left still holds `retention_bytes`, so that much is always kept. A negative limit is no
-    limit. The result is never below `start_offset`.
+    Whole segments are deleted, oldest first, and none that reaches above `up_to_offset`. By size a segment is deleted
+    only if what is left still holds `retention_bytes`. A negative limit is no limit. The result is never below
+    `start_offset`.
     """
     excess_bytes = sum(segment.size_bytes for segment in segments) - retention_bytes
     for segment in segments:

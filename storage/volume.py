@@ -1,8 +1,8 @@
-"""One flush for everything on a volume (syncfs(2)), where that can be trusted and has little to do.
+"""One flush for everything on a volume (syncfs(2)), if the system reports errors and little is unwritten.
 
-New logs are many small files. Flushed one by one, each waits for the disk by itself; one flush for all of them takes a
-quarter of the CPU time. But it writes what other programs have left unwritten, too, and somebody waits for it: so it
-is done only while there is little of that on the whole machine.
+New logs are many small files. Flushed one by one, each waits for the disk by itself. One flush for all of them takes
+a quarter of the CPU time. But it also writes what other programs have left unwritten, and the caller waits for that.
+So it is done only while little is unwritten on the whole machine.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pathlib import Path
 
 from storage import libc
 
-#: Unwritten data of the machine with which the flush is still quick. (150 ms on a disk of 200 MB/s.)
+#: With so much unwritten data on the machine the flush is still quick: 150 ms on a disk of 200 MB/s.
 MAX_DIRTY_BYTES = 32 * 1024 * 1024
-#: The Linux whose syncfs tells that something could not be written; before, it said that all was well.
+#: The first Linux whose syncfs reports that something could not be written. Earlier ones report success.
 REPORTS_ERRORS_SINCE = (5, 8)
 
 
@@ -26,18 +26,19 @@ class Volume:
 
     def __init__(self, folder: str) -> None:
         self._syncfs = _find_syncfs()
-        # Open from the beginning to the end: a descriptor is told of errors that happened while it was open.
+        # Open all the time: a descriptor reports only errors that happened while it was open.
         self._fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def flush(self) -> bool:
-        """Make everything durable that was written to the volume before. Blocks. False: nothing was done, as it might
-        take long, or the system has no such call. Raises OSError when something could not be written, by anybody."""
+        """Make everything durable that was written to the volume before. Blocks. False: nothing was done, because it
+        might take long or the system has no such call. Raises OSError if something could not be written, whosever it
+        is."""
         if self._syncfs is None or not _is_little_unwritten():
             return False
         if self._syncfs(self._fd) != 0:
             raise libc.last_error()
-        # Whether the disk's own cache is emptied last is the file system's affair (ext4 without a journal writes inodes
-        # after that). The flush of a folder ends with it.
+        # Some file systems write after they have emptied the disk's own cache: ext4 without a journal writes inodes.
+        # The flush of a folder empties the cache last.
         os.fsync(self._fd)
         return True
 
@@ -57,7 +58,7 @@ def _kernel_version() -> tuple[int, ...]:
 
 
 def _is_little_unwritten() -> bool:
-    """Of what anybody on this machine has written; not where nobody tells."""
+    """Whether little data of this machine is unwritten. False if the system does not say."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:

@@ -1,7 +1,7 @@
-"""Has the disk begin with what a flush is about to wait for (sync_file_range(2), Linux only).
+"""Early write-back: the disk begins to write what a flush will wait for (sync_file_range(2), Linux only).
 
-A flush writes the data, then what the file system knows of the file, then has the drive empty its cache, one after the
-other. Begun as soon as the data are appended, the first of these is over when the flush is asked for.
+A flush has three steps, one after the other: it writes the data, then the file's metadata, then has the drive empty its
+cache. If the first step begins as soon as the data is appended, it is over when the flush is asked for.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ctypes import c_int, c_int64, c_uint
 from storage import libc
 
 _WRITE = 2  # SYNC_FILE_RANGE_WRITE: begin, and wait for nothing
-#: What is wrong with the data, not with the request. A flush might not hear of it again.
+#: These errors mean that the data is lost, not that the request was wrong. A later flush may not report them again.
 _FATAL = (errno.EIO, errno.ENOSPC, errno.EDQUOT)
 
 
@@ -23,9 +23,9 @@ _sync_file_range = (
 
 
 def start_writeback(fd: int, position: int, size: int) -> None:
-    """Begin to write `size` bytes from `position`. Makes nothing durable; does nothing where the system cannot do it.
+    """Begin to write `size` bytes from `position`. Makes nothing durable. Does nothing if the system has no such call.
 
-    Raises OSError for what means that the data are lost.
+    Raises OSError if the data is lost.
     """
     if _sync_file_range is not None and _sync_file_range(fd, position, size, _WRITE) != 0:
         error = libc.last_error()

@@ -105,7 +105,7 @@ def check_own_range(log: Log, start_index: int) -> None:
     """Read again what a follower found damaged. Raises CorruptLogError where it is this log that is bad."""
     if not 0 < start_index < log.end_index:
         return
-    if log.lineage.offset_of_index(start_index) < log.segments[0].base_offset:
+    if log.lineage.offset_of_index(start_index) < log.first_stored_offset:
         return  # deleted since
     part = log.read_range(start_index, log.end_index, MAX_APPEND_BYTES)
     lineage = log.lineage

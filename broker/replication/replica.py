@@ -18,7 +18,7 @@ import structlog
 from broker.config.topic_config import TopicConfig
 from broker.metadata.ids import METADATA_TOPIC_ID
 from broker.replication import wire
-from broker.replication.producer_upkeep import ProducerUpkeep
+from broker.replication.producer_state_maintenance import ProducerStateMaintenance
 from broker.replication.receiver import RangeReceiver
 from broker.replication.replica_host import ReplicaHost
 from broker.replication.sender import RangeSender
@@ -73,7 +73,7 @@ class Replica:
         self.log = log
         self.group = group
         self.producers = producers
-        self._upkeep = ProducerUpkeep(log)
+        self._producer_maintenance = ProducerStateMaintenance(log)
         self._use_config(config)
         #: Offset of the next record; log.end_offset <= next_offset, the difference is staged for this turn.
         self.next_offset = log.end_offset
@@ -117,7 +117,7 @@ class Replica:
         """An install put another log in the place of the old one."""
         self.log = log
         self.producers = producers
-        self._upkeep = ProducerUpkeep(log)
+        self._producer_maintenance = ProducerStateMaintenance(log)
         self.next_offset = log.end_offset
         self._sender.forget()
         self._log_start.log_replaced()
@@ -315,7 +315,7 @@ class Replica:
 
     def log_grew(self, batches: int, *, may_block: bool = True) -> None:
         """So many batches were appended; nothing is flushed yet. `may_block`: only this flush is waited for."""
-        self._upkeep.grew(self.log, self.producers, batches)
+        self._producer_maintenance.batches_appended(self.log, self.producers, batches)
         self.host.log_dirty(self, may_block=may_block)
 
     def _write_refused(self, error: DiskFullError) -> None:
@@ -332,7 +332,7 @@ class Replica:
     def reload(self) -> None:
         """Offsets and producers as the log has them: what was staged, or cut off, never was."""
         self.next_offset = self.log.end_offset
-        self._upkeep.replaced(self.log)
+        self._producer_maintenance.log_truncated(self.log)
         try:
             self.producers = load_producers(self.log)
         except CorruptLogError as error:
@@ -358,9 +358,9 @@ class Replica:
         if self._commit_waits:
             self._commit_waits.release(self._acknowledged_offset())
 
-    def get_ready(self, end_index: int) -> Callable[[], None] | None:
-        """Before a flush up to `end_index` that the loop waits for: make the answer to the leader, which is to leave
-        before the books are done. `persisted` follows."""
+    def prepare_reply(self, end_index: int) -> Callable[[], None] | None:
+        """Before a flush up to `end_index` that the loop waits for: prepare the reply to the leader, so that it
+        leaves as soon as the flush is over. The bookkeeping follows with `persisted`."""
         acknowledgement = self.group.take_acknowledgement(end_index)
         if acknowledgement is None:
             return None
@@ -484,8 +484,8 @@ class Replica:
         assert offset >= self.high_watermark, "the high watermark never goes back"
         self.high_watermark = offset
         self._sender.release()
-        if self._upkeep.due is not None:
-            self._upkeep.committed(self.log, offset)
+        if self._producer_maintenance.pending is not None:
+            self._producer_maintenance.high_watermark_advanced(self.log, offset)
         self._log_start.advance_to_target()
         if self._commit_waits:
             self._commit_waits.release(self._acknowledged_offset())
@@ -518,12 +518,14 @@ class Replica:
             for waiter in waiters:
                 waiter.wake()
 
-    # -- upkeep, and the end ---------------------------------------------------------------------------
+    # -- maintenance, and the end ----------------------------------------------------------------------
 
     def apply_retention(self) -> None:
         """The leader alone decides what is too old or too much, and only below the high watermark. What has only to
         do with this copy is done on every replica."""
-        self._upkeep.expire(self.producers, self.host.now(), self.host.producer_expiration_s)
+        self._producer_maintenance.expire_producers(
+            self.producers, self.host.now(), self.host.producer_expiration_s
+        )
         try:
             if self.log.is_due_to_roll(self.host.now_ms()) and not self.log.dirty():
                 self.log.roll()
@@ -545,7 +547,7 @@ class Replica:
             and self.producers.entries
             and self.producers.end_offset == end_offset == self.high_watermark
         ):
-            self._upkeep.keep(self.log, self.producers, end_offset)
+            self._producer_maintenance.write_snapshot(self.log, self.producers, end_offset)
         self.log.close(is_clean=is_clean)
 
     def stop(self) -> None:

@@ -142,7 +142,7 @@ class Replicas:
         if opened is None:
             return None
         log, producers = opened
-        self._rounds.opened(log)
+        self._rounds.log_opened(log)
         self_id, hard_state = self._logs.identity(key)
         group = Group(
             self_id,
@@ -176,7 +176,7 @@ class Replicas:
             closed(replica.key)
         self._timers.set(replica, None)
         replica.stop()
-        self._rounds.discard(replica.log)
+        self._rounds.discard_log(replica.log)
         replica.close(is_clean=is_clean)
 
     def forget(self, key: GroupKey) -> None:
@@ -201,10 +201,10 @@ class Replicas:
         self._rounds.mark_dirty(replica.log, may_block=may_block)
         self._turn.schedule()
 
-    def get_ready(self, log: Log, end: FlushedEnd) -> Callable[[], None] | None:
+    def prepare_reply(self, log: Log, end: FlushedEnd) -> Callable[[], None] | None:
         """The loop is about to wait for a flush (called by the rounds)."""
         replica = self.by_log.get(log)
-        return None if replica is None else replica.get_ready(end.end_index)
+        return None if replica is None else replica.prepare_reply(end.end_index)
 
     def log_durable(self, log: Log, end: FlushedEnd) -> None:
         """A flush round finished (called by the rounds)."""
@@ -351,10 +351,10 @@ class Replicas:
             return
         # Durable with the next flush: recovery knows a log that begins above its recorded start as an installed one.
         self._bounds.raise_log_start(replica.key, install.log_start)
-        self._rounds.discard(old)
+        self._rounds.discard_log(old)
         self.by_log.pop(old, None)
         old.close(is_clean=False)
-        self._rounds.opened(log)
+        self._rounds.log_opened(log)
         replica.log_replaced(log, load_producers(log))
         replica.apply(replica.group.installed(install, self.now()))
 

@@ -42,6 +42,7 @@ from storage.log_recovery import open_log
 from storage.log_types import GroupKey, LogConfig
 from storage.partition_folder import read_topic_id
 from tests.broker.world import World, running
+from tests.storage.helpers import segment_bases
 
 ELECTION_TIMEOUT_S = 1.0
 PRODUCER_ID = 77
@@ -230,9 +231,9 @@ def test_a_leaders_rotten_base_offset_harms_nobody_else() -> None:
         world.kill(away)
         for number in range(12):
             world.produce("foo", b"%d" % number * 200)
-        segments = world.replica(leader, "foo").log.segments
-        *_, last = world.replica(leader, "foo").log.batches(0, segments[1].base_offset)
-        file = world.disks[leader].open(segments[0].path)
+        log = world.replica(leader, "foo").log
+        *_, last = log.batches(0, segment_bases(log)[1])
+        file = world.disks[leader].open(last.file.path)
         file.write_at(last.position, (last.header.base_offset + 2).to_bytes(8, "big"))
         start(world, away)
         world.wait(lambda: (leader, 1) in [(node_id, life) for node_id, _, life in world.voters("foo")])
@@ -255,7 +256,7 @@ def test_a_base_offset_that_rose_by_rot_is_no_hole() -> None:
         world.produce("foo", b"b")
         log = world.replica(leader, "foo").log
         first = next(iter(log.batches(0)))
-        log.segments[0]._cursors.clear()  # as if it had been read long ago
+        log._segments[0]._cursors.clear()  # as if it had been read long ago
         first.file.write_at(first.position, (1 << 33).to_bytes(8, "big"))
         start(world, away)
         world.wait(lambda: (leader, 1) in [(node_id, life) for node_id, _, life in world.voters("foo")])
@@ -471,7 +472,7 @@ def test_a_producer_below_the_log_start_is_known_to_a_follower_that_was_installe
         world.wait(lambda: (away, new, 0) in world.voters("foo"))
         world.wait_equal("foo")
         replica = lead(world, away, "foo")
-        assert replica.log.segments[0].base_offset == log_start
+        assert replica.log.first_stored_offset == log_start
         end_offset = replica.log.end_offset
         assert append(world, away, "foo", 0) == (0, 1)
         assert replica.next_offset == end_offset
@@ -503,8 +504,7 @@ def test_what_retention_has_removed_stays_removed_over_a_restart(
         for node_id, log_start in starts.items():
             log = world.replica(node_id, "foo").log
             assert log_start <= log.start_offset <= 21
-            files = [name for name in world.disks[node_id].list(log.directory) if name.endswith(".log")]
-            assert int(files[0].removesuffix(".log")) == log.segments[0].base_offset >= log_start
+            assert segment_bases(log)[0] == log.first_stored_offset >= log_start
         world.wait(lambda: world.replica(leader, "foo").high_watermark == 22)
         assert world.content(leader, "foo").endswith(kept)
         assert world.produce("foo", b"after") == 22

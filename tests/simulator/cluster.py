@@ -18,7 +18,7 @@ from broker.node import Node
 from broker.replication.replica import Replica
 from storage.log_types import GroupKey
 from storage.partition_folder import folder_name
-from storage.segment import SNAPSHOT_SUFFIX
+from storage.segment_files import SNAPSHOT_SUFFIX
 from tests.simulator.clock import SimulatedClock
 from tests.simulator.damage import Damage
 from tests.simulator.disk import MemoryDisk

@@ -37,7 +37,7 @@ from storage.journal_records import Forget, GroupState, decode_record
 from storage.lineage import LINEAGE_NAME, Lineage
 from storage.log_types import GroupKey
 from storage.partition_folder import METADATA_NAME, parse_folder_name, read_topic_id
-from storage.segment import INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, TIME_INDEX_SUFFIX
+from storage.segment_files import INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, TIME_INDEX_SUFFIX
 from tests.simulator.disk import UNLIMITED_BYTES, InjectedError, MemoryDisk
 from tests.simulator.process import looking_on
 

@@ -13,7 +13,7 @@ from protocol.records.batch import HEADER_BYTES, parse_header
 from storage.lineage import LINEAGE_NAME, Lineage
 from storage.log_types import GroupKey
 from storage.partition_folder import METADATA_NAME, encode_uuid, folder_name
-from storage.segment import LOG_SUFFIX
+from storage.segment_files import LOG_SUFFIX
 from tests.simulator.disk import MemoryDisk
 
 

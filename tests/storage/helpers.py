@@ -21,6 +21,7 @@ from storage.log_reader import Lookup, TimestampedOffset
 from storage.log_recovery import open_log
 from storage.log_types import FlushedEnd, GroupKey, LogConfig
 from storage.producer_snapshot import ensure_snapshot
+from storage.segment_files import LOG_SUFFIX
 from tests.simulator.disk import MemoryDisk
 
 GROUP = GroupKey(UUID(int=7), 0)
@@ -135,13 +136,19 @@ def delete_below(log: Log, start: int, high_watermark: int) -> None:
     """As a replica does when its journal tells of the log start."""
     log.set_start_offset(start)
     end_offset = log.whole_segments_end(start)
-    if end_offset > log.segments[0].base_offset:
+    if end_offset > log.first_stored_offset:
         ensure_snapshot(log, end_offset, high_watermark)
         log.delete_segments(end_offset)
 
 
 def stored_headers(log: Log) -> list[BatchHeader]:
     return [batch.header for batch in log.batches(log.start_offset)]
+
+
+def segment_bases(log: Log) -> list[int]:
+    """Where its segments begin, by the names of their files."""
+    names = log.disk.list(log.directory)
+    return [int(name.removesuffix(LOG_SUFFIX)) for name in names if name.endswith(LOG_SUFFIX)]
 
 
 def log_files(root: str | Path) -> list[Path]:

@@ -16,7 +16,7 @@ ONE_SEGMENT = LogConfig(segment_bytes=1 << 20, index_interval_bytes=150)
 
 
 def _is_told(log: Log, start: int, below: int) -> bool:
-    (segment,) = log.segments
+    (segment,) = log._segments
     segment._cursors.clear()  # as after a restart
     try:
         list(log.checked_batches(start, below))

@@ -91,7 +91,7 @@ def test_a_sealed_segment_that_a_restart_finds_survives_a_loss_of_power(seed: in
     recorded = log.flushed_end
     for _ in range(2):
         append(log)
-        file = log.segments[-1].file
+        file = log._segments[-1].file
         assert isinstance(file, MemoryFile)
         file.node.settle(file.node.operation_count, durably=False)
         log.roll()

@@ -216,7 +216,7 @@ async def test_the_loop_is_told_of_an_error_that_the_kernel_told_the_flusher_alo
     monkeypatch.setattr(os, "fdatasync", fdatasync)
     answered: asyncio.Future[DiskError | None] = asyncio.get_running_loop().create_future()
     disk.flush(log.begin_flush().files, answered.set_result)
-    for act in (log.roll, log.flush, lambda: disk.flush_together([log.segments[-1].file])):
+    for act in (log.roll, log.flush, lambda: disk.flush_together([log._segments[-1].file])):
         with pytest.raises(DiskFailedError):
             act()
     assert isinstance(await answered, DiskFailedError)

@@ -117,28 +117,28 @@ class DiskAtWork(QuickDisk):
         super().complete(self.error)
 
 
-def test_what_was_made_ready_is_the_first_thing_after_a_flush_that_was_waited_for(tmp_path: Path) -> None:
+def test_a_prepared_reply_is_sent_first_after_a_flush_that_was_waited_for(tmp_path: Path) -> None:
     steps: list[str] = []
     disk = DiskAtWork(str(tmp_path), steps)
     world = World(disk)
 
-    def get_ready(log: Log, end: FlushedEnd) -> Callable[[], None]:
+    def prepare_reply(log: Log, end: FlushedEnd) -> Callable[[], None]:
         assert (log, end) == (world.log, world.log.end)
         assert log.flushed_end != end
-        steps.append("made ready")
-        return lambda: steps.append("called")
+        steps.append("prepared")
+        return lambda: steps.append("sent")
 
-    world.rounds._get_ready = get_ready
+    world.rounds._prepare_reply = prepare_reply
     world.rounds._on_durable = lambda log, end: steps.append("durable")
     world.append()
     world.rounds.start()
-    assert steps == ["made ready", "flushed", "called", "durable"]
+    assert steps == ["prepared", "flushed", "sent", "durable"]
 
     steps.clear()
     disk.error = DiskFailedError("it broke")
     world.append()
     world.rounds.start()
-    assert steps == ["made ready", "flushed"]
+    assert steps == ["prepared", "flushed"]
     assert world.fatal == [disk.error]
     disk.close()
 
@@ -221,7 +221,7 @@ def test_a_discarded_log_is_not_heard_of_again(world: World) -> None:
     world.append()
     world.rounds.start()
     world.append()
-    world.rounds.discard(world.log)
+    world.rounds.discard_log(world.log)
     world.disk.complete()
     assert world.durable == []
     assert world.rounds.is_idle
@@ -235,12 +235,12 @@ def test_what_recovery_found_is_recorded_although_nothing_is_written(world: Worl
     for recorded in (None, end._replace(is_settled=False)):
         if recorded is not None:
             world.journal.append(Flushed(GROUP, recorded))
-        world.rounds.opened(log)
+        world.rounds.log_opened(log)
         world.now_s += 0.1
         world.rounds.start()
         assert world.recorded() == end
         world.disk.complete()
-    world.rounds.opened(log)
+    world.rounds.log_opened(log)
     world.now_s += 0.1
     world.rounds.start()
     assert world.rounds.is_idle, "it is known already"

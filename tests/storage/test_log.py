@@ -69,7 +69,7 @@ def test_reads_give_whole_batches_for_any_limit_and_bound(disk: InlineDisk, seed
     fill(log, rng, 80)
     headers = stored_headers(log)
     assert len(log_files(disk.root)) > 3
-    log.segments[-1].file.trim()
+    log._segments[-1].file.trim()
     whole = b"".join(path.read_bytes() for path in log_files(disk.root))
     assert read_all(log, 300, log.end_offset) == whole
     for _ in range(200):
@@ -92,7 +92,7 @@ def test_reads_give_whole_batches_for_any_limit_and_bound(disk: InlineDisk, seed
         assert given.next_offset == got[-1].last_offset + 1
         assert len(view) <= max_bytes or len(got) == 1
         following = eligible[len(got) : len(got) + 1]
-        same_segment = following and following[0].base_offset not in {s.base_offset for s in log.segments}
+        same_segment = following and following[0].base_offset not in {s.base_offset for s in log._segments}
         if same_segment:
             assert len(view) + following[0].size_bytes > max_bytes, "a batch that fits was left out"
 
@@ -121,13 +121,13 @@ def test_a_range_for_a_follower_stops_at_every_row(disk: InlineDisk) -> None:
 def test_rolls_before_the_write_by_size_and_by_time(disk: InlineDisk) -> None:
     log = new_log(disk, LogConfig(segment_bytes=1000, segment_ms=500))
     fill(log, random.Random(3), 12)
-    log.segments[-1].file.trim()
+    log._segments[-1].file.trim()
     assert all(path.stat().st_size <= 1000 for path in log_files(disk.root))
-    count = len(log.segments)
-    append(log, timestamp_ms=log.segments[-1].max_timestamp[0] + 100, value_bytes=0, count=1)
+    count = len(log._segments)
+    append(log, timestamp_ms=log._segments[-1].max_timestamp[0] + 100, value_bytes=0, count=1)
     append(log, timestamp_ms=10_000, value_bytes=0, count=1)
-    assert len(log.segments) > count
-    assert log.segments[-1].base_offset == log.end_offset - 1
+    assert len(log._segments) > count
+    assert log.active_segment_base == log.end_offset - 1
     assert log.is_due_to_roll(11_000)
 
 
@@ -241,7 +241,7 @@ def test_holes_inside_a_range_and_at_its_end_survive_a_restart(disk: InlineDisk)
 def test_skipping_from_an_empty_segment_leaves_one_segment(disk: InlineDisk) -> None:
     log = new_log(disk, SMALL_WITH_HOLES)
     log.skip_to(50)
-    assert [segment.base_offset for segment in log.segments] == [50]
+    assert [segment.base_offset for segment in log._segments] == [50]
     log.close(is_clean=False)
     assert reopen(disk, SMALL_WITH_HOLES).end_offset == 50
 
@@ -255,7 +255,7 @@ def test_retention_keeps_no_segment_open(disk: InlineDisk) -> None:
     end = log.flushed_end
     log.close(is_clean=True)
     log = reopen(disk, recorded=end, is_clean=True)
-    assert len(log.segments) > 10
+    assert len(log._segments) > 10
     before = len(os.listdir("/dev/fd"))
     assert log.retention_start(10**15, -1, -1, log.end_offset) == 0
     assert len(os.listdir("/dev/fd")) == before
@@ -266,16 +266,16 @@ def test_retention_deletes_whole_segments_below_the_start(disk: InlineDisk) -> N
     log = new_log(disk)
     fill(log, random.Random(8), 60)
     log.flush()
-    size, last = log.size_bytes, log.segments[-1]
-    start = log.retention_start(0, -1, size - log.segments[0].size_bytes, log.end_offset)
-    assert start == log.segments[1].base_offset
-    assert log.retention_start(10**6, 1000, -1, log.segments[2].base_offset) == log.segments[2].base_offset
+    size, last = log.size_bytes, log._segments[-1]
+    start = log.retention_start(0, -1, size - log._segments[0].size_bytes, log.end_offset)
+    assert start == log._segments[1].base_offset
+    assert log.retention_start(10**6, 1000, -1, log._segments[2].base_offset) == log._segments[2].base_offset
     start = log.retention_start(10**6, 1000, -1, log.end_offset)
     assert start == log.end_offset
     log.roll()
     delete_below(log, start, log.end_offset)
     assert (log.size_bytes, log.start_offset) == (0, start)
-    assert [segment.base_offset for segment in log.segments] == [start]
+    assert [segment.base_offset for segment in log._segments] == [start]
     assert last.base_offset < start
     end = log.end
     log.close(is_clean=False)
@@ -291,7 +291,7 @@ def test_a_slice_outlives_its_segment(disk: InlineDisk) -> None:
     log.flush()
     log.roll()
     delete_below(log, 3, high_watermark=3)
-    assert [segment.base_offset for segment in log.segments] == [3]
+    assert [segment.base_offset for segment in log._segments] == [3]
     assert parse_header(slice_.view()) == header
 
 
@@ -300,15 +300,15 @@ def test_a_log_may_begin_inside_a_batch_and_keep_what_is_below_for_a_while(disk:
     log = new_log(disk)
     fill(log, random.Random(8), 60)
     log.flush()
-    first, second = log.segments[0].base_offset, log.segments[1].base_offset
+    first, second = log.first_stored_offset, log._segments[1].base_offset
     inside = next(batch.header for batch in log.batches(second + 1) if batch.header.last_offset_delta)
     start = inside.base_offset + 1
     assert start > second
     for offset in (1, second - 1):
         delete_below(log, offset, log.end_offset)
-        assert (log.start_offset, log.segments[0].base_offset, log.install_offset) == (offset, first, 0)
+        assert (log.start_offset, log.first_stored_offset, log.install_offset) == (offset, first, 0)
     delete_below(log, start, log.end_offset)
-    assert log.segments[0].base_offset == log.whole_segments_end(start) == log.install_offset
+    assert log.first_stored_offset == log.whole_segments_end(start) == log.install_offset
     assert log.whole_segments_end(0) == log.install_offset, (
         "a majority may lag behind what is deleted here already"
     )
@@ -328,13 +328,13 @@ def test_a_deletion_that_was_cut_short_is_finished_by_the_next_start(disk: Inlin
     log = new_log(disk)
     fill(log, random.Random(8), 60)
     log.flush()
-    end, third = log.end, log.segments[2].base_offset
+    end, third = log.end, log._segments[2].base_offset
     start = third + 1
     log.set_start_offset(start)
     ensure_snapshot(log, third, log.end_offset)
     log.close(is_clean=False)
     log = reopen(disk, recorded=end, log_start=start)
-    assert log.segments[0].base_offset == log.install_offset == third
+    assert log.first_stored_offset == log.install_offset == third
     log.close(is_clean=False)
 
 
@@ -364,9 +364,9 @@ def test_the_youngest_of_a_log_that_is_being_written_to_is_looked_for_near_its_e
     """Not by a walk over a segment of 1 GiB: that was the end of a leadership."""
     log = new_log(disk, LogConfig(index_interval_bytes=300))
     headers = [append(log, timestamp_ms=1000 + 10 * i) for i in range(400)]
-    (segment,) = log.segments
+    (segment,) = log._segments
     for header in (headers[-1], headers[200]):
-        begin = segment.youngest_before(header.base_offset)
+        begin = segment.largest_timestamp_before(header.base_offset)
         assert header.base_offset - 15 < begin < header.base_offset
         found = looked_up(log.max_timestamp_offset(header.base_offset))
         assert found is not None and found.offset == header.base_offset - 1
@@ -375,16 +375,16 @@ def test_the_youngest_of_a_log_that_is_being_written_to_is_looked_for_near_its_e
 def test_indexes_read_from_files_answer_like_those_in_memory(disk: InlineDisk) -> None:
     log = new_log(disk, LogConfig(segment_bytes=20_000, index_interval_bytes=300))
     fill(log, random.Random(10), 300)
-    before = [(s.end_offset, s.max_timestamp, s.index.encode()) for s in log.segments]
-    assert any(len(s.index) > 3 for s in log.segments)
+    before = [(s.end_offset, s.max_timestamp, s.index.encode()) for s in log._segments]
+    assert any(len(s.index) > 3 for s in log._segments)
     log.close(is_clean=True)
     log = reopen(disk, LogConfig(segment_bytes=20_000, index_interval_bytes=300), is_clean=True)
-    assert [(s.end_offset, s.max_timestamp, s.index.encode()) for s in log.segments] == before
-    for segment in log.segments:
+    assert [(s.end_offset, s.max_timestamp, s.index.encode()) for s in log._segments] == before
+    for segment in log._segments:
         segment.delete_index_files()
     log.close(is_clean=False)
     log = reopen(disk, LogConfig(segment_bytes=20_000, index_interval_bytes=300), is_clean=True)
-    assert [(s.end_offset, s.max_timestamp, s.index.encode()) for s in log.segments] == before
+    assert [(s.end_offset, s.max_timestamp, s.index.encode()) for s in log._segments] == before
 
 
 def test_a_rotten_index_changes_no_answer(disk: InlineDisk) -> None:
@@ -392,7 +392,7 @@ def test_a_rotten_index_changes_no_answer(disk: InlineDisk) -> None:
     config = LogConfig(segment_bytes=20_000, index_interval_bytes=300)
     log = new_log(disk, config)
     fill(log, random.Random(10), 150)
-    largest_ms = max(segment.max_timestamp[0] for segment in log.segments)
+    largest_ms = max(segment.max_timestamp[0] for segment in log._segments)
 
     def answers() -> list[object]:
         offsets = range(0, log.end_offset, 7)
@@ -401,7 +401,7 @@ def test_a_rotten_index_changes_no_answer(disk: InlineDisk) -> None:
         return [
             [None if read is None else bytes(read.view()) for read in reads],
             [looked_up(log.offset_for_timestamp(time_ms, log.end_offset)) for time_ms in times],
-            [(segment.end_offset, segment.max_timestamp) for segment in log.segments],
+            [(segment.end_offset, segment.max_timestamp) for segment in log._segments],
         ]
 
     expected = answers()
@@ -428,8 +428,8 @@ def test_a_rotten_base_offset_is_corruption_and_no_other_error(disk: InlineDisk,
     """Found where an index is built from a segment that recovery had no need to look at."""
     log = new_log(disk, LogConfig(segment_bytes=2000, index_interval_bytes=1 << 20))
     fill(log, random.Random(10), 30)
-    assert len(log.segments) > 2
-    segment = log.segments[1]
+    assert len(log._segments) > 2
+    segment = log._segments[1]
     second = list(log.batches(segment.base_offset, segment.end_offset))[1]
     second.file.write_at(second.position, base_offset.to_bytes(8, "big"))
     log.close(is_clean=True)
@@ -448,7 +448,7 @@ def test_the_age_of_a_segment_is_that_of_its_first_batch_after_a_restart_and_aft
     assert log.is_due_to_roll(6500)
     log.close(is_clean=True)
     log = reopen(disk, config, is_clean=True)
-    assert log.end_offset == 60 and len(log.segments[0].index)
+    assert log.end_offset == 60 and len(log._segments[0].index)
     assert log.is_due_to_roll(6500)
     log.truncate(2, known_commit=0)
     append(log, timestamp_ms=4000)

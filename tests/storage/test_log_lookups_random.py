@@ -41,7 +41,7 @@ def known_records(log: Log) -> list[Known]:
     """Read from the first byte to the last."""
     return [
         Known(record.offset, record.timestamp_ms, stored.header.last_offset)
-        for stored in log.batches(log.segments[0].base_offset)
+        for stored in log.batches(log.first_stored_offset)
         for record in iter_records(stored.view())
         if record.offset >= log.start_offset
     ]

@@ -20,7 +20,7 @@ LARGE = LogConfig()
 
 
 def active_file(log: Log) -> bytes:
-    return Path(log.segments[-1].path).read_bytes()
+    return Path(log._segments[-1].path).read_bytes()
 
 
 def test_small_appends_fill_a_block_and_the_file_grows_with_the_next(disk: InlineDisk) -> None:
@@ -98,17 +98,17 @@ def test_a_log_grows_by_blocks_and_a_killed_one_opens_where_its_last_batch_ends(
     log = new_log(disk, LARGE)
     first = append(log)
     sizes = set()
-    while log.segments[-1].size_bytes + first.size_bytes <= BLOCK_BYTES:
+    while log.active_segment_bytes + first.size_bytes <= BLOCK_BYTES:
         append(log)
         sizes.add(len(active_file(log)))
     assert sizes == {BLOCK_BYTES}, "no flush of these had to make a size durable"
     log.flush()
-    headers, size, end = stored_headers(log), log.segments[-1].size_bytes, log.end
+    headers, size, end = stored_headers(log), log.active_segment_bytes, log.end
     log.close(is_clean=False)
     for recorded in (None, end):
         log = reopen(disk, LARGE, recorded=recorded)
         assert stored_headers(log) == headers
-        assert log.segments[-1].size_bytes == size == len(active_file(log))
+        assert log.active_segment_bytes == size == len(active_file(log))
         log.close(is_clean=False)
     log = reopen(disk, LARGE, recorded=end)
     headers.append(append(log))
@@ -133,7 +133,7 @@ def test_a_log_that_holds_nothing_but_zeros_is_empty(disk: InlineDisk) -> None:
 def test_zeros_are_no_end_of_the_log_where_more_was_durable(disk: InlineDisk) -> None:
     log = new_log(disk, LARGE)
     append(log)
-    size = log.segments[-1].size_bytes
+    size = log.active_segment_bytes
     append(log)
     log.flush()
     recorded = log.end
@@ -150,7 +150,7 @@ def test_what_others_read_ends_with_the_last_batch(disk: InlineDisk) -> None:
     """Sealed segments at once, the active one when the log is quiet or closed."""
     log = new_log(disk, LARGE)
     append(log)
-    sealed = log.segments[-1]
+    sealed = log._segments[-1]
     log.roll()
     assert os.stat(sealed.path).st_size == sealed.size_bytes
     append(log)
@@ -160,10 +160,10 @@ def test_what_others_read_ends_with_the_last_batch(disk: InlineDisk) -> None:
     log.trim_if_quiet()
     assert len(active_file(log)) == BLOCK_BYTES, "it did"
     log.trim_if_quiet()
-    assert len(active_file(log)) == log.segments[-1].size_bytes
+    assert len(active_file(log)) == log.active_segment_bytes
     header = append(log)
     assert len(active_file(log)) == BLOCK_BYTES
     assert stored_headers(log)[-1] == header
     log.close(is_clean=True)
-    assert len(active_file(log)) == log.segments[-1].size_bytes
+    assert len(active_file(log)) == log.active_segment_bytes
     assert stored_headers(reopen(disk, LARGE, recorded=log.end, is_clean=True))[-1] == header

@@ -117,12 +117,12 @@ def test_a_snapshot_and_the_tail_give_the_same_state_as_a_full_replay(disk: Inli
     marker(log, 4, 0, 3)
     log.flush()
     expected = load_producers(log)
-    for offset in (log.segments[1].base_offset, log.segments[2].base_offset, log.end_offset):
+    for offset in (log._segments[1].base_offset, log._segments[2].base_offset, log.end_offset):
         states = load_producers(log, offset)
         assert decode_snapshot(encode_snapshot(states), offset).entries == states.entries
         write_snapshot(log, states, high_watermark=log.end_offset)
         assert load_producers(log).entries == expected.entries
-    delete_below(log, log.segments[2].base_offset, log.end_offset)
+    delete_below(log, log._segments[2].base_offset, log.end_offset)
     assert log.snapshot_offsets() == [log.start_offset, log.end_offset]
     assert load_producers(log).entries == expected.entries, "all five batches outlive the bytes below them"
 
@@ -175,7 +175,7 @@ def log_of_one_producer(disk: InlineDisk) -> Log:
 
 def test_segments_go_only_when_a_snapshot_is_durable(disk: InlineDisk) -> None:
     log = log_of_one_producer(disk)
-    start = log.segments[-1].base_offset
+    start = log.active_segment_base
     expected = load_producers(log)
     for _ in range(2):
         delete_below(log, start, high_watermark=start + 3)
@@ -187,7 +187,7 @@ def test_segments_go_only_when_a_snapshot_is_durable(disk: InlineDisk) -> None:
 
 def test_what_an_install_sends_knows_the_producers_below_the_log_start(disk: InlineDisk) -> None:
     log = log_of_one_producer(disk)
-    start = log.segments[-1].base_offset
+    start = log.active_segment_base
     expected = load_producers(log, start)
     delete_below(log, start, log.end_offset)
     assert load_producers(log, start).entries == expected.entries
@@ -199,7 +199,7 @@ def test_producers_outlive_the_loss_of_what_a_majority_committed_and_this_disk_h
 ) -> None:
     """A follower learns the commit index before its own flush; the log start rises; power goes."""
     log = log_of_one_producer(disk)
-    start, durable, size = log.segments[-1].base_offset, log.end, log.segments[-1].size_bytes
+    start, durable, size = log.active_segment_base, log.end, log.active_segment_bytes
     expected = load_producers(log)
     append(log, producer_id=5, producer_epoch=0, base_sequence=90)
     delete_below(log, start, high_watermark=log.end_offset)
@@ -213,7 +213,7 @@ def test_producers_outlive_the_loss_of_what_a_majority_committed_and_this_disk_h
 def test_a_log_whose_producers_are_lost_is_corrupt(disk: InlineDisk) -> None:
     """Below the log start nothing can be replayed: without a whole snapshot a retry would be appended again."""
     log = log_of_one_producer(disk)
-    start = log.segments[-1].base_offset
+    start = log.active_segment_base
     delete_below(log, start, log.end_offset)
     write_snapshot(log, load_producers(log), log.end_offset)
     expected, newest = load_producers(log), Path(log.snapshot_path(log.end_offset))

@@ -53,7 +53,7 @@ def entries(log: Log) -> list[tuple[int, int]]:
 
 
 def sizes(log: Log) -> dict[str, int]:
-    return {segment.path: segment.size_bytes for segment in log.segments}
+    return {segment.path: segment.size_bytes for segment in log._segments}
 
 
 def grow(log: Log, rng: random.Random, steps: int) -> None:
@@ -114,11 +114,11 @@ def test_a_flipped_bit_is_cut_above_the_recorded_end_and_refused_below(seed: int
         fill(log, rng, rng.randint(1, 6))
         log.flush()
         recorded = log.end
-        boundary = log.segments[-1].size_bytes
-        boundary_base = log.segments[-1].base_offset
+        boundary = log.active_segment_bytes
+        boundary_base = log.active_segment_base
         fill(log, rng, rng.randint(1, 3))
         written = entries(log)
-        size = log.segments[-1].size_bytes
+        size = log.active_segment_bytes
         log.close(is_clean=False)
         path = log_files(disk.root)[-1]
         original = path.read_bytes()[:size]
@@ -158,7 +158,7 @@ def test_a_flipped_bit_in_a_sealed_segment_is_never_torn(seed: int, config: LogC
         recorded = log.end
         fill(log, rng, 30)
         log.close(is_clean=False)
-        bases = [segment.base_offset for segment in log.segments]
+        bases = [segment.base_offset for segment in log._segments]
         unrecorded = [
             path
             for path, end in zip(log_files(disk.root)[:-1], bases[1:], strict=True)
@@ -195,7 +195,7 @@ def test_of_two_batches_that_do_not_fit_the_one_behind_a_hole_is_wrong(
     log = reopen(disk, config, recorded=before)
     assert log.end == before
     assert stored_headers(log) == [first]
-    assert log.segments[0].max_timestamp == (first.max_timestamp, 0)
+    assert log._segments[0].max_timestamp == (first.max_timestamp, 0)
 
 
 def test_a_hole_is_damage_where_none_may_be(disk: InlineDisk) -> None:
@@ -246,7 +246,7 @@ def test_a_row_over_lost_data_goes_with_the_data(disk: InlineDisk) -> None:
     durable = log.end
     append(log)
     log.append_row(2, ROW_KIND, b"")
-    size = log.segments[0].size_bytes
+    size = log._segments[0].size_bytes
     log.close(is_clean=False)
     path = log_files(disk.root)[0]
     path.write_bytes(path.read_bytes()[: size - 5])
@@ -299,7 +299,7 @@ def test_a_clean_start_finds_an_end_that_is_not_the_recorded_one(disk: InlineDis
     log = new_log(disk)
     append(log)
     last = append(log)
-    end, position = log.end, log.segments[-1].size_bytes - last.size_bytes
+    end, position = log.end, log.active_segment_bytes - last.size_bytes
     log.close(is_clean=True)
     path = log_files(disk.root)[-1]
     data = bytearray(path.read_bytes())
@@ -318,7 +318,7 @@ def test_a_clean_start_does_not_vouch_for_a_log_that_was_not_open(disk: InlineDi
     torn = append(log)
     append(log)
     log.flush()
-    log.segments[-1].file.write_at(torn.size_bytes - 1, b"\x7f")
+    log._segments[-1].file.write_at(torn.size_bytes - 1, b"\x7f")
     log.close(is_clean=False)
     assert reopen(disk, is_clean=True).end_offset == 0
 

@@ -162,12 +162,12 @@ class LogStart:
         log = replica.log
         readable = self.committed if replica.is_leader else log.start_offset
         try:
-            if readable == replica.next_offset and log.segments[-1].size_bytes >= delete_active_from_bytes:
+            if readable == replica.next_offset and log.active_segment_bytes >= delete_active_from_bytes:
                 # No record is left. The producers' state is in memory: writing it now saves a replay.
                 write_snapshot(log, replica.producers, replica.high_watermark)
                 log.roll()
             end_offset = log.whole_segments_end(readable)
-            if end_offset == log.segments[0].base_offset:
+            if end_offset == log.first_stored_offset:
                 return
             ensure_snapshot(log, end_offset, replica.high_watermark)
             logger.info("deleted", topic=replica.topic, partition=replica.partition, below=end_offset)

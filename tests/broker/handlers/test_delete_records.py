@@ -26,7 +26,7 @@ from protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from protocol.records.batch import iter_batches
-from storage.segment import LOG_SUFFIX
+from storage.segment_files import LOG_SUFFIX
 from tests.broker.asking import ask
 from tests.broker.world import World, running
 from tests.simulator.inode import FileNode
@@ -247,7 +247,7 @@ def test_a_follower_that_was_away_begins_where_the_others_kept_something() -> No
             world.produce("foo", b"x" * 150, b"y" * 150, b"z" * 150)
         leader = world.leader("foo")
         assert delete(world, leader, "foo", 51) == [(NONE, 51)]
-        assert world.replica(leader, "foo").log.segments[0].base_offset > 1
+        assert world.replica(leader, "foo").log.first_stored_offset > 1
         world.start(away)
         world.wait_ready(away)
         world.wait(lambda: world.replica(away, "foo").log.start_offset == 51)

@@ -315,7 +315,7 @@ def test_a_late_refusal_of_what_is_deleted_since_is_no_rot() -> None:
         leader = world.leader("foo")
         replica = world.replica(leader, "foo")
         world.processes[leader].call(replica.delete_records, 9)
-        world.wait(lambda: replica.log.segments[0].base_offset > 4)
+        world.wait(lambda: replica.log.first_stored_offset > 4)
         refuse(world, leader, 1 + leader % 3, replica.group.term, replica.log.lineage.rows_below_index(4) + 4)
         world.loop.run_for(1)
         assert world.replica(leader, "foo").group.self_id.incarnation == 0

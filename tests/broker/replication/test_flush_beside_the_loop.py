@@ -49,7 +49,7 @@ def test_a_leader_flushes_at_once_only_what_no_other_log_answers_for(
 
 @pytest.mark.parametrize("is_at_once", [True, False])
 def test_a_follower_flushes_at_once_and_answers_once(is_at_once: bool) -> None:
-    """It has nothing to say before, and has its answer ready."""
+    """It sends nothing before its flush, and has prepared its reply by then."""
     with running() as world:
         world.create_topic("foo")
         leader = world.leader("foo")
@@ -58,25 +58,25 @@ def test_a_follower_flushes_at_once_and_answers_once(is_at_once: bool) -> None:
         for disk in world.disks.values():
             disk.faults.at_once_rate = 1.0 if is_at_once else 0.0
         follower = leader % 3 + 1
-        made_ready, sent = _answers(world, follower)
+        prepared, sent = _answers(world, follower)
         world.append(leader, "foo", b"second")
         assert (_flush_s(world, follower) == 0) == is_at_once
         world.wait_equal("foo")
         end_index = world.replica(leader, "foo").log.end_index
-        assert [answer.match_index for answer in (made_ready if is_at_once else sent)] == [end_index]
-        assert not (sent if is_at_once else made_ready)
+        assert [answer.match_index for answer in (prepared if is_at_once else sent)] == [end_index]
+        assert not (sent if is_at_once else prepared)
 
 
 def _answers(world: World, node_id: int) -> tuple[list[AppendReply], list[AppendReply]]:
-    """What the node answers to its leaders from now on: made ready before a flush, and sent by the turn."""
+    """What the node answers to its leaders from now on: prepared before a flush, and sent without."""
     node = world.nodes[node_id]
-    made_ready: list[AppendReply] = []
+    prepared: list[AppendReply] = []
     sent: list[AppendReply] = []
     prepare_to, send_to = node.cluster.prepare_to, node.cluster.send_to
 
     def prepare(directory: tuple[int, bytes], message: PeerMessage) -> Callable[[], None] | None:
         assert isinstance(message, AppendReply)
-        made_ready.append(message)
+        prepared.append(message)
         return prepare_to(directory, message)
 
     def send(directory: tuple[int, bytes], message: PeerMessage) -> None:
@@ -85,4 +85,4 @@ def _answers(world: World, node_id: int) -> tuple[list[AppendReply], list[Append
         send_to(directory, message)
 
     node.cluster.prepare_to, node.cluster.send_to = prepare, send  # type: ignore[method-assign]
-    return made_ready, sent
+    return prepared, sent

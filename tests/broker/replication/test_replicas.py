@@ -24,8 +24,10 @@ from storage.journal import Journal
 from storage.journal_records import Forget
 from storage.log_types import GroupKey
 from storage.producer_snapshot import load_producers
+from storage.segment_files import segment_path
 from tests.broker.asking import ask
 from tests.broker.world import World, running
+from tests.storage.helpers import segment_bases
 
 
 def _produce(world: World, node_id: int, name: str) -> int:
@@ -226,8 +228,8 @@ def test_the_producers_are_remembered_from_segment_to_segment() -> None:
         world.wait_equal("foo")
         for node_id in world.ids:
             log = world.replica(node_id, "foo").log
-            assert len(log.segments) > 2
-            assert log.snapshot_offsets()[-1] >= log.segments[-2].base_offset
+            assert len(segment_bases(log)) > 2
+            assert log.snapshot_offsets()[-1] >= segment_bases(log)[-2]
             assert load_producers(log).entries == replica.producers.entries
         world.kill(2, power=True)
         world.start(2)
@@ -253,7 +255,7 @@ def test_no_snapshot_is_kept_of_what_was_never_committed() -> None:
             header = next(iter_batches(memoryview(batch)))[1]
             world.processes[leader].call(replica.append, header, batch)
             world.loop.run_for(0.01)
-        assert len(replica.log.segments) > 1 and not replica.log.snapshot_offsets()
+        assert len(segment_bases(replica.log)) > 1 and not replica.log.snapshot_offsets()
         world.loop.run_for(5)
         for other in world.ids:
             if other != leader:
@@ -261,7 +263,7 @@ def test_no_snapshot_is_kept_of_what_was_never_committed() -> None:
         for _ in range(12):
             world.produce("foo", b"b" * 200)
         world.wait_equal("foo")
-        assert len(replica.log.segments) > 1 and replica.log.snapshot_offsets()
+        assert len(segment_bases(replica.log)) > 1 and replica.log.snapshot_offsets()
         assert not load_producers(replica.log).entries
         assert not replica.producers.entries
 
@@ -277,8 +279,9 @@ def test_a_leader_whose_log_is_found_rotten_with_staged_batches_goes_on_without_
         node, replica = world.nodes[leader], world.replica(leader, "foo")
         directory = f"/n{leader}/foo-0"
         _remove_snapshots(world, leader)
-        for segment in replica.log.segments:
-            world.disks[leader].flip_bits(segment.path, 8, 4, count=8)  # a length: no header follows
+        for base_offset in segment_bases(replica.log):
+            path = segment_path(directory, base_offset)
+            world.disks[leader].flip_bits(path, 8, 4, count=8)  # a length: no header follows
         batch = build_batch([NewRecord(None, b"b", 1)])
         header = next(iter_batches(memoryview(batch)))[1]
 
@@ -401,7 +404,7 @@ def test_retention_waits_for_room_on_a_full_disk() -> None:
         )  # to seal a segment gives its padding back
         world.processes[1].call(replica.apply_retention)
         world.loop.run_for(1)
-        assert replica.log.segments[0].base_offset == 0 and replica.is_serving
+        assert replica.log.first_stored_offset == 0 and replica.is_serving
         disk.faults.capacity_bytes += 1 << 20
         world.processes[1].call(replica.apply_retention)
-        assert replica.log.start_offset > 0 and replica.log.segments[0].base_offset > 0
+        assert replica.log.start_offset > 0 and replica.log.first_stored_offset > 0

@@ -13,7 +13,7 @@ from storage.journal import _HEADER as JOURNAL_HEADER
 from storage.journal import JOURNAL_NAME, _parse_frame
 from storage.lineage import LINEAGE_NAME
 from storage.log_types import GroupKey
-from storage.segment import (
+from storage.segment_files import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,

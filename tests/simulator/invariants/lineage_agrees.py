@@ -20,13 +20,13 @@ class LineageAgrees:
     def scan(self, replica: Replica) -> None:
         log, rows = replica.log, replica.log.lineage.rows
         offset, row_count, truncations = self._walked.get(log, (0, -1, 0))
-        if truncations != log._truncation_count:
+        if truncations != log.truncation_count:
             offset, row_count = 0, -1
         if row_count != len(rows):
             _check_rows(log)
             _check_configurations(replica)
-        _check_batches(log, max(offset, log.segments[0].base_offset))
-        self._walked[log] = (log.end_offset, len(rows), log._truncation_count)
+        _check_batches(log, max(offset, log.first_stored_offset))
+        self._walked[log] = (log.end_offset, len(rows), log.truncation_count)
 
 
 def _check_rows(log: Log) -> None:

@@ -19,7 +19,7 @@ class LogMatching:
     def scan(self, key: GroupKey, log: Log) -> None:
         rows, lineage = log.lineage.rows, log.lineage
         offset, row_count, truncations = self._compared.get(log, (0, 0, 0))
-        if truncations != log._truncation_count:
+        if truncations != log.truncation_count:
             offset = row_count = 0
         offset = max(offset, log.start_offset)
         for position in range(row_count, len(rows)):
@@ -34,7 +34,7 @@ class LogMatching:
             before = lineage.term_at_index(index - 1)
             content = (header.last_offset, header.crc, before)
             self._agree(key, index, header.leader_epoch, content)
-        self._compared[log] = (log.end_offset, len(rows), log._truncation_count)
+        self._compared[log] = (log.end_offset, len(rows), log.truncation_count)
 
     def _agree(self, key: GroupKey, index: int, term: int, content: tuple[object, ...]) -> None:
         known = self._entries.setdefault((key, index, term), content)

@@ -20,11 +20,11 @@ class RecordedIsDurable:
         recorded = 0 if state is None or state.flushed_end is None else state.flushed_end.end_index
         flushed, persisted = log.flushed_end.end_index, replica.group.persisted_end
         end_index = max(recorded, flushed, persisted)
-        if self._compared.get(log) == (end_index, log._truncation_count) or end_index == 0:
+        if self._compared.get(log) == (end_index, log.truncation_count) or end_index == 0:
             return
         durable = self._durable.of(replica.group.self_id.node_id, replica.topic, replica.key)
         assert durable is not None and end_index <= durable.end_index, (
             f"{log.directory}: recorded {recorded}, flushed {flushed}, persisted {persisted}; durable are "
             f"{None if durable is None else durable.end_index}"
         )
-        self._compared[log] = (end_index, log._truncation_count)
+        self._compared[log] = (end_index, log.truncation_count)

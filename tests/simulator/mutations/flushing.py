@@ -17,21 +17,21 @@ from tests.simulator.mutations.switch import off, without_call
 
 
 def _durable_when_asked_for(begin: Callable[[FlushRounds], None]) -> Any:
-    def _begin(self: FlushRounds) -> None:
+    def _begin_round(self: FlushRounds) -> None:
         begin(self)
         for log, ticket in list(self._in_flight.items()):
             self._on_durable(log, ticket.end)
 
-    return _begin
+    return _begin_round
 
 
-def _sent_when_ready(get_all_ready: Callable[[FlushRounds], None]) -> Any:
-    def _get_all_ready(self: FlushRounds) -> None:
-        get_all_ready(self)
-        while self._ready:
-            self._ready.pop(0)()
+def _sent_when_prepared(prepare_replies: Callable[[FlushRounds], None]) -> Any:
+    def _prepare_replies(self: FlushRounds) -> None:
+        prepare_replies(self)
+        while self._prepared:
+            self._prepared.pop(0)()
 
-    return _get_all_ready
+    return _prepare_replies
 
 
 def _without_rows(begin_flush: Callable[[Log], FlushTicket]) -> Any:
@@ -69,14 +69,14 @@ MUTATIONS = (
     Mutation(
         "flush-before-acknowledgement",
         "An entry counts when the flush that covers it is over (replication.md section 6)",
-        off((FlushRounds, "_begin", _durable_when_asked_for)),
+        off((FlushRounds, "_begin_round", _durable_when_asked_for)),
         ("kill",),
         blackouts,
     ),
     Mutation(
-        "flush-before-ready-answer",
-        "An answer that is made before the flush that covers it leaves after that (replication.md section 6)",
-        off((FlushRounds, "_get_all_ready", _sent_when_ready)),
+        "flush-before-prepared-reply",
+        "A reply that is prepared before the flush that covers it leaves after that (replication.md section 6)",
+        off((FlushRounds, "_prepare_replies", _sent_when_prepared)),
         ("kill",),
         blackouts,
     ),

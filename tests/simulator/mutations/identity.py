@@ -22,6 +22,7 @@ from storage.journal import JOURNAL_NAME, Journal
 from storage.journal_records import Vote
 from storage.log_types import GroupKey
 from storage.partition_folder import METADATA_NAME, read_topic_id, write_topic_id
+from storage.segment_files import segment_path
 from tests.simulator.mutations.kind import Mutation
 from tests.simulator.mutations.stage import CARELESS, ELECTION_TIMEOUT_S, Stage
 from tests.simulator.mutations.switch import off
@@ -70,7 +71,8 @@ def a_rotten_voter_is_asked_while_it_is_rebuilt(stage: Stage) -> None:
         stage.write()
     stage.run_for(0.5)  # until the flushed ends are recorded: below them a bad batch is rot
     end_index = stage.replica(b).group.end_index
-    path = stage.replica(b).log.segments[0].path
+    log = stage.replica(b).log
+    path = segment_path(log.directory, log.first_stored_offset)
     stage.cluster.oracle.nodes.damaged(b, stage.replica(b).key)
     stage.cluster.kill(b)
     stage.cluster.kill(a)

@@ -154,7 +154,7 @@ def _nothing_recorded(open_log: Callable[..., Log]) -> Any:
 
 
 def _tried_again(finish: Callable[..., None]) -> Any:
-    def _finish(self: FlushRounds, error: DiskError | None, *args: Any) -> None:
+    def _finish_round(self: FlushRounds, error: DiskError | None, *args: Any) -> None:
         if error is None:
             finish(self, error, *args)
             return
@@ -163,7 +163,7 @@ def _tried_again(finish: Callable[..., None]) -> Any:
         self._is_in_flight = False
         self.start()
 
-    return _finish
+    return _finish_round
 
 
 MUTATIONS = (
@@ -270,7 +270,7 @@ MUTATIONS = (
     Mutation(
         "flush-error-is-final",
         "An error of fsync ends the process; a failed fsync is never tried again (replication.md section 2)",
-        off((FlushRounds, "_finish", _tried_again)),
+        off((FlushRounds, "_finish_round", _tried_again)),
         ("flush errors", "power all"),
     ),
 )

@@ -13,6 +13,7 @@ from broker.replication.log_opener import LogOpener
 from broker.replication.replica import Replica
 from raft.types import Configuration
 from storage.log_types import GroupKey
+from storage.segment_files import segment_path
 from tests.simulator.mutations.kind import Mutation
 from tests.simulator.mutations.stage import ELECTION_TIMEOUT_S, Stage
 from tests.simulator.mutations.switch import off
@@ -159,7 +160,8 @@ def an_only_log_rots_while_it_moves(stage: Stage) -> None:
     stage.cut(b, a)
     _move(stage, controller, [b])
     stage.run_for(0.3)
-    path = stage.replica(a).log.segments[0].path
+    log = stage.replica(a).log
+    path = segment_path(log.directory, log.first_stored_offset)
     size_bytes = stage.cluster.disks[a].open(path).size
     stage.cluster.kill(a)
     stage.cluster.disks[a].open(path).write_at(stage.rng.randrange(61, 70), b"\xff\x00\xff")

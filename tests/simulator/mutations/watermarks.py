@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from broker.replication import replicas
-from broker.replication.producer_upkeep import ProducerUpkeep
+from broker.replication.producer_state_maintenance import ProducerStateMaintenance
 from broker.replication.replica import Replica
 from broker.replication.replicas import Replicas
 from broker.replication.waits import Acknowledged
@@ -216,13 +216,13 @@ def a_retry_comes_to_the_one_that_was_installed(stage: Stage) -> None:
     stage.write()
 
 
-def _kept_at_once(take: Callable[..., None]) -> object:
-    def keep(self: ProducerUpkeep, log: Log, states: ProducerStates) -> None:
-        take(self, log, states)
-        assert self.due is not None
-        self.keep(log, self.due, self.due.end_offset)
+def _written_at_once(capture_state: Callable[..., None]) -> object:
+    def capture(self: ProducerStateMaintenance, log: Log, states: ProducerStates) -> None:
+        capture_state(self, log, states)
+        assert self.pending is not None
+        self.write_snapshot(log, self.pending, self.pending.end_offset)
 
-    return keep
+    return capture
 
 
 def a_batch_was_truncated_and_comes_again(stage: Stage) -> None:
@@ -324,7 +324,7 @@ MUTATIONS = (
         "snapshot-of-committed",
         "Producer snapshots are of committed state only, and truncation removes those above the cut (section 8)",
         off(
-            (ProducerUpkeep, "take", _kept_at_once),
+            (ProducerStateMaintenance, "capture_state", _written_at_once),
             (Log, "remove_snapshots_above", lambda _: lambda self, offset: None),
         ),
         story=a_batch_was_truncated_and_comes_again,

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import pytest
 
-from broker.replication import producer_upkeep
-from broker.replication.producer_upkeep import SEGMENT_PART, ProducerUpkeep
+from broker.replication import producer_state_maintenance
+from broker.replication.producer_state_maintenance import SEGMENT_PART, ProducerStateMaintenance
 from protocol.records.batch import parse_header
 from storage.log import Log
 from storage.log_types import LogConfig
 from storage.producer_snapshot import encode_snapshot, ensure_snapshot, load_producers
 from storage.producer_state import ProducerStates
-from tests.storage.helpers import batch_at, fresh_disk, new_log
+from tests.storage.helpers import batch_at, fresh_disk, new_log, segment_bases
 
 CONFIG = LogConfig(segment_bytes=16_000, index_interval_bytes=400)
 
@@ -21,7 +22,7 @@ CONFIG = LogConfig(segment_bytes=16_000, index_interval_bytes=400)
 def _written(
     log: Log,
     states: ProducerStates,
-    upkeep: ProducerUpkeep,
+    maintenance: ProducerStateMaintenance,
     rng: random.Random,
     *,
     committed: int | None = None,
@@ -41,9 +42,9 @@ def _written(
     header = parse_header(batch)
     log.append_batches([batch], [header])
     states.record_stored(memoryview(batch), header)
-    upkeep.grew(log, states, 1)
-    if upkeep.due is not None:
-        upkeep.committed(log, log.end_offset if committed is None else committed)
+    maintenance.batches_appended(log, states, 1)
+    if maintenance.pending is not None:
+        maintenance.high_watermark_advanced(log, log.end_offset if committed is None else committed)
 
 
 def _replayed_bytes(log: Log, end_offset: int) -> int:
@@ -55,45 +56,45 @@ def test_by_bytes_and_only_a_few_are_kept() -> None:
     rng = random.Random(3)
     with fresh_disk() as disk:
         log = new_log(disk, CONFIG)
-        states, upkeep = ProducerStates(), ProducerUpkeep(log)
+        states, maintenance = ProducerStates(), ProducerStateMaintenance(log)
         largest = CONFIG.segment_bytes // SEGMENT_PART + 400
-        while len(log.segments) < 5:
-            _written(log, states, upkeep, rng)
+        while len(segment_bases(log)) < 5:
+            _written(log, states, maintenance, rng)
             assert _replayed_bytes(log, log.end_offset) <= largest
         assert encode_snapshot(load_producers(log)) == encode_snapshot(states)
-        for segment in log.segments[:-1]:
-            within = [x for x in log.snapshot_offsets() if segment.base_offset < x <= segment.end_offset]
+        for base_offset, end_offset in pairwise(segment_bases(log)):
+            within = [x for x in log.snapshot_offsets() if base_offset < x <= end_offset]
             assert 1 <= len(within) <= 2
             # What deleting the segment replays.
-            assert _replayed_bytes(log, segment.end_offset) <= largest
+            assert _replayed_bytes(log, end_offset) <= largest
         log.close(is_clean=False)
 
 
 def test_by_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(producer_upkeep, "BATCHES_BETWEEN", 5)
+    monkeypatch.setattr(producer_state_maintenance, "BATCHES_BETWEEN", 5)
     with fresh_disk() as disk:
         log = new_log(disk, LogConfig())
-        states, upkeep = ProducerStates(), ProducerUpkeep(log)
+        states, maintenance = ProducerStates(), ProducerStateMaintenance(log)
         for _ in range(23):
-            _written(log, states, upkeep, random.Random(1))
+            _written(log, states, maintenance, random.Random(1))
         assert len(list(log.batches(max(log.snapshot_offsets())))) == 3
         log.close(is_clean=False)
 
 
 def test_what_is_not_committed_is_not_kept_and_keeps_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(producer_upkeep, "BATCHES_BETWEEN", 5)
+    monkeypatch.setattr(producer_state_maintenance, "BATCHES_BETWEEN", 5)
     rng = random.Random(4)
     with fresh_disk() as disk:
         log = new_log(disk, LogConfig())
-        states, upkeep = ProducerStates(), ProducerUpkeep(log)
+        states, maintenance = ProducerStates(), ProducerStateMaintenance(log)
         for _ in range(4):
-            _written(log, states, upkeep, rng)
+            _written(log, states, maintenance, rng)
         committed = log.end_offset
         for _ in range(12):
-            _written(log, states, upkeep, rng, committed=committed)
-        assert upkeep.due is not None and not log.snapshot_offsets()
-        first = upkeep.due.end_offset
-        upkeep.committed(log, log.end_offset)
+            _written(log, states, maintenance, rng, committed=committed)
+        assert maintenance.pending is not None and not log.snapshot_offsets()
+        first = maintenance.pending.end_offset
+        maintenance.high_watermark_advanced(log, log.end_offset)
         # Or nothing would ever be kept where the commit lags.
         assert log.snapshot_offsets() == [first] and first < log.end_offset
         log.close(is_clean=False)
@@ -103,15 +104,15 @@ def test_what_the_log_start_stands_on_stays() -> None:
     rng = random.Random(5)
     with fresh_disk() as disk:
         log = new_log(disk, CONFIG)
-        states, upkeep = ProducerStates(), ProducerUpkeep(log)
-        while len(log.segments) < 3 or log.segments[-1].size_bytes < 3000:
-            _written(log, states, upkeep, rng)
+        states, maintenance = ProducerStates(), ProducerStateMaintenance(log)
+        while len(segment_bases(log)) < 3 or log.active_segment_bytes < 3000:
+            _written(log, states, maintenance, rng)
         log.flush()
         log.set_start_offset(log.end_offset)
         end_offset = log.whole_segments_end(log.start_offset)
         ensure_snapshot(log, end_offset, log.end_offset)
         log.delete_segments(end_offset)
-        while len(log.segments) < 3:
-            _written(log, states, upkeep, rng)
+        while len(segment_bases(log)) < 3:
+            _written(log, states, maintenance, rng)
             assert log.install_offset in log.snapshot_offsets()
         log.close(is_clean=False)
