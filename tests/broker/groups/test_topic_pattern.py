@@ -123,7 +123,7 @@ def test_what_is_kept_of_expressions_is_bounded() -> None:
 
     rng = random.Random(1)
     before_mb = resident_mb()
-    for number in range(300):
+    for number in range(130):  # more than re2 keeps
         pattern = TopicPattern(f".*[a-m].{{300}}{number}")
         for _ in range(10):
             pattern.matches("".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=249)))
