@@ -443,6 +443,9 @@ class Node:
         self.heartbeat.group_closed(key)
         self.groups.replica_closed(key)
 
+    def group_forgotten(self, key: GroupKey) -> None:
+        self.heartbeat.group_forgotten(key)
+
     def quarantined(self, replica: Replica) -> None:
         """`ReplicasHost`: the node lives on without a partition's log, but not without the metadata."""
         if replica is self.metadata.replica:

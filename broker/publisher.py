@@ -90,10 +90,6 @@ class Publisher:
             if key.topic_id in self._deleted:
                 # The folder was gone, and a crash came before this was durable.
                 self._steps.append(partial(self._node.replicas.forget, key))
-                self._node.heartbeat.group_closed(key)
-            elif (known := image.topics.get(key.topic_id)) and not self._is_mine(known, key.partition):
-                # Given up: its term is nobody's business any more.
-                self._node.heartbeat.group_closed(key)
         self._deleted.clear()
         for topic in image.topics.values():
             self._plan(topic)
@@ -252,7 +248,8 @@ class Publisher:
 
     def _give_up(self, key: GroupKey) -> None:
         """The removal of this node's replica is committed: its log goes. What the journal knows of it stays, so that
-        the node is somebody else if the partition ever comes back to it: it does not hold what it promised."""
+        the node is somebody else if the partition ever comes back to it (it does not hold what it promised), and so
+        that it contradicts leaders of older terms."""
         topic = self._node.metadata.image.topics.get(key.topic_id)
         if topic is None or self._is_mine(topic, key.partition):
             return  # deleted, or wished for again, since
@@ -261,7 +258,6 @@ class Publisher:
             self._node.replicas.close(replica, is_clean=False)
         logger.info("replica is given up", topic=topic.name, partition=key.partition)
         self._delete_log(topic.name, key)
-        self._node.heartbeat.group_closed(key)
         self._node.heartbeat.group_assigned(key)
 
     def reopen(self, key: GroupKey) -> None:

@@ -61,6 +61,8 @@ class ReplicasHost(Protocol):
         """Its log is bad and marked so, and it is closed: open it again, as somebody who has nothing."""
 
     def replica_closed(self, key: GroupKey) -> None: ...
+    def group_forgotten(self, key: GroupKey) -> None:
+        """The journal has forgotten the group, durably."""
 
 
 class Replicas:
@@ -183,10 +185,10 @@ class Replicas:
         replica.close(is_clean=is_clean)
 
     def forget(self, key: GroupKey) -> None:
-        """The topic is gone: so is what the journal knows of the group."""
+        """The topic is deleted: the journal forgets the group."""
         self._journal.append(Forget(key))
         self._logs.forget(key)
-        self._turn.schedule()
+        self.after_flush(partial(self._host.group_forgotten, key))
 
     def stop_campaigning(self) -> None:
         """This node is about to stop: it takes no leadership any more, by election or by hand-over."""
