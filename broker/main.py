@@ -136,8 +136,6 @@ def run(config: NodeConfig) -> int:
             return runner.run(_serve(config))
     except DirectoryLockedError:
         print(f"varve: another process uses the data directory {config.log_dir}", file=sys.stderr)
-    except PermissionError as error:
-        print(f"varve: no permission: {error}", file=sys.stderr)
     except StartError as error:
         print(f"varve: {error}", file=sys.stderr)
     except DiskError as error:

@@ -117,7 +117,7 @@ class Node:
     # -- start -------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Returns when clients are served. Raises StartError, DiskError, OSError."""
+        """Returns when clients are served. Raises StartError, DiskError."""
         self._open_directory()
         self._assemble_replication()
         self._assemble_metadata()

@@ -56,7 +56,8 @@ class NodeLiveness:
         self.timing = timing.validate()
         self._peers: dict[int, Peer] = {}
         self._number = 0
-        #: Groups replicated here: their term, and the node of the leader that they follow.
+        #: Groups in which this node has promised something (a vote, an acknowledgement): their term, and the node
+        #: of the leader that the replica here follows. Costs only memory while no node lists an older leadership.
         self._groups: dict[GroupKey, tuple[int, int | None]] = {}
         #: Followed leaders that have not listed the group in its term yet: until when they may. Ordered by
         #: time.
@@ -130,8 +131,9 @@ class NodeLiveness:
         self._young[group] = first_check_at
 
     def follows(self, group: GroupKey, term: int, leader_node: int | None, now: float) -> None:
-        """This node replicates the group, is in `term`, and follows the leader on that node (None, or itself:
-        no one). To be told at start and whenever one of them changes."""
+        """This node is in `term` of the group, and follows the leader on that node (None, or itself: no one). To be
+        told at start and whenever one of them changes. A replica that is closed follows no one; its term still
+        contradicts leaders of older ones."""
         if leader_node == self.self_node:
             leader_node = None
         before = self._groups.get(group)
@@ -151,7 +153,7 @@ class NodeLiveness:
                 self._unlisted[group] = now + self.timing.election_timeout_s
 
     def forgets(self, group: GroupKey) -> None:
-        """The group is not replicated here any more."""
+        """The group is no more: no leader of it may be contradicted or confirmed, whatever was promised."""
         _, leader_node = self._groups.pop(group, (0, None))
         if leader_node is not None:
             self._peer(leader_node).following.pop(group, None)

@@ -5,9 +5,14 @@
 not flushed (architecture.md section 2 and 8). Calls are synchronous, except `Disk.flush`, which is the one
 slow thing on the hot path and therefore runs beside the event loop.
 
-Errors: a full disk raises `DiskFullError` (an answer, the caller cuts back and goes on); any other failure
-raises `DiskFailedError` (the node stops; replication.md section 2). `FileNotFoundError` and
-`FileExistsError` keep their usual meaning.
+Errors, of which none is an OSError. asyncio and uvloop take an OSError that a protocol raises for an error of that
+connection: they close it and tell nobody (`tests/simulation/test_instruments_conformance.py`).
+
+DiskError
+├── DiskFullError          an answer: the caller cuts back and goes on
+├── MissingPathError       an answer where the caller expects it; otherwise somebody took the data away, the node stops
+├── DiskFailedError        the node stops (replication.md section 2)
+└── DirectoryLockedError   the node does not start
 """
 
 from __future__ import annotations
@@ -35,6 +40,10 @@ class DiskError(Exception):
 
 class DiskFullError(DiskError):
     """ENOSPC or EDQUOT. Nothing beyond what `File.size` now says is in the file."""
+
+
+class MissingPathError(DiskError):
+    """ENOENT: nothing has that name, or a folder on the way to it is missing."""
 
 
 class DiskFailedError(DiskError):
@@ -102,7 +111,7 @@ class Disk(Protocol):
 
     def open(self, path: str, *, create: bool = False) -> File:
         """Open for reading and writing. `create` makes a missing file (durable only after
-        `File.flush` and `flush_directory` of its folder)."""
+        `File.flush` and `flush_directory` of its folder). MissingPathError where there is none, or no folder for it."""
 
     def flush(
         self,
@@ -128,7 +137,7 @@ class Disk(Protocol):
         """False only if there surely is nothing of that name. DiskFailedError if that cannot be known."""
 
     def list(self, path: str) -> list[str]:
-        """Names in a folder, sorted. FileNotFoundError where there is no such folder."""
+        """Names in a folder, sorted. MissingPathError where there is no such folder."""
 
     def is_directory(self, path: str) -> bool: ...
 

@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 
 from storage.disk import (
@@ -26,6 +26,7 @@ from storage.disk import (
     DiskFailedError,
     DiskFullError,
     File,
+    MissingPathError,
     padding_after,
 )
 from storage.flusher import Flusher, Post, Watch, flush_all, start_flusher, sync
@@ -63,8 +64,6 @@ def _disk_errors(path: str) -> Iterator[None]:
     """Turn an OSError into what it means for the node (see storage/disk.py)."""
     try:
         yield
-    except (FileNotFoundError, FileExistsError):
-        raise
     except OSError as error:
         raise _meaning(error, path) from error
 
@@ -72,6 +71,8 @@ def _disk_errors(path: str) -> Iterator[None]:
 def _meaning(error: OSError, path: str) -> DiskError:
     if error.errno in _FULL:
         return DiskFullError(f"{path}: {error.strerror}")
+    if isinstance(error, FileNotFoundError):
+        return MissingPathError(f"{path}: {error.strerror}")
     return DiskFailedError(f"{path}: {error.strerror or error}")
 
 
@@ -82,15 +83,7 @@ class PosixFile:
     under way, keeps a deleted segment readable. `flusher` is who may be flushing it at the same time.
     """
 
-    __slots__ = (
-        "_dropped_bytes",
-        "_fd",
-        "_flusher",
-        "_padded_size",
-        "_path",
-        "_size",
-        "unflushed_bytes",
-    )
+    __slots__ = ("_dropped_bytes", "_fd", "_flusher", "_padded_size", "_path", "_size", "unflushed_bytes")
 
     #: Invariant: after every method, whether it raised DiskFullError or returned, the file on disk has
     #: exactly `_padded_size` bytes, zeros from `_size` on; _size <= _padded_size.
@@ -198,8 +191,9 @@ class PosixFile:
             self.truncate(self._size)
 
     def flush(self) -> None:
-        sync(self)
-        self._flusher.check()
+        with _disk_errors(self._path):
+            sync(self)
+            self._flusher.check()
         self.unflushed_bytes = 0
 
     def start_writeback(self) -> None:
@@ -217,7 +211,8 @@ class PosixFile:
         if self._size - position >= CACHED_TAIL_BYTES + DROP_BYTES:
             self._dropped_bytes = position + DROP_BYTES
             if sys.platform == "linux":  # elsewhere the cache is the system's own business
-                os.posix_fadvise(self._fd, position, DROP_BYTES, os.POSIX_FADV_DONTNEED)
+                with suppress(OSError):  # a hint: a file system that does not take it loses nothing
+                    os.posix_fadvise(self._fd, position, DROP_BYTES, os.POSIX_FADV_DONTNEED)
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -231,7 +226,7 @@ class PosixFile:
 
 
 class FileDisk:
-    """`Disk` on a real directory.
+    """`Disk` on a real directory. Every OSError of the system becomes a DiskError.
 
     `post` runs a callback on the event loop from another thread (`loop.call_soon_threadsafe`); `watch` lets the
     native flusher report to it (`loop.add_reader`), without it the flusher is a Python thread.
@@ -243,10 +238,11 @@ class FileDisk:
         self, root: str, post: Post, watch: Watch | None = None, *, remove_delay_s: float = 30.0
     ) -> None:
         self._root = os.path.abspath(root)
-        os.makedirs(self._root, exist_ok=True)
-        self._flusher = start_flusher(post, watch)
+        with _disk_errors(self._root):
+            os.makedirs(self._root, exist_ok=True)
+            self._volume = Volume(self._root)
+            self._flusher = start_flusher(post, watch)
         self._remover = Remover(remove_delay_s)
-        self._volume = Volume(self._root)
         #: For `flush_together`; made when it is needed.
         self._together: ThreadPoolExecutor | None = None
         self._lock_fd = -1
@@ -338,7 +334,8 @@ class FileDisk:
     def flush_together(self, files: Sequence[File], directories: Sequence[str] = ()) -> None:
         if not (len(files) + len(directories) >= VOLUME_FROM and self._flush_volume()):
             self._flush_each(files, directories)
-        self._flusher.check()
+        with _disk_errors(self._root):
+            self._flusher.check()
 
     def _flush_each(self, files: Sequence[File], directories: Sequence[str]) -> None:
         steps = [partial(sync, file) for file in files]
@@ -384,11 +381,12 @@ class FileDisk:
         self._lock_fd = fd
 
     def close(self) -> None:
-        self._flusher.close()
-        self._remover.close()
-        if self._together is not None:
-            self._together.shutdown()
-        self._volume.close()
-        if self._lock_fd >= 0:
-            os.close(self._lock_fd)
-            self._lock_fd = -1
+        with _disk_errors(self._root):
+            self._flusher.close()
+            self._remover.close()
+            if self._together is not None:
+                self._together.shutdown()
+            self._volume.close()
+            if self._lock_fd >= 0:
+                os.close(self._lock_fd)
+                self._lock_fd = -1

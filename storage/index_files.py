@@ -15,7 +15,7 @@ def read_indexes(
 ) -> tuple[OffsetIndex, TimeIndex] | None:
     """The indexes of the segment with this base offset and size; None where they were not written.
 
-    Raises IndexDamagedError where a file is no index of such a segment, FileNotFoundError where one is missing.
+    Raises IndexDamagedError where a file is no index of such a segment, MissingPathError where one is missing.
     """
     if not disk.exists(segment_path(directory, base_offset, INDEX_SUFFIX)):
         return None

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from protocol.records.crc import crc32c
-from storage.disk import Disk, File
+from storage.disk import Disk, File, MissingPathError
 from storage.errors import CorruptLogError
 
 LINEAGE_NAME = "lineage"
@@ -84,7 +84,7 @@ class Lineage:
         lineage = cls(disk, f"{directory}/{LINEAGE_NAME}")
         try:
             file = disk.open(lineage._path)
-        except FileNotFoundError as error:
+        except MissingPathError as error:
             raise CorruptLogError(lineage._path, 0, "missing") from error
         end = lineage._parse(file.read(0, file.size))
         if len(lineage.rows) < recorded_count:

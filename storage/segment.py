@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from protocol.records.batch import HEADER_BYTES, BatchHeader, parse_header
-from storage.disk import Disk, File
+from storage.disk import Disk, File, MissingPathError
 from storage.errors import CorruptLogError
 from storage.index_files import delete_indexes, read_indexes, write_indexes
 from storage.offset_index import IndexDamagedError, OffsetIndex, TimeIndex
@@ -191,7 +191,7 @@ class Segment:
         try:
             self._load_index_files()
             self._check_last_entries()
-        except (FileNotFoundError, IndexDamagedError):
+        except (MissingPathError, IndexDamagedError):
             self._reset()
         self._note_tail()
         self._is_loaded = True

@@ -16,6 +16,7 @@ from typing import Any, Protocol, cast
 
 import structlog
 
+from broker.network import os_errors
 from broker.network.connection_registry import ConnectionRegistry
 from broker.network.turn import Turn
 from protocol.api_keys import ApiKey
@@ -210,6 +211,9 @@ class ClientConnection(asyncio.BufferedProtocol):
                     return
         except ProtocolError as error:
             self._refuse(error)
+        except OSError as error:
+            os_errors.report(error)
+            self.abort()
         if self._held or len(self._requests) > MAX_UNANSWERED:
             self._pause_reading()
         elif self._registry.is_over_budget and self._requests:

@@ -19,6 +19,7 @@ from uuid import UUID
 import structlog
 
 from broker.environment import Network
+from broker.network import os_errors
 from broker.network.turn import Turn
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.framing import FrameReader
@@ -107,6 +108,9 @@ class _Stream(asyncio.BufferedProtocol):
                     return
         except ProtocolError as error:
             log.warning("peer connection closed: bad message", peer=self.peer, reason=str(error))
+            self.abort()
+        except OSError as error:
+            os_errors.report(error)
             self.abort()
 
     def abort(self) -> None:

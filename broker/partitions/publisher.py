@@ -136,10 +136,6 @@ class Publisher:
             if key.topic_id in self._deleted:
                 # The folder was gone, and a crash came before this was durable.
                 self._steps.append(partial(self._replicas.forget, key))
-                self._heartbeat.group_closed(key)
-            elif (known := image.topics.get(key.topic_id)) and not self._is_mine(known, key.partition):
-                # Given up: its term is nobody's business any more.
-                self._heartbeat.group_closed(key)
         self._deleted.clear()
         for topic in image.topics.values():
             self._plan(topic)
@@ -297,7 +293,8 @@ class Publisher:
 
     def _give_up(self, key: GroupKey) -> None:
         """The removal of this node's replica is committed: its log goes. What the journal knows of it stays, so that
-        the node is somebody else if the partition ever comes back to it: it does not hold what it promised."""
+        the node is somebody else if the partition ever comes back to it (it does not hold what it promised), and so
+        that it contradicts leaders of older terms."""
         topic = self._metadata.image.topics.get(key.topic_id)
         if topic is None or self._is_mine(topic, key.partition):
             return  # deleted, or wished for again, since
@@ -306,7 +303,6 @@ class Publisher:
             self._replicas.close(replica, is_clean=False)
         logger.info("replica is given up", topic=topic.name, partition=key.partition)
         self._delete_log(topic.name, key)
-        self._heartbeat.group_closed(key)
         self._heartbeat.group_assigned(key)
 
     def _reopen(self, replica: Replica) -> None:

@@ -28,6 +28,8 @@ class ReplicaEvents:
         self.truncating: list[Callable[[Replica, int], None]] = []
         #: A replica is gone from this node, whatever becomes of its log.
         self.closed: list[Callable[[GroupKey], None]] = []
+        #: The journal has forgotten a group, durably: its topic is deleted.
+        self.forgotten: list[Callable[[GroupKey], None]] = []
         #: A replica's log is bad and durably marked so, and it is closed: to be opened again as one that has nothing.
         self.quarantined: list[Callable[[Replica], None]] = []
 

@@ -65,6 +65,7 @@ class Heartbeat:
         self.on_leader: list[Callable[[], None]] = []
         events.role_changed.append(self.group_changed)
         events.closed.append(self.group_closed)
+        events.forgotten.append(self.group_forgotten)
 
     def start(self) -> None:
         """An echo speaks for all groups, so before the first one liveness knows every term that this node ever promised
@@ -134,7 +135,17 @@ class Heartbeat:
             self._announced(announcement.node, key, led, now)
 
     def group_closed(self, key: GroupKey) -> None:
-        self._liveness.led_changed(key, 0, 0, None, self._loop.time())
+        """The replica here is closed: given up, quarantined, or its topic is deleted. What it promised still counts. A
+        leader of an older term that has this node among its voters would be confirmed otherwise, and serve stale reads.
+        """
+        now = self._loop.time()
+        self._liveness.led_changed(key, 0, 0, None, now)
+        state = self._journal.state(key)
+        assert state is not None and state.has_vote, "a replica's term is recorded before it is opened"
+        self._liveness.follows(key, state.term, None, now)
+
+    def group_forgotten(self, key: GroupKey) -> None:
+        """The journal has forgotten the group, durably: its topic is deleted, and its id never comes back."""
         self._liveness.forgets(key)
 
     # -- reads (broker.replication.reads.Rounds) ----------------------------------------------------------

@@ -180,10 +180,14 @@ class Replicas:
         replica.close(is_clean=is_clean)
 
     def forget(self, key: GroupKey) -> None:
-        """The topic is gone: so is what the journal knows of the group."""
+        """The topic is deleted: the journal forgets the group."""
         self._journal.append(Forget(key))
         self._logs.forget(key)
-        self._turn.schedule()
+        self.after_flush(partial(self._forgotten, key))
+
+    def _forgotten(self, key: GroupKey) -> None:
+        for forgotten in self._events.forgotten:
+            forgotten(key)
 
     def stop_campaigning(self) -> None:
         """This node is about to stop: it takes no leadership any more, by election or by hand-over."""

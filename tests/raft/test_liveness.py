@@ -237,6 +237,29 @@ def test_a_leader_of_an_older_term_is_challenged(pair: Pair) -> None:
     assert not pair.nodes[1].quorum_confirmed_since("g", 5, (1, 2), 1)
 
 
+def test_a_promise_contradicts_an_older_leader_also_when_the_replica_is_closed(pair: Pair) -> None:
+    pair.lead(1, 5, 2, 3)
+    pair.nodes[2].follows("g", 6, 3, pair.now)
+    pair.nodes[2].follows("g", 6, None, pair.now)  # closed
+    pair.exchange_for(0.2)
+    assert pair.told[1].challenges == [Challenge("g", 6)]
+    pair.nodes[2].forgets("g")
+    pair.forget()
+    pair.exchange_for(0.2)
+    assert pair.told[1].challenges == []
+
+
+def test_promises_that_nobody_contradicts_cost_no_ping_anything(pair: Pair) -> None:
+    """A node may have given up thousands of replicas."""
+    for number in range(5000):
+        pair.nodes[2].follows(number, 3, None, pair.now)
+    pair.nodes[1].led_changed(7, 3, 0, True, pair.now)
+    pair.exchange_for(1.5)
+    ping = pair.send(2, 1)
+    assert ping.challenged == () and ping.led == () and ping.dropped == ()
+    assert pair.told[2].suspects == []
+
+
 class TestQuorum:
     def test_holds_while_a_majority_echoes(self, pair: Pair) -> None:
         pair.lead(1, 5, 2, 3)

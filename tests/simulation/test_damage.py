@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import pytest
 
 from broker.membership.identity import StartError
-from storage.disk import DiskFailedError, DiskFullError
+from storage.disk import DiskFailedError, DiskFullError, MissingPathError
 from storage.journal import JOURNAL_NAME
 from tests.simulator.cluster import METADATA_KEY, SimulatedCluster
 from tests.simulator.damage import Damage
-from tests.simulator.disk import InjectedError
+from tests.simulator.disk import InjectedError, VanishedError
 from tests.simulator.faults.disks import FAULTS
 from tests.simulator.loop import SimulationError
 from tests.simulator.run import simulate
@@ -94,7 +94,9 @@ def test_a_node_ends_by_what_a_fault_did_and_by_nothing_else() -> None:
     cluster = SimulatedCluster(random.Random(5))
     damage = cluster.damage
     assert damage.explains(1, InjectedError("flush"))
+    assert damage.explains(1, VanishedError("/n1/t-0/a"))
     assert not damage.explains(1, DiskFailedError("is a directory"))
+    assert not damage.explains(1, MissingPathError("/n1/t-0/a"))
     assert not damage.explains(1, AssertionError("committed"))
     assert not damage.explains(1, DiskFullError("journal"))
     cluster.disks[1].faults.capacity_bytes = 0
@@ -102,6 +104,46 @@ def test_a_node_ends_by_what_a_fault_did_and_by_nothing_else() -> None:
     assert not damage.explains(2, DiskFullError("journal"))
     assert not damage.explains(1, StartError("the log is corrupt"))
     cluster.close()
+
+
+def test_a_node_whose_folder_vanished_ends_when_it_needs_it_and_comes_back_without(
+    cluster: SimulatedCluster,
+) -> None:
+    disk, replica = cluster.disks[1], cluster.holders(METADATA_KEY)[1]
+    cluster.damage.note(1, METADATA_KEY, is_lost=True)
+    disk.vanish(replica.log.directory)
+    assert cluster.damage.is_damaged(1, METADATA_KEY)
+    process, identity = cluster.process(1), replica.group.self_id
+    cluster.loop.call_soon(replica.log.roll, context=process.new_context())
+    cluster.run_until(lambda: not process.alive, LIMIT_S)
+    cluster.run_until(lambda: cluster.is_alive(1), LIMIT_S)
+    wait_equal(cluster)
+    assert cluster.holders(METADATA_KEY)[1].group.self_id.incarnation == identity.incarnation + 1
+    assert not cluster.damage.is_damaged(1, METADATA_KEY)
+
+
+def test_a_copy_that_was_lost_twice_is_repaired_when_the_second_identity_is_gone(
+    cluster: SimulatedCluster,
+) -> None:
+    """The node goes on with the files that it has open, under the identity that was lost last."""
+    disk = cluster.disks[1]
+    for _ in range(2):
+        cluster.damage.note(1, METADATA_KEY, is_lost=True)
+        disk.vanish(cluster.holders(METADATA_KEY)[1].log.directory)
+        assert cluster.damage.is_damaged(1, METADATA_KEY)
+        cluster.kill(1)
+        cluster.start(1)
+        wait_equal(cluster)
+    assert not cluster.damage.is_damaged(1, METADATA_KEY)
+
+
+def test_healing_ends_a_node_that_would_need_a_vanished_folder_later(cluster: SimulatedCluster) -> None:
+    process = cluster.process(1)
+    cluster.damage.note(1, METADATA_KEY, is_lost=True)
+    cluster.disks[1].vanish(cluster.holders(METADATA_KEY)[1].log.directory)
+    cluster.heal()
+    assert not process.alive and cluster.is_alive(1)
+    wait_equal(cluster)
 
 
 def test_an_error_that_nothing_explains_ends_the_run() -> None:

@@ -50,7 +50,7 @@ class _Driver:
         full, other_full = f"{self._disk.root}/{path}", f"{self._disk.root}/{other}"
         try:
             return self._run(name, full, other_full, size)
-        except (FileNotFoundError, FileExistsError, DiskError) as error:
+        except DiskError as error:
             return type(error).__name__
 
     def _run(self, name: str, path: str, other: str, size: int) -> object:
@@ -136,6 +136,8 @@ class _Peer(asyncio.BufferedProtocol):
                 self._transport.write(b"ignored")
             elif self._end == "abort":
                 self._transport.abort()
+            elif self._end == "OSError":
+                raise FileNotFoundError("not about this connection")
 
     def eof_received(self) -> None:
         self.calls.append("eof")
@@ -164,7 +166,15 @@ async def _conversation(
 
 
 async def test_connections_open_and_end_as_on_tcp() -> None:
-    for ends in (("close", ""), ("", "close"), ("abort", ""), ("", "abort")):
+    """An OSError that a protocol raises ends its connection, and nobody is told."""
+    for ends in (
+        ("close", ""),
+        ("", "close"),
+        ("abort", ""),
+        ("", "abort"),
+        ("OSError", ""),
+        ("", "OSError"),
+    ):
         expected = await _conversation(TcpNetwork(), *ends)
         assert await _conversation(TcpNetwork(), *ends, for_peers=True) == expected, ends
         assert await asyncio.get_running_loop().run_in_executor(None, _simulated, ends) == expected, ends

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.disk import DirectoryLockedError, Disk, DiskError, DiskFailedError, DiskFullError
-from tests.simulator.disk import DiskFaults, InjectedError, MemoryDisk
+from storage.disk import (
+    DirectoryLockedError,
+    Disk,
+    DiskError,
+    DiskFailedError,
+    DiskFullError,
+    MissingPathError,
+)
+from tests.simulator.disk import DiskFaults, InjectedError, MemoryDisk, VanishedError
 from tests.simulator.inode import SECTOR_BYTES
 from tests.simulator.loop import SimulatedLoop, new_loop
 from tests.simulator.process import NodeKilledError
@@ -413,7 +420,7 @@ def test_missing_things_raise_as_on_a_real_disk(loop: SimulatedLoop) -> None:
         lambda: disk.rename("/data/a", "/data/b"),
         lambda: disk.remove_tree("/data/d"),
     ):
-        with pytest.raises(FileNotFoundError):
+        with pytest.raises(MissingPathError):
             action()
 
 
@@ -458,6 +465,67 @@ def test_the_lock_keeps_a_second_process_out_until_the_first_one_is_dead(loop: S
     second.call(disk.lock)
     second.call(disk.close)
     disk.lock()
+
+
+def test_a_folder_that_vanishes_is_missing_for_the_process_and_not_for_the_harness(
+    loop: SimulatedLoop,
+) -> None:
+    disk = new_disk(loop)
+    told: list[DiskError] = []
+    disk.on_failure = lambda process, error: told.append(error)
+    node = loop.start_process("n1")
+    node.call(disk.lock)
+    disk.make_directory("/data/t-0")
+    disk.flush_directory("/data")
+    durable_file(disk, "/data/t-0/a", b"x")
+    open_file, used_bytes = node.call(disk.open, "/data/t-0/a"), disk.used_bytes
+    disk.vanish("/data/t-0")
+    assert disk.has_lost_folders and disk.used_bytes == used_bytes - 1
+    node.call(open_file.append, [b"y"])
+    assert bytes(node.call(open_file.read, 0, 2)) == b"xy", "an unlinked file works on"
+    assert not node.call(disk.exists, "/data/t-0/a")
+    for use, arguments in (
+        (disk.open, ("/data/t-0/a",)),
+        (disk.list, ("/data/t-0",)),
+        (disk.rename, ("/data/t-0/a", "/data/t-0/b")),
+        (disk.unlink, ("/data/t-0/a",)),
+    ):
+        with pytest.raises(VanishedError):
+            node.call(use, *arguments)
+        assert isinstance(told.pop(), VanishedError) and not told
+    with pytest.raises(InjectedError):
+        node.call(disk.flush_directory, "/data/t-0")
+    with pytest.raises(MissingPathError) as elsewhere:
+        node.call(disk.open, "/data/u-0/a")
+    assert not isinstance(elsewhere.value, VanishedError) and not told
+    harness_file = disk.open("/data/t-0/a")
+    assert bytes(harness_file.read(0, 2)) == b"xy", "the harness still sees it"
+    loop.kill(node)
+    disk.crash()
+    assert not disk.exists("/data/t-0"), "it is gone durably"
+    next_life = loop.start_process("n1")
+    next_life.call(disk.lock)
+    assert not disk.has_lost_folders
+    with pytest.raises(MissingPathError) as missing:
+        next_life.call(disk.open, "/data/t-0/a")
+    assert not isinstance(missing.value, VanishedError), "a process that started without it has to know"
+
+
+def test_a_folder_that_is_made_anew_has_not_vanished(loop: SimulatedLoop) -> None:
+    disk = new_disk(loop)
+    makers: list[Callable[[], None]] = [
+        lambda: disk.make_directory("/data/t-0"),
+        lambda: disk.rename("/data/t-0-install", "/data/t-0"),
+    ]
+    for make in makers:
+        disk.make_directory("/data/t-0-install")
+        disk.make_directory("/data/t-0")
+        disk.vanish("/data/t-0")
+        make()
+        assert not disk.has_lost_folders
+        disk.open("/data/t-0/new", create=True).close()
+        assert disk.list("/data/t-0") == ["new"]
+        disk.remove_tree("/data/t-0")
 
 
 def test_rot_changes_a_bit_on_the_medium_and_in_the_cache(loop: SimulatedLoop) -> None:

@@ -350,6 +350,41 @@ def test_of_overlapping_stalls_and_delays_each_ends_alone(loop: SimulatedLoop) -
     assert bytes(pair.server.received) == b"later!"
 
 
+def test_a_refused_dial_fails_at_once_even_across_a_cut(loop: SimulatedLoop) -> None:
+    """As with a firewall that rejects: the caller need not wait for an answer from the other side."""
+    pair = Pair(loop)
+    pair.network.partition(["a"], ["b"])
+    end_one = pair.network.refuse("a", "b")
+    end_other = pair.network.refuse("a", "b")
+    began_s = loop.time()
+    refused = pair.connect(Recorder())
+    loop.run_until(refused, limit_s=1)
+    assert isinstance(refused.exception(), ConnectionRefusedError) and loop.time() == began_s
+    end_one()
+    end_one()
+    refused = pair.connect(Recorder())
+    loop.run_until(refused, limit_s=1)
+    assert isinstance(refused.exception(), ConnectionRefusedError)
+    end_other()
+    silent = pair.connect(Recorder())
+    loop.run_for(1)
+    assert not silent.done(), "the cut is still there"
+
+
+def test_refusals_leave_open_connections_and_the_other_direction_alone(loop: SimulatedLoop) -> None:
+    pair = Pair(loop)
+    listening = pair.a.create_task(pair.network.of("a").listen("", 9092, Recorder))
+    loop.run_until(listening, limit_s=1)
+    pair.network.refuse_all([("a", "b"), ("a", "c")])
+    pair.client_writes(b"still open")
+    back = pair.b.create_task(pair.network.of("b").connect("a", 9092, Recorder))
+    loop.run_until(back, limit_s=1)
+    assert back.exception() is None and bytes(pair.server.received) == b"still open"
+    pair.network.heal_all()
+    loop.run_until(fresh := pair.connect(Recorder()), limit_s=1)
+    assert fresh.exception() is None and pair.server.events == ["made", "made"], "not reset by the healing"
+
+
 @pytest.mark.parametrize("death", ["reset", "kill"])
 def test_a_stopped_process_may_read_an_old_connections_tail_when_a_new_one_is_made(death: str) -> None:
     """Its kernel took the bytes: after an RST some kernels throw them away, after a FIN none does."""

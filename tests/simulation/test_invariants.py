@@ -7,6 +7,7 @@ import asyncio
 import random
 import traceback
 from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,6 +21,7 @@ from protocol.group_records import OffsetCommitKey
 from protocol.records.batch import iter_batches
 from protocol.records.builder import NewRecord, build_batch
 from raft.types import Configuration, ReplicaId, Role, Row, RowKind
+from storage.disk import DiskError
 from storage.journal import Journal
 from storage.journal_records import Flushed
 from storage.log_types import FlushedEnd
@@ -152,6 +154,35 @@ def vote(replica: Replica, term: int) -> peer.VoteReply:
         mtro=0,
         mxro=0,
     )
+
+
+# -- disks ---------------------------------------------------------------------------------------------------
+
+
+def test_a_node_that_lives_on_after_its_disk_failed(small: Small) -> None:
+    disk, log = small.cluster.disks[1], small.replicas()[0].log
+    disk.faults.read_error_rate = 1.0
+
+    def swallow() -> None:
+        with suppress(DiskError):
+            list(log.batches(0))
+
+    small.call(1, swallow)
+    disk.mend()
+    small.cluster.scan()  # it may be about to end
+    small.cluster.loop.run_for(0.001)
+    with bites("disk_failure_ends_node"):
+        small.cluster.scan()
+
+
+def test_a_node_that_ends_as_its_disk_failed(small: Small) -> None:
+    small.cluster.disks[1].faults.read_error_rate = 1.0
+    process = small.cluster.process(1)
+    log = small.replicas()[0].log
+    small.cluster.loop.call_soon(lambda: list(log.batches(0)), context=process.new_context())
+    small.cluster.loop.run_for(0.001)
+    assert not process.alive
+    small.cluster.scan()
 
 
 # -- elections -----------------------------------------------------------------------------------------------

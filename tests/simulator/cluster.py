@@ -21,7 +21,7 @@ from storage.partition_folder import folder_name
 from storage.segment_files import SNAPSHOT_SUFFIX
 from tests.simulator.clock import SimulatedClock
 from tests.simulator.damage import Damage
-from tests.simulator.disk import MemoryDisk
+from tests.simulator.disk import DiskFaults, MemoryDisk
 from tests.simulator.loop import SimulatedLoop, SimulationError, new_loop
 from tests.simulator.network import MemoryNetwork, Mend
 from tests.simulator.observer import NodeObserver
@@ -67,11 +67,10 @@ class SimulatedCluster:
         self.network = MemoryNetwork(self.loop, random.Random(rng.getrandbits(64)))
         self.node_ids = list(range(1, size + 1))
         self.nodes: dict[int, Node] = {}
-        self.disks = {
-            node_id: MemoryDisk(f"/{host_of(node_id)}", self.loop, random.Random(rng.getrandbits(64)))
-            for node_id in self.node_ids
-        }
+        self.disks: dict[int, MemoryDisk] = {}
         self.oracle = Oracle(self.disks)
+        for node_id in self.node_ids:
+            self._new_disk(node_id, random.Random(rng.getrandbits(64)))
         self.clocks = {
             node_id: SimulatedClock(self.loop, skew_ms=rng.randrange(-500, 500)) for node_id in self.node_ids
         }
@@ -209,8 +208,14 @@ class SimulatedCluster:
         assert not self.is_alive(node_id)
         faults = self.disks[node_id].faults
         rng = random.Random(self._rng.getrandbits(64))
-        self.disks[node_id] = MemoryDisk(f"/{host_of(node_id)}", self.loop, rng, faults)
+        self._new_disk(node_id, rng, faults)
         self.oracle.nodes.disk_lost(node_id)
+
+    def _new_disk(self, node_id: int, rng: random.Random, faults: DiskFaults | None = None) -> None:
+        disk = self.disks[node_id] = MemoryDisk(f"/{host_of(node_id)}", self.loop, rng, faults)
+        disk.on_failure = lambda process, error: self.oracle.nodes.disk_failures.told(
+            process, error, self.loop.time()
+        )
 
     def pause(self, node_id: int) -> Mend:
         """SIGSTOP. Returns what ends this pause: the process goes on when no other one is left."""
@@ -265,6 +270,8 @@ class SimulatedCluster:
             self.clocks[node_id].correct()
             if self.is_stopping(node_id):
                 self.kill(node_id)  # as a supervisor does that has waited for long enough
+            elif self.is_alive(node_id) and self.disks[node_id].has_lost_folders:
+                self.kill(node_id)  # it would end by itself, at a moment of its own
             if not self.is_alive(node_id):
                 self._start(node_id)
 
@@ -369,7 +376,8 @@ class SimulatedCluster:
                 self.oracle.acknowledged.check_replica(replica)
 
     def scan(self) -> None:
-        """Every replica's own invariants, and log matching between all of them."""
+        """Every replica's own invariants, log matching between all of them, and that failed disks ended their nodes."""
+        self.oracle.nodes.disk_failures.scan(self.loop.time())
         for node_id in self.alive():
             node = self.nodes.get(node_id)
             if node is not None and hasattr(node, "replicas"):

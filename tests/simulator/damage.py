@@ -38,7 +38,7 @@ from storage.lineage import LINEAGE_NAME, Lineage
 from storage.log_types import GroupKey
 from storage.partition_folder import METADATA_NAME, parse_folder_name, read_topic_id
 from storage.segment_files import INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, TIME_INDEX_SUFFIX
-from tests.simulator.disk import UNLIMITED_BYTES, InjectedError, MemoryDisk
+from tests.simulator.disk import UNLIMITED_BYTES, InjectedError, MemoryDisk, VanishedError
 from tests.simulator.process import looking_on
 
 if TYPE_CHECKING:
@@ -173,18 +173,21 @@ class Damage:
     # -- it was ----------------------------------------------------------------------------------------------
 
     def note(self, node_id: int, key: GroupKey | None = None, *, is_lost: bool = False) -> None:
-        """A copy was damaged, or all of a node. `is_lost`: that identity cannot be used any more."""
+        """A copy was damaged, or all of a node. `is_lost`: that identity cannot be used any more, and nobody reads
+        anything wrong from it."""
         oracle = self._cluster.oracle.nodes
         identities = self._identities(node_id)
         if key is not None:
             oracle.damaged(node_id, key)
-            self._sound_since_s[node_id, key] = None
+            if not is_lost:
+                self._sound_since_s[node_id, key] = None
         elif is_formatted(disk := self._cluster.disks[node_id]):
             oracle.identities.journal_damaged(read_meta(disk).directory_id.bytes)
         for asked in [*identities] if key is None else [key]:
             known = self._wounds.get((node_id, asked))
             lost = identities.get(asked) if is_lost else None
-            if known is None or known.repaired_s is not None or known.lost is None:
+            # Of several identities that were lost there, one after the other, only the last could come back.
+            if known is None or known.repaired_s is not None or known.lost is None or lost is not None:
                 self._wounds[node_id, asked] = Wound(lost)
 
     def is_damaged(self, node_id: int, key: GroupKey) -> bool:
@@ -252,7 +255,7 @@ class Damage:
         """Whether a node may end because of this: replication.md section 2 says which errors end one."""
         cause: BaseException | None = error
         while cause is not None:
-            if isinstance(cause, InjectedError):
+            if isinstance(cause, InjectedError | VanishedError):
                 return True
             if isinstance(cause, DiskFullError):
                 return self._cluster.disks[node_id].faults.capacity_bytes < UNLIMITED_BYTES

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from storage.disk import DirectoryLockedError, DiskError, DiskFailedError, File
+from storage.disk import DirectoryLockedError, DiskError, DiskFailedError, File, MissingPathError
 from tests.simulator.inode import (
     FileNode,
     FolderNode,
@@ -33,6 +33,11 @@ UNLIMITED_BYTES = 1 << 40
 class InjectedError(DiskFailedError):
     """An error that `DiskFaults` asked for: it explains the end of the process that meets it. Any other DiskFailedError
     is a mistake of whoever called."""
+
+
+class VanishedError(MissingPathError):
+    """A path in a folder that `MemoryDisk.vanish` took away: it explains the end of the process that meets it. Any
+    other MissingPathError is a mistake of whoever called."""
 
 
 @dataclass
@@ -115,6 +120,12 @@ class MemoryDisk:
         self._untold: tuple[_FlushRound, DiskError] | None = None
         self._removals: list[asyncio.TimerHandle] = []
         self._locked_by: NodeProcess | None = None
+        #: Folders that were taken away from the process that uses the disk, by path: with what was in them, which the
+        #: harness still sees.
+        self._vanished: dict[str, FolderNode] = {}
+        #: Called before an injected fault is raised in a process: by a read, a write, or in a folder. A flush of files
+        #: answers instead.
+        self.on_failure: Callable[[NodeProcess, DiskError], None] = lambda process, error: None
         #: Operations that the process may still do, and what happens instead of the next one (`die_after`).
         self._operations_left = 0
         self._death: Callable[[], None] | None = None
@@ -126,11 +137,13 @@ class MemoryDisk:
         return self._root
 
     def open(self, path: str, *, create: bool = False) -> File:
+        if self.is_read_by_harness() and self._is_vanished(path):
+            return MemoryFile(self, path, self._vanished_file(path), current_node.get())
         folder, name = self._parent(path)
         node = folder.seen.get(name)
         if node is None:
             if not create:
-                raise FileNotFoundError(path)
+                raise self._missing(path)
             node = FileNode()
             node.is_linked = True
             self._change((folder, name, node))
@@ -174,11 +187,9 @@ class MemoryDisk:
 
     def flush_node(self, node: FileNode, up_to_count: int, path: str) -> None:
         """Make the operations before `up_to_count` durable, as far as the faults allow."""
-        try:
-            self.fail_sometimes(self.faults.flush_error_rate, f"{path}: flush")
-        except DiskFailedError:
+        if self._strikes(self.faults.flush_error_rate):
             node.settle(up_to_count, durably=False)
-            raise
+            raise InjectedError(f"{path}: flush: input/output error")
         if not self.faults.lying_flush:
             node.settle(up_to_count, durably=True)
 
@@ -191,7 +202,8 @@ class MemoryDisk:
     def flush_directory(self, path: str) -> None:
         folder = self._find(path)
         if not isinstance(folder, FolderNode):
-            raise DiskFailedError(f"{path}: flush of the folder: no such directory")
+            kind = InjectedError if self._is_vanished(path) else DiskFailedError
+            raise kind(f"{path}: flush of the folder: no such directory")
         self.before_operation()
         self.fail_sometimes(self.faults.flush_error_rate, f"{path}: flush of the folder")
         if not self.faults.lying_flush:
@@ -217,12 +229,13 @@ class MemoryDisk:
     def make_directory(self, path: str) -> None:
         folder = self._tree
         if isinstance(self._find(path), FileNode):
-            raise FileExistsError(path)
+            raise DiskFailedError(f"{path}: is a file")
         for name in self._names(path):
             node = folder.seen.get(name)
             if node is None:
                 node = FolderNode()
                 self._change((folder, name, node))
+                self._vanished.pop(path, None)
             if isinstance(node, FileNode):
                 raise DiskFailedError(f"{path}: not a directory")
             folder = node
@@ -232,7 +245,7 @@ class MemoryDisk:
         new_folder, new_name = self._parent(new)
         node = old_folder.seen.get(old_name)
         if node is None:
-            raise FileNotFoundError(old)
+            raise self._missing(old)
         if f"{new}/".startswith(f"{old}/") and new != old:
             raise DiskFailedError(f"{old}: cannot be moved into itself")
         replaced = new_folder.seen.get(new_name)
@@ -243,13 +256,14 @@ class MemoryDisk:
         if isinstance(replaced, FolderNode) and replaced.seen:
             raise DiskFailedError(f"{new}: directory not empty")
         self._unlinked(replaced)
+        self._vanished.pop(new, None)
         self._change((old_folder, old_name, None), (new_folder, new_name, node))
 
     def unlink(self, path: str) -> None:
         folder, name = self._parent(path)
         node = folder.seen.get(name)
         if node is None:
-            raise FileNotFoundError(path)
+            raise self._missing(path)
         if isinstance(node, FolderNode):
             raise DiskFailedError(f"{path}: is a directory")
         self._unlinked(node)
@@ -285,6 +299,7 @@ class MemoryDisk:
             raise DirectoryLockedError(f"{self._root} is in use by {self._locked_by.label}")
         self.open(f"{self._root}/.lock", create=True).close()
         self._locked_by = owner
+        self._vanished.clear()
 
     def close(self) -> None:
         require_alive(current_node.get())
@@ -331,6 +346,25 @@ class MemoryDisk:
         for at, mask in enumerate(masks, position):
             node.invert(at, mask)
         self._loop.trace.note(self._loop.time(), path, f"rots at {position}")
+
+    def vanish(self, path: str) -> None:
+        """Somebody removes a folder of files, durably, under the process that uses it. What is open stays readable and
+        writable, as an unlinked file does."""
+        parent, name = self._parent(path)
+        folder = parent.seen[name]
+        assert isinstance(folder, FolderNode)
+        for node in folder.seen.values():
+            self._unlinked(node)
+        self._change((parent, name, None))
+        self._pending = flush_folder(self._pending, parent)
+        self._vanished[path] = folder
+        self._loop.trace.note(self._loop.time(), path, "vanishes")
+
+    @property
+    def has_lost_folders(self) -> bool:
+        """The process that uses the disk would end if it needed a name in one of them. One that starts later finds them
+        missing, and can do without."""
+        return bool(self._vanished)
 
     def rotten_files(self) -> Sequence[str]:
         """Files that are read otherwise than they were written, sorted."""
@@ -386,8 +420,32 @@ class MemoryDisk:
     # -- inside ----------------------------------------------------------------------------------------------
 
     def fail_sometimes(self, rate: float, what: str) -> None:
-        if rate and self._rng.random() < rate:
-            raise InjectedError(f"{what}: input/output error")
+        if self._strikes(rate):
+            raise self._told(InjectedError(f"{what}: input/output error"))
+
+    def _strikes(self, rate: float) -> bool:
+        return bool(rate) and self._rng.random() < rate
+
+    def _told(self, error: DiskError) -> DiskError:
+        """The process that runs is about to be told of a fault, by an exception."""
+        process = current_node.get()
+        if process is not None and process is not self._loop.world:
+            self.on_failure(process, error)
+        return error
+
+    def _missing(self, path: str) -> DiskError:
+        if self._is_vanished(path):
+            return self._told(VanishedError(f"{path}: no such file or directory"))
+        return MissingPathError(f"{path}: no such file or directory")
+
+    def _is_vanished(self, path: str) -> bool:
+        return any(f"{path}/".startswith(f"{folder}/") for folder in self._vanished)
+
+    def _vanished_file(self, path: str) -> FileNode:
+        folder, _, name = path.rpartition("/")
+        node = self._vanished[folder].seen[name]
+        assert isinstance(node, FileNode)
+        return node
 
     def is_read_by_harness(self) -> bool:
         """The harness is shown what was written, rotten or not: otherwise it could not say what was."""
@@ -406,7 +464,7 @@ class MemoryDisk:
     def before_write(self, node: FileNode, position: int, data: bytes, path: str) -> None:
         """... and before a write: a process that dies in it, or is told EIO, has written a part."""
         dies = self._death is not None and self._operations_left == 0 and not self.is_read_by_harness()
-        fails = self.faults.write_error_rate and self._rng.random() < self.faults.write_error_rate
+        fails = self._strikes(self.faults.write_error_rate)
         if dies or fails:
             room = len(node.seen) - position + self.free_bytes()
             part = data[: min(self._rng.randrange(len(data) + 1), room)]
@@ -414,7 +472,7 @@ class MemoryDisk:
             node.write(position, part)
         self.before_operation()
         if fails:
-            raise InjectedError(f"{path}: write: input/output error")
+            raise self._told(InjectedError(f"{path}: write: input/output error"))
 
     def _hangs_s(self) -> float:
         return max(0.0, self.faults.hangs_until_s - self._loop.time())
@@ -505,18 +563,18 @@ class MemoryDisk:
         return node
 
     def _folder(self, path: str) -> FolderNode:
-        """FileNotFoundError where a part is missing; a file in a folder's place is a failure (ENOTDIR)."""
+        """MissingPathError where a part is missing; a file in a folder's place is a failure (ENOTDIR)."""
         folder = self._tree
         for name in self._names(path):
             node = folder.seen.get(name)
             if node is None:
-                raise FileNotFoundError(path)
+                raise self._missing(path)
             if isinstance(node, FileNode):
                 raise DiskFailedError(f"{path}: not a directory")
             folder = node
         return folder
 
     def _parent(self, path: str) -> tuple[FolderNode, str]:
-        """The folder that names `path`. FileNotFoundError where there is none."""
+        """The folder that names `path`. MissingPathError where there is none."""
         parent, _, name = path.rpartition("/")
         return self._folder(parent), name

@@ -28,8 +28,9 @@ class LinkDelay:
 class Link:
     """Carries events from `source` to `target`.
 
-    cut: what would arrive is lost. stalled: it is held, and arrives when the stall ends. Each condition is counted by
-    who imposed it: of two cuts that overlap, the end of one leaves the other.
+    cut: what would arrive is lost. stalled: it is held, and arrives when the stall ends. refusing: a new connection is
+    refused before anything travels. Each condition is counted by who imposed it: of two cuts that overlap, the end of
+    one leaves the other.
     """
 
     def __init__(
@@ -45,12 +46,18 @@ class Link:
         self._cuts: dict[object, None] = {}
         self._stalls: dict[object, None] = {}
         self._slow: dict[object, LinkDelay] = {}
+        self._refusals: dict[object, None] = {}
         #: Arrivals held by the stall, in order. Invariant: empty unless stalled.
         self._held: list[tuple[Callable[[], None], Callable[[], None]]] = []
 
     @property
     def is_cut(self) -> bool:
         return bool(self._cuts)
+
+    @property
+    def is_refusing(self) -> bool:
+        """Connections from `source` to `target` are refused at once. Open ones are not affected."""
+        return bool(self._refusals)
 
     def carry(self, arrive: Callable[[], None], lose: Callable[[], None], not_before_s: float = 0.0) -> float:
         """Have `arrive` called after the link's delay, or `lose` if the link is cut by then.
@@ -99,9 +106,19 @@ class Link:
         if not self._stalls:
             self._release()
 
+    def refuse(self) -> object:
+        """Returns the key that ends this refusal."""
+        key = object()
+        self._refusals[key] = None
+        return key
+
+    def end_refusal(self, key: object) -> None:
+        self._refusals.pop(key, None)
+
     def restore(self) -> None:
-        """Neither slow nor stalled any more. (Cuts are ended by the network, which resets what lost bytes.)"""
+        """Neither slow, stalled nor refusing any more. (The network ends cuts: it resets what lost bytes.)"""
         self._slow.clear()
+        self._refusals.clear()
         self._stalls.clear()
         self._release()
 

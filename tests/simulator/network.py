@@ -150,13 +150,7 @@ class MemoryNetwork:
 
     def cut_all(self, directions: Iterable[tuple[str, str]]) -> Mend:
         """Cut all of these (source, target) at once. Returns what ends these cuts, and no others."""
-        mends = [self.cut(source, target) for source, target in directions]
-
-        def mend() -> None:
-            for each in mends:
-                each()
-
-        return mend
+        return _end_all([self.cut(source, target) for source, target in directions])
 
     def partition(self, one: Iterable[str], other: Iterable[str]) -> Mend:
         """Cut every link between the two sides, both ways."""
@@ -176,6 +170,18 @@ class MemoryNetwork:
         link = self.link(source, target)
         key = link.slow(delay)
         return lambda: link.end_slow(key)
+
+    def refuse(self, source: str, target: str) -> Mend:
+        """One way: dials from `source` to `target` are refused at once, also across a cut, as by a firewall that
+        rejects them. Open connections stay. Returns what ends this refusal, and no other."""
+        self._note(source, f"dials to {target} are refused")
+        link = self.link(source, target)
+        key = link.refuse()
+        return lambda: link.end_refusal(key)
+
+    def refuse_all(self, directions: Iterable[tuple[str, str]]) -> Mend:
+        """Refuse dials in all of these (source, target). Returns what ends these refusals, and no others."""
+        return _end_all([self.refuse(source, target) for source, target in directions])
 
     def heal_all(self) -> None:
         """Every link works, whatever was done to it."""
@@ -223,12 +229,16 @@ class MemoryNetwork:
             del self._listeners[listener.address]
 
     def dial(self, host: str, target: tuple[str, int]) -> asyncio.Future[MemoryTransport]:
-        """SYN out, the answer back. The future belongs to the calling node."""
+        """SYN out, the answer back, or a refusal at once. The future belongs to the calling node."""
         answer: asyncio.Future[MemoryTransport] = self._loop.create_future()
         client = (self._caller(), contextvars.copy_context(), (host, self._ephemeral_port(host)))
         timer = self._loop.call_later(CONNECT_TIMEOUT_S, _time_out, answer)
         answer.add_done_callback(lambda _: timer.cancel())
-        self.link(host, target[0]).carry(lambda: self._syn_arrived(client, target, answer), _nothing)
+        link = self.link(host, target[0])
+        if link.is_refusing:
+            self._loop.call_soon(_refuse, answer, target, context=self._loop.world.new_context())
+        else:
+            link.carry(lambda: self._syn_arrived(client, target, answer), _nothing)
         return answer
 
     def forget(self, end: MemoryTransport) -> None:
@@ -316,6 +326,14 @@ class MemoryNetwork:
 
     def _note(self, host: str, text: str) -> None:
         self._loop.trace.note(self._loop.time(), host, text)
+
+
+def _end_all(mends: list[Mend]) -> Mend:
+    def mend() -> None:
+        for each in mends:
+            each()
+
+    return mend
 
 
 def _time_out(answer: asyncio.Future[MemoryTransport]) -> None:

@@ -17,6 +17,7 @@ from tests.simulator.disk import MemoryDisk
 from tests.simulator.durable_log import DurableLogs
 from tests.simulator.invariants.acknowledged_is_durable import AcknowledgedIsDurable
 from tests.simulator.invariants.committed_is_durable import CommittedIsDurable
+from tests.simulator.invariants.disk_failure_ends_node import DiskFailureEndsNode
 from tests.simulator.invariants.identity_kept import IdentityKept
 from tests.simulator.invariants.leader_completeness import LeaderCompleteness
 from tests.simulator.invariants.lineage_agrees import LineageAgrees
@@ -40,6 +41,7 @@ class NodeOracle:
         self.committed_durable = CommittedIsDurable(durable, self.acknowledged, self.identities)
         self.recorded = RecordedIsDurable(durable)
         self.log_starts = LogStartMonotone()
+        self.disk_failures = DiskFailureEndsNode()
         #: The replica of each node that was seen last, and its log: another one is another life, or an install.
         self._open: dict[tuple[int, GroupKey], tuple[Replica, Log]] = {}
 

@@ -311,16 +311,23 @@ class MemoryTransport(asyncio.Transport):
         self._read_scheduled = False
         if self._reading_paused or self._closing:
             return
+        if not self._received and self._rst_received:
+            self._end_by_reset()
+            return
         assert self._protocol is not None
+        try:
+            self._read_once(self._protocol)
+        except OSError as error:
+            # As asyncio and uvloop do: they take it for an error of this connection, and tell nobody.
+            self._end_by_error(error)
+
+    def _read_once(self, protocol: asyncio.BufferedProtocol) -> None:
         if not self._received:
-            if self._rst_received:
-                self._end_by_reset()
-                return
-            if not self._protocol.eof_received():
+            if not protocol.eof_received():
                 self.close()
             self._fin_received = False
             return
-        buffer = memoryview(self._protocol.get_buffer(READ_SIZE_HINT_BYTES)).cast("B")
+        buffer = memoryview(protocol.get_buffer(READ_SIZE_HINT_BYTES)).cast("B")
         size = min(len(buffer), len(self._received))
         assert size, "get_buffer() returned an empty buffer"
         with memoryview(self._received) as received:
@@ -328,7 +335,7 @@ class MemoryTransport(asyncio.Transport):
         buffer.release()
         del self._received[:size]
         self.incoming.was_read(size)
-        self._protocol.buffer_updated(size)
+        protocol.buffer_updated(size)
         self._schedule_read()
 
     # -- the end ---------------------------------------------------------------------------------------------
@@ -348,9 +355,11 @@ class MemoryTransport(asyncio.Transport):
             self._end_by_reset()
 
     def _end_by_reset(self) -> None:
+        self._end_by_error(ConnectionResetError("connection reset by peer"))
+
+    def _end_by_error(self, error: OSError) -> None:
         self._closing = True
         self._drop_unsent()
-        error = ConnectionResetError("connection reset by peer")
         self._loop.call_soon(self._close_socket, error, context=self._context)
 
     def vanish(self, *, silently: bool) -> None:
@@ -368,7 +377,7 @@ class MemoryTransport(asyncio.Transport):
             return
         self.is_lost = True
         self._drop_unsent()
-        if error is None:
+        if not isinstance(error, ConnectionResetError):
             self._say_goodbye()
         self._network.forget(self)
         if self._protocol is not None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from protocol.records.batch import BatchHeader
-from storage.disk import DiskError
+from storage.disk import DiskError, MissingPathError
 from storage.errors import CorruptLogError, JournalCorruptError, UnfinishedLogError
 from storage.group_commit import FlushRounds
 from storage.journal import Journal
@@ -59,7 +59,7 @@ NOTICED = (
     UnfinishedLogError,
     JournalCorruptError,
     AssertionError,
-    FileNotFoundError,
+    MissingPathError,
 )
 
 

@@ -172,6 +172,30 @@ def rotten_journal(cluster: SimulatedCluster, rng: random.Random) -> None:
     _perhaps_again(cluster, rng, node_id)
 
 
+def vanished_folder(cluster: SimulatedCluster, rng: random.Random) -> None:
+    """Somebody removes the folder of a replica under the node that has it. What the node has open works on, and is lost
+    when the node ends. That happens when it needs a name in the folder; the next start finds that its log is gone."""
+    node_id = rng.choice(cluster.node_ids)
+    disk = cluster.disks[node_id]
+    recorded, by_key = durable_journal(disk), folders(disk)
+    keys = [
+        key for key in by_key if key in recorded and recorded[key].has_vote and _votes(cluster, node_id, key)
+    ]
+    if not keys:
+        return
+    key = rng.choice(keys)
+    if cluster.damage.may_damage(node_id, key):
+        cluster.damage.note(node_id, key, is_lost=True)
+        disk.vanish(by_key[key].path)
+        _perhaps_again(cluster, rng, node_id)
+
+
+def _votes(cluster: SimulatedCluster, node_id: int, key: GroupKey) -> bool:
+    """A learner whose log is lost could still become one of the voters who are counted on."""
+    replica = cluster.holders(key).get(node_id)
+    return replica is None or replica.group.self_id in replica.group.committed_configuration.voters
+
+
 def rotten_snapshot(cluster: SimulatedCluster, rng: random.Random) -> None:
     """Section 8: what a producer snapshot says cannot be had from anywhere else."""
     node_id = rng.choice(cluster.node_ids)
@@ -237,6 +261,7 @@ FAULTS: dict[str, Fault] = {
     "wipe": wipe,
     "rot": rot,
     "rotten journal": rotten_journal,
+    "vanished folder": vanished_folder,
     "rotten snapshot": rotten_snapshot,
     "rotten index": rotten_index,
 }

@@ -7,6 +7,8 @@ from typing import Any
 
 import broker.membership.identity
 import broker.replication.log_opener
+from broker.network.connection import ClientConnection
+from broker.network.peers import _Stream
 from broker.replication import ranges
 from protocol.records.batch import BatchHeader, iter_batches
 from raft.following import Following
@@ -166,6 +168,18 @@ def _tried_again(finish: Callable[..., None]) -> Any:
     return _finish_round
 
 
+def _lost_with_the_connection(buffer_updated: Callable[[Any, int], None]) -> Any:
+    """As asyncio and uvloop do with an OSError: they close the connection, and tell nobody."""
+
+    def read(self: Any, nbytes: int) -> None:
+        try:
+            buffer_updated(self, nbytes)
+        except DiskError as error:
+            raise OSError(str(error)) from error
+
+    return read
+
+
 MUTATIONS = (
     Mutation(
         "own-term-commit",
@@ -266,6 +280,16 @@ MUTATIONS = (
         "At or below a recorded end a bad batch is corruption and never cut (replication.md section 2)",
         off((broker.replication.log_opener, "open_log", _nothing_recorded)),
         ("rot", "kill", "power"),
+    ),
+    Mutation(
+        "disk-error-ends-the-node",
+        "EIO from anything, and a folder that is gone, end the process (replication.md section 2)",
+        off(
+            (ClientConnection, "buffer_updated", _lost_with_the_connection),
+            (_Stream, "buffer_updated", _lost_with_the_connection),
+        ),
+        # No write errors: a leader that goes on after one may look for ever for what it has not written.
+        ("vanished folder", "read errors"),
     ),
     Mutation(
         "flush-error-is-final",

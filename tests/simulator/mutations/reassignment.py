@@ -9,13 +9,16 @@ from uuid import UUID
 from broker.metadata.decisions.reassignments import ReassignmentDecisions
 from broker.metadata.records import ReplicaIdentity, TopicRecord
 from broker.partitions.publisher import Publisher
+from broker.replication.heartbeat import Heartbeat
 from broker.replication.log_opener import LogOpener
 from broker.replication.replica import Replica
+from protocol.errors import ErrorCode
 from raft.types import Configuration
+from storage.errors import CorruptLogError
 from storage.log_types import GroupKey
 from storage.segment_files import segment_path
 from tests.simulator.mutations.kind import Mutation
-from tests.simulator.mutations.stage import ELECTION_TIMEOUT_S, Stage
+from tests.simulator.mutations.stage import ELECTION_TIMEOUT_S, LATEST, Stage
 from tests.simulator.mutations.switch import off
 
 MOVES = ("move partition", "empty node", "fill node")
@@ -173,6 +176,83 @@ def an_only_log_rots_while_it_moves(stage: Stage) -> None:
     stage.delete_topic()
 
 
+# -- what was promised outlives the replica ----------------------------------------------------------------------
+
+
+def _forgotten_when_closed(group_closed: Callable[[Heartbeat, GroupKey], None]) -> object:
+    """Once the replica is closed, nobody here knows the term of its last promise."""
+
+    def forget_too(heartbeat: Heartbeat, key: GroupKey) -> None:
+        group_closed(heartbeat, key)
+        heartbeat._liveness.forgets(key)
+
+    return forget_too
+
+
+def a_deposed_leader_asks_one_that_has_no_replica_any_more(stage: Stage) -> None:
+    """It reaches only a node that has helped to depose it. That one gave its replica up since, or begins it anew."""
+    if len(stage.cluster.node_ids) < 4 or stage.rng.random() < 0.5:
+        a_deposed_leader_asks_one_that_was_quarantined(stage)
+    else:
+        a_deposed_leader_asks_one_that_gave_its_replica_up(stage)
+
+
+def a_deposed_leader_asks_one_that_gave_its_replica_up(stage: Stage) -> None:
+    """X is the leader of before, Y has promised something to its successor, the partition moves from Y to V."""
+    controller = stage.cluster.nodes[1].controller_node()
+    x, other, v = stage.rng.sample(
+        [node_id for node_id in stage.cluster.node_ids if node_id != controller], 3
+    )
+    successor, connect = _depose(stage, x, (controller, other))
+    y = other if successor == controller else controller
+    _move(stage, controller, [x, successor, v])
+    stage.wait(lambda: stage.cluster.replica(y, stage.topic) is None)
+    _asks_only(stage, x, y, connect)
+
+
+def a_deposed_leader_asks_one_that_was_quarantined(stage: Stage) -> None:
+    """X is the leader of before. Y has promised something to its successor, and finds its log corrupt. Its disk has no
+    room for a new one."""
+    x, one, other = stage.rng.sample(stage.cluster.node_ids[:3], 3)
+    successor, connect = _depose(stage, x, (one, other))
+    y = other if successor == one else one
+    stage.cluster.disks[y].faults.capacity_bytes = 0
+    replica = stage.replica(y)
+    stage.cluster.damage.note(y, replica.key)
+    error = CorruptLogError(replica.log.directory, 0, "found by a read")
+    stage.call(y, stage.cluster.nodes[y].replicas.log_corrupt, replica, error)
+    stage.wait(lambda: stage.cluster.replica(y, stage.topic) is None)
+    _asks_only(stage, x, y, connect)
+
+
+def _depose(stage: Stage, x: int, others: tuple[int, int]) -> tuple[int, Callable[[int], None]]:
+    """X leads, all others lose it at once, and one of them is elected. Returns that one, and what connects X with a
+    node again. X still believes that it leads: CheckQuorum has not ended that yet."""
+    stage.create_topic(replicas=(x, *others))
+    stage.lead(x)
+    stage.write()
+    stage.everybody_has_all()
+    connect = stage.disconnect(x)
+    stage.wait(lambda: stage.leader_now() not in (None, x))
+    successor = stage.leader()
+    stage.write()
+    return successor, connect
+
+
+def _asks_only(stage: Stage, x: int, y: int, connect: Callable[[int], None]) -> None:
+    """A consumer that is at the end of the log asks X, which reaches Y and nobody else."""
+    end = stage.replica(stage.leader()).high_watermark
+    connect(y)
+    stage.run_for(stage.rng.uniform(0.5, 2.5) * ELECTION_TIMEOUT_S)
+    error, latest = stage.offset_of(x, LATEST)
+    assert error is not ErrorCode.NONE or latest >= end, (
+        f"a deposed leader says that {latest} is the latest offset, and it is {end}"
+    )
+    assert stage.fetch(x, end).error is not ErrorCode.OFFSET_OUT_OF_RANGE, (
+        f"a deposed leader sends a consumer away that is at the end of the log, {end}"
+    )
+
+
 MUTATIONS = (
     Mutation(
         "removed-is-somebody-else",
@@ -206,5 +286,11 @@ MUTATIONS = (
         "Nothing but an operator discards an only copy, also while it moves (broker/README)",
         off((LogOpener, "_was_only_voter", lambda _: lambda opener, directory: False)),
         story=an_only_log_rots_while_it_moves,
+    ),
+    Mutation(
+        "promise-outlives-the-replica",
+        "What a node has promised in a group contradicts older leaders while its journal knows the group (section 5)",
+        off((Heartbeat, "group_closed", _forgotten_when_closed)),
+        story=a_deposed_leader_asks_one_that_has_no_replica_any_more,
     ),
 )

@@ -26,6 +26,7 @@ from raft.types import Configuration
 from tests.simulator.client import Client, Connection
 from tests.simulator.cluster import CLIENT_PORT, SimulatedCluster, host_of
 from tests.simulator.invariants.acknowledged_never_lost import Acknowledged
+from tests.simulator.network import Mend
 
 _T = TypeVar("_T")
 
@@ -264,6 +265,19 @@ class Stage:
     def cut(self, source: int, target: int) -> None:
         """One way."""
         self.cluster.network.cut(host_of(source), host_of(target))
+
+    def disconnect(self, node_id: int) -> Callable[[int], None]:
+        """From its peers, and all of them know it at once: connections are reset, and dials refused. Returns what ends
+        that for one of them."""
+        self._cut_off[node_id] = None
+        network, host = self.cluster.network, host_of(node_id)
+        mends: dict[int, Mend] = {}
+        for other in self.cluster.node_ids:
+            if other != node_id:
+                mends[other] = network.refuse_all([(host, host_of(other)), (host_of(other), host)])
+                network.reset(host, host_of(other))
+                network.reset(host_of(other), host)
+        return lambda other: mends[other]()
 
     def join(self, one: int, other: int) -> None:
         """Two that were cut off hear each other again, and nobody else."""

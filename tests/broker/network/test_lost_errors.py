@@ -1,0 +1,102 @@
+"""An OSError that a protocol raises while it reads reaches the loop's exception handler, which ends a real node. By
+themselves asyncio and uvloop would close the connection, and tell nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from broker.config.layers import LiveSettings
+from broker.config.node_config import NodeConfig
+from broker.main import new_loop
+from broker.network.connection import ClientConnection, Request
+from broker.network.connection_registry import ConnectionRegistry
+from broker.network.peers import AcceptedPeer, PeerIdentity
+from broker.network.siblings import Siblings
+from broker.network.turn import Turn
+from broker.scheduling.ticks import Ticks
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
+from protocol.headers import RequestHeader, encode_request_header
+from protocol.peer import Hello, PeerMessage, encode_peer
+from storage.disk import DiskFailedError
+
+HELLO = Hello(version=1, cluster_id=None, node_id=2, directory_id=UUID(int=2), boot_id=UUID(int=3))
+ERRORS = [FileNotFoundError("gone"), OSError(5, "Input/output error"), DiskFailedError("input/output error")]
+
+
+class _Failing:
+    """Meets an error in every request, and in every message of a peer."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def dispatch(self, request: Request, frame: memoryview, body_position: int) -> None:
+        raise self._error
+
+    def hello(self) -> Hello:
+        return HELLO
+
+    def judge_hello(self, hello: Hello) -> tuple[ErrorCode, str]:
+        raise self._error
+
+    def peer_connected(self, identity: PeerIdentity) -> None: ...
+    def peer_introduced(self, identity: PeerIdentity) -> None: ...
+    def peer_speaks(self, node_id: int) -> None: ...
+    def peer_disconnected(self, node_id: int) -> None: ...
+    def peer_unreachable(self, node_id: int) -> None: ...
+    def peer_message(self, sender: PeerIdentity, message: PeerMessage) -> None: ...
+
+
+def _client(error: Exception) -> ClientConnection:
+    loop = asyncio.get_running_loop()
+    turn = Turn(loop, Siblings(loop.time, 0))
+    registry = ConnectionRegistry(LiveSettings(NodeConfig()), Ticks(loop))
+    return ClientConnection("PLAINTEXT", _Failing(error), turn, 1 << 20, loop.time, registry)
+
+
+def _request() -> bytes:
+    frame = encode_request_header(RequestHeader(ApiKey.FETCH, 3, 1, None))
+    return len(frame).to_bytes(4, "big") + frame
+
+
+def _peer(error: Exception) -> AcceptedPeer:
+    return AcceptedPeer(_Failing(error), lambda accepted: None)
+
+
+def _hello() -> bytes:
+    return b"".join(encode_peer(HELLO))
+
+
+async def _told_to_the_handler(factory: Callable[[], asyncio.BaseProtocol], data: bytes) -> object:
+    """The error that the handler is told of when this comes from a socket. The connection ends, too."""
+    loop = asyncio.get_running_loop()
+    told: asyncio.Future[object] = loop.create_future()
+
+    def handler(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        told.set_result(context.get("exception"))
+
+    loop.set_exception_handler(handler)
+    server = await loop.create_server(factory, "127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+    writer.write(data)
+    with contextlib.suppress(ConnectionResetError):
+        assert await reader.read() == b""
+    writer.close()
+    server.close()
+    return told.result() if told.done() else None
+
+
+@pytest.mark.parametrize("kind", ["uvloop", "asyncio"])
+@pytest.mark.parametrize(("make", "data"), [(_client, _request()), (_peer, _hello())], ids=["client", "peer"])
+@pytest.mark.parametrize("error", ERRORS, ids=repr)
+def test_an_error_of_the_disk_is_no_error_of_the_connection(
+    error: Exception, make: Callable[[Exception], asyncio.BaseProtocol], data: bytes, kind: str
+) -> None:
+    with asyncio.Runner(loop_factory=lambda: new_loop(kind)) as runner:
+        assert runner.run(_told_to_the_handler(lambda: make(error), data)) is error
