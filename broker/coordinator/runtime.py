@@ -27,11 +27,12 @@ from broker.controller.client import ControllerClient
 from broker.controller.service import MetadataService
 from broker.coordinator.internal_topic import OffsetsTopic
 from broker.coordinator.loading import load
-from broker.coordinator.outcome import Answer, Outcome
+from broker.coordinator.outcome import Answer, Outcome, Step
+from broker.coordinator.records import split_into_batches
 from broker.coordinator.ticket import Ticket
 from broker.environment import Clock
-from broker.groups.records import GroupRecord, encode_parts
-from broker.groups.shard import Shard, Step
+from broker.groups.records import GROUP_RECORDS, GroupRecord
+from broker.groups.shard import Shard
 from broker.metadata.ids import OFFSETS_TOPIC_NAME
 from broker.metadata.image import Change, TopicChanged, TopicCreated, TopicDeleted
 from broker.replication.events import ReplicaEvents
@@ -48,7 +49,7 @@ logger = structlog.get_logger()
 
 A = TypeVar("A")
 #: (shard, ticket, now in seconds of the loop's clock, now in ms of the wall clock) -> what to append and to answer.
-Decision = Callable[[Shard, "Ticket[Any]", float, int], Outcome]
+Decision = Callable[[Shard, "Ticket[Any]", float, int], Outcome[GroupRecord]]
 
 #: Groups that are looked at in one turn of the loop, where all of them are, or many have a deadline.
 GROUPS_PER_TURN = 50
@@ -160,7 +161,7 @@ class GroupCoordinator:
         except KafkaError as refused:
             outcome = Outcome(answers=[(ticket, ticket.refusal(refused.code))])
         self._carry_out(served, outcome)
-        served.shard.settle(group_id)
+        served.shard.update_deadline(group_id)
         self._arm(served.shard.next_deadline())
 
     def ask_confirmed(
@@ -294,7 +295,7 @@ class GroupCoordinator:
         )
         served = _Served(replica, shard)
         self._served[replica.partition] = served
-        self._load(served, load(replica, shard))
+        self._load(served, load(replica, GROUP_RECORDS, shard))
 
     def _load(self, served: _Served, steps: Iterator[None]) -> None:
         """One slice; the next with the next turn."""
@@ -318,7 +319,7 @@ class GroupCoordinator:
 
     # -- carrying out ------------------------------------------------------------------------------------
 
-    def _carry_out(self, served: _Served, outcome: Outcome) -> None:
+    def _carry_out(self, served: _Served, outcome: Outcome[GroupRecord]) -> None:
         """Append, replay, and answer when that, and all before it, is committed."""
         if not served.is_current:
             return  # the decision before this one could not be carried out
@@ -339,7 +340,8 @@ class GroupCoordinator:
 
     def _append(self, replica: Replica, records: Sequence[GroupRecord]) -> int:
         end_offset = replica.next_offset
-        for part in encode_parts(records, MAX_BATCH_BYTES):
+        encoded = [GROUP_RECORDS.encode(record) for record in records]
+        for part in split_into_batches(encoded, MAX_BATCH_BYTES):
             batch = build_batch([NewRecord(key, value, self._clock.now_ms()) for key, value in part])
             if len(batch) > MAX_BATCH_BYTES:
                 raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"a decision of {len(batch)} bytes")
@@ -372,11 +374,11 @@ class GroupCoordinator:
                 if served.shard.next_deadline() is not None:
                     self._arm(now + POSTPONED_S)
                 continue
-            due = served.shard.due(now, left)
+            due = served.shard.take_due_keys(now, left)
             left -= len(due)
             for group_id in due:
                 self._carry_out(served, served.shard.expire(group_id, now, self._clock.now_ms()))
-                served.shard.settle(group_id)
+                served.shard.update_deadline(group_id)
             self._arm(served.shard.next_deadline())
 
     # -- what is done about many groups ------------------------------------------------------------------
@@ -414,7 +416,7 @@ class GroupCoordinator:
         arguments = {"topic_ids": sorted(str(topic_id) for topic_id in unknown)}
         self._controller.call("deleted_topics", arguments, answered)
 
-    def _walk(self, served: _Served, steps: Iterator[Step]) -> None:
+    def _walk(self, served: _Served, steps: Iterator[Step[GroupRecord]]) -> None:
         """Carry out step by step, some with each turn of the loop."""
         if not served.is_current or self._is_closed:
             return
@@ -425,7 +427,7 @@ class GroupCoordinator:
         for group_id, outcome in islice(steps, GROUPS_PER_TURN):
             count += 1
             self._carry_out(served, outcome)
-            served.shard.settle(group_id)
+            served.shard.update_deadline(group_id)
         self._arm(served.shard.next_deadline())
         if count == GROUPS_PER_TURN:
             self._loop.call_soon(self._walk, served, steps)

@@ -10,6 +10,7 @@ from broker.coordinator.outcome import Outcome
 from broker.coordinator.runtime import GroupCoordinator, _Served
 from broker.groups.classic_group import ClassicGroup
 from broker.groups.consumer_state import ConsumerGroupState
+from broker.groups.records import GroupRecord
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -22,7 +23,7 @@ GROUP = "g"
 
 
 def _at_once(carry_out: Callable[..., None]) -> object:
-    def answering(self: GroupCoordinator, served: _Served, outcome: Outcome) -> None:
+    def answering(self: GroupCoordinator, served: _Served, outcome: Outcome[GroupRecord]) -> None:
         carry_out(self, served, Outcome(outcome.records))
         for ticket, answer in outcome.answers:
             served.open.pop(ticket, None)
