@@ -28,9 +28,10 @@ from broker.controller.client import ControllerClient, Done
 from broker.controller.producer_ids import ProducerIds
 from broker.controller.registration import Registration
 from broker.controller.service import METADATA_KEY, MetadataService
-from broker.coordinator.internal_topic import OffsetsTopic
+from broker.coordinator.internal_topic import InternalTopic
 from broker.coordinator.runtime import GroupCoordinator
 from broker.environment import Clock, Listener, Network, ProtocolFactory
+from broker.groups.offsets_topic import offsets_topic_spec
 from broker.handlers import APIS
 from broker.membership.cluster import Cluster
 from broker.membership.cluster_events import ClusterEvents
@@ -284,8 +285,12 @@ class Node:
     def _assemble_serving(self) -> None:
         """What clients meet: coordinators, connections, handlers."""
         config, loop = self.config, self.loop
-        self.offsets_topic = OffsetsTopic(
-            config, self.metadata, self.controller, self.view.leader_of, self.view.endpoint_of
+        self.offsets_topic = InternalTopic(
+            offsets_topic_spec(config),
+            self.metadata,
+            self.controller,
+            self.view.leader_of,
+            self.view.endpoint_of,
         )
         self.groups = GroupCoordinator(
             self.settings,

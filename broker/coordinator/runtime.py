@@ -25,7 +25,7 @@ import structlog
 from broker.config.layers import LiveSettings
 from broker.controller.client import ControllerClient
 from broker.controller.service import MetadataService
-from broker.coordinator.internal_topic import OffsetsTopic
+from broker.coordinator.internal_topic import InternalTopic
 from broker.coordinator.loading import load
 from broker.coordinator.outcome import Answer, Outcome, Step
 from broker.coordinator.records import split_into_batches
@@ -109,7 +109,7 @@ class GroupCoordinator:
         metadata: MetadataService,
         reads: Reads,
         controller: ControllerClient,
-        topic: OffsetsTopic,
+        topic: InternalTopic,
         events: ReplicaEvents,
         ticks: Ticks,
     ) -> None:
