@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from broker.controller.producer_ids import ProducerIds
     from broker.controller.service import MetadataService
     from broker.coordinator.internal_topic import InternalTopic
-    from broker.coordinator.runtime import GroupCoordinator
     from broker.environment import Clock
+    from broker.groups.coordinator import GroupCoordinator
     from broker.metadata.image import MetadataImage
     from broker.network.connection_registry import ConnectionRegistry
     from broker.network.turn import Turn

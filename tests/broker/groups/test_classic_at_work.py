@@ -306,7 +306,7 @@ def test_the_groups_of_many_lost_members_are_looked_at_some_with_each_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Those that a coordinator loads have until the same moment to be heard of."""
-    monkeypatch.setattr(coordinator_module, "GROUPS_PER_TURN", 2)
+    monkeypatch.setattr(coordinator_module, "KEYS_PER_ITERATION", 2)
     turns: list[list[str]] = [[]]
     run_callback, expire = SimulatedLoop._run_callback, Shard.expire
 

@@ -184,7 +184,7 @@ def test_a_long_log_is_loaded_in_slices_and_requests_are_told_to_wait() -> None:
             raise AssertionError("nothing is decided while loading")
 
         def load_anew() -> None:
-            node.groups.write_refused(node.groups._served[replica.partition])
+            node.groups.reload_shard(node.groups._led[replica.partition])
             node.groups.ask("g", answers.append, lambda error: CommitAnswer(error, []), decide)
 
         world.processes[1].call(load_anew)
