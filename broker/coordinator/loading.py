@@ -24,8 +24,12 @@ class Replays(Protocol[R_contra]):
 
 def load(replica: Replica, codec: RecordCodec[R], shard: Replays[R]) -> Iterator[None]:
     """Replays the log into the shard, and yields after every RECORDS_PER_ITERATION records. The log is read as if it
-    were compacted: only the newest record of each key is decoded. Raises CorruptLogError before anything is believed of
-    a corrupt batch."""
+    were compacted: only the newest record of each key is decoded. Nothing may be appended until it is over. Raises
+    CorruptLogError before anything is believed of a corrupt batch."""
+    # A shard that is loaded anew may have appended in this very loop iteration. Those records are accepted, and will be
+    # committed, but they are written only when the iteration ends.
+    while replica.log.end_offset < replica.next_offset:
+        yield
     newest: dict[bytes, bytes] = {}
     count = 0
     for _, batch in replica.log.checked_batches(replica.log.start_offset, replica.log.end_offset):

@@ -235,6 +235,19 @@ def test_a_decision_that_cannot_be_encoded_leaves_nothing_in_the_log(monkeypatch
         assert cluster.shard(node_id, names[0]).values == {}
 
 
+def test_a_shard_that_is_loaded_anew_has_what_was_accepted_before() -> None:
+    """The refused decision came in the same loop iteration, before what was accepted was written."""
+    with registers() as (cluster, partition, node_id):
+        assert cluster.add(node_id, NAME, 5) == 5
+        accepted, refused = cluster.begin_add(node_id, NAME, 1), cluster.begin_remove(node_id, [NAME, "!"])
+        assert accepted == refused == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+        assert cluster.coordinator(partition) == node_id
+        here = cluster.read(node_id, NAME)
+        cluster.world.kill(node_id, power=True)
+        assert here == cluster.read(cluster.coordinator(partition), NAME), "a shard is what its log says"
+        assert here == 6
+
+
 # -- much to do --------------------------------------------------------------------------------------------
 
 
@@ -273,6 +286,24 @@ def test_steps_over_many_keys_are_carried_out_over_several_iterations(
         cluster.call(node_id, coordinator.carry_out_steps, led, led.shard.increment_all())
         assert list(led.shard.values.values()) == [2, 2, 1, 1, 1]
         cluster.world.wait(lambda: list(led.shard.values.values()) == [2] * 5)
+
+
+def test_steps_end_with_the_shard_that_they_are_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "KEYS_PER_ITERATION", 2)
+    with registers(size=1) as (cluster, partition, node_id):
+        names = names_of(cluster, node_id, partition, 5)
+        for name in names:
+            cluster.add(node_id, name, 1)
+        led = cluster.led(node_id, partition)
+        assert led is not None
+        coordinator = cluster.nodes[node_id].runtime
+        steps = led.shard.increment_all()
+        cluster.call(node_id, coordinator.carry_out_steps, led, steps)
+        reload_shard(cluster, node_id, partition)
+        assert not coordinator.is_active(led)
+        pass_time(cluster.world, 1)
+        assert [name for name, _ in steps] == names[2:], "nobody has taken them"
+        assert cluster.shard(node_id, names[0]).values == dict(zip(names, [2, 2, 1, 1, 1], strict=True))
 
 
 def test_nothing_is_decided_by_a_shard_after_a_decision_of_it_was_refused() -> None:
