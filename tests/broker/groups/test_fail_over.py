@@ -94,7 +94,7 @@ def test_a_commit_under_way_when_leadership_is_lost_is_not_acknowledged() -> Non
         assert committed(world, successor, "g") == {("foo", 0): 1}
 
 
-def test_a_coordinator_of_yesterday_tells_nothing() -> None:
+def test_a_stale_coordinator_tells_nothing() -> None:
     """It is deposed, does not know it yet, and its shard holds what was true before."""
     with running(settings=FEW) as world:
         world.create_topic("foo")
@@ -110,7 +110,7 @@ def test_a_coordinator_of_yesterday_tells_nothing() -> None:
         assert under_way.result().groups[0].error_code == ErrorCode.NOT_COORDINATOR
 
 
-def test_a_coordinator_of_yesterday_says_of_no_group_that_it_is_unknown() -> None:
+def test_a_stale_coordinator_says_of_no_group_that_it_is_unknown() -> None:
     with running(settings=FEW) as world:
         old = coordinator(world, "g")
         isolate(world, old)

@@ -47,7 +47,7 @@ def _without_a_round(read: Callable[..., None]) -> object:
     return reading
 
 
-def the_coordinator_of_yesterday_is_asked(stage: Stage) -> None:
+def a_stale_coordinator_is_asked(stage: Stage) -> None:
     """It is cut off, a successor takes a commit, and the old one does not know it yet."""
     stage.create_topic()
     old = _commit_somewhere(stage, stage.cluster.node_ids, 1)
@@ -94,7 +94,7 @@ MUTATIONS = (
         "group-reads-confirmed",
         "What a coordinator tells without a record waits for a liveness round (sections 6 and 9)",
         off((CoordinatorRuntime, "read", _without_a_round)),
-        story=the_coordinator_of_yesterday_is_asked,
+        story=a_stale_coordinator_is_asked,
     ),
     Mutation(
         "group-revokes-first",
