@@ -28,9 +28,10 @@ from broker.controller.client import ControllerClient, Done
 from broker.controller.producer_ids import ProducerIds
 from broker.controller.registration import Registration
 from broker.controller.service import METADATA_KEY, MetadataService
-from broker.coordinator.internal_topic import OffsetsTopic
-from broker.coordinator.runtime import GroupCoordinator
+from broker.coordinator.internal_topic import InternalTopic
 from broker.environment import Clock, Listener, Network, ProtocolFactory
+from broker.groups.coordinator import GroupMaintenance, new_group_coordinator
+from broker.groups.offsets_topic import offsets_topic_spec
 from broker.handlers import APIS
 from broker.membership.cluster import Cluster
 from broker.membership.cluster_events import ClusterEvents
@@ -284,20 +285,25 @@ class Node:
     def _assemble_serving(self) -> None:
         """What clients meet: coordinators, connections, handlers."""
         config, loop = self.config, self.loop
-        self.offsets_topic = OffsetsTopic(
-            config, self.metadata, self.controller, self.view.leader_of, self.view.endpoint_of
+        self.offsets_topic = InternalTopic(
+            offsets_topic_spec(config),
+            self.metadata,
+            self.controller,
+            self.view.leader_of,
+            self.view.endpoint_of,
         )
-        self.groups = GroupCoordinator(
+        self.groups = new_group_coordinator(
+            self.offsets_topic,
             self.settings,
+            self.metadata,
+            self._rng,
             self.clock,
             loop,
-            self._rng,
-            self.metadata,
             self.reads,
-            self.controller,
-            self.offsets_topic,
             self.replica_events,
-            self.ticks,
+        )
+        self.group_maintenance = GroupMaintenance(
+            self.groups, self.settings, self.clock, loop, self.metadata, self.controller, self.ticks
         )
         self.quotas = ClientQuotas(config.quota_window_num, config.quota_window_size_s, loop.time, self.ticks)
         self.metadata.on_change.append(self.quotas.image_changed)

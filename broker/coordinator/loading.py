@@ -1,37 +1,51 @@
-"""Reading a partition of `__consumer_offsets` into a shard, a little with every turn of the loop."""
+"""Reading a partition of an internal topic into a shard, a little with every loop iteration."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Protocol, TypeVar
 
-from broker.groups.records import decode
-from broker.groups.shard import Shard
+from broker.coordinator.records import RecordCodec
 from broker.replication.replica import Replica
 from protocol.records.record import iter_records
 
-#: Records that are loaded in one turn of the loop: some milliseconds.
-RECORDS_PER_TURN = 1000
+R = TypeVar("R")
+R_contra = TypeVar("R_contra", contravariant=True)
+
+#: Records that are loaded in one loop iteration: some milliseconds.
+RECORDS_PER_ITERATION = 1000
 
 
-def load(replica: Replica, shard: Shard) -> Iterator[None]:
-    """Replays the log into the shard and yields once in a while. As if it were compacted: only the newest record of
-    each key is decoded. Raises CorruptLogError before anything is believed of a batch that has rotted."""
+class Replays(Protocol[R_contra]):
+    """What loading needs of a shard."""
+
+    def replay(self, record: R_contra) -> None: ...
+
+
+def load(replica: Replica, codec: RecordCodec[R], shard: Replays[R]) -> Iterator[None]:
+    """Replays the log into the shard, and yields after every RECORDS_PER_ITERATION records. The log is read as if it
+    were compacted: only the newest record of each key is decoded. Nothing may be appended until it is over. Raises
+    CorruptLogError before anything is believed of a corrupt batch."""
+    # A shard that is loaded anew may have appended in this very loop iteration. Those records are accepted, and will be
+    # committed, but they are written only when the iteration ends.
+    while replica.log.end_offset < replica.next_offset:
+        yield
     newest: dict[bytes, bytes] = {}
     count = 0
     for _, batch in replica.log.checked_batches(replica.log.start_offset, replica.log.end_offset):
         for record in iter_records(batch):
-            assert record.key is not None, "group records have keys"
+            assert record.key is not None, "records of a coordinator have keys"
             key = bytes(record.key)
             newest.pop(key, None)
             if record.value is not None:
                 newest[key] = bytes(record.value)
             count += 1
-            if count % RECORDS_PER_TURN == 0:
+            if count % RECORDS_PER_ITERATION == 0:
                 yield
     for key, value in newest.items():
-        known = decode(memoryview(key), memoryview(value))
+        known = codec.decode(memoryview(key), memoryview(value))
         if known is not None:
             shard.replay(known)
         count += 1
-        if count % RECORDS_PER_TURN == 0:
+        if count % RECORDS_PER_ITERATION == 0:
             yield

@@ -1,11 +1,11 @@
-"""What a decision about a group gives: records to append, and answers that leave once these are committed."""
+"""What a decision of a coordinator gives: records to append, and answers that leave once these are committed."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from broker.groups.records import GroupRecord
+R = TypeVar("R")
 
 #: Whatever stands for one waiting request; only whoever made it looks inside (broker.coordinator.runtime).
 Ticket = Any
@@ -14,14 +14,18 @@ Answer = Any
 
 
 @dataclass(slots=True)
-class Outcome:
+class Outcome(Generic[R]):
     """`records` are appended as one batch (removals perhaps as several) and replayed at once; `answers` leave when they
     are committed."""
 
-    records: list[GroupRecord] = field(default_factory=list)
+    records: list[R] = field(default_factory=list)
     answers: list[tuple[Ticket, Answer]] = field(default_factory=list)
 
-    def add(self, other: Outcome) -> None:
+    def add(self, other: Outcome[R]) -> None:
         """What was decided after this, to be carried out together with it."""
         self.records += other.records
         self.answers += other.answers
+
+
+#: A key of a shard, and what was decided about it at the moment the step was taken; empty where there is nothing to do.
+Step = tuple[str, Outcome[R]]

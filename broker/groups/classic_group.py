@@ -44,7 +44,7 @@ class ClassicGroup(Rebalance):
 
     # -- join -----------------------------------------------------------------------------------------------
 
-    def join(self, ticket: Ticket, request: JoinRequest, now: float, now_ms: int) -> Outcome:
+    def join(self, ticket: Ticket, request: JoinRequest, now: float, now_ms: int) -> Outcome[GroupRecord]:
         step = Step(now, now_ms)
         # Static members are given no id first.
         is_pending = request.member_id in self._pending and request.instance_id is None
@@ -142,7 +142,7 @@ class ClassicGroup(Rebalance):
 
     # -- the other requests ---------------------------------------------------------------------------------
 
-    def sync(self, ticket: Ticket, request: SyncRequest, now: float, now_ms: int) -> Outcome:
+    def sync(self, ticket: Ticket, request: SyncRequest, now: float, now_ms: int) -> Outcome[GroupRecord]:
         step = Step(now, now_ms)
         error = self._why_not_sync(request)
         if error != ErrorCode.NONE:
@@ -172,7 +172,7 @@ class ClassicGroup(Rebalance):
 
     def heartbeat(
         self, ticket: Ticket, member_id: str, instance_id: str | None, generation_id: int, now: float
-    ) -> Outcome:
+    ) -> Outcome[GroupRecord]:
         error = self._why_not_member(member_id, instance_id, generation_id)
         if error == ErrorCode.NONE:
             self._keep_alive(member_id, now)
@@ -180,7 +180,9 @@ class ClassicGroup(Rebalance):
                 error = ErrorCode.REBALANCE_IN_PROGRESS
         return Outcome(answers=[(ticket, HeartbeatAnswer(error))])
 
-    def leave(self, ticket: Ticket, leavers: tuple[Leaver, ...], now: float, now_ms: int) -> Outcome:
+    def leave(
+        self, ticket: Ticket, leavers: tuple[Leaver, ...], now: float, now_ms: int
+    ) -> Outcome[GroupRecord]:
         step = Step(now, now_ms)
         size_before = len(self.members)
         errors = [self._leave(step, leaver) for leaver in leavers]
@@ -236,7 +238,7 @@ class ClassicGroup(Rebalance):
         times = [time for time in (self._sessions.next(), self._phase_ends) if time is not None]
         return min(times, default=None)
 
-    def expire(self, now: float, now_ms: int) -> Outcome:
+    def expire(self, now: float, now_ms: int) -> Outcome[GroupRecord]:
         step = Step(now, now_ms)
         size_before = len(self.members)
         for member_id in self._sessions.due(now):

@@ -53,7 +53,7 @@ class Step:
 
     now: float
     now_ms: int
-    outcome: Outcome = field(default_factory=Outcome)
+    outcome: Outcome[GroupRecord] = field(default_factory=Outcome)
 
     def answer(self, ticket: Ticket, answer: Answer) -> None:
         self.outcome.answers.append((ticket, answer))

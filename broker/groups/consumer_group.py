@@ -200,7 +200,7 @@ class ConsumerGroup:
         deadlines = (self._sessions.next(), self._revocations.next(), self._assign_at, self._match_at)
         return min((each for each in deadlines if each is not None), default=None)
 
-    def expire(self, now: float, now_ms: int) -> Outcome:
+    def expire(self, now: float, now_ms: int) -> Outcome[GroupRecord]:
         """Members that were not heard, or kept what they were to give up, are put out; expressions are matched;
         a target is computed."""
         due = {*self._sessions.due(now, _MAX_EXPIRED), *self._revocations.due(now, _MAX_EXPIRED)}
@@ -224,13 +224,15 @@ class ConsumerGroup:
 
     # -- heartbeats --------------------------------------------------------------------------------------
 
-    def heartbeat(self, ticket: Ticket, request: HeartbeatRequest, now: float, now_ms: int) -> Outcome:
+    def heartbeat(
+        self, ticket: Ticket, request: HeartbeatRequest, now: float, now_ms: int
+    ) -> Outcome[GroupRecord]:
         """Answer: HeartbeatAnswer. Raises KafkaError. The request has passed `check_request`."""
         if is_leaving(request):
             return self._leave(ticket, request)
         member, replaced = self._who(request)
         subscription = said(member.subscription, request)
-        outcome = Outcome()
+        outcome: Outcome[GroupRecord] = Outcome()
         reconciled = member
         if self._has_news(member, subscription, now):
             draft = self._draft()
@@ -371,7 +373,7 @@ class ConsumerGroup:
 
     # -- leaving -----------------------------------------------------------------------------------------
 
-    def _leave(self, ticket: Ticket, request: HeartbeatRequest) -> Outcome:
+    def _leave(self, ticket: Ticket, request: HeartbeatRequest) -> Outcome[GroupRecord]:
         if request.instance_id is not None:
             self._check_instance(request, self._durable.static_member(request.instance_id), joins=False)
         member = self._member(request.member_id)

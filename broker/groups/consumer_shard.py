@@ -33,7 +33,9 @@ CONSUMER_KEYS = (
 )
 
 
-def heartbeat(shard: Shard, ticket: Ticket, request: HeartbeatRequest, now: float, now_ms: int) -> Outcome:
+def heartbeat(
+    shard: Shard, ticket: Ticket, request: HeartbeatRequest, now: float, now_ms: int
+) -> Outcome[GroupRecord]:
     """Answer: HeartbeatAnswer, also where it is a refusal: it has a message."""
     try:
         check_request(request, shard.config.consumer_assignors)
@@ -43,7 +45,9 @@ def heartbeat(shard: Shard, ticket: Ticket, request: HeartbeatRequest, now: floa
         return Outcome(answers=[(ticket, HeartbeatAnswer(refused.code, refused.message))])
 
 
-def _heartbeat(shard: Shard, ticket: Ticket, request: HeartbeatRequest, now: float, now_ms: int) -> Outcome:
+def _heartbeat(
+    shard: Shard, ticket: Ticket, request: HeartbeatRequest, now: float, now_ms: int
+) -> Outcome[GroupRecord]:
     """Who joins a group without members has it speak this protocol from then on, its offsets stay."""
     existing = shard.groups.get(request.group_id)
     if isinstance(existing, ConsumerGroup):

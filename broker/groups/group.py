@@ -46,7 +46,7 @@ class Group(Protocol):
         """When `expire` has something to do. May be too early, never too late; asked after every decision, so it must
         not walk the members (broker.coordinator.deadlines)."""
 
-    def expire(self, now: float, now_ms: int) -> Outcome:
+    def expire(self, now: float, now_ms: int) -> Outcome[GroupRecord]:
         """A deadline has come, perhaps."""
 
     def check_commit(self, request: CommitRequest, now: float) -> CommitCheck | None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from broker.coordinator.records import EncodedRecord, RecordCodec
 from protocol.codec import decoder, encoder
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.group_records import RECORD_TYPES, OffsetCommitKey, OffsetCommitValue
@@ -17,8 +17,6 @@ _VALUES = {number: (value, version) for number, (_, value, version) in RECORD_TY
 #: Of before Kafka 0.9; written by nobody, and the same as type 1.
 _LEGACY_OFFSET_COMMIT = 0
 _VERSION_WITH_EXPIRY = 1
-#: What a removal and its batch take beside the key, at the most.
-_OVERHEAD_BYTES = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +27,7 @@ class GroupRecord:
     value: Message | None
 
 
-def encode(record: GroupRecord) -> tuple[bytes, bytes | None]:
+def encode(record: GroupRecord) -> EncodedRecord:
     """(key, value) as they lie in the log. Raises KafkaError for a text that its field cannot hold: who took it from a
     request should have looked (broker.groups.group.check_texts)."""
     try:
@@ -38,25 +36,7 @@ def encode(record: GroupRecord) -> tuple[bytes, bytes | None]:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"no record can hold this: {error}") from error
 
 
-def encode_parts(
-    records: Sequence[GroupRecord], max_batch_bytes: int
-) -> Iterator[list[tuple[bytes, bytes | None]]]:
-    """What has to be appended as one batch: all of a decision, or whoever loads it would see half of one. But of
-    removals any part may be kept, and a group may have more offsets than a batch has room for."""
-    part: list[tuple[bytes, bytes | None]] = []
-    size_bytes = 0
-    are_removals = all(record.value is None for record in records)
-    for record in records:
-        key, value = encode(record)
-        size_bytes += len(key) + _OVERHEAD_BYTES
-        if are_removals and part and size_bytes > max_batch_bytes:
-            yield part
-            part, size_bytes = [], len(key) + _OVERHEAD_BYTES
-        part.append((key, value))
-    yield part
-
-
-def _encode(record: GroupRecord) -> tuple[bytes, bytes | None]:
+def _encode(record: GroupRecord) -> EncodedRecord:
     number = _TYPE_OF[type(record.key)]
     key = _INT16.pack(number) + encoder(type(record.key), 0)(record.key)
     if record.value is None:
@@ -89,3 +69,7 @@ def decode(key: memoryview, value: memoryview | None) -> GroupRecord | None:
     (version,) = _INT16.unpack_from(value)
     decoded_value, _ = decoder(value_type, version)(value, _INT16.size)
     return GroupRecord(decoded_key, decoded_value)
+
+
+#: The record formats of `__consumer_offsets`.
+GROUP_RECORDS = RecordCodec(encode, decode)

@@ -16,7 +16,7 @@ from uuid import UUID
 
 from broker.config.node_config import NodeConfig
 from broker.coordinator.deadlines import Deadlines
-from broker.coordinator.outcome import Outcome, Ticket
+from broker.coordinator.outcome import Outcome, Step, Ticket
 from broker.groups import consumer_shard
 from broker.groups.classic_group import ClassicGroup
 from broker.groups.classic_messages import ClassicDescription, JoinRequest
@@ -33,8 +33,6 @@ from protocol.schema import NIL_UUID, Message
 
 #: The protocol type of groups whose members tell which topics they are subscribed to.
 CONSUMER_PROTOCOL_TYPE = "consumer"
-#: One group's id and what is to be done about it, decided at the moment it is taken; empty where there is nothing.
-Step = tuple[str, Outcome]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +75,8 @@ class Shard:
 
     # -- deadlines ---------------------------------------------------------------------------------------
 
-    def settle(self, group_id: str) -> None:
-        """A decision about this group is carried out: it may have other deadlines."""
+    def update_deadline(self, group_id: str) -> None:
+        """A decision about this group is carried out: it may have another deadline, or be gone."""
         group = self.groups.get(group_id)
         deadline = None if group is None else group.next_deadline()
         if group is not None and deadline is None and not _is_there(group):
@@ -88,17 +86,20 @@ class Shard:
     def next_deadline(self) -> float | None:
         return self._deadlines.next()
 
-    def due(self, now: float, most: int | None = None) -> list[str]:
-        """The groups whose `expire` is to be called, at most so many of them; each is settled afterwards."""
-        return self._deadlines.due(now, most)
+    def take_due_keys(self, now: float, limit: int | None = None) -> list[str]:
+        """At most `limit` of the groups whose deadline has come. The caller owes each an `expire` and an
+        `update_deadline`."""
+        return self._deadlines.due(now, limit)
 
-    def expire(self, group_id: str, now: float, now_ms: int) -> Outcome:
+    def expire(self, group_id: str, now: float, now_ms: int) -> Outcome[GroupRecord]:
         group = self.groups.get(group_id)
         return Outcome() if group is None else group.expire(now, now_ms)
 
     # -- offsets -----------------------------------------------------------------------------------------
 
-    def commit_offsets(self, ticket: Ticket, request: CommitRequest, now: float, now_ms: int) -> Outcome:
+    def commit_offsets(
+        self, ticket: Ticket, request: CommitRequest, now: float, now_ms: int
+    ) -> Outcome[GroupRecord]:
         """Answer: CommitAnswer. Raises KafkaError where the group does not let this member commit."""
         check_group_id(request.group_id, may_be_empty=True)
         group = self.groups.get(request.group_id)
@@ -119,7 +120,7 @@ class Shard:
         if group is not None:
             group.check_fetch(member_id, member_epoch)
 
-    def delete_offsets(self, ticket: Ticket, group_id: str, places: list[Place]) -> Outcome:
+    def delete_offsets(self, ticket: Ticket, group_id: str, places: list[Place]) -> Outcome[GroupRecord]:
         """Answer: CommitAnswer. An offset that is not there is deleted already. Raises GROUP_ID_NOT_FOUND,
         NON_EMPTY_GROUP."""
         group = self._existing(group_id)
@@ -139,16 +140,16 @@ class Shard:
         ]
         return Outcome(records, [(ticket, CommitAnswer(ErrorCode.NONE, errors))])
 
-    def expire_offsets(self, now_ms: int) -> Iterator[Step]:
+    def expire_offsets(self, now_ms: int) -> Iterator[Step[GroupRecord]]:
         """Group by group: the offsets that nobody used for offsets.retention.minutes (KIP-211), and with the last of
         them a group that is empty."""
         for group_id in self.group_ids():
             yield group_id, self._expire_offsets_of(group_id, now_ms)
 
-    def _expire_offsets_of(self, group_id: str, now_ms: int) -> Outcome:
+    def _expire_offsets_of(self, group_id: str, now_ms: int) -> Outcome[GroupRecord]:
         group = self.groups.get(group_id)
         retention_ms = self.config.offsets_retention_minutes * 60_000
-        outcome = Outcome()
+        outcome: Outcome[GroupRecord] = Outcome()
         are_all_expired = True
         offsets = list(self.offsets.of_group(group_id))
         kept: Set[str] = frozenset()
@@ -172,12 +173,12 @@ class Shard:
 
     # -- topics ------------------------------------------------------------------------------------------
 
-    def image_changed(self, change: Change) -> Iterator[Step]:
+    def image_changed(self, change: Change) -> Iterator[Step[GroupRecord]]:
         """The cluster's metadata changed. Group by group: what has to be done about it."""
         if isinstance(change, TopicDeleted):
             yield from self.forget_topics({change.old.topic_id}, change.old.name)
 
-    def forget_topics(self, deleted: Set[UUID], name: str | None = None) -> Iterator[Step]:
+    def forget_topics(self, deleted: Set[UUID], name: str | None = None) -> Iterator[Step[GroupRecord]]:
         """Drop the offsets of topics that are deleted for good. `name` finds those that were committed with a retention
         and loaded: that form of the record has no place for a topic's id."""
         for group_id in list(self.offsets.group_ids):
@@ -207,7 +208,7 @@ class Shard:
         simple = [group_id for group_id in self.offsets.group_ids if group_id not in self.groups]
         return listed + [ListedGroup(group_id, "", "Empty", "classic") for group_id in simple]
 
-    def delete_group(self, ticket: Ticket, group_id: str) -> Outcome:
+    def delete_group(self, ticket: Ticket, group_id: str) -> Outcome[GroupRecord]:
         """The group and its offsets. Answer: ErrorCode. Raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
         group = self._existing(group_id)
         if group is not None and not group.is_empty:
@@ -227,7 +228,9 @@ class Shard:
 
     # -- the classic protocol ----------------------------------------------------------------------------
 
-    def join(self, ticket: Ticket, group_id: str, request: JoinRequest, now: float, now_ms: int) -> Outcome:
+    def join(
+        self, ticket: Ticket, group_id: str, request: JoinRequest, now: float, now_ms: int
+    ) -> Outcome[GroupRecord]:
         """Answer: JoinAnswer, perhaps much later. Raises KafkaError."""
         check_group_id(group_id)
         check_texts(request.instance_id, request.protocol_type, *(name for name, _ in request.protocols))

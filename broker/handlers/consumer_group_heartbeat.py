@@ -20,6 +20,7 @@ from broker.groups import consumer_shard
 from broker.groups.assignors import Assignment
 from broker.groups.consumer_member import JOIN_EPOCH
 from broker.groups.consumer_requests import HeartbeatAnswer, HeartbeatRequest
+from broker.groups.records import GroupRecord
 from broker.groups.shard import Shard
 from broker.metadata.ids import random_uuid, to_base64url
 from broker.serving.api import Api
@@ -62,7 +63,7 @@ def handle(context: Context, request: Request, body: ConsumerGroupHeartbeatReque
     )
     names_itself = request.api_version >= 1 or body.member_epoch != JOIN_EPOCH or body.member_id != ""
 
-    def decide(shard: Shard, ticket: Ticket, now: float, now_ms: int) -> Outcome:
+    def decide(shard: Shard, ticket: Ticket, now: float, now_ms: int) -> Outcome[GroupRecord]:
         named = (
             heartbeat if names_itself else replace(heartbeat, member_id=to_base64url(random_uuid(shard.rng)))
         )

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from broker.coordinator.outcome import Outcome, Ticket
+from broker.groups.records import GroupRecord
 from broker.groups.shard import Shard
 from broker.serving.api import Api
 from broker.serving.gathered import Gathered
@@ -47,7 +48,7 @@ def _failed(error: ErrorCode) -> ErrorCode:
     return error
 
 
-def _delete(group_id: str, shard: Shard, ticket: Ticket, now: float, now_ms: int) -> Outcome:
+def _delete(group_id: str, shard: Shard, ticket: Ticket, now: float, now_ms: int) -> Outcome[GroupRecord]:
     return shard.delete_group(ticket, group_id)
 
 

@@ -41,7 +41,7 @@ def _find(context: Context, key: str, key_type: int, listener: str) -> Coordinat
     try:
         if key_type != GROUP:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "transactions and share groups are not supported yet")
-        node_id, host, port = context.offsets_topic.find(key, listener)
+        node_id, host, port = context.offsets_topic.find_coordinator(key, listener)
     except KafkaError as error:
         return Coordinator(
             key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.message or None

@@ -4,7 +4,7 @@ Behaviour
 - What was never committed, or is of a group or topic that nobody knows, is offset -1 with no error: consumers then
   begin where auto.offset.reset says. No topics named (null): every topic that the group has offsets for.
 - A group that is named again is INVALID_REQUEST there: each is looked at once.
-- An answer waits for a liveness round, and until what it tells is committed: a coordinator of yesterday tells nothing.
+- An answer waits for a liveness round, and until what it tells is committed: a stale coordinator tells nothing.
 - require_stable (7 and later) asks for UNSTABLE_OFFSET_COMMIT where a transaction is open; there are none yet.
 
 Versions: 1 no top-level error; 2 null topics; 5 leader epoch; 6 flexible; 8 several groups; 9 member epochs, checked

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from broker.controller.client import ControllerClient
     from broker.controller.producer_ids import ProducerIds
     from broker.controller.service import MetadataService
-    from broker.coordinator.internal_topic import OffsetsTopic
-    from broker.coordinator.runtime import GroupCoordinator
+    from broker.coordinator.internal_topic import InternalTopic
     from broker.environment import Clock
+    from broker.groups.coordinator import GroupCoordinator
     from broker.metadata.image import MetadataImage
     from broker.network.connection_registry import ConnectionRegistry
     from broker.network.turn import Turn
@@ -62,7 +62,7 @@ class Context:
     """For whatever changes the cluster's metadata."""
     producer_ids: ProducerIds
     groups: GroupCoordinator
-    offsets_topic: OffsetsTopic
+    offsets_topic: InternalTopic
     leader_waits: LeaderWaits
     new_topics: NewTopics
     quotas: ClientQuotas

@@ -523,9 +523,9 @@ def new_client(small: Small) -> Client:
 def shard_of(small: Small, group_id: str) -> Shard:
     """Where it is coordinated."""
     for node in small.cluster.nodes.values():
-        served = node.groups._served.get(node.offsets_topic.partition_of(group_id))
-        if served is not None:
-            return served.shard
+        led = node.groups._led.get(node.offsets_topic.partition_of(group_id))
+        if led is not None:
+            return led.shard
     raise AssertionError("nobody coordinates it")
 
 

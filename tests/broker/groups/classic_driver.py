@@ -131,7 +131,7 @@ class Driver:
         self._take(put(ticket))
         return ticket
 
-    def _take(self, outcome: Outcome) -> None:
+    def _take(self, outcome: Outcome[GroupRecord]) -> None:
         assert len(outcome.records) <= 1
         for record in outcome.records:
             self.log.append(record)

@@ -12,7 +12,7 @@ from broker.groups import consumer_shard
 from broker.groups.consumer_group import ConsumerGroup
 from broker.groups.consumer_member import Member
 from broker.groups.consumer_requests import GroupDescription, HeartbeatAnswer, HeartbeatRequest
-from broker.groups.records import decode, encode
+from broker.groups.records import GroupRecord, decode, encode
 from broker.groups.shard import Shard
 from broker.metadata import record_codec
 from broker.metadata import records as metadata
@@ -86,14 +86,14 @@ class Coordinator:
         assert isinstance(answer, HeartbeatAnswer)
         return answer
 
-    def _carry_out(self, outcome: Outcome) -> None:
+    def _carry_out(self, outcome: Outcome[GroupRecord]) -> None:
         for record in outcome.records:
             key, value = encode(record)
             self.log.append((key, value))
             replayed = decode(memoryview(key), None if value is None else memoryview(value))
             assert replayed is not None
             self.shard.replay(replayed)
-        self.shard.settle(GROUP)
+        self.shard.update_deadline(GROUP)
         self._check()
 
     def _check(self) -> None:
@@ -120,7 +120,7 @@ class Coordinator:
 
     def expire(self) -> None:
         """What is due now, one decision."""
-        for group_id in self.shard.due(self.now):
+        for group_id in self.shard.take_due_keys(self.now):
             self._carry_out(self.shard.expire(group_id, self.now, int(self.now * 1000)))
 
     def fail_over(self) -> None:

@@ -302,20 +302,20 @@ def listed(world: World, node_id: int) -> list[tuple[str, str]]:
     return [(each.group_id, each.group_type) for each in answer.groups]
 
 
-def test_the_groups_of_many_lost_members_are_looked_at_some_with_each_turn(
+def test_the_groups_of_many_lost_members_are_looked_at_some_with_each_loop_iteration(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Those that a coordinator loads have until the same moment to be heard of."""
-    monkeypatch.setattr(coordinator_module, "GROUPS_PER_TURN", 2)
-    turns: list[list[str]] = [[]]
+    monkeypatch.setattr(coordinator_module, "KEYS_PER_ITERATION", 2)
+    iterations: list[list[str]] = [[]]
     run_callback, expire = SimulatedLoop._run_callback, Shard.expire
 
-    def turn(*arguments: Any) -> None:
-        turns.append([])
+    def iterate(*arguments: Any) -> None:
+        iterations.append([])
         run_callback(*arguments)
 
     def noted(shard: Shard, group_id: str, *arguments: Any) -> Any:
-        turns[-1].append(group_id)
+        iterations[-1].append(group_id)
         return expire(shard, group_id, *arguments)
 
     with group(delay_ms=0) as (world, client):
@@ -329,8 +329,8 @@ def test_the_groups_of_many_lost_members_are_looked_at_some_with_each_turn(
         world.kill(client.node_id, power=True)
         for each in here:
             coordinator(world, each.group_id)
-        monkeypatch.setattr(SimulatedLoop, "_run_callback", turn)
+        monkeypatch.setattr(SimulatedLoop, "_run_callback", iterate)
         monkeypatch.setattr(Shard, "expire", noted)
         pass_time(world, 15)
-    assert {name for names in turns for name in names} == {each.group_id for each in here}
-    assert max(map(len, turns)) == 2
+    assert {name for names in iterations for name in names} == {each.group_id for each in here}
+    assert max(map(len, iterations)) == 2

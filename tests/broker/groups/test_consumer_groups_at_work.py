@@ -184,7 +184,7 @@ def test_a_member_that_is_not_heard_is_put_out_by_the_clock() -> None:
 
 def describe_state(world: World, node_id: int) -> str:
     (shard,) = (
-        served.shard for served in world.nodes[node_id].groups._served.values() if "g" in served.shard.groups
+        led.shard for led in world.nodes[node_id].groups.loaded_partitions() if "g" in led.shard.groups
     )
     return shard.groups["g"].state
 

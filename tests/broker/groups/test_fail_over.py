@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from broker.coordinator.internal_topic import partition_of
-from broker.coordinator.loading import RECORDS_PER_TURN, load
+from broker.coordinator.loading import RECORDS_PER_ITERATION, load
 from broker.groups.commit import CommitAnswer
-from broker.groups.records import GroupRecord
+from broker.groups.records import GROUP_RECORDS, GroupRecord
 from broker.groups.shard import Shard
 from broker.replication.replicas import QUIET_S
 from protocol.api_keys import ApiKey
@@ -94,7 +94,7 @@ def test_a_commit_under_way_when_leadership_is_lost_is_not_acknowledged() -> Non
         assert committed(world, successor, "g") == {("foo", 0): 1}
 
 
-def test_a_coordinator_of_yesterday_tells_nothing() -> None:
+def test_a_stale_coordinator_tells_nothing() -> None:
     """It is deposed, does not know it yet, and its shard holds what was true before."""
     with running(settings=FEW) as world:
         world.create_topic("foo")
@@ -110,7 +110,7 @@ def test_a_coordinator_of_yesterday_tells_nothing() -> None:
         assert under_way.result().groups[0].error_code == ErrorCode.NOT_COORDINATOR
 
 
-def test_a_coordinator_of_yesterday_says_of_no_group_that_it_is_unknown() -> None:
+def test_a_stale_coordinator_says_of_no_group_that_it_is_unknown() -> None:
     with running(settings=FEW) as world:
         old = coordinator(world, "g")
         isolate(world, old)
@@ -168,14 +168,14 @@ def test_a_long_log_is_loaded_in_slices_and_requests_are_told_to_wait() -> None:
     with running(size=1, settings=FEW) as world:
         world.create_topic("foo", 100, replication_factor=1)
         coordinator(world, "g")
-        commits = RECORDS_PER_TURN // 100 * 3
+        commits = RECORDS_PER_ITERATION // 100 * 3
         for offset in range(commits):
             body = commit_request("g", "foo", dict.fromkeys(range(100), offset))
             assert set(commit(world, 1, body)) == {0}
         node = world.nodes[1]
         replica = world.replica(1, "__consumer_offsets", partition_of("g", 3))
         shard = Shard(node.config, node.metadata.image, node._rng, 1 << 20)
-        assert len(list(load(replica, shard))) == 3
+        assert len(list(load(replica, GROUP_RECORDS, shard))) == 3
         assert {value.offset for _, value in shard.offsets.of_group("g")} == {commits - 1}
 
         answers: list[CommitAnswer] = []
@@ -184,7 +184,7 @@ def test_a_long_log_is_loaded_in_slices_and_requests_are_told_to_wait() -> None:
             raise AssertionError("nothing is decided while loading")
 
         def load_anew() -> None:
-            node.groups.write_refused(node.groups._served[replica.partition])
+            node.groups.reload_shard(node.groups._led[replica.partition])
             node.groups.ask("g", answers.append, lambda error: CommitAnswer(error, []), decide)
 
         world.processes[1].call(load_anew)
@@ -209,5 +209,5 @@ def test_records_are_loaded_in_the_order_of_the_log_without_what_was_overwritten
             assert commit(world, 1, commit_request("g", "foo", {partition: 1})) == [0]
         recorder = Recorder()
         replica = world.replica(1, "__consumer_offsets", partition_of("g", 3))
-        assert list(load(replica, recorder)) == []  # type: ignore[arg-type]
+        assert list(load(replica, GROUP_RECORDS, recorder)) == []
         assert recorder.partitions == [1, 2, 0]

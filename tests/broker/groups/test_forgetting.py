@@ -123,7 +123,7 @@ def test_unused_offsets_expire() -> None:
         pass_time(world, 50)
         assert committed(world, 1, "g") == {}
         node = world.nodes[1]
-        assert all(served.shard.group_ids() == [] for served in node.groups._served.values())
+        assert all(led.shard.group_ids() == [] for led in node.groups.loaded_partitions())
 
 
 def test_offsets_of_members_expire_once_nobody_is_subscribed_and_a_group_with_its_last_offset() -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeAlias
 
+from broker.coordinator.led_partition import LedPartition
 from broker.coordinator.outcome import Outcome
-from broker.coordinator.runtime import GroupCoordinator, _Served
+from broker.coordinator.runtime import CoordinatorRuntime
 from broker.groups.classic_group import ClassicGroup
 from broker.groups.consumer_state import ConsumerGroupState
+from broker.groups.records import GroupRecord
+from broker.groups.shard import Shard
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -19,20 +22,21 @@ from tests.simulator.mutations.switch import off
 from tests.simulator.workload.group_requests import commit, fetch
 
 GROUP = "g"
+Runtime: TypeAlias = CoordinatorRuntime[Shard, GroupRecord]
 
 
-def _at_once(carry_out: Callable[..., None]) -> object:
-    def answering(self: GroupCoordinator, served: _Served, outcome: Outcome) -> None:
-        carry_out(self, served, Outcome(outcome.records))
+def _at_once(apply_outcome: Callable[..., None]) -> object:
+    def answering(self: Runtime, led: LedPartition[Shard], outcome: Outcome[GroupRecord]) -> None:
+        apply_outcome(self, led, Outcome(outcome.records))
         for ticket, answer in outcome.answers:
-            served.open.pop(ticket, None)
+            led.open.pop(ticket, None)
             ticket.answer(answer)
 
     return answering
 
 
 def _without_a_round(read: Callable[..., None]) -> object:
-    def reading(self: GroupCoordinator, *arguments: Any) -> None:
+    def reading(self: Runtime, *arguments: Any) -> None:
         confirm = self._reads.confirm
         self._reads.confirm = lambda replicas, answer: answer({x.key for x in replicas})  # type: ignore[method-assign]
         try:
@@ -43,7 +47,7 @@ def _without_a_round(read: Callable[..., None]) -> object:
     return reading
 
 
-def the_coordinator_of_yesterday_is_asked(stage: Stage) -> None:
+def a_stale_coordinator_is_asked(stage: Stage) -> None:
     """It is cut off, a successor takes a commit, and the old one does not know it yet."""
     stage.create_topic()
     old = _commit_somewhere(stage, stage.cluster.node_ids, 1)
@@ -82,15 +86,15 @@ MUTATIONS = (
     Mutation(
         "group-answers-committed",
         "A coordinator's answer leaves when the log end that it saw is committed (section 9)",
-        off((GroupCoordinator, "_carry_out", _at_once)),
+        off((CoordinatorRuntime, "_apply_outcome", _at_once)),
         mix=("isolate", "partition", "kill"),
         has_groups=True,
     ),
     Mutation(
         "group-reads-confirmed",
         "What a coordinator tells without a record waits for a liveness round (sections 6 and 9)",
-        off((GroupCoordinator, "read", _without_a_round)),
-        story=the_coordinator_of_yesterday_is_asked,
+        off((CoordinatorRuntime, "read", _without_a_round)),
+        story=a_stale_coordinator_is_asked,
     ),
     Mutation(
         "group-revokes-first",

@@ -117,9 +117,7 @@ class Attack:
 
         def loaded() -> bool:
             coordinators = [node.groups for node in self.world.nodes.values()]
-            found = {
-                number for each in coordinators for number, shard in each._served.items() if shard.is_loaded
-            }
+            found = {led.replica.partition for each in coordinators for led in each.loaded_partitions()}
             return found == wanted
 
         self.world.wait(loaded)

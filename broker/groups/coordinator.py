@@ -1,0 +1,108 @@
+"""The group coordinator at work: the runtime over the shards of groups, and what groups need although nobody asks."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any, TypeAlias
+from uuid import UUID
+
+import structlog
+
+from broker.config.layers import LiveSettings
+from broker.controller.client import ControllerClient
+from broker.controller.service import MetadataService
+from broker.coordinator.internal_topic import InternalTopic
+from broker.coordinator.led_partition import LedPartition
+from broker.coordinator.runtime import CoordinatorRuntime
+from broker.environment import Clock
+from broker.groups.records import GROUP_RECORDS, GroupRecord
+from broker.groups.shard import Shard
+from broker.metadata.image import Change, TopicChanged, TopicCreated, TopicDeleted
+from broker.replication.events import ReplicaEvents
+from broker.replication.reads import Reads
+from broker.replication.replica import Replica
+from broker.scheduling.ticks import Ticks
+from protocol.errors import ErrorCode
+
+logger = structlog.get_logger()
+
+GroupCoordinator: TypeAlias = CoordinatorRuntime[Shard, GroupRecord]
+
+#: The pause after a question that no controller has answered.
+ASK_AGAIN_S = 1.0
+
+
+def new_group_coordinator(
+    topic: InternalTopic,
+    settings: LiveSettings,
+    metadata: MetadataService,
+    rng: random.Random,
+    clock: Clock,
+    loop: asyncio.AbstractEventLoop,
+    reads: Reads,
+    events: ReplicaEvents,
+) -> GroupCoordinator:
+    def new_shard(replica: Replica) -> Shard:
+        return Shard(settings.config, metadata.image, rng, replica.config.max_message_bytes)
+
+    return CoordinatorRuntime(topic, GROUP_RECORDS, new_shard, clock, loop, reads, events)
+
+
+class GroupMaintenance:
+    """What happens to groups although no member asks: offsets expire, and topics change or are deleted."""
+
+    def __init__(
+        self,
+        coordinator: GroupCoordinator,
+        settings: LiveSettings,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+        metadata: MetadataService,
+        controller: ControllerClient,
+        ticks: Ticks,
+    ) -> None:
+        self._coordinator = coordinator
+        self._clock = clock
+        self._loop = loop
+        self._controller = controller
+        coordinator.on_loaded.append(self._shard_loaded)
+        metadata.on_change.append(self._image_changed)
+        ticks.every(settings.config.offsets_retention_check_interval_ms / 1000, self._expire_offsets)
+
+    def _shard_loaded(self, led: LedPartition[Shard]) -> None:
+        count = len(led.shard.group_ids())
+        if count:
+            logger.info("groups are loaded", partition=led.replica.partition, count=count)
+        self._forget_deleted_topics(led)
+
+    def _image_changed(self, change: Change) -> None:
+        """A committed change of the cluster's metadata."""
+        if isinstance(change, TopicCreated | TopicChanged | TopicDeleted):
+            for led in self._coordinator.loaded_partitions():
+                self._coordinator.carry_out_steps(led, led.shard.image_changed(change))
+
+    def _expire_offsets(self, now: float) -> None:
+        """Called every offsets.retention.check.interval.ms."""
+        for led in self._coordinator.loaded_partitions():
+            self._coordinator.carry_out_steps(led, led.shard.expire_offsets(self._clock.now_ms()))
+            self._forget_deleted_topics(led)
+
+    def _forget_deleted_topics(self, led: LedPartition[Shard]) -> None:
+        """A topic may have been deleted while nobody led the partition. The image of this node may be behind and not
+        have a topic yet, so the controller says which are deleted."""
+        if not self._coordinator.is_active(led):
+            return
+        unknown = led.shard.unknown_topics()
+        if not unknown:
+            return
+
+        def answered(result: dict[str, Any]) -> None:
+            if result["error_code"] != ErrorCode.NONE:
+                self._loop.call_later(ASK_AGAIN_S, self._forget_deleted_topics, led)
+                return
+            deleted = {UUID(topic_id) for topic_id in result["deleted"]}
+            self._coordinator.carry_out_steps(led, led.shard.forget_topics(deleted))
+
+        arguments = {"topic_ids": sorted(str(topic_id) for topic_id in unknown)}
+        self._controller.call("deleted_topics", arguments, answered)

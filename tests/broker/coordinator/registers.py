@@ -1,0 +1,238 @@
+"""A coordinator that is neither of groups nor of transactions: registers, each a name and a number.
+
+It runs beside the group coordinator on the nodes of a `World`, on a topic of its own. A name that begins with "?" is
+written as a type of record that its own codec does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TypeAlias, TypeVar
+
+from broker.coordinator.deadlines import Deadlines
+from broker.coordinator.internal_topic import InternalTopic, InternalTopicSpec
+from broker.coordinator.led_partition import LedPartition
+from broker.coordinator.outcome import Outcome, Step, Ticket
+from broker.coordinator.records import EncodedRecord, RecordCodec
+from broker.coordinator.runtime import CoordinatorRuntime
+from broker.replication.replica import Replica
+from protocol.errors import ErrorCode, KafkaError
+from tests.broker.world import World
+
+T = TypeVar("T")
+
+TOPIC = "__registers"
+PARTITIONS = 2
+MAX_NAME_LENGTH = 100
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterRecord:
+    name: str
+    value: int | None
+
+
+def _encode(record: RegisterRecord) -> EncodedRecord:
+    if "!" in record.name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "no record can hold this name")
+    return record.name.encode(), None if record.value is None else b"%d" % record.value
+
+
+def _decode(key: memoryview, value: memoryview | None) -> RegisterRecord | None:
+    name = bytes(key).decode()
+    return (
+        None if name.startswith("?") else RegisterRecord(name, None if value is None else int(bytes(value)))
+    )
+
+
+REGISTER_RECORDS = RecordCodec(_encode, _decode)
+
+
+class RegisterShard:
+    """A register is dropped `lifetime_s` after the last decision about it."""
+
+    def __init__(self, lifetime_s: float) -> None:
+        self.values: dict[str, int] = {}
+        self.loaded_at: float | None = None
+        #: How many keys each call took that took any.
+        self.taken: list[int] = []
+        self._lifetime_s = lifetime_s
+        self._expires_at: dict[str, float] = {}
+        self._deadlines: Deadlines[str] = Deadlines()
+
+    def replay(self, record: RegisterRecord) -> None:
+        if record.value is None:
+            self.values.pop(record.name, None)
+        else:
+            self.values[record.name] = record.value
+
+    def loaded(self, now: float) -> None:
+        self.loaded_at = now
+        for name in self.values:
+            self._expires_at[name] = now + self._lifetime_s
+            self.update_deadline(name)
+
+    def update_deadline(self, key: str) -> None:
+        self._deadlines.set(key, self._expires_at.get(key) if key in self.values else None)
+
+    def next_deadline(self) -> float | None:
+        return self._deadlines.next()
+
+    def take_due_keys(self, now: float, limit: int) -> list[str]:
+        due = self._deadlines.due(now, limit)
+        if due:
+            self.taken.append(len(due))
+        return due
+
+    def expire(self, key: str, now: float, now_ms: int) -> Outcome[RegisterRecord]:
+        return Outcome([RegisterRecord(key, None)])
+
+    # -- decisions ---------------------------------------------------------------------------------------
+
+    def add(self, ticket: Ticket, name: str, amount: int, now: float) -> Outcome[RegisterRecord]:
+        """Answer: the sum. Raises KafkaError for a sum below 0."""
+        total = self.values.get(name, 0) + amount
+        if total < 0:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        self._expires_at[name] = now + self._lifetime_s
+        return Outcome([RegisterRecord(name, total)], [(ticket, total)])
+
+    def remove(self, ticket: Ticket, names: list[str]) -> Outcome[RegisterRecord]:
+        """Answer: how many."""
+        return Outcome([RegisterRecord(name, None) for name in names], [(ticket, len(names))])
+
+    def increment_all(self) -> Iterator[Step[RegisterRecord]]:
+        for name in list(self.values):
+            yield name, Outcome([RegisterRecord(name, self.values[name] + 1)])
+
+
+Runtime: TypeAlias = CoordinatorRuntime[RegisterShard, RegisterRecord]
+
+
+def check_name(name: str) -> None:
+    if len(name) > MAX_NAME_LENGTH:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a long name")
+
+
+def register_spec(replication_factor: int = 3) -> InternalTopicSpec:
+    configs = {"cleanup.policy": "compact", "min.insync.replicas": "1"}
+    return InternalTopicSpec(TOPIC, PARTITIONS, replication_factor, configs, check_name)
+
+
+@dataclass
+class Registers:
+    """The coordinator on one node."""
+
+    topic: InternalTopic
+    runtime: Runtime
+    #: The partition of every load that came to its end.
+    loads: list[int] = field(default_factory=list)
+
+
+class RegisterWorld:
+    """The coordinator on all nodes that run."""
+
+    def __init__(self, world: World, lifetime_s: float = 1000.0) -> None:
+        self.world = world
+        self.lifetime_s = lifetime_s
+        self.nodes = {node_id: self.call(node_id, self._attach, node_id) for node_id in world.nodes}
+
+    def call(self, node_id: int, function: Callable[..., T], *arguments: object) -> T:
+        return self.world.processes[node_id].call(function, *arguments)
+
+    def _attach(self, node_id: int) -> Registers:
+        node = self.world.nodes[node_id]
+        spec = register_spec(len(self.world.ids))
+        topic = InternalTopic(
+            spec, node.metadata, node.controller, node.view.leader_of, node.view.endpoint_of
+        )
+
+        def new_shard(_: Replica) -> RegisterShard:
+            return RegisterShard(self.lifetime_s)
+
+        runtime: Runtime = CoordinatorRuntime(
+            topic, REGISTER_RECORDS, new_shard, node.clock, node.loop, node.reads, node.replica_events
+        )
+        registers = Registers(topic, runtime)
+        runtime.on_loaded.append(lambda led: registers.loads.append(led.replica.partition))
+        return registers
+
+    def create_topic(self) -> None:
+        """Returns when every partition is led and loaded."""
+        first = next(iter(self.nodes))
+        self.call(first, self.nodes[first].topic.create)
+        for partition in range(PARTITIONS):
+            self.coordinator(partition)
+
+    def coordinator(self, partition: int, *, other_than: int = -1) -> int:
+        """Waits for the node that leads a partition and has loaded it."""
+        found: list[int] = []
+
+        def look() -> bool:
+            found[:] = [
+                node_id
+                for node_id in self.world.nodes
+                if node_id != other_than and self.led(node_id, partition) is not None
+            ]
+            return bool(found)
+
+        self.world.wait(look)
+        return found[0]
+
+    def led(self, node_id: int, partition: int) -> LedPartition[RegisterShard] | None:
+        """None: the node does not lead it, or has not loaded it."""
+        for led in self.nodes[node_id].runtime.loaded_partitions():
+            if led.replica.partition == partition:
+                return led
+        return None
+
+    def shard(self, node_id: int, name: str) -> RegisterShard:
+        led = self.led(node_id, self.nodes[node_id].topic.partition_of(name))
+        assert led is not None
+        return led.shard
+
+    def begin_add(self, node_id: int, name: str, amount: int) -> list[int | ErrorCode]:
+        """The list gets the sum, or the error, when it is answered."""
+        answers: list[int | ErrorCode] = []
+
+        def decide(shard: RegisterShard, ticket: Ticket, now: float, now_ms: int) -> Outcome[RegisterRecord]:
+            return shard.add(ticket, name, amount, now)
+
+        self.call(node_id, self.nodes[node_id].runtime.ask, name, answers.append, _same, decide)
+        return answers
+
+    def begin_remove(self, node_id: int, names: list[str]) -> list[int | ErrorCode]:
+        """All of `names` in one decision, which is asked of the first one's shard."""
+        answers: list[int | ErrorCode] = []
+
+        def decide(shard: RegisterShard, ticket: Ticket, now: float, now_ms: int) -> Outcome[RegisterRecord]:
+            return shard.remove(ticket, names)
+
+        self.call(node_id, self.nodes[node_id].runtime.ask, names[0], answers.append, _same, decide)
+        return answers
+
+    def begin_read(self, node_id: int, name: str) -> list[int | ErrorCode]:
+        """The list gets the value, -1 where there is no such register, or the error."""
+        answers: list[int | ErrorCode] = []
+
+        def look(shard: RegisterShard) -> int:
+            return shard.values.get(name, -1)
+
+        self.call(node_id, self.nodes[node_id].runtime.read, name, answers.append, _same, look)
+        return answers
+
+    def answer(self, answers: list[int | ErrorCode]) -> int | ErrorCode:
+        self.world.wait(lambda: bool(answers))
+        (answer,) = answers
+        return answer
+
+    def add(self, node_id: int, name: str, amount: int) -> int | ErrorCode:
+        return self.answer(self.begin_add(node_id, name, amount))
+
+    def read(self, node_id: int, name: str) -> int | ErrorCode:
+        return self.answer(self.begin_read(node_id, name))
+
+
+def _same(error: ErrorCode) -> ErrorCode:
+    return error

@@ -1,0 +1,318 @@
+"""What the runtime promises every coordinator, seen with one that is not of groups (registers.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from broker.coordinator import loading, runtime
+from broker.coordinator.outcome import Outcome
+from protocol.errors import ErrorCode
+from tests.broker.coordinator.registers import PARTITIONS, TOPIC, RegisterRecord, RegisterShard, RegisterWorld
+from tests.broker.groups.world import FEW, commit, commit_request, committed, pass_time
+from tests.broker.groups.world import coordinator as group_coordinator
+from tests.broker.world import running
+
+NAME = "a"
+
+
+@contextmanager
+def registers(size: int = 3, lifetime_s: float = 1000.0) -> Iterator[tuple[RegisterWorld, int, int]]:
+    """The coordinator at work, the partition of NAME, and the node that leads it."""
+    with running(size=size, settings=FEW) as world:
+        cluster = RegisterWorld(world, lifetime_s)
+        cluster.create_topic()
+        partition = next(iter(cluster.nodes.values())).topic.partition_of(NAME)
+        yield cluster, partition, cluster.coordinator(partition)
+
+
+def names_of(cluster: RegisterWorld, node_id: int, partition: int, count: int) -> list[str]:
+    """Names that have this partition."""
+    topic = cluster.nodes[node_id].topic
+    names = (f"r{number}" for number in range(count * 100))
+    return [name for name in names if topic.partition_of(name) == partition][:count]
+
+
+def cut_off(cluster: RegisterWorld, node_id: int) -> None:
+    """From the other nodes, both ways."""
+    world = cluster.world
+    others = [f"n{other}" for other in world.ids if other != node_id]
+    world.network.partition([f"n{node_id}"], others)
+
+
+# -- deciding ----------------------------------------------------------------------------------------------
+
+
+def test_a_decision_is_replayed_at_once_and_answered_when_a_majority_has_it() -> None:
+    with registers() as (cluster, _, node_id):
+        cut_off(cluster, node_id)
+        answers = cluster.begin_add(node_id, NAME, 5)
+        assert cluster.shard(node_id, NAME).values == {NAME: 5}, "the next decision sees it"
+        cluster.world.loop.run_for(0.1)
+        assert answers == []
+        cluster.world.network.heal_all()
+        assert cluster.answer(answers) == 5
+
+
+def test_a_refusal_waits_for_what_it_saw() -> None:
+    """It says that the sum is too small, which nobody knows before the first decision is committed."""
+    with registers() as (cluster, _, node_id):
+        cut_off(cluster, node_id)
+        first, refused = cluster.begin_add(node_id, NAME, 5), cluster.begin_add(node_id, NAME, -6)
+        cluster.world.loop.run_for(0.1)
+        assert (first, refused) == ([], [])
+        cluster.world.network.heal_all()
+        assert cluster.answer(refused) is ErrorCode.INVALID_REQUEST
+        assert first == [5]
+
+
+def test_what_is_read_is_committed() -> None:
+    with registers() as (cluster, partition, node_id):
+        led = cluster.led(node_id, partition)
+        assert led is not None
+        seen: list[tuple[int, int]] = []
+        cluster.begin_add(node_id, NAME, 5)
+        end_offset = led.replica.next_offset
+        assert led.replica.high_watermark < end_offset
+        cluster.call(
+            node_id,
+            cluster.nodes[node_id].runtime.read,
+            NAME,
+            lambda value: seen.append((value, led.replica.high_watermark)),
+            int,
+            lambda shard: shard.values[NAME],
+        )
+        cluster.world.wait(lambda: bool(seen))
+        assert seen == [(5, end_offset)]
+
+
+def test_nodes_that_do_not_lead_the_partition_say_so() -> None:
+    with registers() as (cluster, _, node_id):
+        for other in cluster.nodes.keys() - {node_id}:
+            assert cluster.add(other, NAME, 1) is ErrorCode.NOT_COORDINATOR
+            assert cluster.read(other, NAME) is ErrorCode.NOT_COORDINATOR
+
+
+# -- leadership --------------------------------------------------------------------------------------------
+
+
+def test_the_next_coordinator_knows_what_was_answered() -> None:
+    with registers() as (cluster, partition, node_id):
+        assert [cluster.add(node_id, NAME, amount) for amount in (5, 6)] == [5, 11]
+        cluster.world.kill(node_id, power=True)
+        successor = cluster.coordinator(partition)
+        assert cluster.read(successor, NAME) == 11
+        assert cluster.add(successor, NAME, 1) == 12
+
+
+def test_open_tickets_are_answered_when_leadership_is_lost() -> None:
+    with registers() as (cluster, partition, node_id):
+        assert cluster.add(node_id, NAME, 5) == 5
+        cut_off(cluster, node_id)
+        added, read = cluster.begin_add(node_id, NAME, 1), cluster.begin_read(node_id, NAME)
+        assert cluster.answer(added) is ErrorCode.NOT_COORDINATOR
+        assert cluster.answer(read) is ErrorCode.NOT_COORDINATOR
+        assert cluster.led(node_id, partition) is None
+        assert cluster.read(cluster.coordinator(partition, other_than=node_id), NAME) == 5
+
+
+def test_a_stale_coordinator_answers_no_read() -> None:
+    """It still serves, its successor has decided more, and nobody has told it."""
+    with registers() as (cluster, partition, old):
+        assert cluster.add(old, NAME, 5) == 5
+        cut_off(cluster, old)
+        read = cluster.begin_read(old, NAME)
+        assert cluster.led(old, partition) is not None
+        successor = cluster.coordinator(partition, other_than=old)
+        assert cluster.add(successor, NAME, 1) == 6
+        assert cluster.answer(read) is ErrorCode.NOT_COORDINATOR
+
+
+def test_coordinators_of_one_node_do_not_meet() -> None:
+    """They lead partitions of the same numbers. The topic of one is deleted, with all that it holds."""
+    with registers(size=1) as (cluster, _, node_id):
+        world = cluster.world
+        world.create_topic("foo", replication_factor=1)
+        assert group_coordinator(world, "g") == node_id
+        assert commit(world, node_id, commit_request("g", "foo", {0: 7})) == [0]
+        groups = world.nodes[node_id].groups
+        before = groups.loaded_partitions()
+        assert {led.replica.partition for led in before} > set(range(PARTITIONS))
+        assert cluster.add(node_id, NAME, 5) == 5
+        world.delete_topic(TOPIC)
+        world.wait(lambda: not cluster.nodes[node_id].runtime.loaded_partitions())
+        assert cluster.add(node_id, NAME, 1) is ErrorCode.NOT_COORDINATOR
+        assert groups.loaded_partitions() == before
+        assert committed(world, node_id, "g") == {("foo", 0): 7}
+
+
+# -- loading -----------------------------------------------------------------------------------------------
+
+
+def reload_shard(cluster: RegisterWorld, node_id: int, partition: int) -> None:
+    led = cluster.led(node_id, partition)
+    assert led is not None
+    cluster.call(node_id, cluster.nodes[node_id].runtime.reload_shard, led)
+
+
+def test_a_shard_takes_requests_when_all_of_its_log_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "RECORDS_PER_ITERATION", 2)
+    with registers(size=1) as (cluster, partition, node_id):
+        for amount in range(1, 8):
+            cluster.add(node_id, NAME, amount)
+        node = cluster.nodes[node_id]
+        node.loads.clear()
+        reload_shard(cluster, node_id, partition)
+        assert cluster.begin_add(node_id, NAME, 1) == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+        listed: list[tuple[ErrorCode, list[str]]] = []
+        cluster.call(
+            node_id, node.runtime.read_all, lambda error, names: listed.append((error, names)), list_names
+        )
+        assert listed == [(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, [])]
+        assert node.loads == []
+        cluster.coordinator(partition)
+        assert node.loads == [partition]
+        assert cluster.shard(node_id, NAME).loaded_at is not None
+        assert cluster.read(node_id, NAME) == 28
+
+
+def list_names(shard: RegisterShard) -> list[str]:
+    return list(shard.values)
+
+
+def test_every_shard_of_a_node_is_looked_at() -> None:
+    with registers(size=1) as (cluster, _, node_id):
+        names = [name for each in range(PARTITIONS) for name in names_of(cluster, node_id, each, 2)]
+        for name in names:
+            cluster.add(node_id, name, 1)
+        listed: list[tuple[ErrorCode, list[str]]] = []
+        runtime = cluster.nodes[node_id].runtime
+        cluster.call(
+            node_id, runtime.read_all, lambda error, found: listed.append((error, found)), list_names
+        )
+        cluster.world.wait(lambda: bool(listed))
+        ((error, found),) = listed
+        assert error is ErrorCode.NONE
+        assert sorted(found) == sorted(names)
+
+
+def test_types_of_records_that_the_codec_does_not_know_are_passed_over() -> None:
+    with registers(size=1) as (cluster, partition, node_id):
+        (name,) = names_of(cluster, node_id, partition, 1)
+        unknown = next(
+            each
+            for each in (f"?{number}" for number in range(100))
+            if cluster.nodes[node_id].topic.partition_of(each) == partition
+        )
+        assert [cluster.add(node_id, each, 1) for each in (unknown, name)] == [1, 1]
+        reload_shard(cluster, node_id, partition)
+        assert cluster.coordinator(partition) == node_id
+        assert cluster.shard(node_id, name).values == {name: 1}
+
+
+# -- what the log refuses ----------------------------------------------------------------------------------
+
+
+def test_a_decision_that_cannot_be_encoded_leaves_nothing_in_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although its removals would be several batches, of which the first could be encoded."""
+    monkeypatch.setattr(runtime, "MAX_BATCH_BYTES", 300)
+    with registers(size=1) as (cluster, partition, node_id):
+        names = names_of(cluster, node_id, partition, 4)
+        for name in names:
+            assert cluster.add(node_id, name, 1) == 1
+        led = cluster.led(node_id, partition)
+        assert led is not None
+        end_offset = led.replica.next_offset
+        refused = cluster.begin_remove(node_id, [*names, "!"])
+        assert cluster.answer(refused) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert cluster.coordinator(partition) == node_id
+        assert led.replica.next_offset == end_offset
+        assert cluster.shard(node_id, names[0]) is not led.shard, "it was loaded anew"
+        assert cluster.shard(node_id, names[0]).values == dict.fromkeys(names, 1)
+        assert cluster.answer(cluster.begin_remove(node_id, names)) == 4
+        assert cluster.shard(node_id, names[0]).values == {}
+
+
+def test_a_shard_that_is_loaded_anew_has_what_was_accepted_before() -> None:
+    """The refused decision came in the same loop iteration, before what was accepted was written."""
+    with registers() as (cluster, partition, node_id):
+        assert cluster.add(node_id, NAME, 5) == 5
+        accepted, refused = cluster.begin_add(node_id, NAME, 1), cluster.begin_remove(node_id, [NAME, "!"])
+        assert accepted == refused == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+        assert cluster.coordinator(partition) == node_id
+        here = cluster.read(node_id, NAME)
+        cluster.world.kill(node_id, power=True)
+        assert here == cluster.read(cluster.coordinator(partition), NAME), "a shard is what its log says"
+        assert here == 6
+
+
+# -- much to do --------------------------------------------------------------------------------------------
+
+
+def test_keys_with_one_deadline_expire_over_several_iterations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that a coordinator loads have one, and nobody need ask before it comes."""
+    monkeypatch.setattr(runtime, "KEYS_PER_ITERATION", 2)
+    with registers(lifetime_s=60) as (cluster, partition, node_id):
+        names = names_of(cluster, node_id, partition, 5)
+        for name in names:
+            assert cluster.add(node_id, name, 1) == 1
+        cluster.world.kill(node_id)
+        successor = cluster.coordinator(partition)
+        shard = cluster.shard(successor, names[0])
+        assert shard.loaded_at is not None
+        pass_time(cluster.world, shard.loaded_at + 59 - cluster.world.loop.time())
+        assert shard.values == dict.fromkeys(names, 1)
+        pass_time(cluster.world, 2)
+        assert shard.values == {}
+        assert shard.taken == [2, 2, 1]
+        reload_shard(cluster, successor, partition)
+        assert cluster.coordinator(partition) == successor
+        assert cluster.shard(successor, names[0]).values == {}, "the log says so, too"
+
+
+def test_steps_over_many_keys_are_carried_out_over_several_iterations(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(runtime, "KEYS_PER_ITERATION", 2)
+    with registers(size=1) as (cluster, partition, node_id):
+        names = names_of(cluster, node_id, partition, 5)
+        for name in names:
+            cluster.add(node_id, name, 1)
+        led = cluster.led(node_id, partition)
+        assert led is not None
+        coordinator = cluster.nodes[node_id].runtime
+        cluster.call(node_id, coordinator.carry_out_steps, led, led.shard.increment_all())
+        assert list(led.shard.values.values()) == [2, 2, 1, 1, 1]
+        cluster.world.wait(lambda: list(led.shard.values.values()) == [2] * 5)
+
+
+def test_steps_end_with_the_shard_that_they_are_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "KEYS_PER_ITERATION", 2)
+    with registers(size=1) as (cluster, partition, node_id):
+        names = names_of(cluster, node_id, partition, 5)
+        for name in names:
+            cluster.add(node_id, name, 1)
+        led = cluster.led(node_id, partition)
+        assert led is not None
+        coordinator = cluster.nodes[node_id].runtime
+        steps = led.shard.increment_all()
+        cluster.call(node_id, coordinator.carry_out_steps, led, steps)
+        reload_shard(cluster, node_id, partition)
+        assert not coordinator.is_active(led)
+        pass_time(cluster.world, 1)
+        assert [name for name, _ in steps] == names[2:], "nobody has taken them"
+        assert cluster.shard(node_id, names[0]).values == dict(zip(names, [2, 2, 1, 1, 1], strict=True))
+
+
+def test_nothing_is_decided_by_a_shard_after_a_decision_of_it_was_refused() -> None:
+    """The shard has moved on from what its log says."""
+    with registers(size=1) as (cluster, partition, node_id):
+        led = cluster.led(node_id, partition)
+        assert led is not None
+        steps = [(name, Outcome([RegisterRecord(name, 1)])) for name in ("!", NAME)]
+        cluster.call(node_id, cluster.nodes[node_id].runtime.carry_out_steps, led, iter(steps))
+        assert cluster.coordinator(partition) == node_id
+        assert led.replica.next_offset == 0
+        assert cluster.read(node_id, NAME) == -1
