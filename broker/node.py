@@ -51,9 +51,9 @@ from broker.metadata.image import BrokerRemoved, Change, ConfigsChanged, QuotaCh
 from broker.metadata.leaders import LeaderTable
 from broker.metadata.records import BrokerRecord
 from broker.metadata_service import MetadataService
+from broker.network.commit_delay import CommitDelay
 from broker.network.connection import ClientConnection
 from broker.network.connection_registry import ConnectionRegistry
-from broker.network.siblings import Siblings
 from broker.network.turn import Turn
 from broker.new_topics import NewTopics
 from broker.preferred_leaders import PreferredLeaders
@@ -172,7 +172,7 @@ class Node:
     def _assemble_replication(self) -> None:
         """From the disk up to the groups: flush rounds, replicas, and who is alive."""
         config, loop = self.config, self.loop
-        self.turn = Turn(loop, Siblings(self.clock.steady_s, config.commit_delay_us / 1e6))
+        self.turn = Turn(loop, CommitDelay(self.clock.steady_s, config.commit_delay_us / 1e6))
         self.rounds = FlushRounds(
             self._disk,
             self.journal,

@@ -154,7 +154,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.host = "?"
         self.is_closed = False
         self.last_active_s = 0.0
-        #: See `broker.network.siblings`.
+        #: See `broker.network.commit_delay`.
         self.answered_s = 0.0
         self.comes_back = False
         self._dispatcher = dispatcher
@@ -225,7 +225,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         request = Request(self, header, owned, len(frame))
         self._requests.append(request)
         if request.api_key == ApiKey.PRODUCE:
-            self._turn.siblings.sent(self)
+            self._turn.commit_delay.record_request(self)
         self._registry.unanswered_bytes += len(frame)
         self._dispatcher.dispatch(request, frame, position)
 
@@ -288,7 +288,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._registry.answered(request.size_bytes)
         self._requests.clear()
         self._held.clear()
-        self._turn.siblings.gone(self)
+        self._turn.commit_delay.remove(self)
         self._registry.remove(self)
 
     def pause_writing(self) -> None:
@@ -328,7 +328,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._registry.answered(request.size_bytes)
             out.extend(parts)
             if request.has_waited and request.api_key == ApiKey.PRODUCE and not requests:
-                self._turn.siblings.answered(self)
+                self._turn.commit_delay.record_answer(self)
         if self.ready_bytes:
             self.ready_bytes = sum(len(part) for request in requests for part in request.parts or ())
         if len(out) == 1:

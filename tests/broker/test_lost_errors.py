@@ -12,10 +12,10 @@ from uuid import UUID
 import pytest
 
 from broker.main import new_loop
+from broker.network.commit_delay import CommitDelay
 from broker.network.connection import ClientConnection, Request
 from broker.network.connection_registry import ConnectionRegistry
 from broker.network.peers import AcceptedPeer, PeerIdentity
-from broker.network.siblings import Siblings
 from broker.network.turn import Turn
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
@@ -52,7 +52,7 @@ class _Failing:
 
 def _client(error: Exception) -> ClientConnection:
     loop = asyncio.get_running_loop()
-    turn = Turn(loop, Siblings(loop.time, 0))
+    turn = Turn(loop, CommitDelay(loop.time, 0))
     registry = ConnectionRegistry(10, -1, -1, 1 << 20)
     return ClientConnection("PLAINTEXT", _Failing(error), turn, 1 << 20, loop.time, registry)
 
