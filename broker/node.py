@@ -41,9 +41,9 @@ from broker.metadata.formation import ClusterFormation, Formation, FoundingVoter
 from broker.metadata.ids import METADATA_TOPIC_NAME, NodeIdentity, random_uuid
 from broker.metadata.image import Change, ConfigsChanged
 from broker.metadata.leaders import LeaderTable
+from broker.network.commit_delay import CommitDelay
 from broker.network.connection import ClientConnection
 from broker.network.connection_registry import ConnectionRegistry
-from broker.network.siblings import Siblings
 from broker.network.turn import Turn
 from broker.partitions.controlled_shutdown import transfer_all
 from broker.partitions.leader_waits import LeaderWaits
@@ -146,7 +146,7 @@ class Node:
     def _assemble_replication(self) -> None:
         """From the disk up to the groups: flush rounds, replicas, and who is alive."""
         config, loop = self.config, self.loop
-        self.turn = Turn(loop, Siblings(self.clock.steady_s, config.commit_delay_us / 1e6))
+        self.turn = Turn(loop, CommitDelay(self.clock.steady_s, config.commit_delay_us / 1e6))
         self.rounds = FlushRounds(
             self._disk,
             self.journal,

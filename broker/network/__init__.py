@@ -1,1 +1,1 @@
-"""Connections: of clients, of peers, and the one send per turn."""
+"""Connections of clients and of peers, and the one send per iteration of the event loop."""

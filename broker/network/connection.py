@@ -1,9 +1,8 @@
-"""One client connection: frames in, answers out in request order, nothing awaited.
+"""One client connection: frames come in, answers leave in request order, nothing is awaited.
 
-A request is handled by a plain synchronous function the moment its frame is complete. The handler answers at
-once or keeps the `Request` and answers later; the connection holds finished answers back until all earlier
-ones have left (Kafka clients match answers by order, client-behaviour.md B.1). Answers of one loop turn leave
-in one send.
+A plain synchronous function handles a request as soon as its frame is complete. The handler answers at once, or keeps
+the `Request` and answers later. The connection holds an answer back until all earlier ones have left: Kafka clients
+match answers by order (client-behaviour.md B.1). The answers of one turn leave in one send.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ log = structlog.get_logger()
 
 _SIZE = struct.Struct(">i")
 
-#: Unanswered requests at which a connection is no longer read. Kafka serves one at a time; librdkafka keeps
-#: at most a few (5 for idempotent producers), so this only bounds a hostile or broken peer.
+#: Unanswered requests at which a connection is no longer read. Kafka serves one at a time, and librdkafka keeps at
+#: most a few in flight (5 for idempotent producers), so this bounds only a hostile or broken client.
 MAX_UNANSWERED = 256
-#: Bytes of answers of one turn at which the connection's next requests wait until these have left. One answer may be
-#: larger; a client that asks for much and reads nothing must not fill the memory.
+#: Bytes of unsent answers at which the connection's next requests wait until these have left. A client that asks for
+#: much and reads nothing must not fill the memory. One answer may be larger.
 MAX_READY_BYTES = 1 << 20
-#: Bodies up to this size are not counted one by one: `MAX_UNANSWERED` bounds them.
+#: Bodies up to this size are not counted: `MAX_UNANSWERED` bounds them.
 _SMALL_BODY_BYTES = 4096
 
 
@@ -71,9 +70,9 @@ class Request:
         self.api_version = header.api_version
         self.correlation_id = header.correlation_id
         self.client_id = header.client_id or ""
-        #: Whether the frame's memory is this request's own; if not it is valid during the handler's call only.
+        #: Whether the frame's memory belongs to this request. If not, it is valid only until the handler returns.
         self.owned = owned
-        #: The encoded answer; None: not answered yet; empty: answered by silence (Produce with acks=0).
+        #: The encoded answer. None: not answered yet. Empty: nothing is sent (Produce with acks=0).
         self.parts: list[Buffer] | None = None
         #: The answer could not be given at once.
         self.has_waited = False
@@ -85,7 +84,7 @@ class Request:
         return self.connection.listener
 
     def reply_parts(self, body: list[Buffer]) -> None:
-        """Answer with an encoded body. Buffers must not change any more."""
+        """Answer with an encoded body. The buffers must not change any more."""
         assert self.parts is None, "a request is answered once"
         header = response_header(self.api_key, self.api_version, self.correlation_id)
         size = len(header)
@@ -110,15 +109,14 @@ class Request:
         self.connection.answer_ready()
 
     def throttle(self, throttle_ms: int) -> None:
-        """The client is above a quota: nothing more is taken from this connection for so long, and the answer says so
-        (KIP-219)."""
+        """The client is above a quota: its connection is not read for so long, and the answer says so (KIP-219)."""
         if throttle_ms > self.throttle_ms:
             self.throttle_ms = throttle_ms
             self.connection.mute(throttle_ms)
 
     def throttled_parts(self) -> list[Buffer]:
-        """The answer, with the time to wait in it. In all answers but Produce's, which is made with it, that stands
-        first, where the version has it."""
+        """The answer, with the time to wait written into it. The field comes first in every answer whose version has
+        it, except in Produce's, which is encoded with the time."""
         assert self.parts is not None
         response = RESPONSES.get(self.api_key)
         if not self.parts or response is None:
@@ -132,7 +130,7 @@ class Request:
 
     @property
     def is_abandoned(self) -> bool:
-        """The client is gone: an answer would reach nobody."""
+        """The connection is closed: an answer would reach nobody."""
         return self.connection.is_closed
 
 
@@ -154,7 +152,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.host = "?"
         self.is_closed = False
         self.last_active_s = 0.0
-        #: See `broker.network.siblings`.
+        #: See `broker.network.commit_delay`.
         self.answered_s = 0.0
         self.comes_back = False
         self._dispatcher = dispatcher
@@ -162,22 +160,22 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._now = now
         self._registry = registry
         self._frames = FrameReader(max_request_bytes)
-        # Before each read: without a call in between.
+        # The transport calls this before each read: no call of ours in between.
         self.get_buffer = self._frames.get_buffer  # type: ignore[method-assign]
         self._transport: asyncio.Transport | None = None
         #: Unanswered and unsent requests, oldest first.
         self._requests: deque[Request] = deque()
-        #: Frames that came while the answers before them were too many or too large, oldest first.
+        #: Frames that wait because the connection is congested (`_is_congested`), oldest first.
         self._held: deque[memoryview] = deque()
-        #: Bytes of large answers that were made and have not left: of this turn, or behind an earlier request.
+        #: Bytes of large answers that are encoded and have not left, in this turn or behind an unanswered request.
         self.ready_bytes = 0
         self._noted = False
         self._write_paused = False
         self._read_paused = False
         self._is_untaken_noted = False
-        #: Requests of this client that are served in pieces: nothing else is taken from it until all of them are done.
+        #: How many requests of this client are being served in pieces. No other request is served meanwhile.
         self._holds = 0
-        #: Until it fires nothing is taken from this client, who is above a quota.
+        #: While it is set the client is above a quota, and none of its requests is served.
         self._unmuting: asyncio.TimerHandle | None = None
 
     # -- asyncio.BufferedProtocol ------------------------------------------------------------------------
@@ -192,7 +190,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             log.warning("connection refused", peer=self.peer, reason="max.connections.per.ip reached")
             self._transport.abort()
         elif throttle_ms := self._registry.throttle_of(self.host):
-            # Refused later, and not read until then: one that is refused at once comes again at once.
+            # It is refused later and not read until then: a client that is refused at once comes again at once.
             log.warning(
                 "connection refused", peer=self.peer, reason="its quota of new connections is used up"
             )
@@ -225,12 +223,12 @@ class ClientConnection(asyncio.BufferedProtocol):
         request = Request(self, header, owned, len(frame))
         self._requests.append(request)
         if request.api_key == ApiKey.PRODUCE:
-            self._turn.siblings.sent(self)
+            self._turn.commit_delay.record_request(self)
         self._registry.unanswered_bytes += len(frame)
         self._dispatcher.dispatch(request, frame, position)
 
     def _serve_held(self) -> None:
-        """Go on where `buffer_updated` left off, once per loop iteration: what was written leaves in between."""
+        """Serve the frames that were held, in an iteration of their own: written answers leave in between."""
         try:
             while self._held and not self._is_congested and not self.is_closed:
                 self._serve(self._held.popleft(), True)
@@ -249,7 +247,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         )
 
     def hold(self) -> None:
-        """Take nothing from this client until there was a `release` for each `hold`. Answers leave."""
+        """Serve no request of this client until there was a `release` for each `hold`. Answers leave."""
         self._holds += 1
         self._pause_reading()
 
@@ -259,7 +257,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._go_on()
 
     def mute(self, throttle_ms: int) -> None:
-        """Take nothing from this client for so long from now on. Answers leave."""
+        """Serve no request of this client for so long. Answers leave."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + throttle_ms / 1000
         if self._unmuting is not None:
@@ -288,11 +286,11 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._registry.answered(request.size_bytes)
         self._requests.clear()
         self._held.clear()
-        self._turn.siblings.gone(self)
+        self._turn.commit_delay.remove(self)
         self._registry.remove(self)
 
     def pause_writing(self) -> None:
-        """The client does not read: take no more from it until it does."""
+        """The client does not read its answers: none of its requests is served until it does."""
         self._write_paused = True
         self._pause_reading()
         self._note_untaken()
@@ -310,7 +308,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._turn.note_sender(self)
 
     def flush(self) -> None:
-        """Send every answer whose predecessors are all answered. Called once per turn."""
+        """Send every answer that has no unanswered request before it. Called once per turn."""
         self._noted = False
         transport = self._transport
         if self.is_closed or transport is None:
@@ -328,7 +326,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._registry.answered(request.size_bytes)
             out.extend(parts)
             if request.has_waited and request.api_key == ApiKey.PRODUCE and not requests:
-                self._turn.siblings.answered(self)
+                self._turn.commit_delay.record_answer(self)
         if self.ready_bytes:
             self.ready_bytes = sum(len(part) for request in requests for part in request.parts or ())
         if len(out) == 1:
@@ -342,7 +340,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     @property
     def untaken_bytes(self) -> int:
-        """Bytes of answers that wait here. What the transport holds without complaint (64 KiB) is not counted."""
+        """Bytes of answers that the client has not taken. Up to 64 KiB in the transport's buffer are not counted."""
         if not self._write_paused or self._transport is None:
             return self.ready_bytes
         return self.ready_bytes + self._transport.get_write_buffer_size()
@@ -364,7 +362,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def close(self) -> None:
-        """Close after what was answered has left."""
+        """Close the connection when all answers that can leave have left."""
         self.flush()
         self.is_closed = True
         if self._transport is not None:

@@ -1,11 +1,11 @@
-"""Links between nodes: one dialled connection per direction, a handshake, frames batched per turn.
+"""Links between nodes: one dialled connection per direction, a handshake, one send per turn.
 
-Node X sends everything for Y, answers included, on the connection that X dialled; what Y dialled carries Y's
-messages only. So every direction fails on its own, as the liveness rules expect (replication.md section 5), and
-a link needs no agreement on who dials.
+Node X sends everything for Y, answers included, on the connection that X dialled. The connection that Y dialled carries
+only Y's messages. So each direction fails by itself, as the liveness rules expect (replication.md section 5), and the
+nodes need not agree on who dials.
 
-Handshake (replication.md section 10): Hello names cluster id (None: this node is empty), node id, directory id and
-boot id; the answer names the other side's, or refuses in plain words.
+Handshake (replication.md section 10): Hello names the cluster id (None: this node is empty), node id, directory id and
+boot id. HelloReply names those of the other side, or says why it refuses.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ log = structlog.get_logger()
 PEER_PROTOCOL_VERSION = 2
 #: A frame between nodes carries at most one range of batches, and a batch is at most a client frame (100 MiB).
 MAX_PEER_FRAME_BYTES = (100 << 20) + (1 << 20)
-#: Unsent bytes at which a link is given up: the other side does not read, and Raft will send again.
+#: Unsent bytes at which a connection is closed: the other side does not read. Raft sends again what was lost.
 MAX_UNSENT_BYTES = 256 << 20
 CONNECT_TIMEOUT_S = 1.0
 HANDSHAKE_TIMEOUT_S = 2.0
@@ -39,13 +39,13 @@ RECONNECT_PAUSE_S = 0.1
 
 
 class PeerIdentity(NamedTuple):
-    """Who is at the other end, as its handshake said."""
+    """The node at the other end, as it introduced itself."""
 
     node_id: int
     directory_id: UUID
     boot_id: UUID
     cluster_id: str | None
-    #: The directory as `raft.types.ReplicaId` names it: asked for with every message.
+    #: The directory as `raft.types.ReplicaId` names it. Kept, because every message needs it.
     directory: bytes
 
     @classmethod
@@ -61,7 +61,8 @@ class PeerEvents(Protocol):
         """This node's own introduction, as it is now."""
 
     def judge_hello(self, hello: Hello) -> tuple[ErrorCode, str]:
-        """NONE, or why this peer is refused. Called before our answer is made: the answer may bind us."""
+        """NONE, or why this peer is refused. Called before our answer is made: with the answer this node may commit
+        itself to a cluster."""
 
     def peer_connected(self, identity: PeerIdentity) -> None:
         """Our dialled connection is open and introduced."""
@@ -70,16 +71,17 @@ class PeerEvents(Protocol):
         """The peer's dialled connection is open and introduced."""
 
     def peer_speaks(self, node_id: int) -> None:
-        """The first message of the peer's connection: from now on its answers come, what it said before may be lost."""
+        """The first message on the peer's connection has come. The peer's answers come from now on; what it sent
+        before, on another connection, may be lost."""
 
     def peer_disconnected(self, node_id: int) -> None:
-        """Our introduced connection is closed; it is being dialled again."""
+        """Our dialled connection was introduced and is closed. The link dials again."""
 
     def peer_unreachable(self, node_id: int) -> None:
-        """Our connection is closed and could not be made again at once."""
+        """Our connection is closed, and dialling again failed at once."""
 
     def peer_message(self, sender: PeerIdentity, message: PeerMessage) -> None:
-        """A message. Its memory is the receiver's until this returns."""
+        """A message has come. Its memory is valid until this returns."""
 
 
 class _Stream(asyncio.BufferedProtocol):
@@ -95,9 +97,9 @@ class _Stream(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         peername = transport.get_extra_info("peername")
-        # Of a Unix socket it is no tuple.
+        # The name of a Unix socket is no tuple.
         self.peer = f"{peername[0]}:{peername[1]}" if isinstance(peername, tuple) else "this machine"
-        # Zero has uvloop write at once instead of at the end of its turn: a follower's answer is what clients wait for.
+        # With zero, uvloop writes at once and not at the end of its iteration: clients wait for a follower's answer.
         self.transport.set_write_buffer_limits(high=0)
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -122,7 +124,7 @@ class _Stream(asyncio.BufferedProtocol):
 
 
 class _Dialled(_Stream):
-    """Our connection to a peer: we speak, it only answers the handshake."""
+    """Our connection to a peer: we send messages, and the peer answers only the handshake."""
 
     def __init__(self, link: PeerLink) -> None:
         super().__init__()
@@ -156,11 +158,11 @@ class PeerLink:
         self._network = network
         self._turn = turn
         self._stream: _Dialled | None = None
-        #: Frames to leave with this turn. Empty unless noted and introduced.
+        #: Frames that leave with this turn. Invariant: empty unless noted and introduced.
         self._queue: list[Buffer] = []
         self._noted = False
         self._lost = asyncio.Event()
-        #: The handshake of the present connection is over, well or not.
+        #: The handshake of the present connection has ended, successfully or not.
         self._introduced = asyncio.Event()
         self._last_refusal = ""
         #: When the peer last echoed something new that was sent here (loop time), and the number of that ping.
@@ -178,7 +180,7 @@ class PeerLink:
         return self.identity is not None
 
     def send(self, message: PeerMessage) -> None:
-        """Queue a message for this turn; dropped while the link is down (Raft and liveness repeat themselves)."""
+        """Queue a message for this turn. It is dropped while the link is down: Raft and liveness send again."""
         if self.identity is None:
             return
         self._queue.extend(encode_peer(message))
@@ -187,12 +189,12 @@ class PeerLink:
             self._turn.note_sender(self)
 
     def prepare(self, message: PeerMessage) -> Callable[[], None]:
-        """Encode a message. What is returned sends it at once, without waiting for the turn to end."""
+        """Encode a message now. The returned function sends it at once, without waiting for the turn to end."""
         return partial(self._send_now, encode_peer(message))
 
     def _send_now(self, frame: list[Buffer]) -> None:
         self._queue.extend(frame)
-        if not self._noted:  # else something was said before, and leaves with it
+        if not self._noted:  # otherwise earlier messages are queued, and this one leaves with them
             self.flush()
 
     def flush(self) -> None:
@@ -223,7 +225,7 @@ class PeerLink:
                 async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
                     await self._introduced.wait()
             except TimeoutError:
-                # Accepted by a kernel, answered by nobody: a stopped process, or a link cut in one direction.
+                # A kernel accepted, and nobody answered: the process is stopped, or one direction is cut.
                 stream.abort()
             await self._lost.wait()
             if self._last_refusal:
@@ -260,7 +262,7 @@ class PeerLink:
                 self.events.peer_disconnected(self.node_id)
 
     def reconnect(self) -> None:
-        """Drop the connection and dial again, for a fresh handshake."""
+        """Close the connection and dial again, so that there is a new handshake."""
         if self._stream is not None:
             self._stream.abort()
 
@@ -271,7 +273,7 @@ class PeerLink:
 
 
 class AcceptedPeer(_Stream):
-    """A connection that a peer dialled: it speaks, we only answer the handshake."""
+    """A connection that a peer dialled: the peer sends messages, and we answer only the handshake."""
 
     def __init__(self, events: PeerEvents, closed: Callable[[AcceptedPeer], None]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""TCP, the production `Network`; between peers of one machine Unix sockets (`nearby`)."""
+"""TCP, the production `Network`. Peers on one machine meet over Unix sockets (`local_transport`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import socket
 import structlog
 
 from broker.environment import Listener, ProtocolFactory
-from broker.network import nearby
+from broker.network import local_transport
 
 logger = structlog.get_logger()
 
@@ -133,18 +133,18 @@ class TcpNetwork:
         sockets = await _bind_in_time(host, port)
         port = sockets[0].getsockname()[1]
         try:
-            near = nearby.bind(host, port, BACKLOG) if for_peers else None
+            local = local_transport.bind(host, port, BACKLOG) if for_peers else None
         except OSError:
             for sock in sockets:
                 sock.close()
             raise
         servers = [await loop.create_server(factory, sock=sock) for sock in sockets]
-        if near is not None:
-            servers.append(await loop.create_unix_server(factory, sock=near))
+        if local is not None:
+            servers.append(await loop.create_unix_server(factory, sock=local))
         return _Servers(servers, port)
 
     async def connect(self, host: str, port: int, factory: ProtocolFactory) -> asyncio.BaseTransport:
-        transport = await nearby.connect(host, port, factory)
+        transport = await local_transport.connect(host, port, factory)
         if transport is None:
             transport, _ = await asyncio.get_running_loop().create_connection(factory, host, port)
         sock = transport.get_extra_info("socket")

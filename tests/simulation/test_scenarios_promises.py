@@ -23,8 +23,8 @@ from tests.simulator.mutations.stage import Stage, tell
 def test_a_deposed_leader_is_not_confirmed_by_a_node_that_helped_to_depose_it(
     story: Callable[[Stage], None], seed: int
 ) -> None:
-    """A confirmed leader of before would answer ListOffsets with an old end, and send consumers at the true end away
-    with OFFSET_OUT_OF_RANGE, so that they reset."""
+    """A deposed leader that is confirmed answers ListOffsets with an old end. Consumers at the true end get a confirmed
+    OFFSET_OUT_OF_RANGE from it, and reset."""
     rng = random.Random(seed)
     cluster = SimulatedCluster(rng, size=4)
     with captured_logs(cluster.loop):

@@ -47,7 +47,8 @@ class ReplicationKeys:
         integer(0),
         "1000",
         """A producer with one request in flight that sends again so soon after each answer is waited for by the others
-        when it has just been answered, so that all share a flush (as with PostgreSQL's commit_delay). 0: nobody is.""",
+        when it has just been answered, so that all share a flush (as with PostgreSQL's commit_delay). No write waits
+        longer than this for all of them together. 0: no write waits.""",
     )
     loop: str = setting(
         "varve.loop",

@@ -14,10 +14,10 @@ import pytest
 from broker.config.layers import LiveSettings
 from broker.config.node_config import NodeConfig
 from broker.main import new_loop
+from broker.network.commit_delay import CommitDelay
 from broker.network.connection import ClientConnection, Request
 from broker.network.connection_registry import ConnectionRegistry
 from broker.network.peers import AcceptedPeer, PeerIdentity
-from broker.network.siblings import Siblings
 from broker.network.turn import Turn
 from broker.scheduling.ticks import Ticks
 from protocol.api_keys import ApiKey
@@ -55,8 +55,8 @@ class _Failing:
 
 def _client(error: Exception) -> ClientConnection:
     loop = asyncio.get_running_loop()
-    turn = Turn(loop, Siblings(loop.time, 0))
-    registry = ConnectionRegistry(LiveSettings(NodeConfig()), Ticks(loop))
+    turn = Turn(loop, CommitDelay(loop.time, 0))
+    registry = ConnectionRegistry(LiveSettings(NodeConfig()), Ticks(asyncio.get_running_loop()))
     return ClientConnection("PLAINTEXT", _Failing(error), turn, 1 << 20, loop.time, registry)
 
 

@@ -18,7 +18,7 @@ import pytest
 
 from broker.cli.local_cluster import LocalClusterError, _check_free
 from broker.main import new_loop
-from broker.network import nearby, tcp_network
+from broker.network import local_transport, tcp_network
 from broker.network.tcp_network import TcpNetwork
 from tests.ports import free_ports
 
@@ -238,7 +238,7 @@ def test_a_peer_that_dies_while_it_is_dialled_closes_its_own_descriptor_once(kin
 
     async def dial() -> None:
         (port,) = free_ports(1)
-        listening = nearby.bind("localhost", port, backlog=1)
+        listening = local_transport.bind("localhost", port, backlog=1)
         assert listening is not None
         before = _sockets()
         with closing(listening), pytest.raises(ConnectionResetError):

@@ -198,7 +198,7 @@ def a_deposed_leader_asks_one_that_has_no_replica_any_more(stage: Stage) -> None
 
 
 def a_deposed_leader_asks_one_that_gave_its_replica_up(stage: Stage) -> None:
-    """X is the leader of before, Y has promised something to its successor, the partition moves from Y to V."""
+    """X is deposed, Y has promised something to its successor, and the partition moves from Y to V."""
     controller = stage.cluster.nodes[1].controller_node()
     x, other, v = stage.rng.sample(
         [node_id for node_id in stage.cluster.node_ids if node_id != controller], 3
@@ -211,8 +211,8 @@ def a_deposed_leader_asks_one_that_gave_its_replica_up(stage: Stage) -> None:
 
 
 def a_deposed_leader_asks_one_that_was_quarantined(stage: Stage) -> None:
-    """X is the leader of before. Y has promised something to its successor, and finds its log corrupt. Its disk has no
-    room for a new one."""
+    """X is deposed. Y has promised something to its successor, and finds its log corrupt. Its disk has no room for a
+    new one."""
     x, one, other = stage.rng.sample(stage.cluster.node_ids[:3], 3)
     successor, connect = _depose(stage, x, (one, other))
     y = other if successor == one else one

@@ -1,8 +1,9 @@
-"""Peers on this machine: a Unix socket beside each loopback port on which they are listened for.
+"""The local transport: peers on one machine meet over a Unix socket, beside each loopback port for peers.
 
-An answer costs a quarter of the time that it takes over TCP's loopback (README, what was tried). The names are Linux's
-abstract ones (unix(7)): like loopback ports they belong to the network namespace, end with their process, and can be
-dialled by everybody in there. Elsewhere, and for any other address, there are none, and peers meet over TCP.
+A request and its answer take a quarter of the time that they take over TCP's loopback (README, what was tried). The
+names of the sockets are Linux's abstract ones (unix(7)). Like loopback ports, they belong to the network namespace, end
+with their process, and can be dialled by everybody in the namespace. On other systems, and for all other addresses,
+there is no local transport, and peers meet over TCP.
 """
 
 from __future__ import annotations
@@ -14,18 +15,18 @@ import sys
 from broker.environment import ProtocolFactory
 
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
-#: The kernel's own is a fifth of a range, whose sender would wait four times for its reader.
+#: The kernel's default is a fifth of a range of batches: the sender would wait four times for the reader.
 SEND_BUFFER_BYTES = 1 << 20
 
 
 def _name(host: str, port: int) -> str | None:
-    """The name that goes with a port: None where there is none. Who has the port has the name."""
+    """The name of the socket beside this port; None if there is no local transport. Who has the port has the name."""
     return f"\0varve/{host}:{port}" if sys.platform == "linux" and host in LOOPBACK_HOSTS else None
 
 
 def bind(host: str, port: int, backlog: int) -> socket.socket | None:
-    """The listening socket that goes with a port, which the caller listens on. Raises OSError where somebody else has
-    its name."""
+    """The listening socket beside a port that the caller listens on; None if there is no local transport. Raises
+    OSError if somebody else has the name."""
     name = _name(host, port)
     if name is None:
         return None
@@ -41,7 +42,7 @@ def bind(host: str, port: int, backlog: int) -> socket.socket | None:
 
 
 async def connect(host: str, port: int, factory: ProtocolFactory) -> asyncio.Transport | None:
-    """None: nobody listens for peers there in this way."""
+    """A connection to the node that listens there; None if nobody does over the local transport."""
     name = _name(host, port)
     if name is None:
         return None
@@ -49,14 +50,14 @@ async def connect(host: str, port: int, factory: ProtocolFactory) -> asyncio.Tra
     try:
         sock.setblocking(False)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
-        sock.connect(name)  # done, or refused, at once
+        sock.connect(name)  # succeeds or fails at once
     except OSError:
         sock.close()
         return None
     transport, _ = await asyncio.get_running_loop().create_unix_connection(factory, sock=sock)
     seen = transport.get_extra_info("socket")
     if seen is None or seen.fileno() < 0:
-        # It ended in the turn before uvloop took the object (our first write found the peer gone): the descriptor is
-        # closed, may be some file's already, and the object would close it once more when it is collected.
+        # The connection ended before uvloop took the socket object: our first write found the peer gone. The
+        # descriptor is closed and may already be a file's. The object would close it again when it is collected.
         sock.detach()
     return transport

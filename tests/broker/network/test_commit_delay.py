@@ -1,4 +1,4 @@
-"""Whom a turn's write waits for, and for how long."""
+"""Which producers a write waits for, and for how long."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 from broker.config.layers import LiveSettings
 from broker.config.node_config import NodeConfig
+from broker.network.commit_delay import CommitDelay
 from broker.network.connection import ClientConnection, Request
 from broker.network.connection_registry import ConnectionRegistry
-from broker.network.siblings import Siblings
 from broker.network.turn import LOOKS_BEFORE_WRITING, Turn
 from broker.scheduling.ticks import Ticks
 from protocol.api_keys import ApiKey
@@ -26,54 +26,54 @@ class _Client:
 
 
 class _Clients:
-    """Siblings at a clock that is set by hand."""
+    """A commit delay at a clock that is set by hand."""
 
     def __init__(self, wait_s: float = WAIT_S) -> None:
         self.now_s = 100.0
-        self.siblings = Siblings(lambda: self.now_s, wait_s)
+        self.commit_delay = CommitDelay(lambda: self.now_s, wait_s)
 
     def round_trip(self, *clients: _Client, after_s: float = WAIT_S / 2) -> None:
         for client in clients:
-            self.siblings.answered(client)
+            self.commit_delay.record_answer(client)
         self.now_s += after_s
         for client in clients:
-            self.siblings.sent(client)
+            self.commit_delay.record_request(client)
 
 
 def test_who_came_back_at_once_is_expected_the_next_time() -> None:
     clients, client = _Clients(), _Client()
-    clients.siblings.sent(client)
-    clients.siblings.answered(client)
-    assert not clients.siblings.must_wait(), "nothing is known of it"
-    clients.siblings.sent(client)
-    clients.siblings.answered(client)
-    assert clients.siblings.must_wait()
-    clients.siblings.sent(client)
-    assert not clients.siblings.must_wait()
+    clients.commit_delay.record_request(client)
+    clients.commit_delay.record_answer(client)
+    assert not clients.commit_delay.must_wait(), "nothing is known of it"
+    clients.commit_delay.record_request(client)
+    clients.commit_delay.record_answer(client)
+    assert clients.commit_delay.must_wait()
+    clients.commit_delay.record_request(client)
+    assert not clients.commit_delay.must_wait()
 
 
 def test_who_took_its_time_is_not_expected_until_it_hurries_again() -> None:
     clients, client = _Clients(), _Client()
     clients.round_trip(client)
     clients.round_trip(client, after_s=WAIT_S)
-    clients.siblings.answered(client)
-    assert not clients.siblings.must_wait()
+    clients.commit_delay.record_answer(client)
+    assert not clients.commit_delay.must_wait()
     clients.now_s += WAIT_S / 2
-    clients.siblings.sent(client)
-    clients.siblings.answered(client)
-    assert clients.siblings.must_wait()
+    clients.commit_delay.record_request(client)
+    clients.commit_delay.record_answer(client)
+    assert clients.commit_delay.must_wait()
 
 
 def test_who_does_not_come_back_is_waited_for_once() -> None:
     clients, client, other = _Clients(), _Client(), _Client()
     clients.round_trip(client, other)
-    clients.siblings.answered(client)
+    clients.commit_delay.record_answer(client)
     clients.now_s += WAIT_S / 2
-    clients.siblings.answered(other)
-    assert clients.siblings.must_wait()
-    clients.siblings.sent(other)
+    clients.commit_delay.record_answer(other)
+    assert clients.commit_delay.must_wait()
+    clients.commit_delay.record_request(other)
     clients.now_s += WAIT_S / 2
-    assert not clients.siblings.must_wait()
+    assert not clients.commit_delay.must_wait()
     clients.round_trip(other)
     assert not client.comes_back and other.comes_back
 
@@ -83,35 +83,80 @@ def test_a_turn_waits_no_longer_than_that_though_others_are_answered_meanwhile()
     clients.round_trip(*flock)
     began_s = clients.now_s
     for client in flock:
-        clients.siblings.answered(client)
-        if not clients.siblings.must_wait():
+        clients.commit_delay.record_answer(client)
+        if not clients.commit_delay.must_wait():
             break
         clients.now_s += WAIT_S / 4
     assert clients.now_s - began_s == WAIT_S
-    assert not clients.siblings.must_wait()
+    assert not clients.commit_delay.must_wait()
     assert all(client.comes_back for client in flock), "that was no fault of theirs"
 
 
 def test_who_is_gone_is_not_expected() -> None:
     clients, client = _Clients(), _Client()
     clients.round_trip(client)
-    clients.siblings.answered(client)
-    clients.siblings.gone(client)
-    assert not clients.siblings.must_wait()
+    clients.commit_delay.record_answer(client)
+    clients.commit_delay.remove(client)
+    assert not clients.commit_delay.must_wait()
 
 
 def test_nobody_is_expected_where_it_is_switched_off() -> None:
     clients, client = _Clients(wait_s=0), _Client()
     clients.round_trip(client, after_s=0)
-    clients.siblings.answered(client)
-    assert not clients.siblings.must_wait()
+    clients.commit_delay.record_answer(client)
+    assert not clients.commit_delay.must_wait()
+
+
+class _Iterations:
+    """A loop whose iterations are run by hand, each so much later than the one before, and a partition that writes."""
+
+    def __init__(self, clients: _Clients, iteration_s: float) -> None:
+        self._clients = clients
+        self._iteration_s = iteration_s
+        self._ready: list[Callable[[], None]] = []
+        self.is_written = False
+        self.turn = Turn(self, clients.commit_delay)  # type: ignore[arg-type]
+        self.turn.use(self)
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self._ready.append(callback)
+
+    def start(self) -> None: ...
+
+    def send_pending(self) -> None: ...
+
+    def write_pending(self) -> None:
+        self.is_written = True
+
+    def written_after_s(self, between: Callable[[], None]) -> float:
+        """How long it takes from a request's arrival until it is written."""
+        began_s = self._clients.now_s
+        self.is_written = False
+        self.turn.note_writer(self)
+        while not self.is_written:
+            ready, self._ready = self._ready, []
+            for callback in ready:
+                callback()
+            between()
+            self._clients.now_s += self._iteration_s
+        return self._clients.now_s - began_s
+
+
+def test_a_write_waits_no_longer_than_the_delay_in_all_though_the_loop_looks_for_more() -> None:
+    """In each iteration another client is answered that is known to come back at once, and does not."""
+    clients, flock = _Clients(), [_Client() for _ in range(1000)]
+    clients.round_trip(*flock)
+    iterations = _Iterations(clients, WAIT_S / 64)
+    for _ in range(3):  # the next write may wait, too, and no longer
+        taken_s = iterations.written_after_s(lambda: clients.commit_delay.record_answer(flock.pop()))
+        assert WAIT_S <= taken_s <= WAIT_S + (LOOKS_BEFORE_WRITING + 2) * WAIT_S / 64
 
 
 class _Broker:
     """Produce requests wait for the turn's write, which answers them; other requests are never answered."""
 
     def __init__(self) -> None:
-        self.turn = Turn(asyncio.get_running_loop(), Siblings(asyncio.get_running_loop().time, 60))
+        self.turn = Turn(asyncio.get_running_loop(), CommitDelay(asyncio.get_running_loop().time, 60))
         self.turn.use(self)
         self.staged: list[Request] = []
         #: How many requests shared each write.
@@ -160,7 +205,7 @@ class _Transport(asyncio.Transport):
 
 class _Connected:
     def __init__(self, broker: _Broker) -> None:
-        registry = ConnectionRegistry(LiveSettings(NodeConfig()), Ticks(broker.turn._loop))
+        registry = ConnectionRegistry(LiveSettings(NodeConfig()), Ticks(asyncio.get_running_loop()))
         self.connection = ClientConnection("PLAINTEXT", broker, broker.turn, 1 << 20, lambda: 0.0, registry)
         self.transport = _Transport()
         self.connection.connection_made(self.transport)
