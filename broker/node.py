@@ -41,10 +41,8 @@ from broker.metadata.formation import ClusterFormation, Formation, FoundingVoter
 from broker.metadata.ids import METADATA_TOPIC_NAME, NodeIdentity, random_uuid
 from broker.metadata.image import Change, ConfigsChanged
 from broker.metadata.leaders import LeaderTable
-from broker.network.commit_delay import CommitDelay
 from broker.network.connection import ClientConnection
 from broker.network.connection_registry import ConnectionRegistry
-from broker.network.turn import Turn
 from broker.partitions.controlled_shutdown import transfer_all
 from broker.partitions.leader_waits import LeaderWaits
 from broker.partitions.new_topics import NewTopics
@@ -58,7 +56,9 @@ from broker.replication.reads import Reads
 from broker.replication.replica import Replica
 from broker.replication.replicas import LINGER_BYTES, Replicas
 from broker.replication.wire import founding_configuration, row_from_log
+from broker.scheduling.commit_delay import CommitDelay
 from broker.scheduling.ticks import SLOW_TICK_S, Ticks
+from broker.scheduling.turn import Turn
 from broker.serving.context import Context
 from broker.serving.dispatcher import ApiDispatcher
 from broker.serving.fetch_sessions import FetchSessions

@@ -28,8 +28,8 @@ from broker.metadata.formation import (
 from broker.metadata.ids import NodeIdentity
 from broker.metadata.records import BrokerRecord
 from broker.network.peers import PEER_PROTOCOL_VERSION, AcceptedPeer, PeerIdentity, PeerLink
-from broker.network.turn import Turn
 from broker.scheduling.ticks import Ticks
+from broker.scheduling.turn import Turn
 from protocol import peer
 from protocol.errors import ErrorCode
 from protocol.peer import PeerMessage

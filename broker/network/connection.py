@@ -17,7 +17,7 @@ import structlog
 
 from broker.network import os_errors
 from broker.network.connection_registry import ConnectionRegistry
-from broker.network.turn import Turn
+from broker.scheduling.turn import Turn
 from protocol.api_keys import ApiKey
 from protocol.errors import ProtocolError
 from protocol.framing import FrameReader
@@ -152,7 +152,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.host = "?"
         self.is_closed = False
         self.last_active_s = 0.0
-        #: See `broker.network.commit_delay`.
+        #: See `broker.scheduling.commit_delay`.
         self.answered_s = 0.0
         self.comes_back = False
         self._dispatcher = dispatcher

@@ -20,7 +20,7 @@ import structlog
 
 from broker.environment import Network
 from broker.network import os_errors
-from broker.network.turn import Turn
+from broker.scheduling.turn import Turn
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.framing import FrameReader
 from protocol.peer import Hello, HelloReply, PeerMessage, decode_peer, encode_peer

@@ -13,7 +13,6 @@ import structlog
 from broker.config.layers import LiveSettings
 from broker.config.topic_config import TopicConfig
 from broker.environment import Clock
-from broker.network.turn import Turn
 from broker.replication import wire
 from broker.replication.events import Peers, ReplicaEvents
 from broker.replication.log_opener import LogOpener, NewReplica
@@ -23,6 +22,7 @@ from broker.replication.watermarks.bounds import DurableBounds
 from broker.replication.watermarks.log_start_exchange import LogStartExchange
 from broker.scheduling.ticks import SLOW_TICK_S, Ticks
 from broker.scheduling.timers import TimerHeap
+from broker.scheduling.turn import Turn
 from protocol import peer
 from protocol.errors import ErrorCode, KafkaError
 from raft.group import Group

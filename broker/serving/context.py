@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from broker.groups.coordinator import GroupCoordinator
     from broker.metadata.image import MetadataImage
     from broker.network.connection_registry import ConnectionRegistry
-    from broker.network.turn import Turn
     from broker.partitions.leader_waits import LeaderWaits
     from broker.partitions.new_topics import NewTopics
     from broker.replication.reads import Reads
     from broker.replication.replicas import Replicas
+    from broker.scheduling.turn import Turn
     from broker.serving.api import Api
     from broker.serving.fetch_sessions import FetchSessions
     from broker.serving.kept_answers import KeptAnswers

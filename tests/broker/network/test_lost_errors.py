@@ -14,12 +14,12 @@ import pytest
 from broker.config.layers import LiveSettings
 from broker.config.node_config import NodeConfig
 from broker.main import new_loop
-from broker.network.commit_delay import CommitDelay
 from broker.network.connection import ClientConnection, Request
 from broker.network.connection_registry import ConnectionRegistry
 from broker.network.peers import AcceptedPeer, PeerIdentity
-from broker.network.turn import Turn
+from broker.scheduling.commit_delay import CommitDelay
 from broker.scheduling.ticks import Ticks
+from broker.scheduling.turn import Turn
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.headers import RequestHeader, encode_request_header

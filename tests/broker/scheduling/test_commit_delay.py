@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 from broker.config.layers import LiveSettings
 from broker.config.node_config import NodeConfig
-from broker.network.commit_delay import CommitDelay
 from broker.network.connection import ClientConnection, Request
 from broker.network.connection_registry import ConnectionRegistry
-from broker.network.turn import LOOKS_BEFORE_WRITING, Turn
+from broker.scheduling.commit_delay import CommitDelay
 from broker.scheduling.ticks import Ticks
+from broker.scheduling.turn import LOOKS_BEFORE_WRITING, Turn
 from protocol.api_keys import ApiKey
 from protocol.headers import RequestHeader, encode_request_header
 

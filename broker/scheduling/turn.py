@@ -11,7 +11,7 @@ worked off, in the order that costs least latency (performance.md section 4, "fl
 
 Before it writes, a turn lets the loop look for what else has arrived, a few times. On a machine with fewer cores than
 processes the next requests come within microseconds, and can share a write, a send to each follower and a flush
-(broker/README, what was tried). The loop looks for longer only if producers are expected that have just been answered
+(docs/performance-notes.md). The loop looks for longer only if producers are expected that have just been answered
 (`commit_delay`). Everything but writing goes on meanwhile. Appends are not held back for a flush round under way: that
 was tried, and made 16 KB requests up to a quarter slower.
 """
@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from broker.network.commit_delay import CommitDelay, give_way
+from broker.scheduling.commit_delay import CommitDelay, give_way
 
 #: How often the loop looks before a turn writes. Each time costs one poll of the sockets.
 LOOKS_BEFORE_WRITING = 3
