@@ -235,8 +235,10 @@ class InstallReply(PeerMessage):
     partition: int = field(INT32)
     incarnation: int = field(INT32)
     term: int = field(INT32)
+    match_end: int = field(INT64)
+    """The durable end of the follower's log that is verified against this leader in this term."""
     log_start: int = field(INT64)
-    error: int = field(INT16, default=0)
+    """The follower's own, durable."""
 
 
 class Forward(PeerMessage):

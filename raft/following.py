@@ -116,10 +116,11 @@ class Following(Election):
             and self._rows.rows[: len(rows)] == list(rows)
             and self._row_free(len(rows), end)
         ):
-            # A repeated order: the log agrees up to there.
+            # A repeated order, or a late one: the log agrees up to there. It may begin lower, and stays as it is: a log
+            # start rises here when the host has made that durable, not because a leader names one.
             self._verified_end = max(self._verified_end, end)
             if self.persisted_end >= end:
-                self._reply(out, from_, InstallReply(self.term, log_start))
+                self._reply_installed(out, from_)
             return out
         assert self.commit_end <= end, "a leader's log holds everything committed"
         self._installing = True
@@ -143,8 +144,8 @@ class Following(Election):
         self._verified_end = 0
         self._acknowledged_end = 0
         if self.leader == install.replica:
-            self._verified_end = self._acknowledged_end = install.end_index
-            self._reply(out, install.replica, InstallReply(self.term, install.log_start))
+            self._verified_end = install.end_index
+            self._reply_installed(out, install.replica)
         elif self.leader is None and self.deadline is None:
             self._await_election(now, self.timing.election_timeout_s)
         return out
@@ -222,6 +223,10 @@ class Following(Election):
 
     def _acknowledgement(self, durable: int) -> AppendReply:
         return AppendReply(self.term, durable, False, 0, 0, self.watermarks.log_start)
+
+    def _reply_installed(self, out: Output, leader: ReplicaId) -> None:
+        self._acknowledged_end = min(self._verified_end, self.persisted_end)
+        self._reply(out, leader, InstallReply(self.term, self._acknowledged_end, self.watermarks.log_start))
 
     def _refusal(self, start: int, prev_term: int) -> AppendReply:
         hint_index = self._rows.common_end(min(start, self.end_index), prev_term)

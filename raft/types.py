@@ -146,10 +146,13 @@ class TimeoutNow(NamedTuple):
 
 
 class InstallReply(NamedTuple):
-    """The follower's log now begins, durably, at this log start."""
+    """The follower holds what an install was to bring it to: because it was installed, or because it was there."""
 
     term: int
+    match_end: int
+    """End of what is durable there and verified against this leader in this term."""
     log_start: int
+    """The follower's own log start (offset), durable: below the ordered one where its log was there already."""
 
 
 Message = VoteRequest | VoteReply | AppendReply | TimeoutNow | InstallReply

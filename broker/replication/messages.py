@@ -69,10 +69,14 @@ class GroupMessages:
             case peer.InstallReply():
                 replica = self._find(message.topic_id, message.partition)
                 if replica is not None:
-                    identity = _identity(sender, message.incarnation)
-                    now = self._replicas.now()
                     replica.apply(
-                        replica.group.install_replied(identity, message.term, message.log_start, now)
+                        replica.group.install_replied(
+                            _identity(sender, message.incarnation),
+                            message.term,
+                            message.match_end,
+                            message.log_start,
+                            self._replicas.now(),
+                        )
                     )
 
     def opened(self, key: GroupKey) -> None:

@@ -274,6 +274,14 @@ class Host:
             self.group.install_offset = out.watermarks.log_start
         for send in out.sends:
             self.send(send)
+        for _, message in out.messages + out.messages_after_flush:
+            if (
+                isinstance(message, AppendReply | InstallReply)
+                and message.log_start > self.watermarks.log_start
+            ):
+                raise ViolationError(
+                    f"{message} names a log start above {self.watermarks.log_start}, the durable one"
+                )
         packets = [Packet(self.self_id, to, message) for to, message in out.messages]
         later = [Packet(self.self_id, to, message) for to, message in out.messages_after_flush]
         packets += [
@@ -354,8 +362,11 @@ class Host:
         self.durable_rows, self.durable_batches = len(self.log.rows), len(self.log.batches)
         if self.flush is not None:  # it was of the old log: only votes and packets are left of it
             self.flush = (0, 0, 0, *self.flush[3:])
+        self.watermarks = self.watermarks._replace(
+            log_start=max(self.watermarks.log_start, install.log_start)
+        )
         self.apply(self.group.installed(install, self.cluster.now))
-        self.watermarks = self.group.watermarks
+        assert self.group.watermarks == self.watermarks
 
     def receive(self, packet: Packet) -> None:
         group, now, body, from_ = self.group, self.cluster.now, packet.body, packet.from_
@@ -379,7 +390,7 @@ class Host:
             self.apply(group.install_received(from_, body.term, install.log_start, install.rows, now))
         else:
             assert isinstance(body, InstallReply)
-            self.apply(group.install_replied(from_, body.term, body.log_start, now))
+            self.apply(group.install_replied(from_, *body, now))
 
 
 class Cluster:

@@ -307,6 +307,6 @@ def _describe(packet: Packet) -> str:
             return f"hands over term {term}"
         case InstallStart(term, install):
             return f"term {term} install at offset {install.log_start}, index {install.end_index}"
-        case InstallReply(term, log_start):
-            return f"term {term} begins at offset {log_start}"
+        case InstallReply(term, match_end, log_start):
+            return f"term {term} holds {match_end}, begins at offset {log_start}"
     raise AssertionError(packet)

@@ -383,7 +383,7 @@ class TestLeader:
         again_at = max(again_at, group.deadline)
         out = group.tick(again_at)
         assert [order.to for order in out.sends] == [THREE]
-        group.install_replied(THREE, group.term, 6, again_at + 1)
+        group.install_replied(THREE, group.term, 7, 6, again_at + 1)
         assert progress.match_end == 7
         assert progress.state is ProgressState.PROBE
 
@@ -399,8 +399,22 @@ class TestInstall:
         group = make(leader_row(1, 1), end=9, term=1)
         out = group.install_received(TWO, 1, 5, (FOUNDING, leader_row(1, 1)), 1.0)
         assert out.install is None
-        assert out.messages == [(TWO, InstallReply(1, 5))]
+        assert [to for to, _ in out.messages] == [TWO]
         assert group.end_index == 9
+
+    def test_a_log_that_agrees_already_is_answered_for_as_it_is(self) -> None:
+        """It reaches further than the snapshot, durably, and begins lower: no deletion was made durable here."""
+        group = make(leader_row(1, 1), end=9, term=1)
+        out = group.install_received(TWO, 1, 5, (FOUNDING, leader_row(1, 1)), 1.0)
+        assert out.messages == [(TWO, InstallReply(1, match_end=7, log_start=0))]
+
+    def test_a_leader_counts_the_log_start_that_a_follower_names_and_no_other(self) -> None:
+        group = make_leader(leader_row(8, 1), watermarks=Watermarks(6, -1, -1))
+        assert group.append_replied(THREE, group.term, 9, True, 3, 0, 0, 2.0).installs
+        do_sends(group, group.install_replied(THREE, group.term, 7, 2, 3.0))
+        progress = group.progress_of(THREE)
+        assert progress is not None
+        assert (progress.match_end, progress.log_start) == (7, 2)
 
     def test_acknowledges_nothing_while_it_is_built(self) -> None:
         group = make(leader_row(1, 1), end=3, term=1)

@@ -98,9 +98,11 @@ class ObservedNode(Node):
         """Somebody is being told this."""
         if isinstance(message, peer.LogStarts | peer.LogStartsReply):
             for group in message.groups:
-                self.oracle.nodes.log_starts.check(
-                    self.replicas.by_key[GroupKey(group.topic_id, group.partition)]
-                )
+                replica = self.replicas.by_key[GroupKey(group.topic_id, group.partition)]
+                self.oracle.nodes.log_starts.check(replica)
+                if isinstance(group, peer.HeldLogStart):
+                    own = (self.config.node_id, self.directory_id.bytes)
+                    self.oracle.nodes.sent(own, directory, group, replica)
             return
         key = GroupKey(message.topic_id, message.partition)  # type: ignore[attr-defined]
         own = (self.config.node_id, self.directory_id.bytes)
