@@ -41,6 +41,11 @@ class GroupMessages:
                 if replica is not None:
                     replica.append_reply(_identity(sender, message.incarnation), message)
                     self._replicas.reply_arrived(replica)
+            case peer.AppendError():
+                replica = self._find(message.topic_id, message.partition)
+                if replica is not None:
+                    replica.append_error(_identity(sender, message.incarnation), message)
+                    self._replicas.reply_arrived(replica)
             case peer.LogStarts():
                 for told in message.groups:
                     replica = self._find(told.topic_id, told.partition)

@@ -365,15 +365,16 @@ class Replica:
         leader, reply = acknowledgement
         return self.host.prepare(leader, self._to_wire(reply))
 
-    def append_reply(self, sender: ReplicaId, message: peer.AppendReply) -> None:
-        if message.error == ErrorCode.CORRUPT_MESSAGE:
-            # A late one is of a range that is not here any more: reading there what is, would look like rot.
+    def append_error(self, sender: ReplicaId, message: peer.AppendError) -> None:
+        """A follower could not take a range."""
+        if message.error_code == ErrorCode.CORRUPT_MESSAGE:
+            # A late one is of a range that is not here any more: reading there what is, would look like corruption.
             if self.is_leader and message.term == self.group.term:
-                self.host.range_refused(self, sender, message.match_index)
-            return
-        if message.error == ErrorCode.KAFKA_STORAGE_ERROR:
+                self.host.range_refused(self, sender, message.start_index)
+        elif message.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
             self.apply(self.group.asked_again(sender, message.term, self.host.now()))
-            return
+
+    def append_reply(self, sender: ReplicaId, message: peer.AppendReply) -> None:
         self.apply(
             self.group.append_replied(
                 sender,
