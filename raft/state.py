@@ -179,7 +179,8 @@ class GroupState:
 
     @property
     def committed_configuration(self) -> Configuration:
-        return self._rows.configuration_before(self.commit_end) or NO_CONFIGURATION
+        """The newest one that is surely committed."""
+        return self._rows.committed_configuration(self.commit_end) or NO_CONFIGURATION
 
     @property
     def is_established(self) -> bool:

@@ -221,6 +221,51 @@ class TestVoter:
         assert blank.last_term == NO_TERM
 
 
+class TestMembership:
+    """Known as committed after a restart is what was deleted, most often nothing. But a change is appended only when
+    the one before is committed: so all configurations but the newest are."""
+
+    def restarted(self, *configurations: Configuration, known_commit: int = 0) -> Group:
+        rows = [founding_row(configurations[0])]
+        for index, configuration in enumerate(configurations[1:], 1):
+            rows.append(Row(index, 1, RowKind.CONFIGURATION, configuration))
+        group = Group(
+            ONE,
+            HardState(1, None),
+            rows,
+            len(rows),
+            known_commit,
+            watermarks=NOTHING,
+            install_offset=0,
+            timing=Timing(),
+            rng=random.Random(1),
+        )
+        group.tick(0.0)
+        return group
+
+    def test_a_voter_whose_removal_may_not_be_committed_campaigns(self) -> None:
+        """TWO may still have [ONE, TWO] as its newest configuration: it needs the vote of ONE, whose log is longer."""
+        only_three, both, only_two = (
+            Configuration((THREE,), ()),
+            Configuration((ONE, TWO), ()),
+            Configuration((TWO,), ()),
+        )
+        group = self.restarted(only_three, both, only_two)
+        assert group.may_campaign and group.may_vote
+        assert group.deadline is not None
+        removed = self.restarted(only_three, both, only_two, known_commit=3)
+        assert not removed.may_campaign and not removed.may_vote
+
+    def test_a_voter_of_long_ago_that_is_a_learner_now_does_not_campaign(self) -> None:
+        others = Configuration((TWO, THREE), ())
+        group = self.restarted(
+            Configuration((ONE,), ()), others, others._replace(learners=(ONE,)), known_commit=0
+        )
+        assert group.may_vote, "a candidate may have promoted it"
+        assert not group.may_campaign
+        assert group.deadline is None
+
+
 class TestLeader:
     def test_offers_at_most_the_window(self) -> None:
         group = make_leader()
