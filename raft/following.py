@@ -7,7 +7,7 @@ from itertools import zip_longest
 
 from raft.election import Election
 from raft.rows import Rows
-from raft.types import AppendReply, Install, InstallReply, Output, ReplicaId, Role, Row, RowKind
+from raft.types import AppendReply, HardState, Install, InstallReply, Output, ReplicaId, Role, Row, RowKind
 
 
 class Following(Election):
@@ -78,7 +78,23 @@ class Following(Election):
             if end_index > self.commit_end and self._self_counts:
                 self._advance_commit(out, now)
         elif (acknowledgement := self.take_acknowledgement(end_index)) is not None:
-            self._reply(out, *acknowledgement)
+            out.messages.append(acknowledgement)
+        return out
+
+    def hard_state_persisted(self, state: HardState, now: float) -> Output:
+        """This term and vote are durable here: what `Output.hard_state` ordered, reported in the same order."""
+        assert state.term <= self.term
+        out = Output()
+        self._durable_term = max(self._durable_term, state.term)
+        if self.role is Role.CANDIDATE:
+            if state == self.hard_state and self.self_id in self.configuration.voters:
+                self._count_vote(out, self.self_id, self.watermarks, now)
+        elif (
+            self.persisted_end >= self._verified_end
+        ):  # else more is being flushed, and `persisted` acknowledges all
+            acknowledgement = self.take_acknowledgement(self.persisted_end)
+            if acknowledgement is not None:
+                out.messages.append(acknowledgement)
         return out
 
     def take_acknowledgement(self, end_index: int) -> tuple[ReplicaId, AppendReply] | None:
@@ -87,6 +103,8 @@ class Following(Election):
         assert end_index <= self.end_index, "flushed beyond the end of the log"
         if self.role is Role.LEADER or self.leader is None or self._installing:
             return None
+        if self._durable_term != self.term:
+            return None  # `hard_state_persisted` orders it
         durable = min(self._verified_end, end_index)
         if durable <= self._acknowledged_end:
             return None
@@ -234,8 +252,8 @@ class Following(Election):
         return AppendReply(self.term, start, True, hint_index, hint_term, self.watermarks.log_start)
 
     def _reply(self, out: Output, to: ReplicaId, reply: AppendReply | InstallReply) -> None:
-        """A new term is durable before it is spoken of."""
-        if out.hard_state is None:
+        """A term is durable before a leader of it is answered."""
+        if self._durable_term == self.term:
             out.messages.append((to, reply))
         else:
             out.messages_after_flush.append((to, reply))

@@ -196,8 +196,8 @@ class Output:
 
     The host works them off in this order: hard_state, truncate_to, rows and range data from write_from, then
     sends and messages; messages_after_flush wait until everything written so far (vote journal, lineage,
-    data) is durable, also where this very output wrote nothing: an earlier one may not be durable yet. A
-    message to the group's own self_id (its vote for itself) is handed back to it like one from another node.
+    data) is durable, also where this very output wrote nothing: an earlier one may not be durable yet. Before them the
+    group is told that hard_state is (`hard_state_persisted`).
     """
 
     __slots__ = (

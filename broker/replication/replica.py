@@ -31,6 +31,7 @@ from protocol.records.validate import RecordRules
 from raft.group import Group
 from raft.types import (
     Configuration,
+    HardState,
     Message,
     Output,
     ProposalRefusedError,
@@ -38,7 +39,6 @@ from raft.types import (
     Role,
     Row,
     RowKind,
-    VoteReply,
 )
 from storage.disk import Buffer, DiskFullError
 from storage.errors import CorruptLogError
@@ -356,6 +356,10 @@ class Replica:
         if self._commit_waits:
             self._commit_waits.release(self._acknowledged_offset())
 
+    def hard_state_persisted(self, state: HardState) -> None:
+        """A term and a vote that the group ordered to be written are durable here."""
+        self.apply(self.group.hard_state_persisted(state, self.host.now()))
+
     def get_ready(self, end_index: int) -> Callable[[], None] | None:
         """Before a flush up to `end_index` that the loop waits for: make the answer to the leader, which is to leave
         before the books are done. `persisted` follows."""
@@ -440,13 +444,9 @@ class Replica:
             self.host.timer_changed(self)
 
     def _send_durable(self, messages: Sequence[tuple[ReplicaId, Message]]) -> None:
-        """What these messages depend on is on disk. A candidate's vote for itself comes back to it only now."""
+        """What these messages depend on is on disk."""
         for to, message in messages:
-            if to != self.group.self_id:
-                self.host.send(to, self._to_wire(message))
-            elif self.is_open:
-                assert isinstance(message, VoteReply), "a group tells itself of nothing but its vote"
-                self.apply(self.group.vote_replied(to, message, self.host.now()))
+            self.host.send(to, self._to_wire(message))
 
     def _to_wire(self, message: Message) -> peer.PeerMessage:
         return wire.message_to_wire(self.key.topic_id, self.key.partition, self.group.self_id, message)

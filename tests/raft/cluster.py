@@ -229,9 +229,12 @@ class Host:
             return
         rows, batches, end, hard_state, packets = self.flush
         self.flush = None
+        was_durable = self.durable_hard_state
         self.durable_rows = max(self.durable_rows, rows)
         self.durable_batches = max(self.durable_batches, batches)
         self.durable_hard_state = hard_state
+        if hard_state != was_durable:
+            self.apply(self.group.hard_state_persisted(hard_state, self.cluster.now))
         self.cluster.links.extend(packets)
         self.apply(self.group.persisted(end, self.cluster.now))
 
@@ -274,14 +277,7 @@ class Host:
             self.group.install_offset = out.watermarks.log_start
         for send in out.sends:
             self.send(send)
-        for _, message in out.messages + out.messages_after_flush:
-            if (
-                isinstance(message, AppendReply | InstallReply)
-                and message.log_start > self.watermarks.log_start
-            ):
-                raise ViolationError(
-                    f"{message} names a log start above {self.watermarks.log_start}, the durable one"
-                )
+        self._check_replies(out)
         packets = [Packet(self.self_id, to, message) for to, message in out.messages]
         later = [Packet(self.self_id, to, message) for to, message in out.messages_after_flush]
         packets += [
@@ -300,6 +296,21 @@ class Host:
         if out.install is not None:
             self.install = out.install
         self.cluster.check(self)
+        if self.cluster.early_votes and out.hard_state is not None:
+            self.apply(self.group.hard_state_persisted(out.hard_state, self.cluster.now))
+
+    def _check_replies(self, out: Output) -> None:
+        """A follower speaks to its leader of what is durable here: its term and its log start."""
+        log_start = self.watermarks.log_start
+        # A row proves its term as well as the journal does.
+        durable_rows = self.log.rows[: self.durable_rows]
+        durable_term = max([self.durable_hard_state.term, *(row.term for row in durable_rows[-1:])])
+        for _, message in out.messages + out.messages_after_flush:
+            if isinstance(message, AppendReply | InstallReply) and message.log_start > log_start:
+                raise ViolationError(f"{message} names a log start, and {log_start} is durable")
+        for _, message in [] if self.cluster.early_votes else out.messages:
+            if isinstance(message, AppendReply | InstallReply) and message.term > durable_term:
+                raise ViolationError(f"{message} leaves, and term {durable_term} is durable")
 
     def send(self, order: Send) -> None:
         rng = self.cluster.rng
@@ -409,7 +420,7 @@ class Cluster:
     ) -> None:
         self.rng = random.Random(seed)
         self.group_class = group_class
-        #: Mutation: votes and requests leave before they are durable.
+        #: Mutation: terms and votes count as durable at once; votes and requests leave before they are.
         self.early_votes = early_votes
         #: Send what may be sent, and not a random part of it.
         self.whole_ranges = whole_ranges

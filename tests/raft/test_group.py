@@ -63,8 +63,8 @@ def make_leader(*rows: Row, watermarks: Watermarks = NOTHING, granted: Watermark
     group.tick(group.deadline)
     term = group.term + 1
     group.vote_replied(TWO, VoteReply(term, True, True, granted), 1.0)
-    for voter in (ONE, TWO):
-        out = group.vote_replied(voter, VoteReply(term, True, False, granted), 1.0)
+    group.hard_state_persisted(HardState(term, ONE), 1.0)
+    out = group.vote_replied(TWO, VoteReply(term, True, False, granted), 1.0)
     assert group.role is Role.LEADER
     do_sends(group, out)
     group.persisted(group.end_index, 1.0)
@@ -114,6 +114,32 @@ class TestFollower:
         assert group.persisted(5, 1.0).messages == []
         assert group.take_acknowledgement(5) is None
         assert group.persisted(8, 1.0).messages == [(TWO, AppendReply(1, 8, False, 0, 0, 0))]
+
+    def test_answers_nobody_in_a_term_that_is_not_durable(self) -> None:
+        """Three records of term 1 are being flushed when the leader of term 2 is heard. That flush began before the
+        journal was told of term 2, so it brings the records and not the term."""
+        group = make(leader_row(1, 1), end=5, term=1)
+        group.append_received(TWO, 1, 5, 1, 8, (), 0, 1.0)
+        out = group.append_received(THREE, 2, 8, 1, 8, (), 0, 1.0)
+        assert out.hard_state == HardState(2, None)
+        assert (out.messages, out.messages_after_flush) == ([], [(THREE, AppendReply(2, 5, False, 0, 0, 0))])
+        refusal = group.append_received(THREE, 2, 9, 2, 9, (), 0, 1.0)
+        assert (refusal.messages, len(refusal.messages_after_flush)) == ([], 1)
+        assert group.take_acknowledgement(8) is None
+        assert group.persisted(8, 1.0).messages == []
+        out = group.hard_state_persisted(HardState(2, None), 1.0)
+        assert out.messages == [(THREE, AppendReply(2, 8, False, 0, 0, 0))]
+        assert group.append_received(THREE, 2, 9, 2, 9, (), 0, 1.0).messages == refusal.messages_after_flush
+
+    def test_a_flush_of_an_earlier_term_makes_no_later_one_durable(self) -> None:
+        group = make(leader_row(1, 1), end=5, term=1)
+        group.leader_heard(TWO, 2, 1.0)
+        group.leader_heard(THREE, 3, 1.0)
+        group.append_received(THREE, 3, 5, 1, 5, (), 0, 1.0)
+        assert group.hard_state_persisted(HardState(2, None), 1.0).messages == []
+        assert group.append_received(THREE, 3, 5, 1, 5, (), 0, 1.0).messages == []
+        group.hard_state_persisted(HardState(3, None), 1.0)
+        assert group.append_received(THREE, 3, 5, 1, 5, (), 0, 1.0).messages
 
     def test_a_leader_has_nobody_to_acknowledge_to(self) -> None:
         group = make_leader(leader_row(1, 1))
@@ -188,7 +214,7 @@ class TestVoter:
         assert again.deadline is not None
         again.tick(again.deadline)
         again.vote_replied(TWO, VoteReply(1, True, True, NOTHING), 1.0)
-        again.vote_replied(ONE, VoteReply(1, True, False, Watermarks(0, 7, 1)), 1.0)
+        again.hard_state_persisted(HardState(1, ONE), 1.0)
         out = again.vote_replied(TWO, VoteReply(1, True, False, Watermarks(0, 3, 5)), 1.0)
         assert out.watermarks == Watermarks(0, 7, 5)
 

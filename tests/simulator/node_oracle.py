@@ -16,6 +16,7 @@ from storage.log_types import GroupKey
 from tests.simulator.disk import MemoryDisk
 from tests.simulator.durable_log import DurableLogs
 from tests.simulator.invariants.acknowledged_is_durable import AcknowledgedIsDurable
+from tests.simulator.invariants.answered_term_is_durable import AnsweredTermIsDurable
 from tests.simulator.invariants.committed_is_durable import CommittedIsDurable
 from tests.simulator.invariants.identity_kept import IdentityKept
 from tests.simulator.invariants.leader_completeness import LeaderCompleteness
@@ -41,6 +42,7 @@ class NodeOracle:
         self.committed_durable = CommittedIsDurable(durable, self.acknowledged, self.identities)
         self.recorded = RecordedIsDurable(durable)
         self.log_starts = LogStartMonotone()
+        self.answered_terms = AnsweredTermIsDurable(disks, durable)
         self.named_log_starts = NamedLogStartIsDurable(disks, durable)
         #: The replica of each node that was seen last, and its log: another one is another life, or an install.
         self._open: dict[tuple[int, GroupKey], tuple[Replica, Log]] = {}
@@ -94,10 +96,12 @@ class NodeOracle:
                 self._voted(message, voter, sender, replica)
             case peer.AppendReply() if replica is not None:
                 self._observe(replica)
+                self.answered_terms.answered(replica, message.term)
                 self.named_log_starts.named(replica, message.log_start)
                 if not message.rejected:
                     self.acknowledged.acknowledged(replica, message.match_index)
             case peer.InstallReply() if replica is not None:
+                self.answered_terms.answered(replica, message.term)
                 self.named_log_starts.named(replica, message.log_start)
                 self.acknowledged.acknowledged(replica, message.match_end)
             case peer.HeldLogStart() if replica is not None:
