@@ -38,7 +38,7 @@ class Following(Election):
         if self._installing:
             return out
         lineage = self._rows
-        if start > self.end_index or lineage.term_before(start) != (prev_term if start else -1):
+        if start > self.end_index or lineage.term_before(start) != prev_term:
             assert start > self.commit_end, "a leader's log holds everything committed"
             self._reply(out, from_, self._refusal(start, prev_term))
             return out

@@ -9,8 +9,12 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple
 
-#: Term before the first row: what a range that starts at index 0 names as the term before it.
-NO_TERM = -1
+#: The term in which a group is founded: of row 0, the founding configuration, which is there before any election. The
+#: first election is of term 0, because terms are the leader epochs of clients, and Kafka's begin at 0; -1 is what Kafka
+#: calls no epoch. (Directories from before this rule were founded in term 0; that is as good.)
+FOUNDING_TERM = -1
+#: Below every term: before the first row. What a range that starts at index 0 names as the term before it.
+NO_TERM = -2
 
 
 class ReplicaId(NamedTuple):

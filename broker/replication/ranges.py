@@ -119,6 +119,8 @@ def _check_whole(records: memoryview | None, start_offset: int, term: int, offse
     headers: list[BatchHeader] = []
     views: list[memoryview] = []
     records = records or memoryview(b"")
+    if term < 0 and records:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"batches in term {term}, in which nobody leads")
     end_offset, end_position = start_offset, 0
     for position, header in iter_batches(records):
         if header.magic != MAGIC or header.leader_epoch != term:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from raft.group import Group
 from raft.types import (
+    FOUNDING_TERM,
     AppendReply,
     Configuration,
     HardState,
@@ -96,8 +97,8 @@ def replica(node_id: int, incarnation: int = 0) -> ReplicaId:
     return ReplicaId(node_id, bytes([node_id]) * 16, incarnation)
 
 
-def founding_row(configuration: Configuration) -> Row:
-    return Row(0, 0, RowKind.CONFIGURATION, configuration)
+def founding_row(configuration: Configuration, term: int = FOUNDING_TERM) -> Row:
+    return Row(0, term, RowKind.CONFIGURATION, configuration)
 
 
 class Log:
@@ -170,7 +171,9 @@ class Host:
         if row is not None:
             self.log.add_row(row)
         self.watermarks = FIRST_WATERMARKS
-        self.hard_state = self.durable_hard_state = HardState(0, None)
+        self.hard_state = self.durable_hard_state = HardState(
+            FOUNDING_TERM if row is None else row.term, None
+        )
         self.commit_checkpoint = 0
         self.start()
 
@@ -417,6 +420,7 @@ class Cluster:
         whole_ranges: bool = False,
         host_class: type[Host] = Host,
         timing: Timing = TIMING,
+        founding_term: int = FOUNDING_TERM,
     ) -> None:
         self.rng = random.Random(seed)
         self.group_class = group_class
@@ -436,7 +440,7 @@ class Cluster:
         self.wiped: dict[ReplicaId, Host] = {}
         self.chain_at: dict[tuple[int, int], int] = {}
         ids = tuple(replica(node_id) for node_id in range(1, voters + 1))
-        row = founding_row(Configuration(ids, ()))
+        row = founding_row(Configuration(ids, ()), founding_term)
         self.hosts: dict[int, Host] = {}
         for self_id in ids:
             self.hosts[self_id.node_id] = host_class(self, self_id, row)
