@@ -212,6 +212,7 @@ def _adopt(_: object) -> object:
             self._journal.append(Vote(key, term, None if state is None else state.voted_for))
             self._journal.flush()
             write_topic_id(self._disk, directory, key.topic_id)
+            self._disk.flush_directory(directory)
 
     return make_way
 
