@@ -169,7 +169,20 @@ class AppendReply(PeerMessage):
     hint_index: int = field(INT64)
     hint_term: int = field(INT32)
     log_start: int = field(INT64)
-    error: int = field(INT16, default=0)
+
+
+class AppendError(PeerMessage):
+    """The receiver of an Append could not take it, for a reason that Raft knows nothing of. Says nothing of its log."""
+
+    topic_id: uuid.UUID = field(UUID)
+    partition: int = field(INT32)
+    incarnation: int = field(INT32)
+    term: int = field(INT32)
+    """Of the Append, or of the leader that is asked to send again."""
+    start_index: int = field(INT64)
+    """Where the range started, or where the log ends that is to go on."""
+    error_code: int = field(INT16)
+    """CORRUPT_MESSAGE: the bytes are damaged. KAFKA_STORAGE_ERROR: there was no room, and there may be by now."""
 
 
 class ToldLogStart(Message):
@@ -235,8 +248,10 @@ class InstallReply(PeerMessage):
     partition: int = field(INT32)
     incarnation: int = field(INT32)
     term: int = field(INT32)
+    match_end: int = field(INT64)
+    """The durable end of the follower's log that is verified against this leader in this term."""
     log_start: int = field(INT64)
-    error: int = field(INT16, default=0)
+    """The follower's own, durable."""
 
 
 class Forward(PeerMessage):
@@ -290,6 +305,7 @@ PEER_KINDS: dict[int, type[PeerMessage]] = {
     14: FormReply,
     15: LogStarts,
     16: LogStartsReply,
+    17: AppendError,
 }
 _KIND_OF = {cls: kind for kind, cls in PEER_KINDS.items()}
 # Filled when a kind is first used, like the codecs themselves.

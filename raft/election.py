@@ -12,6 +12,7 @@ from raft.types import (
     RowKind,
     VoteReply,
     VoteRequest,
+    Watermarks,
 )
 
 
@@ -136,9 +137,7 @@ class Election(Leading):
                 if self._has_majority():
                     self._campaign(out, now, transfer=False)
         elif self.role is Role.CANDIDATE and reply.term == self.term:
-            self._votes[from_] = reply.watermarks
-            if self._has_majority():
-                self._become_leader(out, now)
+            self._count_vote(out, from_, reply.watermarks, now)
         return out
 
     # ------------------------------------------------------------------ steps
@@ -183,9 +182,9 @@ class Election(Leading):
         out.messages.extend((voter, request) for voter in self._other_voters())
 
     def _campaign(self, out: Output, now: float, *, transfer: bool) -> None:
-        """Enter the next term and ask for votes, when the own one is durable. It is a message like the
-        others, to this replica itself: counted at once, it would let the only voter lead a term that a crash
-        makes it forget, and lead it again with another first row."""
+        """Enter the next term and ask for votes when the own one is durable. It counts when `hard_state_persisted` says
+        so: counted at once, it would let the only voter lead a term that a crash makes it forget, and lead it again
+        with another first row."""
         self.role = Role.CANDIDATE
         self.leader = None
         self._set_hard_state(out, self.term + 1, self.self_id)
@@ -194,11 +193,13 @@ class Election(Leading):
         out.role_changed = True
         self.deadline = now + self.rng.uniform(0.5, 1.0) * self.timing.election_timeout_s
         self._votes.clear()
-        if self.self_id in self.configuration.voters:
-            own_vote = VoteReply(self.term, True, False, self.watermarks)
-            out.messages_after_flush.append((self.self_id, own_vote))
         request = VoteRequest(self.term, self.last_term, self.end_index, False, transfer)
         out.messages_after_flush.extend((voter, request) for voter in self._other_voters())
+
+    def _count_vote(self, out: Output, voter: ReplicaId, watermarks: Watermarks, now: float) -> None:
+        self._votes[voter] = watermarks
+        if self._has_majority():
+            self._become_leader(out, now)
 
     def _become_leader(self, out: Output, now: float) -> None:
         """Won: take the voters' highest watermarks, open the term with a row, offer it to everybody."""

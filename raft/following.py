@@ -7,7 +7,7 @@ from itertools import zip_longest
 
 from raft.election import Election
 from raft.rows import Rows
-from raft.types import AppendReply, Install, InstallReply, Output, ReplicaId, Role, Row, RowKind
+from raft.types import AppendReply, HardState, Install, InstallReply, Output, ReplicaId, Role, Row, RowKind
 
 
 class Following(Election):
@@ -38,7 +38,7 @@ class Following(Election):
         if self._installing:
             return out
         lineage = self._rows
-        if start > self.end_index or lineage.term_before(start) != (prev_term if start else -1):
+        if start > self.end_index or lineage.term_before(start) != prev_term:
             assert start > self.commit_end, "a leader's log holds everything committed"
             self._reply(out, from_, self._refusal(start, prev_term))
             return out
@@ -78,7 +78,23 @@ class Following(Election):
             if end_index > self.commit_end and self._self_counts:
                 self._advance_commit(out, now)
         elif (acknowledgement := self.take_acknowledgement(end_index)) is not None:
-            self._reply(out, *acknowledgement)
+            out.messages.append(acknowledgement)
+        return out
+
+    def hard_state_persisted(self, state: HardState, now: float) -> Output:
+        """This term and vote are durable here: what `Output.hard_state` ordered, reported in the same order."""
+        assert state.term <= self.term
+        out = Output()
+        self._durable_term = max(self._durable_term, state.term)
+        if self.role is Role.CANDIDATE:
+            if state == self.hard_state and self.self_id in self.configuration.voters:
+                self._count_vote(out, self.self_id, self.watermarks, now)
+        elif (
+            self.persisted_end >= self._verified_end
+        ):  # else more is being flushed, and `persisted` acknowledges all
+            acknowledgement = self.take_acknowledgement(self.persisted_end)
+            if acknowledgement is not None:
+                out.messages.append(acknowledgement)
         return out
 
     def take_acknowledgement(self, end_index: int) -> tuple[ReplicaId, AppendReply] | None:
@@ -87,6 +103,8 @@ class Following(Election):
         assert end_index <= self.end_index, "flushed beyond the end of the log"
         if self.role is Role.LEADER or self.leader is None or self._installing:
             return None
+        if self._durable_term != self.term:
+            return None  # `hard_state_persisted` orders it
         durable = min(self._verified_end, end_index)
         if durable <= self._acknowledged_end:
             return None
@@ -116,10 +134,11 @@ class Following(Election):
             and self._rows.rows[: len(rows)] == list(rows)
             and self._row_free(len(rows), end)
         ):
-            # A repeated order: the log agrees up to there.
+            # A repeated order, or a late one: the log agrees up to there. It may begin lower, and stays as it is: a log
+            # start rises here when the host has made that durable, not because a leader names one.
             self._verified_end = max(self._verified_end, end)
             if self.persisted_end >= end:
-                self._reply(out, from_, InstallReply(self.term, log_start))
+                self._reply_installed(out, from_)
             return out
         assert self.commit_end <= end, "a leader's log holds everything committed"
         self._installing = True
@@ -143,8 +162,8 @@ class Following(Election):
         self._verified_end = 0
         self._acknowledged_end = 0
         if self.leader == install.replica:
-            self._verified_end = self._acknowledged_end = install.end_index
-            self._reply(out, install.replica, InstallReply(self.term, install.log_start))
+            self._verified_end = install.end_index
+            self._reply_installed(out, install.replica)
         elif self.leader is None and self.deadline is None:
             self._await_election(now, self.timing.election_timeout_s)
         return out
@@ -223,14 +242,18 @@ class Following(Election):
     def _acknowledgement(self, durable: int) -> AppendReply:
         return AppendReply(self.term, durable, False, 0, 0, self.watermarks.log_start)
 
+    def _reply_installed(self, out: Output, leader: ReplicaId) -> None:
+        self._acknowledged_end = min(self._verified_end, self.persisted_end)
+        self._reply(out, leader, InstallReply(self.term, self._acknowledged_end, self.watermarks.log_start))
+
     def _refusal(self, start: int, prev_term: int) -> AppendReply:
         hint_index = self._rows.common_end(min(start, self.end_index), prev_term)
         hint_term = self._rows.term_before(hint_index)
         return AppendReply(self.term, start, True, hint_index, hint_term, self.watermarks.log_start)
 
     def _reply(self, out: Output, to: ReplicaId, reply: AppendReply | InstallReply) -> None:
-        """A new term is durable before it is spoken of."""
-        if out.hard_state is None:
+        """A term is durable before a leader of it is answered."""
+        if self._durable_term == self.term:
             out.messages.append((to, reply))
         else:
             out.messages_after_flush.append((to, reply))

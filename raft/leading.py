@@ -142,8 +142,10 @@ class Leading(Sending):
         progress.log_start = max(progress.log_start, log_start)
         return True
 
-    def install_replied(self, from_: ReplicaId, term: int, log_start: int, now: float) -> Output:
-        """A follower's log now begins, durably, at log_start."""
+    def install_replied(
+        self, from_: ReplicaId, term: int, match_end: int, log_start: int, now: float
+    ) -> Output:
+        """A follower holds what it was to be installed with. See `types.InstallReply` for the fields."""
         out = Output()
         if term > self.term:
             self._become_follower(out, term, None, now)
@@ -152,7 +154,8 @@ class Leading(Sending):
             return out
         progress.last_contact = now
         progress.log_start = max(progress.log_start, log_start)
-        progress.match_end = max(progress.match_end, self._rows.first_index_at(log_start))
+        assert match_end <= self.end_index, (from_, match_end, self.end_index)
+        progress.match_end = max(progress.match_end, match_end)
         if progress.state is not ProgressState.REPLICATE:  # meanwhile it answered no probe either
             self._probe_again(out, progress, now)
         self._advance_commit(out, now)

@@ -81,13 +81,17 @@ class Rows:
     def newest_configuration(self) -> Row | None:
         return self._configurations[-1] if self._configurations else None
 
-    def configuration_before(self, end: int) -> Configuration | None:
-        """The newest configuration below index `end`. The first one is the founding configuration: it is in
-        force from the start, whatever `end`."""
-        for row in reversed(self._configurations):
-            if row.index < end or row is self._configurations[0]:
-                return row.configuration
-        return None
+    def committed_configuration(self, commit_end: int) -> Configuration | None:
+        """The newest configuration that is surely committed, where everything below `commit_end` is known to be.
+
+        A change is appended only when the one before it is committed, so all but the newest are, however little is
+        known after a restart. The first one is the founding configuration: it is in force from the start.
+        """
+        rows = self._configurations
+        if not rows:
+            return None
+        is_newest = rows[-1].index < commit_end or len(rows) == 1
+        return rows[-1 if is_newest else -2].configuration
 
     def rows_below_offset(self, offset: int) -> tuple[Row, ...]:
         return tuple(self.rows[: bisect_left(self._offsets, offset)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from raft.progress import Progress, ProgressState
 from raft.state import GroupState
-from raft.types import Install, Output, Send
+from raft.types import NO_TERM, Install, Output, Send
 
 
 class Sending(GroupState):
@@ -83,7 +83,7 @@ class Sending(GroupState):
         start = progress.next_index
         rows = self._rows
         if start > rows.last_index:
-            return Send(progress.replica, start, self.end_index, rows.last_term if start else -1)
+            return Send(progress.replica, start, self.end_index, rows.last_term if start else NO_TERM)
         barrier = rows.next_index(start)
         assert barrier is not None
         return Send(progress.replica, start, barrier + 1, rows.term_before(start))

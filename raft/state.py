@@ -35,6 +35,7 @@ class GroupState:
     __slots__ = (
         "_acknowledged_end",
         "_configuration_uncommitted",
+        "_durable_term",
         "_followers",
         "_has_ticked",
         "_install_offset",
@@ -83,8 +84,8 @@ class GroupState:
         timing: Timing,
         rng: random.Random,
     ) -> None:
-        """What recovery found. Everything below end_index is durable; a group without rows is a blank
-        learner.
+        """What recovery found. Everything below end_index is durable, and so is hard_state; a group without rows is a
+        blank learner.
 
         The current term is at least the last row's: a row may be durable before the vote of its term is.
         """
@@ -99,6 +100,9 @@ class GroupState:
         self.voted_for = hard_state.voted_for
         if self._rows.last_term > self.term:
             self.term, self.voted_for = self._rows.last_term, None
+        #: The highest term that is durable here; nothing is answered to a leader of a higher one. Invariant: at most
+        #: term. Not the vote's: what depends on a vote is in `Output.messages_after_flush`.
+        self._durable_term = self.term
         self.role = Role.FOLLOWER
         #: The leader of this term, while it is believed to be alive.
         self.leader: ReplicaId | None = None
@@ -179,7 +183,8 @@ class GroupState:
 
     @property
     def committed_configuration(self) -> Configuration:
-        return self._rows.configuration_before(self.commit_end) or NO_CONFIGURATION
+        """The newest one that is surely committed."""
+        return self._rows.committed_configuration(self.commit_end) or NO_CONFIGURATION
 
     @property
     def is_established(self) -> bool:
@@ -283,6 +288,7 @@ class GroupState:
         assert 0 <= self.commit_end <= self.end_index
         assert 0 <= self.persisted_end <= self.end_index
         assert self._acknowledged_end <= self._verified_end <= self.end_index
+        assert self._durable_term <= self.term
         assert self._rows.last_index < self.end_index or self.end_index == 0
         assert self._rows.last_term <= self.term
         assert (self.role is Role.LEADER) == (self.leader == self.self_id)

@@ -9,8 +9,12 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple
 
-#: Term before the first row: what a range that starts at index 0 names as the term before it.
-NO_TERM = -1
+#: The term in which a group is founded: of row 0, the founding configuration, which is there before any election. The
+#: first election is of term 0, because terms are the leader epochs of clients, and Kafka's begin at 0; -1 is what Kafka
+#: calls no epoch. (Directories from before this rule were founded in term 0; that is as good.)
+FOUNDING_TERM = -1
+#: Below every term: before the first row. What a range that starts at index 0 names as the term before it.
+NO_TERM = -2
 
 
 class ReplicaId(NamedTuple):
@@ -146,10 +150,13 @@ class TimeoutNow(NamedTuple):
 
 
 class InstallReply(NamedTuple):
-    """The follower's log now begins, durably, at this log start."""
+    """The follower holds what an install was to bring it to: because it was installed, or because it was there."""
 
     term: int
+    match_end: int
+    """End of what is durable there and verified against this leader in this term."""
     log_start: int
+    """The follower's own log start (offset), durable: below the ordered one where its log was there already."""
 
 
 Message = VoteRequest | VoteReply | AppendReply | TimeoutNow | InstallReply
@@ -193,8 +200,8 @@ class Output:
 
     The host works them off in this order: hard_state, truncate_to, rows and range data from write_from, then
     sends and messages; messages_after_flush wait until everything written so far (vote journal, lineage,
-    data) is durable, also where this very output wrote nothing: an earlier one may not be durable yet. A
-    message to the group's own self_id (its vote for itself) is handed back to it like one from another node.
+    data) is durable, also where this very output wrote nothing: an earlier one may not be durable yet. Before them the
+    group is told that hard_state is (`hard_state_persisted`).
     """
 
     __slots__ = (

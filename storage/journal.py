@@ -129,7 +129,7 @@ class Journal:
     # -- state
 
     def state(self, group: GroupKey) -> GroupState | None:
-        """What is recorded of a group. None: nothing is, so its vote is unknown (never "term 0")."""
+        """What is recorded of a group; None where nothing is (a lost identity, never one that has not voted)."""
         return self._groups.get(group)
 
     def groups(self) -> Iterable[GroupKey]:

@@ -12,6 +12,7 @@ from enum import IntEnum
 from typing import NamedTuple
 from uuid import UUID
 
+from storage.lineage import NO_TERM
 from storage.log_types import FlushedEnd, GroupKey
 
 _GROUP = struct.Struct(">16si")
@@ -38,7 +39,7 @@ _NOBODY = VotedFor(-1, bytes(16), 0)
 class GroupState:
     """What the journal knows of one group."""
 
-    term: int = 0
+    term: int = NO_TERM
     voted_for: VotedFor | None = None
     #: Whether term and vote were ever recorded. Without a record the vote is unknown, not "none".
     has_vote: bool = False

@@ -21,6 +21,11 @@ from storage.disk import Disk, File, MissingPathError
 from storage.errors import CorruptLogError
 
 LINEAGE_NAME = "lineage"
+#: Below every term: the last term of a log without rows. Terms begin at -1, in which a group is founded; those of
+#: leaders, which clients see as leader epochs, at 0.
+NO_TERM = -2
+#: What clients are told of an epoch that there is not, and of its end (Kafka's UNDEFINED_EPOCH and its offset).
+UNDEFINED = -1
 
 _FRAME = struct.Struct(">II")
 _FIXED = struct.Struct(">bbiq")
@@ -196,7 +201,7 @@ class Lineage:
 
     @property
     def last_term(self) -> int:
-        return self.rows[-1].term if self.rows else 0
+        return self.rows[-1].term if self.rows else NO_TERM
 
     @property
     def end_offset(self) -> int:
@@ -226,20 +231,21 @@ class Lineage:
         return self._terms[bisect_right(self._indexes, index) - 1]
 
     def term_at_offset(self, offset: int) -> int:
-        """Term of the record at `offset`. -1: no row stands at or before it."""
+        """Leader epoch of the record at `offset`: the term of the last row at or before it. Negative where that is no
+        leader's: no record stands there."""
         at = bisect_right(self._offsets, offset) - 1
-        return self._terms[at] if at >= 0 else -1
+        return self._terms[at] if at >= 0 else UNDEFINED
 
     def epoch_end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """OffsetForLeaderEpoch (KIP-101, KIP-279): (largest epoch at or below `epoch`, its end offset).
 
-        The current epoch ends at the log end, not at the high watermark. Returns (-1, -1) for an epoch above the
-        current one or below the first.
+        The current epoch ends at the log end, not at the high watermark. (-1, -1) where `epoch` is unknown:
+        above the current one, or below the first leader's.
         """
         if epoch > self.last_term:
-            return -1, -1
+            return UNDEFINED, UNDEFINED
         at = bisect_right(self._terms, epoch)
-        if at == 0:
-            return -1, -1
+        if at == 0 or self._terms[at - 1] < 0:
+            return UNDEFINED, UNDEFINED
         end = self._offsets[at] if at < len(self.rows) else log_end_offset
         return self._terms[at - 1], end

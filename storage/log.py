@@ -104,6 +104,7 @@ class Log(ReadableLog):
         """
         lineage = self.lineage
         expected, size_bytes, epoch = self.end_offset, 0, lineage.rows[-1].term
+        assert epoch >= 0, "records stand behind a leader's row"
         largest_ms = -1
         for header in headers:
             assert header.base_offset == expected or (allow_holes and header.base_offset > expected), (

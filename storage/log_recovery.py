@@ -300,7 +300,7 @@ class _Recovery:
             # The log once ended there, so a batch of this segment, which was never compacted, ended there.
             return f"no batch ends at the recorded end {self._recorded.end_offset}"
         lineage = self._lineage
-        if lineage.term_at_offset(header.base_offset) != header.leader_epoch:
+        if header.leader_epoch < 0 or lineage.term_at_offset(header.base_offset) != header.leader_epoch:
             return f"epoch {header.leader_epoch} at offset {header.base_offset}"
         if lineage.rows_before_or_at(header.base_offset) != lineage.rows_before_or_at(header.last_offset):
             return f"a lineage row inside the batch at {header.base_offset}"

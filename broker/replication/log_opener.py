@@ -15,12 +15,12 @@ import structlog
 from broker.config.topic_config import TopicConfig
 from broker.replication import wire
 from broker.replication.watermarks.bounds import DurableBounds
-from raft.types import Configuration, HardState, ReplicaId, RowKind
+from raft.types import FOUNDING_TERM, Configuration, HardState, ReplicaId, RowKind
 from storage.directory import has_entries, set_aside_partition
 from storage.disk import Disk
 from storage.errors import CorruptLogError
 from storage.journal import Journal
-from storage.journal_records import Incarnation, Quarantine, Vote
+from storage.journal_records import GroupState, Incarnation, Quarantine, Vote
 from storage.lineage import LINEAGE_NAME, Lineage
 from storage.log import Log
 from storage.log_creation import NewLog, create_log, create_logs
@@ -78,7 +78,7 @@ class LogOpener:
         logs = create_logs(self._disk, [log for _, log in new])
         # The vote record comes first: with it, the log is one whose history we know.
         for each, _ in new:
-            self._journal.append(Vote(each.key, 0, None))
+            self._journal.append(Vote(each.key, FOUNDING_TERM, None))
         self._journal.flush()
         self._found([(log, each.founding) for (each, _), log in zip(new, logs, strict=True)])
         self._opened.update(dict.fromkeys(log.group for log in logs))
@@ -215,7 +215,8 @@ class LogOpener:
         if state is not None and state.is_quarantined:
             self._journal.append(Quarantine(key, False))
         # The vote record comes first: with it, the log is one whose history we know.
-        self._journal.append(Vote(key, 0 if state is None else state.term, None))
+        term = FOUNDING_TERM if state is None else max(state.term, FOUNDING_TERM)
+        self._journal.append(Vote(key, term, None))
         self._journal.flush()
         self._found([(log, founding)])
         return log
@@ -228,8 +229,8 @@ class LogOpener:
             state = self._journal.state(log.group)
             assert state is not None and log.end_index == 0
             own = self._own_id(state.incarnation)
-            if founding is not None and state.term == 0 and own in founding.voters:
-                log.append_row(0, RowKind.CONFIGURATION, wire.encode_configuration(founding))
+            if founding is not None and _has_elected_nobody(state) and own in founding.voters:
+                log.append_row(FOUNDING_TERM, RowKind.CONFIGURATION, wire.encode_configuration(founding))
                 tickets.append((log, log.begin_flush()))
         self._disk.flush_together([file for _, ticket in tickets for file in ticket.files])
         for log, ticket in tickets:
@@ -239,3 +240,8 @@ class LogOpener:
         state = self._journal.state(key)
         self._journal.append(Incarnation(key, 1 if state is None else state.incarnation + 1))
         self._journal.flush()
+
+
+def _has_elected_nobody(state: GroupState) -> bool:
+    """It was in no election yet. Term 0 without a vote: of a directory that is older than elections of term 0."""
+    return state.term <= 0 and state.voted_for is None

@@ -41,6 +41,11 @@ class GroupMessages:
                 if replica is not None:
                     replica.append_reply(_identity(sender, message.incarnation), message)
                     self._replicas.reply_arrived(replica)
+            case peer.AppendError():
+                replica = self._find(message.topic_id, message.partition)
+                if replica is not None:
+                    replica.append_error(_identity(sender, message.incarnation), message)
+                    self._replicas.reply_arrived(replica)
             case peer.LogStarts():
                 for update in message.groups:
                     replica = self._find(update.topic_id, update.partition)
@@ -74,10 +79,14 @@ class GroupMessages:
             case peer.InstallReply():
                 replica = self._find(message.topic_id, message.partition)
                 if replica is not None:
-                    identity = _identity(sender, message.incarnation)
-                    now = self._replicas.now()
                     replica.apply(
-                        replica.group.install_replied(identity, message.term, message.log_start, now)
+                        replica.group.install_replied(
+                            _identity(sender, message.incarnation),
+                            message.term,
+                            message.match_end,
+                            message.log_start,
+                            self._replicas.now(),
+                        )
                     )
 
     def opened(self, key: GroupKey) -> None:

@@ -43,32 +43,25 @@ def append_message(
     )
 
 
-def corrupt_range(replica: Replica, message: peer.Append) -> peer.AppendReply:
+def corrupt_range(replica: Replica, message: peer.Append) -> peer.AppendError:
     """Says that the leader's bytes are damaged; it will look at its own."""
-    return _refusal(replica, ErrorCode.CORRUPT_MESSAGE, message.term, message.prev_index, message.prev_term)
+    return _append_error(replica, ErrorCode.CORRUPT_MESSAGE, message.term, message.prev_index)
 
 
-def send_again(replica: Replica) -> peer.AppendReply:
+def send_again(replica: Replica) -> peer.AppendError:
     """Says that there may be room now for what the leader sent and this follower could not keep."""
     group = replica.group
-    return _refusal(replica, ErrorCode.KAFKA_STORAGE_ERROR, group.term, group.end_index, group.last_term)
+    return _append_error(replica, ErrorCode.KAFKA_STORAGE_ERROR, group.term, group.end_index)
 
 
-def _refusal(
-    replica: Replica, error: ErrorCode, term: int, end_index: int, last_term: int
-) -> peer.AppendReply:
-    """For a reason that the group does not know of: nothing is wrong with the log up to `end_index`."""
-    return peer.AppendReply(
+def _append_error(replica: Replica, error: ErrorCode, term: int, start_index: int) -> peer.AppendError:
+    return peer.AppendError(
         topic_id=replica.key.topic_id,
         partition=replica.key.partition,
         incarnation=replica.group.self_id.incarnation,
         term=term,
-        match_index=end_index,
-        rejected=True,
-        hint_index=end_index,
-        hint_term=last_term,
-        log_start=replica.log.start_offset,
-        error=error,
+        start_index=start_index,
+        error_code=error,
     )
 
 
@@ -126,6 +119,8 @@ def _check_whole(records: memoryview | None, start_offset: int, term: int, offse
     headers: list[BatchHeader] = []
     views: list[memoryview] = []
     records = records or memoryview(b"")
+    if term < 0 and records:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"batches in term {term}, in which nobody leads")
     end_offset, end_position = start_offset, 0
     for position, header in iter_batches(records):
         if header.magic != MAGIC or header.leader_epoch != term:

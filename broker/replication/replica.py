@@ -31,6 +31,7 @@ from protocol.records.validate import RecordRules
 from raft.group import Group
 from raft.types import (
     Configuration,
+    HardState,
     Message,
     Output,
     ProposalRefusedError,
@@ -38,7 +39,6 @@ from raft.types import (
     Role,
     Row,
     RowKind,
-    VoteReply,
 )
 from storage.disk import Buffer, DiskFullError
 from storage.errors import CorruptLogError
@@ -358,6 +358,10 @@ class Replica:
         if self._commit_waits:
             self._commit_waits.release(self._acknowledged_offset())
 
+    def hard_state_persisted(self, state: HardState) -> None:
+        """A term and a vote that the group ordered to be written are durable here."""
+        self.apply(self.group.hard_state_persisted(state, self.host.now()))
+
     def prepare_reply(self, end_index: int) -> Callable[[], None] | None:
         """Before a flush up to `end_index` that the loop waits for: prepare the reply to the leader, so that it
         leaves as soon as the flush is over. The bookkeeping follows with `persisted`."""
@@ -367,15 +371,16 @@ class Replica:
         leader, reply = acknowledgement
         return self.host.prepare(leader, self._to_wire(reply))
 
-    def append_reply(self, sender: ReplicaId, message: peer.AppendReply) -> None:
-        if message.error == ErrorCode.CORRUPT_MESSAGE:
-            # A late one is of a range that is not here any more: reading there what is, would look like rot.
+    def append_error(self, sender: ReplicaId, message: peer.AppendError) -> None:
+        """A follower could not take a range."""
+        if message.error_code == ErrorCode.CORRUPT_MESSAGE:
+            # A late one is of a range that is not here any more: reading there what is, would look like corruption.
             if self.is_leader and message.term == self.group.term:
-                self.host.range_refused(self, sender, message.match_index)
-            return
-        if message.error == ErrorCode.KAFKA_STORAGE_ERROR:
+                self.host.range_refused(self, sender, message.start_index)
+        elif message.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
             self.apply(self.group.asked_again(sender, message.term, self.host.now()))
-            return
+
+    def append_reply(self, sender: ReplicaId, message: peer.AppendReply) -> None:
         self.apply(
             self.group.append_replied(
                 sender,
@@ -441,13 +446,9 @@ class Replica:
             self.host.timer_changed(self)
 
     def _send_durable(self, messages: Sequence[tuple[ReplicaId, Message]]) -> None:
-        """What these messages depend on is on disk. A candidate's vote for itself comes back to it only now."""
+        """What these messages depend on is on disk."""
         for to, message in messages:
-            if to != self.group.self_id:
-                self.host.send(to, self._to_wire(message))
-            elif self.is_open:
-                assert isinstance(message, VoteReply), "a group tells itself of nothing but its vote"
-                self.apply(self.group.vote_replied(to, message, self.host.now()))
+            self.host.send(to, self._to_wire(message))
 
     def _to_wire(self, message: Message) -> peer.PeerMessage:
         return wire.message_to_wire(self.key.topic_id, self.key.partition, self.group.self_id, message)

@@ -39,7 +39,8 @@ class ReplicaHost(Protocol):
         """Record a raised log start; `log_start_persisted` says when that is durable, before anything below goes."""
 
     def persist_vote(self, replica: Replica, state: HardState) -> None:
-        """Write term and vote to the journal; durable with the next flush round."""
+        """Write term and vote to the journal; `hard_state_persisted` says when they are durable, before anything else
+        that waits for the same flush (`after_flush`)."""
 
     def send(self, to: ReplicaId, message: peer.PeerMessage) -> None:
         """To that very replica: a node that came back with another directory is somebody else."""

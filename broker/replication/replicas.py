@@ -219,7 +219,11 @@ class Replicas:
     def persist_vote(self, replica: Replica, state: HardState) -> None:
         voted = None if state.voted_for is None else VotedFor(*state.voted_for)
         self._journal.append(Vote(replica.key, state.term, voted))
-        self._turn.schedule()
+        self.after_flush(partial(self._hard_state_persisted, replica, state))
+
+    def _hard_state_persisted(self, replica: Replica, state: HardState) -> None:
+        if replica.is_open:
+            replica.hard_state_persisted(state)
 
     def persist_log_start(self, replica: Replica, offset: int) -> None:
         self._bounds.raise_log_start(replica.key, offset)

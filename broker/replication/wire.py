@@ -116,7 +116,9 @@ def message_to_wire(topic_id: UUID, partition: int, self_id: ReplicaId, message:
         case TimeoutNow():
             return peer.TimeoutNow(**group, incarnation=incarnation)
         case InstallReply():
-            return peer.InstallReply(**group, incarnation=incarnation, log_start=message.log_start)
+            return peer.InstallReply(
+                **group, incarnation=incarnation, match_end=message.match_end, log_start=message.log_start
+            )
 
 
 def founding_configuration(replicas: Iterable[tuple[int, UUID]]) -> Configuration:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from raft.group import Group
 from raft.types import (
+    FOUNDING_TERM,
     AppendReply,
     Configuration,
     HardState,
@@ -96,8 +97,8 @@ def replica(node_id: int, incarnation: int = 0) -> ReplicaId:
     return ReplicaId(node_id, bytes([node_id]) * 16, incarnation)
 
 
-def founding_row(configuration: Configuration) -> Row:
-    return Row(0, 0, RowKind.CONFIGURATION, configuration)
+def founding_row(configuration: Configuration, term: int = FOUNDING_TERM) -> Row:
+    return Row(0, term, RowKind.CONFIGURATION, configuration)
 
 
 class Log:
@@ -170,7 +171,9 @@ class Host:
         if row is not None:
             self.log.add_row(row)
         self.watermarks = FIRST_WATERMARKS
-        self.hard_state = self.durable_hard_state = HardState(0, None)
+        self.hard_state = self.durable_hard_state = HardState(
+            FOUNDING_TERM if row is None else row.term, None
+        )
         self.commit_checkpoint = 0
         self.start()
 
@@ -229,9 +232,12 @@ class Host:
             return
         rows, batches, end, hard_state, packets = self.flush
         self.flush = None
+        was_durable = self.durable_hard_state
         self.durable_rows = max(self.durable_rows, rows)
         self.durable_batches = max(self.durable_batches, batches)
         self.durable_hard_state = hard_state
+        if hard_state != was_durable:
+            self.apply(self.group.hard_state_persisted(hard_state, self.cluster.now))
         self.cluster.links.extend(packets)
         self.apply(self.group.persisted(end, self.cluster.now))
 
@@ -274,6 +280,7 @@ class Host:
             self.group.install_offset = out.watermarks.log_start
         for send in out.sends:
             self.send(send)
+        self._check_replies(out)
         packets = [Packet(self.self_id, to, message) for to, message in out.messages]
         later = [Packet(self.self_id, to, message) for to, message in out.messages_after_flush]
         packets += [
@@ -292,6 +299,21 @@ class Host:
         if out.install is not None:
             self.install = out.install
         self.cluster.check(self)
+        if self.cluster.early_votes and out.hard_state is not None:
+            self.apply(self.group.hard_state_persisted(out.hard_state, self.cluster.now))
+
+    def _check_replies(self, out: Output) -> None:
+        """A follower speaks to its leader of what is durable here: its term and its log start."""
+        log_start = self.watermarks.log_start
+        # A row proves its term as well as the journal does.
+        durable_rows = self.log.rows[: self.durable_rows]
+        durable_term = max([self.durable_hard_state.term, *(row.term for row in durable_rows[-1:])])
+        for _, message in out.messages + out.messages_after_flush:
+            if isinstance(message, AppendReply | InstallReply) and message.log_start > log_start:
+                raise ViolationError(f"{message} names a log start, and {log_start} is durable")
+        for _, message in [] if self.cluster.early_votes else out.messages:
+            if isinstance(message, AppendReply | InstallReply) and message.term > durable_term:
+                raise ViolationError(f"{message} leaves, and term {durable_term} is durable")
 
     def send(self, order: Send) -> None:
         rng = self.cluster.rng
@@ -354,8 +376,11 @@ class Host:
         self.durable_rows, self.durable_batches = len(self.log.rows), len(self.log.batches)
         if self.flush is not None:  # it was of the old log: only votes and packets are left of it
             self.flush = (0, 0, 0, *self.flush[3:])
+        self.watermarks = self.watermarks._replace(
+            log_start=max(self.watermarks.log_start, install.log_start)
+        )
         self.apply(self.group.installed(install, self.cluster.now))
-        self.watermarks = self.group.watermarks
+        assert self.group.watermarks == self.watermarks
 
     def receive(self, packet: Packet) -> None:
         group, now, body, from_ = self.group, self.cluster.now, packet.body, packet.from_
@@ -379,7 +404,7 @@ class Host:
             self.apply(group.install_received(from_, body.term, install.log_start, install.rows, now))
         else:
             assert isinstance(body, InstallReply)
-            self.apply(group.install_replied(from_, body.term, body.log_start, now))
+            self.apply(group.install_replied(from_, *body, now))
 
 
 class Cluster:
@@ -395,10 +420,11 @@ class Cluster:
         whole_ranges: bool = False,
         host_class: type[Host] = Host,
         timing: Timing = TIMING,
+        founding_term: int = FOUNDING_TERM,
     ) -> None:
         self.rng = random.Random(seed)
         self.group_class = group_class
-        #: Mutation: votes and requests leave before they are durable.
+        #: Mutation: terms and votes count as durable at once; votes and requests leave before they are.
         self.early_votes = early_votes
         #: Send what may be sent, and not a random part of it.
         self.whole_ranges = whole_ranges
@@ -414,7 +440,7 @@ class Cluster:
         self.wiped: dict[ReplicaId, Host] = {}
         self.chain_at: dict[tuple[int, int], int] = {}
         ids = tuple(replica(node_id) for node_id in range(1, voters + 1))
-        row = founding_row(Configuration(ids, ()))
+        row = founding_row(Configuration(ids, ()), founding_term)
         self.hosts: dict[int, Host] = {}
         for self_id in ids:
             self.hosts[self_id.node_id] = host_class(self, self_id, row)

@@ -4,7 +4,7 @@ A script is a text file. Lines that start with `#` tell the story, `> ` starts a
 happened, up to an empty line. `VARVE_REWRITE=1 pytest tests/raft/test_scripts.py` writes the traces anew: read the
 difference before you commit it.
 
-    > cluster 3                  voters 1 to 3; `cluster 3 of 1 2` makes 1 and 2 the founding voters
+    > cluster 3 [founded 0]      voters 1 to 3; founded in term 0, as older directories were (and the paper's figures)
     > blank 4                    a replica without a log; of a node that has one: its disk is lost
     > suspect 1                  liveness says that the leader is gone, and the campaign timer ends
     > elect 1 with 2 3           these miss their leader, 1 campaigns among them until it leads; only votes move
@@ -26,6 +26,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from raft.types import (
+    FOUNDING_TERM,
     AppendReply,
     Configuration,
     InstallReply,
@@ -98,16 +99,23 @@ class TracedHost(Host):
 
 
 class TracedCluster(Cluster):
-    def __init__(self, trace: Callable[[str], None], voters: int) -> None:
+    def __init__(self, trace: Callable[[str], None], voters: int, founding_term: int) -> None:
         self.trace = trace
         timing = Timing(max_inflight_ranges=2)
-        super().__init__(1, voters, whole_ranges=True, host_class=TracedHost, timing=timing)
+        super().__init__(
+            1,
+            voters,
+            whole_ranges=True,
+            host_class=TracedHost,
+            timing=timing,
+            founding_term=founding_term,
+        )
 
 
 class Script:
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.cluster = TracedCluster(self.lines.append, 0)
+        self.cluster = TracedCluster(self.lines.append, 0, FOUNDING_TERM)
 
     def run(self, words: list[str]) -> list[str]:
         self.lines.clear()
@@ -123,8 +131,8 @@ class Script:
     def host(self, node: str) -> Host:
         return self.cluster.hosts[int(node)]
 
-    def do_cluster(self, voters: str) -> None:
-        self.cluster = TracedCluster(self.lines.append, int(voters))
+    def do_cluster(self, voters: str, _founded: str = "", term: str = f"{FOUNDING_TERM}") -> None:
+        self.cluster = TracedCluster(self.lines.append, int(voters), int(term))
         for host in self.cluster.hosts.values():
             host.apply(host.group.tick(0.0))
         self.do_status()
@@ -307,6 +315,6 @@ def _describe(packet: Packet) -> str:
             return f"hands over term {term}"
         case InstallStart(term, install):
             return f"term {term} install at offset {install.log_start}, index {install.end_index}"
-        case InstallReply(term, log_start):
-            return f"term {term} begins at offset {log_start}"
+        case InstallReply(term, match_end, log_start):
+            return f"term {term} holds {match_end}, begins at offset {log_start}"
     raise AssertionError(packet)

@@ -9,6 +9,7 @@ import pytest
 from raft.group import Group
 from raft.progress import ProgressState
 from raft.types import (
+    FOUNDING_TERM,
     NO_TERM,
     AppendReply,
     Configuration,
@@ -63,8 +64,8 @@ def make_leader(*rows: Row, watermarks: Watermarks = NOTHING, granted: Watermark
     group.tick(group.deadline)
     term = group.term + 1
     group.vote_replied(TWO, VoteReply(term, True, True, granted), 1.0)
-    for voter in (ONE, TWO):
-        out = group.vote_replied(voter, VoteReply(term, True, False, granted), 1.0)
+    group.hard_state_persisted(HardState(term, ONE), 1.0)
+    out = group.vote_replied(TWO, VoteReply(term, True, False, granted), 1.0)
     assert group.role is Role.LEADER
     do_sends(group, out)
     group.persisted(group.end_index, 1.0)
@@ -114,6 +115,32 @@ class TestFollower:
         assert group.persisted(5, 1.0).messages == []
         assert group.take_acknowledgement(5) is None
         assert group.persisted(8, 1.0).messages == [(TWO, AppendReply(1, 8, False, 0, 0, 0))]
+
+    def test_answers_nobody_in_a_term_that_is_not_durable(self) -> None:
+        """Three records of term 1 are being flushed when the leader of term 2 is heard. That flush began before the
+        journal was told of term 2, so it brings the records and not the term."""
+        group = make(leader_row(1, 1), end=5, term=1)
+        group.append_received(TWO, 1, 5, 1, 8, (), 0, 1.0)
+        out = group.append_received(THREE, 2, 8, 1, 8, (), 0, 1.0)
+        assert out.hard_state == HardState(2, None)
+        assert (out.messages, out.messages_after_flush) == ([], [(THREE, AppendReply(2, 5, False, 0, 0, 0))])
+        refusal = group.append_received(THREE, 2, 9, 2, 9, (), 0, 1.0)
+        assert (refusal.messages, len(refusal.messages_after_flush)) == ([], 1)
+        assert group.take_acknowledgement(8) is None
+        assert group.persisted(8, 1.0).messages == []
+        out = group.hard_state_persisted(HardState(2, None), 1.0)
+        assert out.messages == [(THREE, AppendReply(2, 8, False, 0, 0, 0))]
+        assert group.append_received(THREE, 2, 9, 2, 9, (), 0, 1.0).messages == refusal.messages_after_flush
+
+    def test_a_flush_of_an_earlier_term_makes_no_later_one_durable(self) -> None:
+        group = make(leader_row(1, 1), end=5, term=1)
+        group.leader_heard(TWO, 2, 1.0)
+        group.leader_heard(THREE, 3, 1.0)
+        group.append_received(THREE, 3, 5, 1, 5, (), 0, 1.0)
+        assert group.hard_state_persisted(HardState(2, None), 1.0).messages == []
+        assert group.append_received(THREE, 3, 5, 1, 5, (), 0, 1.0).messages == []
+        group.hard_state_persisted(HardState(3, None), 1.0)
+        assert group.append_received(THREE, 3, 5, 1, 5, (), 0, 1.0).messages
 
     def test_a_leader_has_nobody_to_acknowledge_to(self) -> None:
         group = make_leader(leader_row(1, 1))
@@ -188,7 +215,7 @@ class TestVoter:
         assert again.deadline is not None
         again.tick(again.deadline)
         again.vote_replied(TWO, VoteReply(1, True, True, NOTHING), 1.0)
-        again.vote_replied(ONE, VoteReply(1, True, False, Watermarks(0, 7, 1)), 1.0)
+        again.hard_state_persisted(HardState(1, ONE), 1.0)
         out = again.vote_replied(TWO, VoteReply(1, True, False, Watermarks(0, 3, 5)), 1.0)
         assert out.watermarks == Watermarks(0, 7, 5)
 
@@ -219,6 +246,51 @@ class TestVoter:
         assert not out.messages_after_flush
         assert blank.term == 0
         assert blank.last_term == NO_TERM
+
+
+class TestMembership:
+    """Known as committed after a restart is what was deleted, most often nothing. But a change is appended only when
+    the one before is committed: so all configurations but the newest are."""
+
+    def restarted(self, *configurations: Configuration, known_commit: int = 0) -> Group:
+        rows = [founding_row(configurations[0])]
+        for index, configuration in enumerate(configurations[1:], 1):
+            rows.append(Row(index, 1, RowKind.CONFIGURATION, configuration))
+        group = Group(
+            ONE,
+            HardState(1, None),
+            rows,
+            len(rows),
+            known_commit,
+            watermarks=NOTHING,
+            install_offset=0,
+            timing=Timing(),
+            rng=random.Random(1),
+        )
+        group.tick(0.0)
+        return group
+
+    def test_a_voter_whose_removal_may_not_be_committed_campaigns(self) -> None:
+        """TWO may still have [ONE, TWO] as its newest configuration: it needs the vote of ONE, whose log is longer."""
+        only_three, both, only_two = (
+            Configuration((THREE,), ()),
+            Configuration((ONE, TWO), ()),
+            Configuration((TWO,), ()),
+        )
+        group = self.restarted(only_three, both, only_two)
+        assert group.may_campaign and group.may_vote
+        assert group.deadline is not None
+        removed = self.restarted(only_three, both, only_two, known_commit=3)
+        assert not removed.may_campaign and not removed.may_vote
+
+    def test_a_voter_of_long_ago_that_is_a_learner_now_does_not_campaign(self) -> None:
+        others = Configuration((TWO, THREE), ())
+        group = self.restarted(
+            Configuration((ONE,), ()), others, others._replace(learners=(ONE,)), known_commit=0
+        )
+        assert group.may_vote, "a candidate may have promoted it"
+        assert not group.may_campaign
+        assert group.deadline is None
 
 
 class TestLeader:
@@ -298,7 +370,7 @@ class TestLeader:
     def test_learns_a_commit_outside_of_ranges_from_its_leader_only(self) -> None:
         group = make(end=6, term=1)
         assert group.commit_told(TWO, 1, 4) is None, "nobody is known to lead"
-        group.append_received(TWO, 1, 6, 0, 6, [], 0, 1.0)
+        group.append_received(TWO, 1, 6, FOUNDING_TERM, 6, [], 0, 1.0)
         assert group.commit_told(THREE, 1, 4) is None
         assert group.commit_told(TWO, 0, 4) is None
         out = group.commit_told(TWO, 1, 4)
@@ -383,7 +455,7 @@ class TestLeader:
         again_at = max(again_at, group.deadline)
         out = group.tick(again_at)
         assert [order.to for order in out.sends] == [THREE]
-        group.install_replied(THREE, group.term, 6, again_at + 1)
+        group.install_replied(THREE, group.term, 7, 6, again_at + 1)
         assert progress.match_end == 7
         assert progress.state is ProgressState.PROBE
 
@@ -399,8 +471,22 @@ class TestInstall:
         group = make(leader_row(1, 1), end=9, term=1)
         out = group.install_received(TWO, 1, 5, (FOUNDING, leader_row(1, 1)), 1.0)
         assert out.install is None
-        assert out.messages == [(TWO, InstallReply(1, 5))]
+        assert [to for to, _ in out.messages] == [TWO]
         assert group.end_index == 9
+
+    def test_a_log_that_agrees_already_is_answered_for_as_it_is(self) -> None:
+        """It reaches further than the snapshot, durably, and begins lower: no deletion was made durable here."""
+        group = make(leader_row(1, 1), end=9, term=1)
+        out = group.install_received(TWO, 1, 5, (FOUNDING, leader_row(1, 1)), 1.0)
+        assert out.messages == [(TWO, InstallReply(1, match_end=7, log_start=0))]
+
+    def test_a_leader_counts_the_log_start_that_a_follower_names_and_no_other(self) -> None:
+        group = make_leader(leader_row(8, 1), watermarks=Watermarks(6, -1, -1))
+        assert group.append_replied(THREE, group.term, 9, True, 3, 0, 0, 2.0).installs
+        do_sends(group, group.install_replied(THREE, group.term, 7, 2, 3.0))
+        progress = group.progress_of(THREE)
+        assert progress is not None
+        assert (progress.match_end, progress.log_start) == (7, 2)
 
     def test_acknowledges_nothing_while_it_is_built(self) -> None:
         group = make(leader_row(1, 1), end=3, term=1)

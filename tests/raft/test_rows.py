@@ -41,10 +41,10 @@ def test_terms_rows_and_offsets(log: list[tuple[int, bool]]) -> None:
         after = [index for index in range(end, len(log)) if log[index][1]]
         assert rows.next_index(end) == (after[0] if after else None)
         assert [row.index for row in rows.between(end, len(log))] == after
-        below = [index for index in range(end) if log[index][1]]
-        configuration = rows.configuration_before(end)
-        assert configuration is not None
-        assert configuration.voters == (replica((below[-1] if below else 0) + 1),)
+        *before, newest = [index for index in range(len(log)) if log[index][1]]
+        committed = newest if newest < end or not before else before[-1]
+        configuration = rows.committed_configuration(end)
+        assert configuration is not None and configuration.voters == (replica(committed + 1),)
     for offset in range(offsets[-1] + 1):
         first = next(index for index in range(len(log) + 1) if offsets[index] >= offset)
         assert rows.first_index_at(offset) == first

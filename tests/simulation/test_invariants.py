@@ -404,6 +404,47 @@ def test_a_log_start_that_a_restart_forgets(small: Small) -> None:
         small.wait(lambda: small.cluster.replica(node_id, "t") is not None)
 
 
+def test_an_answer_in_a_term_that_is_not_durable(small: Small) -> None:
+    follower, leader = small.follower, small.leader.group.self_id
+    small.send(follower, leader, refusal(follower, follower.group.term))
+    with bites("answered_term_is_durable"):
+        small.send(follower, leader, refusal(follower, follower.group.term + 1))
+
+
+def refusal(replica: Replica, term: int) -> peer.AppendReply:
+    end_index = replica.group.end_index
+    return peer.AppendReply(
+        topic_id=replica.key.topic_id,
+        partition=replica.partition,
+        incarnation=replica.group.self_id.incarnation,
+        term=term,
+        match_index=end_index,
+        rejected=True,
+        hint_index=end_index,
+        hint_term=replica.group.last_term,
+        log_start=0,
+    )
+
+
+def test_a_log_start_that_is_named_before_it_is_durable(small: Small) -> None:
+    """By an answer to a snapshot install: its leader may show it as what a majority holds."""
+    follower, leader = small.follower, small.leader.group.self_id
+    small.send(follower, leader, installed(follower, 0))
+    with bites("named_log_start_is_durable"):
+        small.send(follower, leader, installed(follower, 5))
+
+
+def installed(replica: Replica, log_start: int) -> peer.InstallReply:
+    return peer.InstallReply(
+        topic_id=replica.key.topic_id,
+        partition=replica.partition,
+        incarnation=replica.group.self_id.incarnation,
+        term=replica.group.term,
+        match_end=replica.group.persisted_end,
+        log_start=log_start,
+    )
+
+
 # -- disks ---------------------------------------------------------------------------------------------------
 
 

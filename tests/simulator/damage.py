@@ -32,13 +32,13 @@ from broker.replication.wire import row_from_log
 from raft.types import Configuration, ReplicaId, RowKind
 from storage.directory import is_formatted, read_meta
 from storage.disk import DiskFullError
-from storage.journal import JOURNAL_NAME, _parse_frame
-from storage.journal_records import Forget, GroupState, decode_record
+from storage.journal import JOURNAL_NAME
 from storage.lineage import LINEAGE_NAME, Lineage
 from storage.log_types import GroupKey
 from storage.partition_folder import METADATA_NAME, parse_folder_name, read_topic_id
 from storage.segment_files import INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, TIME_INDEX_SUFFIX
 from tests.simulator.disk import UNLIMITED_BYTES, InjectedError, MemoryDisk, VanishedError
+from tests.simulator.durable_journal import durable_journal
 from tests.simulator.process import looking_on
 
 if TYPE_CHECKING:
@@ -65,24 +65,6 @@ class Folder:
 
     path: str
     lineage: Lineage
-
-
-def durable_journal(disk: MemoryDisk) -> dict[GroupKey, GroupState]:
-    """What the journal says after a loss of power, whatever is lost in it; rot aside."""
-    contents = memoryview(disk.durable_contents(f"{disk.root}/{JOURNAL_NAME}") or b"")
-    states: dict[GroupKey, GroupState] = {}
-    position, sequence = 0, None
-    while (frame := _parse_frame(contents, position)) is not None:
-        if sequence is not None and frame.sequence != sequence + 1:
-            break
-        sequence, position = frame.sequence, frame.end
-        if frame.kind:
-            record = decode_record(frame.kind, frame.payload)
-            if isinstance(record, Forget):
-                states.pop(record.group, None)
-            else:
-                record.apply(states.setdefault(record.group, GroupState()))
-    return states
 
 
 def folders(disk: MemoryDisk) -> dict[GroupKey, Folder]:

@@ -51,12 +51,11 @@ class DurableLogs:
     def of(self, node_id: int, topic: str, key: GroupKey) -> DurableLog | None:
         """None where no log of this group would be found."""
         disk = self._disks[node_id]
-        directory = f"{disk.root}/{folder_name(topic, key.partition)}"
-        label = disk.durable_contents(f"{directory}/{METADATA_NAME}")
-        if label is None or encode_uuid(key.topic_id).encode() not in label:
+        directory = self._directory(disk, topic, key)
+        if directory is None:
             return None
         lineage = self._lineage(disk, f"{directory}/{LINEAGE_NAME}")
-        names = sorted(name for name in disk.durable_names(directory) if name.endswith(LOG_SUFFIX))
+        names = _segment_names(disk, directory)
         end_offset = int(names[0].removesuffix(LOG_SUFFIX)) if names else 0
         for name in names[-2:]:
             # A segment begins when all before it is durable; the last but one is read to see that it does.
@@ -65,6 +64,20 @@ class DurableLogs:
                 break
             end_offset = self._segment_end(disk, f"{directory}/{name}", base_offset, lineage)
         return DurableLog(lineage, end_offset + lineage.rows_before_or_at(end_offset))
+
+    def start_offset(self, node_id: int, topic: str, key: GroupKey) -> int:
+        """Where the first segment begins. 0 where no log of this group would be found."""
+        disk = self._disks[node_id]
+        directory = self._directory(disk, topic, key)
+        names = [] if directory is None else _segment_names(disk, directory)
+        return int(names[0].removesuffix(LOG_SUFFIX)) if names else 0
+
+    @staticmethod
+    def _directory(disk: MemoryDisk, topic: str, key: GroupKey) -> str | None:
+        """The group's folder, if it says that it is the group's."""
+        directory = f"{disk.root}/{folder_name(topic, key.partition)}"
+        label = disk.durable_contents(f"{directory}/{METADATA_NAME}")
+        return directory if label is not None and encode_uuid(key.topic_id).encode() in label else None
 
     def _lineage(self, disk: MemoryDisk, path: str) -> Lineage:
         contents = disk.durable_contents(path) or b""
@@ -96,3 +109,7 @@ class DurableLogs:
             del self._segments[disk, path]  # cut inside the last batch
             return self._segment_end(disk, path, base_offset, lineage)
         return parsed.end_offset
+
+
+def _segment_names(disk: MemoryDisk, directory: str) -> list[str]:
+    return sorted(name for name in disk.durable_names(directory) if name.endswith(LOG_SUFFIX))

@@ -16,12 +16,14 @@ from storage.log_types import GroupKey
 from tests.simulator.disk import MemoryDisk
 from tests.simulator.durable_log import DurableLogs
 from tests.simulator.invariants.acknowledged_is_durable import AcknowledgedIsDurable
+from tests.simulator.invariants.answered_term_is_durable import AnsweredTermIsDurable
 from tests.simulator.invariants.committed_is_durable import CommittedIsDurable
 from tests.simulator.invariants.disk_failure_ends_node import DiskFailureEndsNode
 from tests.simulator.invariants.identity_kept import IdentityKept
 from tests.simulator.invariants.leader_completeness import LeaderCompleteness
 from tests.simulator.invariants.lineage_agrees import LineageAgrees
 from tests.simulator.invariants.log_start_monotone import LogStartMonotone
+from tests.simulator.invariants.named_log_start_is_durable import NamedLogStartIsDurable
 from tests.simulator.invariants.never_back import NeverBack
 from tests.simulator.invariants.one_vote_per_term import Directory, OneVotePerTerm
 from tests.simulator.invariants.recorded_is_durable import RecordedIsDurable
@@ -42,6 +44,8 @@ class NodeOracle:
         self.recorded = RecordedIsDurable(durable)
         self.log_starts = LogStartMonotone()
         self.disk_failures = DiskFailureEndsNode()
+        self.answered_terms = AnsweredTermIsDurable(disks, durable)
+        self.named_log_starts = NamedLogStartIsDurable(disks, durable)
         #: The replica of each node that was seen last, and its log: another one is another life, or an install.
         self._open: dict[tuple[int, GroupKey], tuple[Replica, Log]] = {}
 
@@ -77,9 +81,14 @@ class NodeOracle:
         self.acknowledged.cut(replica, to_index)
 
     def sent(
-        self, sender: Directory, to: Directory, message: peer.PeerMessage, replica: Replica | None
+        self,
+        sender: Directory,
+        to: Directory,
+        message: peer.PeerMessage | peer.HeldLogStart,
+        replica: Replica | None,
     ) -> None:
-        """A message leaves for another node. `replica`: the sender's of that group; None where it is closed."""
+        """A message, or what one says of a group, leaves for another node. `replica`: the sender's of that group; None
+        where it is closed."""
         match message:
             case peer.VoteReply(granted=True, pre_vote=False):
                 voter = ReplicaId(*sender, message.incarnation)
@@ -87,9 +96,18 @@ class NodeOracle:
             case peer.VoteRequest(pre_vote=False):
                 voter = ReplicaId(*sender, message.candidate_incarnation)
                 self._voted(message, voter, sender, replica)
-            case peer.AppendReply(rejected=False) if replica is not None:
+            case peer.AppendReply() if replica is not None:
                 self._observe(replica)
-                self.acknowledged.acknowledged(replica, message.match_index)
+                self.answered_terms.answered(replica, message.term)
+                self.named_log_starts.named(replica, message.log_start)
+                if not message.rejected:
+                    self.acknowledged.acknowledged(replica, message.match_index)
+            case peer.InstallReply() if replica is not None:
+                self.answered_terms.answered(replica, message.term)
+                self.named_log_starts.named(replica, message.log_start)
+                self.acknowledged.acknowledged(replica, message.match_end)
+            case peer.HeldLogStart() if replica is not None:
+                self.named_log_starts.named(replica, message.log_start)
 
     def scan(self, replica: Replica, journal: Journal) -> None:
         """Between two callbacks."""

@@ -41,12 +41,15 @@ class NodeObserver:
     def sending(self, to: Directory, message: peer.PeerMessage) -> None:
         """Somebody is being told this."""
         by_key = self.node.replicas.by_key
+        own = (self.node.me.node_id, self.node.me.directory_id.bytes)
         if isinstance(message, peer.LogStarts | peer.LogStartsReply):
             for group in message.groups:
-                self._oracle.nodes.log_starts.check(by_key[GroupKey(group.topic_id, group.partition)])
+                replica = by_key[GroupKey(group.topic_id, group.partition)]
+                self._oracle.nodes.log_starts.check(replica)
+                if isinstance(group, peer.HeldLogStart):
+                    self._oracle.nodes.sent(own, to, group, replica)
             return
         key = GroupKey(message.topic_id, message.partition)  # type: ignore[attr-defined]
-        own = (self.node.me.node_id, self.node.me.directory_id.bytes)
         self._oracle.nodes.sent(own, to, message, by_key.get(key))
 
     def image_changed(self, change: Change) -> None:

@@ -28,6 +28,8 @@ GROUP = GroupKey(UUID(int=7), 0)
 SMALL = LogConfig(segment_bytes=2000, index_interval_bytes=200)
 SMALL_WITH_HOLES = replace(SMALL, may_have_holes=True)
 ROW_KIND = 1
+#: raft.types.FOUNDING_TERM, which storage does not know.
+FOUNDING_TERM = -1
 SECTOR_BYTES = 512
 
 
@@ -103,11 +105,13 @@ def append(log: Log, *, count: int = 3, **fields: Any) -> BatchHeader:
     return header
 
 
-def new_log(disk: Disk, config: LogConfig = SMALL, *, term: int = 1) -> Log:
-    """A log with its configuration row and the row of a first leader, durable."""
+def new_log(
+    disk: Disk, config: LogConfig = SMALL, *, term: int | None = 1, founding_term: int = FOUNDING_TERM
+) -> Log:
+    """A log with its configuration row and the row of a first leader (None: nobody has led), durable."""
     log = create_log(disk, f"{disk.root}/topic-0", GROUP, config)
-    log.append_row(0, 0, b"configuration")
-    if term:
+    log.append_row(founding_term, 0, b"configuration")
+    if term is not None:
         log.append_row(term, ROW_KIND, b"")
     log.flush()
     return log

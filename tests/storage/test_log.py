@@ -44,12 +44,16 @@ def test_index_is_offset_plus_rows_before_or_at(disk: InlineDisk) -> None:
     append(log, count=1)
     assert log.lineage.index_of(2) == 4
     assert log.lineage.index_of(3) == 6
-    assert [log.lineage.term_at_index(i) for i in range(7)] == [0, 1, 1, 1, 1, 2, 2]
+    assert [log.lineage.term_at_index(i) for i in range(7)] == [-1, 1, 1, 1, 1, 2, 2]
     assert [log.lineage.offset_of_index(i) for i in range(8)] == [0, 0, 0, 1, 2, 3, 3, 4]
 
 
-def test_offset_for_leader_epoch_answers_log_end_for_the_current_epoch(disk: InlineDisk) -> None:
-    log = new_log(disk)
+@pytest.mark.parametrize("founding_term", [-1, 0])
+def test_offset_for_leader_epoch_answers_log_end_for_the_current_epoch(
+    disk: InlineDisk, founding_term: int
+) -> None:
+    """Older directories were founded in term 0."""
+    log = new_log(disk, founding_term=founding_term)
     append(log, count=3)
     log.append_row(4, ROW_KIND, b"")
     append(log, count=2)
@@ -57,9 +61,19 @@ def test_offset_for_leader_epoch_answers_log_end_for_the_current_epoch(disk: Inl
     assert lookup(4, log.end_offset) == (4, 5)
     assert lookup(3, log.end_offset) == (1, 3)
     assert lookup(1, log.end_offset) == (1, 3)
-    assert lookup(0, log.end_offset) == (0, 0)
+    assert lookup(0, log.end_offset) == ((0, 0) if founding_term == 0 else (-1, -1))
     assert lookup(5, log.end_offset) == (-1, -1)
     assert lookup(-1, log.end_offset) == (-1, -1)
+
+
+def test_nothing_ends_in_the_term_in_which_the_group_was_founded(disk: InlineDisk) -> None:
+    """The elections of terms 0 to 2 were won by nobody."""
+    log = new_log(disk, term=3)
+    append(log, count=2)
+    lookup = log.lineage.epoch_end_offset
+    assert lookup(3, log.end_offset) == (3, 2)
+    for epoch in (2, 0, -1, -2):
+        assert lookup(epoch, log.end_offset) == (-1, -1)
 
 
 @pytest.mark.parametrize("seed", range(8))

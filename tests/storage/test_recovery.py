@@ -102,6 +102,15 @@ def test_a_crash_keeps_what_was_flushed_and_a_prefix_of_the_rest(seed: int) -> N
         log.close(is_clean=False)
 
 
+def test_a_batch_that_no_leader_has_stamped_is_no_entry(disk: InlineDisk) -> None:
+    """Its epoch is -1, as in a client's request, and so is the term in which the group was founded."""
+    log = new_log(disk, term=None)
+    log.close(is_clean=False)
+    log_files(disk.root)[-1].write_bytes(batch_at(0, -1))
+    log = reopen(disk)
+    assert (log.end_offset, log.end_index) == (0, 1)
+
+
 @settings(max_examples=40)
 @given(seed=st.integers(0, 2**32), config=st.sampled_from([SMALL, SMALL_WITH_HOLES]))
 # The base offset of a batch above the recorded end that is not the last one.

@@ -54,12 +54,12 @@ UNSUPPORTED = (ErrorCode.UNSUPPORTED_VERSION, -1, -1, -1)
 def list_offset(
     world: World, node_id: int, timestamp: int, version: int = 10, *, partition: int = 0, epoch: int = -1
 ) -> tuple[ErrorCode, int, int, int]:
-    """(error, timestamp, offset, leader epoch); the epoch as if it were the first."""
+    """(error, timestamp, offset, leader epoch)."""
     wanted = ListOffsetsPartition(partition_index=partition, timestamp=timestamp, current_leader_epoch=epoch)
     body = ListOffsetsRequest(topics=[ListOffsetsTopic(name="foo", partitions=[wanted])])
     answer = ask(world, node_id, ApiKey.LIST_OFFSETS, version, body, ListOffsetsResponse)
     found = answer.topics[0].partitions[0]
-    return ErrorCode(found.error_code), found.timestamp, found.offset, min(found.leader_epoch, 1)
+    return ErrorCode(found.error_code), found.timestamp, found.offset, found.leader_epoch
 
 
 def with_three_batches(world: World, start: int) -> int:
@@ -80,17 +80,17 @@ def with_three_batches(world: World, start: int) -> int:
 @pytest.mark.parametrize(
     ("timestamp", "since", "expected"),
     [
-        (-1, 1, (ErrorCode.NONE, -1, 9, 1)),
-        (-2, 1, (ErrorCode.NONE, -1, 4, 1)),
-        (-3, 7, (ErrorCode.NONE, 1025, 7, 1)),
-        (-4, 8, (ErrorCode.NONE, -1, 4, 1)),
+        (-1, 1, (ErrorCode.NONE, -1, 9, 0)),
+        (-2, 1, (ErrorCode.NONE, -1, 4, 0)),
+        (-3, 7, (ErrorCode.NONE, 1025, 7, 0)),
+        (-4, 8, (ErrorCode.NONE, -1, 4, 0)),
         (-5, 9, NOTHING),
         (-6, 11, NOTHING),
         (-7, 99, UNSUPPORTED),
-        (0, 1, (ErrorCode.NONE, 1015, 4, 1)),
-        (1014, 1, (ErrorCode.NONE, 1015, 4, 1)),
-        (1016, 1, (ErrorCode.NONE, 1020, 6, 1)),
-        (1021, 1, (ErrorCode.NONE, 1025, 7, 1)),
+        (0, 1, (ErrorCode.NONE, 1015, 4, 0)),
+        (1014, 1, (ErrorCode.NONE, 1015, 4, 0)),
+        (1016, 1, (ErrorCode.NONE, 1020, 6, 0)),
+        (1021, 1, (ErrorCode.NONE, 1025, 7, 0)),
         (9999, 1, NOTHING),
     ],
 )
@@ -110,7 +110,7 @@ def test_the_largest_time_is_that_of_a_record_that_is_not_deleted() -> None:
     """A log may begin behind the youngest record of a batch. Kafka goes by the batch and names what is deleted."""
     with running() as world:
         leader = with_three_batches(world, start=8)
-        assert list_offset(world, leader, -3) == (ErrorCode.NONE, 1023, 8, 1)
+        assert list_offset(world, leader, -3) == (ErrorCode.NONE, 1023, 8, 0)
         assert list_offset(world, leader, 1024) == NOTHING
         replica = world.replica(leader, "foo")
         world.processes[leader].call(replica.delete_records, 9)
@@ -120,9 +120,14 @@ def test_the_largest_time_is_that_of_a_record_that_is_not_deleted() -> None:
 
 def test_who_is_asked_and_with_which_epoch() -> None:
     with running() as world:
-        leader = with_three_batches(world, start=0)
+        first = with_three_batches(world, start=0)
+        leader = 1 + first % 3
+        heir = world.replica(leader, "foo").group.self_id
+        assert world.processes[first].call(world.replica(first, "foo").hand_over, heir)
+        world.wait(lambda: world.replica(leader, "foo").is_serving)
         term = world.replica(leader, "foo").leader_epoch
-        assert list_offset(world, 1 + leader % 3, -1)[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert term == 1
+        assert list_offset(world, first, -1)[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert list_offset(world, leader, -1, partition=9)[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert list_offset(world, leader, -1, epoch=term)[0] == ErrorCode.NONE
         assert list_offset(world, leader, -1, epoch=term - 1)[0] == ErrorCode.FENCED_LEADER_EPOCH

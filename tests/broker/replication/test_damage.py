@@ -290,20 +290,16 @@ def _topic(name: str) -> dict[str, object]:
 def refuse(world: World, node_id: int, sender: int, term: int, start_index: int) -> None:
     """What a follower says of a range that it found damaged; it comes late."""
     replica = world.replica(node_id, "foo")
-    message = peer.AppendReply(
+    message = peer.AppendError(
         topic_id=replica.key.topic_id,
         partition=0,
         incarnation=0,
         term=term,
-        match_index=start_index,
-        rejected=True,
-        hint_index=start_index,
-        hint_term=0,
-        log_start=0,
-        error=ErrorCode.CORRUPT_MESSAGE,
+        start_index=start_index,
+        error_code=ErrorCode.CORRUPT_MESSAGE,
     )
     identity = next(v for v in replica.group.configuration.voters if v.node_id == sender)
-    world.processes[node_id].call(replica.append_reply, ReplicaId(*identity), message)
+    world.processes[node_id].call(replica.append_error, ReplicaId(*identity), message)
 
 
 def test_a_late_refusal_of_what_is_deleted_since_is_no_rot() -> None:

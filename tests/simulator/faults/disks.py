@@ -21,8 +21,9 @@ from storage.segment_files import (
     iter_headers,
 )
 from tests.simulator.cluster import SimulatedCluster
-from tests.simulator.damage import Folder, durable_journal, folders
+from tests.simulator.damage import Folder, folders
 from tests.simulator.disk import MemoryDisk
+from tests.simulator.durable_journal import durable_journal
 from tests.simulator.faults.kind import Fault
 from tests.simulator.inode import SECTOR_BYTES
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from broker.replication.replica import Replica
-from raft.types import ReplicaId
+from raft.types import NO_TERM, ReplicaId
 from storage.log_types import GroupKey
 from tests.simulator.durable_log import DurableLogs
 from tests.simulator.invariants.identity_kept import IdentityKept
@@ -51,7 +51,7 @@ class AcknowledgedIsDurable:
         at = (replica.key, replica.group.self_id)
         known = self._acknowledged.get(at)
         if known is not None and known.end_index > to_index:
-            term = replica.log.lineage.term_at_index(to_index - 1) if to_index else -1
+            term = replica.log.lineage.term_at_index(to_index - 1) if to_index else NO_TERM
             self._acknowledged[at] = _Acknowledged(to_index, term)
 
     def opened(self, replica: Replica) -> None:

@@ -6,6 +6,7 @@ It holds for ever, truncated entries included: a term has one leader, and that a
 
 from __future__ import annotations
 
+from raft.types import NO_TERM
 from storage.log import Log
 from storage.log_types import GroupKey
 
@@ -24,7 +25,7 @@ class LogMatching:
         offset = max(offset, log.start_offset)
         for position in range(row_count, len(rows)):
             row = rows[position]
-            before = rows[position - 1].term if position else -1
+            before = rows[position - 1].term if position else NO_TERM
             self._agree(key, row.index, row.term, (row.kind, row.payload, before))
         for stored in log.batches(offset):
             header = stored.header

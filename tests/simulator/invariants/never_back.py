@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from broker.replication.replica import Replica
+from raft.types import NO_TERM
 from storage.log_types import GroupKey
 
 
@@ -53,7 +54,7 @@ class NeverBack:
 
 
 def _term_before(replica: Replica, end_index: int) -> int:
-    """-1: there is no such entry."""
+    """NO_TERM: there is no such entry."""
     if not 0 < end_index <= replica.log.end_index:
-        return -1
+        return NO_TERM
     return replica.log.lineage.term_at_index(end_index - 1)

@@ -16,6 +16,7 @@ from broker.replication.log_opener import LogOpener
 from broker.replication.messages import GroupMessages
 from broker.replication.replica import Replica
 from broker.replication.replicas import Replicas
+from raft.types import FOUNDING_TERM
 from storage.directory import MetaProperties, list_partitions
 from storage.disk import Disk
 from storage.journal import JOURNAL_NAME, Journal
@@ -106,7 +107,7 @@ def _term_0(_: object) -> object:
         journal = Journal.open(disk)
         for folder in list_partitions(disk):
             if folder.topic_id is not None:
-                journal.append(Vote(GroupKey(folder.topic_id, folder.partition), 0, None))
+                journal.append(Vote(GroupKey(folder.topic_id, folder.partition), FOUNDING_TERM, None))
         journal.flush()
         return Identity(meta.directory_id, meta.cluster_id, False, journal)
 
@@ -211,10 +212,11 @@ def _adopt(_: object) -> object:
         found = read_topic_id(self._disk, directory)
         if found != key.topic_id:
             state = self._journal.state(GroupKey(found, key.partition))
-            term = 0 if state is None else state.term
+            term = FOUNDING_TERM if state is None else state.term
             self._journal.append(Vote(key, term, None if state is None else state.voted_for))
             self._journal.flush()
             write_topic_id(self._disk, directory, key.topic_id)
+            self._disk.flush_directory(directory)
 
     return make_way
 
@@ -250,7 +252,7 @@ MUTATIONS = (
     ),
     Mutation(
         "lost-votes",
-        "A missing or unreadable vote is a lost identity, never term 0 (section 3)",
+        "A missing or unreadable vote is a lost identity, never one that has not voted (section 3)",
         off((identity, "_lose_identity", _term_0)),
         story=a_voter_forgets_whom_it_elected,
     ),

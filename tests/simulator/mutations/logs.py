@@ -41,6 +41,14 @@ def _any_term(_: Callable[..., bool]) -> Any:
     return any_term
 
 
+def _durable_at_once(set_hard_state: Callable[..., None]) -> Any:
+    def entered(self: GroupState, out: Output, term: int, voted_for: ReplicaId | None) -> None:
+        set_hard_state(self, out, term, voted_for)
+        self._durable_term = term
+
+    return entered
+
+
 def _all_that_is_durable(acknowledgement: Callable[[Following, int], AppendReply]) -> Any:
     def unverified(self: Following, durable: int) -> AppendReply:
         return acknowledgement(self, max(durable, self.persisted_end))
@@ -192,6 +200,12 @@ MUTATIONS = (
         "A follower acknowledges what is durable and verified against this leader (replication.md section 6)",
         off((Following, "_acknowledgement", _all_that_is_durable)),
         conditions=stranded_leaders,
+    ),
+    Mutation(
+        "answer-in-durable-terms",
+        "A follower answers its leader in a term only when that term is durable here (Raft, figure 2)",
+        off((GroupState, "_set_hard_state", _durable_at_once)),
+        ("kill",),
     ),
     Mutation(
         "sent-but-not-written",
