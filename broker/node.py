@@ -36,7 +36,7 @@ from broker.handlers import APIS
 from broker.membership.cluster import Cluster
 from broker.membership.cluster_events import ClusterEvents
 from broker.membership.identity import StartError, open_identity
-from broker.metadata.decisions.base import ControllerConfig
+from broker.metadata.decisions.common import ControllerConfig
 from broker.metadata.formation import ClusterFormation, Formation, FoundingVoter
 from broker.metadata.ids import METADATA_TOPIC_NAME, NodeIdentity, random_uuid
 from broker.metadata.image import Change, ConfigsChanged

@@ -59,18 +59,20 @@ def _register_broker(leading: Leadership, arguments: dict[str, Any]) -> Answered
         metadata_incarnation=arguments["metadata_incarnation"],
     )
     named = leading.controller.name_cluster(arguments["cluster_id"])
-    registered = leading.controller.register_broker(broker)
+    registered = leading.controller.brokers.register(broker)
     return Decision(named.records + registered.records, None), {"error_code": 0}
 
 
 def _unregister_broker(leading: Leadership, arguments: dict[str, Any]) -> Answered:
-    return leading.controller.unregister_broker(arguments["node_id"]), {"error_code": 0}
+    return leading.controller.brokers.unregister(arguments["node_id"]), {"error_code": 0}
 
 
 def _renew_replicas(leading: Leadership, arguments: dict[str, Any]) -> Answered:
     renewals = [ReplicaRenewal(UUID(topic), *rest) for topic, *rest in arguments["replicas"]]
     directory_id = UUID(arguments["directory_id"])
-    return leading.controller.renew_replicas(arguments["node_id"], directory_id, renewals), {"error_code": 0}
+    return leading.controller.brokers.renew_replicas(arguments["node_id"], directory_id, renewals), {
+        "error_code": 0
+    }
 
 
 def _allocate_producer_ids(leading: Leadership, arguments: dict[str, Any]) -> Answered:
@@ -97,7 +99,7 @@ def _create_topics(leading: Leadership, arguments: dict[str, Any]) -> Answered:
         )
         for topic in arguments["topics"]
     ]
-    decision = leading.controller.create_topics(
+    decision = leading.controller.topics.create(
         topics,
         validate_only=arguments["validate_only"],
         is_internal=arguments.get("is_internal", False),
@@ -106,13 +108,13 @@ def _create_topics(leading: Leadership, arguments: dict[str, Any]) -> Answered:
 
 
 def _auto_create(leading: Leadership, arguments: dict[str, Any]) -> Answered:
-    decision = leading.controller.auto_create(arguments["names"])
+    decision = leading.controller.topics.create_missing(arguments["names"])
     return decision, _topics_json(decision.response, leading.resources)
 
 
 def _delete_topics(leading: Leadership, arguments: dict[str, Any]) -> Answered:
     references = [UUID(topic_id) if topic_id else name for name, topic_id in arguments["topics"]]
-    decision = leading.controller.delete_topics(references)
+    decision = leading.controller.topics.delete(references)
     return decision, _topics_json(decision.response, leading.resources)
 
 
@@ -125,7 +127,7 @@ def _create_partitions(leading: Leadership, arguments: dict[str, Any]) -> Answer
         )
         for name, count, assignments in arguments["topics"]
     ]
-    decision = leading.controller.create_partitions(wanted, validate_only=arguments["validate_only"])
+    decision = leading.controller.topics.add_partitions(wanted, validate_only=arguments["validate_only"])
     results = [(x.name, int(x.error), x.message) for x in decision.response]
     new = [
         (str(x.topic_id), x.new_partitions.start, len(x.new_partitions))
@@ -137,7 +139,7 @@ def _create_partitions(leading: Leadership, arguments: dict[str, Any]) -> Answer
 
 def _deleted_topics(leading: Leadership, arguments: dict[str, Any]) -> Answered:
     """Which of `topic_ids` are topics no more. Ids are never used again, so that is so for good."""
-    deleted = leading.controller.deleted_topics([UUID(topic_id) for topic_id in arguments["topic_ids"]])
+    deleted = leading.controller.topics.find_deleted([UUID(topic_id) for topic_id in arguments["topic_ids"]])
     return Decision((), None), {"error_code": 0, "deleted": [str(topic_id) for topic_id in deleted]}
 
 
@@ -170,13 +172,13 @@ def _reassign_partitions(leading: Leadership, arguments: dict[str, Any]) -> Answ
         for topic, partition, replicas in arguments["partitions"]
     ]
     may_change_count = arguments["may_change_count"]
-    decision = leading.controller.reassign_partitions(wanted, may_change_count=may_change_count)
+    decision = leading.controller.reassignments.reassign(wanted, may_change_count=may_change_count)
     results = [(x.topic, x.partition, int(x.error), x.message) for x in decision.response]
     return decision, {"error_code": 0, "partitions": results}
 
 
 def _list_reassignments(leading: Leadership, arguments: dict[str, Any]) -> Answered:
-    decision = leading.controller.ongoing_reassignments()
+    decision = leading.controller.reassignments.list_ongoing()
     rows = [(x.topic, x.partition, x.replicas, x.adding, x.removing) for x in decision.response]
     return decision, {"error_code": 0, "partitions": rows}
 
@@ -185,7 +187,7 @@ def _finish_reassignment(leading: Leadership, arguments: dict[str, Any]) -> Answ
     voters = [
         ReplicaIdentity(node_id, UUID(directory), life) for node_id, directory, life in arguments["voters"]
     ]
-    decision = leading.controller.finish_reassignment(
+    decision = leading.controller.reassignments.finish(
         UUID(arguments["topic_id"]), arguments["partition"], voters, arguments["as_of"]
     )
     return decision, {"error_code": 0}
@@ -206,7 +208,7 @@ def _alter_configs(leading: Leadership, arguments: dict[str, Any]) -> Answered:
         )
         for kind, name, operations in arguments["resources"]
     ]
-    decision = leading.controller.alter_configs(wanted, validate_only=arguments["validate_only"])
+    decision = leading.controller.settings.alter_configs(wanted, validate_only=arguments["validate_only"])
     return decision, {"error_code": 0, "results": [(int(x.error), x.message) for x in decision.response]}
 
 
@@ -218,7 +220,7 @@ def _alter_quotas(leading: Leadership, arguments: dict[str, Any]) -> Answered:
         )
         for entry in arguments["entries"]
     ]
-    decision = leading.controller.alter_quotas(wanted, validate_only=arguments["validate_only"])
+    decision = leading.controller.settings.alter_quotas(wanted, validate_only=arguments["validate_only"])
     results = [(0, None) if x is None else (int(x.code), x.message) for x in decision.response]
     return decision, {"error_code": 0, "entries": results}
 

@@ -18,7 +18,7 @@ from broker.controller.client import Done, error
 from broker.controller.operations import OPERATIONS, Leadership
 from broker.environment import Clock
 from broker.metadata.controller import Controller
-from broker.metadata.decisions.base import ControllerConfig
+from broker.metadata.decisions.common import ControllerConfig
 from broker.metadata.ids import METADATA_TOPIC_ID
 from broker.metadata.image import Change, MetadataImage
 from broker.metadata.records import BrokerRecord, KeyValue

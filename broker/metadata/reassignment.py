@@ -45,9 +45,10 @@ def moved(
 ) -> PartitionAssignment:
     """The wish for a replica on each of these nodes, and nowhere else.
 
-    A node that has a replica keeps it, also where it was to go. A new one is wished for with incarnation 0; a node
-    that held the partition before has another by now and asks for it itself (`Controller.renew_replicas`). What was
-    there before the first of several wishes is remembered until one is fulfilled, or is that one again.
+    A node that has a replica keeps it, also where that one was to be removed. A new replica gets incarnation 0. A node
+    that held the partition before has another incarnation by now and asks for that one itself
+    (`BrokerDecisions.renew_replicas`). The nodes before the first of several reassignments are remembered until one
+    is finished, or names them again.
     """
     present = {replica.node_id: replica for replica in (*partition.identities, *partition.removing)}
     wished: list[ReplicaIdentity] = []

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from uuid import UUID
 
-from broker.metadata.decisions.base import Decisions
+from broker.metadata.decisions.common import changed_topics
+from broker.metadata.image import MetadataImage
 from broker.metadata.record_codec import broker_tombstone, encode
 from broker.metadata.records import BrokerRecord, KeyValue, PartitionAssignment
 from broker.metadata.requests import Decision, ReplicaRenewal
 from protocol.errors import ErrorCode, KafkaError
 
 
-class BrokerDecisions(Decisions):
-    def register_broker(self, broker: BrokerRecord) -> Decision[None]:
+class BrokerDecisions:
+    def __init__(self, image: MetadataImage, is_alive: Callable[[BrokerRecord], bool]) -> None:
+        self._image = image
+        self._is_alive = is_alive
+
+    def register(self, broker: BrokerRecord) -> Decision[None]:
         """Record who a node is and where it listens; nothing where that is known already.
 
         A new directory id means that the old volume is lost: the wish for every replica of this node then
@@ -35,7 +40,7 @@ class BrokerDecisions(Decisions):
         # Last: where a change of leaders cuts this decision short, the broker registers again and gets the rest.
         return Decision((*records, encode(broker)), None)
 
-    def unregister_broker(self, node_id: int) -> Decision[None]:
+    def unregister(self, node_id: int) -> Decision[None]:
         """Forget a broker. Raises KafkaError: BROKER_ID_NOT_REGISTERED; POLICY_VIOLATION while it holds a replica, or
         may still hold one that is wished away."""
         if node_id not in self._image.brokers:
@@ -78,7 +83,7 @@ class BrokerDecisions(Decisions):
                 continue
             wish[renewal.partition] = _with_identity(partition, position, directory_id, renewal.incarnation)
             changed[topic.topic_id] = wish
-        return Decision(self._changed_topics(changed), None)
+        return Decision(changed_topics(self._image, changed), None)
 
     def _moved_to(self, broker: BrokerRecord) -> list[KeyValue]:
         """Topic records in which every replica of this node is wished for in its new directory."""

@@ -5,18 +5,23 @@ Which wish comes of the named nodes stands in `broker.metadata.reassignment`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from uuid import UUID
 
 from broker.metadata import reassignment
-from broker.metadata.decisions.base import Decisions
-from broker.metadata.records import PartitionAssignment, ReplicaIdentity
+from broker.metadata.decisions.common import changed_topics
+from broker.metadata.image import MetadataImage
+from broker.metadata.records import BrokerRecord, PartitionAssignment, ReplicaIdentity
 from broker.metadata.requests import Decision, OngoingReassignment, Reassignment, ReassignmentResult
 from protocol.errors import ErrorCode, KafkaError
 
 
-class ReassignmentDecisions(Decisions):
-    def reassign_partitions(
+class ReassignmentDecisions:
+    def __init__(self, image: MetadataImage, is_alive: Callable[[BrokerRecord], bool]) -> None:
+        self._image = image
+        self._is_alive = is_alive
+
+    def reassign(
         self, reassignments: Sequence[Reassignment], *, may_change_count: bool = True
     ) -> Decision[tuple[ReassignmentResult, ...]]:
         """Wish for other replicas of partitions (KIP-455). One result per entry, in order; a later wish for the same
@@ -34,7 +39,7 @@ class ReassignmentDecisions(Decisions):
             except KafkaError as refused:
                 error, message = refused.code, refused.message
             results.append(ReassignmentResult(wanted.topic, wanted.partition, error, message))
-        return Decision(self._changed_topics(changed), tuple(results))
+        return Decision(changed_topics(self._image, changed), tuple(results))
 
     def _reassigned(
         self, partition: PartitionAssignment, replicas: tuple[int, ...] | None, may_change_count: bool
@@ -60,10 +65,10 @@ class ReassignmentDecisions(Decisions):
                 f"of the brokers {list(replicas)} only {alive} are alive",
             )
 
-    def ongoing_reassignments(self) -> Decision[list[OngoingReassignment]]:
+    def list_ongoing(self) -> Decision[list[OngoingReassignment]]:
         return Decision((), reassignment.ongoing(self._image))
 
-    def finish_reassignment(
+    def finish(
         self, topic_id: UUID, partition: int, fact: Sequence[ReplicaIdentity], as_of: int
     ) -> Decision[None]:
         """The partition's leader says that the configuration of exactly these voters is committed; its image ended at
@@ -76,4 +81,4 @@ class ReassignmentDecisions(Decisions):
             return Decision((), None)
         wish = list(topic.partitions)
         wish[partition] = reassignment.finished(wish[partition], fact)
-        return Decision(self._changed_topics({topic_id: wish}), None)
+        return Decision(changed_topics(self._image, {topic_id: wish}), None)

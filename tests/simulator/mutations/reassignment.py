@@ -70,7 +70,7 @@ def _two_that_do_not_lead_metadata(stage: Stage) -> tuple[int, int, int]:
 
 
 def _whenever_it_was_said(finish: Callable[..., Any]) -> object:
-    def finish_reassignment(
+    def finish_whenever(
         decisions: ReassignmentDecisions,
         topic_id: UUID,
         partition: int,
@@ -79,7 +79,7 @@ def _whenever_it_was_said(finish: Callable[..., Any]) -> object:
     ) -> object:
         return finish(decisions, topic_id, partition, fact, 1 << 60)
 
-    return finish_reassignment
+    return finish_whenever
 
 
 def a_leader_says_late_that_its_move_is_over(stage: Stage) -> None:
@@ -269,7 +269,7 @@ MUTATIONS = (
     Mutation(
         "a-move-is-over-as-of",
         "That a move is over counts only while the wish is the one of which it was said (broker/README)",
-        off((ReassignmentDecisions, "finish_reassignment", _whenever_it_was_said)),
+        off((ReassignmentDecisions, "finish", _whenever_it_was_said)),
         bound=200,
         story=a_leader_says_late_that_its_move_is_over,
         note="needs five nodes; with fewer the story is empty",
