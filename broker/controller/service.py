@@ -14,7 +14,6 @@ from typing import Any
 import structlog
 
 from broker.config.resources import Resources
-from broker.controller.client import Done, error
 from broker.controller.operations import OPERATIONS, Leadership
 from broker.environment import Clock
 from broker.metadata.controller import Controller
@@ -26,6 +25,7 @@ from broker.metadata.requests import Decision
 from broker.replication.events import ReplicaEvents
 from broker.replication.reads import Reads
 from broker.replication.replica import Replica
+from protocol.controller.request import Request, ResultT
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import iter_batches
 from protocol.records.builder import NewRecord, build_batch
@@ -133,38 +133,35 @@ class MetadataService:
             controller = Controller(
                 ahead, self._config, self._rng, is_alive=self._is_alive, resources=self._resources
             )
-            self._leadership = Leadership(controller, ahead, replica, self._resources)
+            self._leadership = Leadership(controller, ahead, replica)
             logger.info("this node is the controller", epoch=replica.leader_epoch)
         elif not replica.is_serving and self._leadership is not None:
             self._leadership = None
             logger.info("this node is the controller no longer", epoch=replica.leader_epoch)
 
-    def execute(self, operation: str, arguments: dict[str, Any], done: Done) -> None:
-        """Decide, append, answer when committed."""
+    def execute(self, request: Request[ResultT], reply: Callable[[ResultT | KafkaError, int], None]) -> None:
+        """Decide, append, answer when committed (`broker.controller.server.Execute`)."""
         if self.replica is not None:
             self._lead_if_serving(self.replica)  # after a refused write the image ahead is to be read anew
         leadership = self._leadership
         if leadership is None:
-            done(error(ErrorCode.NOT_CONTROLLER, "this node is not the controller"))
-            return
-        if operation not in OPERATIONS:
-            done(error(ErrorCode.UNSUPPORTED_VERSION, f"this controller cannot {operation}"))
+            reply(KafkaError(ErrorCode.NOT_CONTROLLER, "this node is not the controller"), 0)
             return
         try:
-            decision, result = OPERATIONS[operation](leadership, arguments)
+            decision = OPERATIONS[type(request)](leadership, request)
             end_offset = self._append(decision, leadership.image)
         except KafkaError as refused:
-            done(error(refused.code, refused.message or refused.code.name))
+            reply(refused, 0)
             return
 
         def answer(code: ErrorCode) -> None:
             if code == ErrorCode.NONE:
-                done({**result, "image_end": end_offset})
+                reply(decision.response, end_offset)
             elif code == ErrorCode.KAFKA_STORAGE_ERROR:
                 self._leadership = None  # what it decided is in its image, and not in the log
-                done(error(code, "the controller's disk is full"))
+                reply(KafkaError(code, "the controller's disk is full"), 0)
             else:
-                done(error(ErrorCode.NOT_CONTROLLER, "the controller has changed"))
+                reply(KafkaError(ErrorCode.NOT_CONTROLLER, "the controller has changed"), 0)
 
         if decision.records:
             self._when_committed(end_offset, answer)

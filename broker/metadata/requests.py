@@ -11,6 +11,7 @@ from broker.metadata.records import KeyValue
 from protocol.errors import ErrorCode
 
 ResponseT_co = TypeVar("ResponseT_co", covariant=True)
+AnswerT = TypeVar("AnswerT")
 
 #: In a CreateTopics request: let the broker choose (v4+).
 BROKER_DEFAULT = -1
@@ -26,6 +27,10 @@ class Decision(Generic[ResponseT_co]):
 
     records: tuple[KeyValue, ...]
     response: ResponseT_co
+
+    def answering(self, response: AnswerT) -> Decision[AnswerT]:
+        """The same records with another answer."""
+        return Decision(self.records, response)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 from uuid import UUID
 
 import structlog
@@ -20,7 +19,10 @@ from broker.replication.reads import Reads
 from broker.replication.replica import CAUGHT_UP_S, Replica
 from broker.replication.replicas import Replicas
 from broker.scheduling.ticks import SLOW_TICK_S, Ticks
-from protocol.errors import ErrorCode
+from protocol.controller.brokers import RenewedReplica, RenewReplicas
+from protocol.controller.replicas import FinishReassignment, Voter
+from protocol.controller.request import EmptyResult
+from protocol.errors import KafkaError
 from raft.reconcile import next_change
 from raft.types import ProposalRefusedError, ReplicaId
 from storage.log_types import GroupKey
@@ -89,21 +91,25 @@ class Reconciler:
             if replica is None or replica.group.self_id in self._wish(key) or not self._is_wished(key):
                 del self._unwished[key]
             else:
-                replicas.append((str(key.topic_id), key.partition, replica.group.self_id.incarnation))
+                replicas.append(
+                    RenewedReplica(
+                        topic_id=key.topic_id,
+                        partition=key.partition,
+                        incarnation=replica.group.self_id.incarnation,
+                    )
+                )
         if not replicas:
             return
         self._is_renewing = True
-        arguments = {
-            "node_id": self._me.node_id,
-            "directory_id": str(self._me.directory_id),
-            "replicas": replicas,
-        }
-        self._controller.call("renew_replicas", arguments, self._renewed)
+        request = RenewReplicas(
+            node_id=self._me.node_id, directory_id=self._me.directory_id, replicas=replicas
+        )
+        self._controller.call(request, self._renewed)
 
-    def _renewed(self, result: dict[str, Any]) -> None:
+    def _renewed(self, result: EmptyResult | KafkaError) -> None:
         self._is_renewing = False
-        if result["error_code"] != ErrorCode.NONE:
-            logger.warning("replicas are not wished for yet", reason=result.get("message"))
+        if isinstance(result, KafkaError):
+            logger.warning("replicas are not wished for yet", reason=str(result))
 
     # -- fact to wish ------------------------------------------------------------------------------------
 
@@ -156,21 +162,20 @@ class Reconciler:
             return False
         if replica.key not in self._reporting:
             self._reporting[replica.key] = None
-            voters = [
-                (node_id, str(UUID(bytes=directory)), incarnation)
-                for node_id, directory, incarnation in replica.group.configuration.voters
-            ]
-            arguments = {
-                "topic_id": str(topic.topic_id),
-                "partition": replica.partition,
-                "voters": voters,
-                "as_of": self._metadata.image.end_offset,
-            }
+            request = FinishReassignment(
+                topic_id=topic.topic_id,
+                partition=replica.partition,
+                voters=[
+                    Voter(node_id=node_id, directory_id=UUID(bytes=directory), incarnation=incarnation)
+                    for node_id, directory, incarnation in replica.group.configuration.voters
+                ],
+                image_end=self._metadata.image.end_offset,
+            )
 
             def confirmed(keys: set[GroupKey]) -> None:
                 if replica.key in keys:
                     done = partial(self._reported, replica.key)
-                    self._controller.call("finish_reassignment", arguments, done)
+                    self._controller.call(request, done)
                 else:
                     del self._reporting[replica.key]
 
@@ -178,10 +183,10 @@ class Reconciler:
             self._reads.confirm([replica], confirmed)
         return True
 
-    def _reported(self, key: GroupKey, result: dict[str, Any]) -> None:
+    def _reported(self, key: GroupKey, result: EmptyResult | KafkaError) -> None:
         del self._reporting[key]
-        if result["error_code"] != ErrorCode.NONE:
-            logger.warning("a reassignment is not recorded yet", reason=result.get("message"))
+        if isinstance(result, KafkaError):
+            logger.warning("a reassignment is not recorded yet", reason=str(result))
 
     def _wish(self, key: GroupKey) -> list[ReplicaId]:
         if key.topic_id == METADATA_TOPIC_ID:

@@ -7,6 +7,7 @@ import random
 import pytest
 
 from broker.partitions.publisher import STEPS_PER_TURN
+from protocol.controller.topics import CreateTopics, NewTopic, ReplicaAssignment
 from protocol.errors import ErrorCode
 from storage.journal import Journal
 from storage.journal_records import Vote
@@ -111,14 +112,8 @@ def test_a_candidate_that_was_early_is_answered_when_the_partition_is_open() -> 
         late = [2, 3]
         for node_id in late:
             world.nodes[node_id].publisher._is_stepping = True  # as in the middle of many others
-        topic = {
-            "name": "foo",
-            "num_partitions": -1,
-            "replication_factor": -1,
-            "assignments": [(0, [1, 2, 3])],
-            "configs": {},
-        }
-        world.ask(1, "create_topics", {"topics": [topic], "validate_only": False})
+        topic = NewTopic(name="foo", assignments=[ReplicaAssignment(partition=0, node_ids=[1, 2, 3])])
+        world.ask(1, CreateTopics(topics=[topic]))
         world.loop.run_for(0.4)
         for node_id in late:
             world.processes[node_id].call(world.nodes[node_id].publisher._step)

@@ -8,6 +8,8 @@ import pytest
 
 from broker.node import Node
 from protocol.api_keys import ApiKey
+from protocol.controller.replicas import ReassignedPartition, ReassignPartitions
+from protocol.controller.topics import CreateTopics, NewTopic, ReplicaAssignment
 from protocol.errors import ErrorCode
 from protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -91,15 +93,9 @@ def wait_moved(world: World, name: str, *replicas: int) -> None:
 
 
 def create(world: World, name: str, replicas: list[int]) -> None:
-    topic = {
-        "name": name,
-        "num_partitions": -1,
-        "replication_factor": -1,
-        "assignments": [(0, replicas)],
-        "configs": {},
-    }
-    answer = world.ask(1, "create_topics", {"topics": [topic], "validate_only": False})
-    assert answer["topics"][0]["error_code"] == 0, answer
+    topic = NewTopic(name=name, assignments=[ReplicaAssignment(partition=0, node_ids=replicas)])
+    answer = world.ask(1, CreateTopics(topics=[topic]))
+    assert answer.topics[0].error_code == 0, answer
     world.produce(name, b"before")
 
 
@@ -158,7 +154,8 @@ def test_a_node_that_goes_and_restarts_is_needed_until_its_removal_is_committed(
         create(world, "foo", [1])
         for node_id in (2, 3):
             world.network.partition(["n1"], [f"n{node_id}"])
-        world.ask(2, "reassign_partitions", {"partitions": [("foo", 0, [2])], "may_change_count": True})
+        target = ReassignedPartition(topic="foo", partition=0, node_ids=[2])
+        world.ask(2, ReassignPartitions(partitions=[target]))
         world.kill(1)
         world.network.heal_all()
         world.start(1)

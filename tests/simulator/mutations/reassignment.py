@@ -12,6 +12,7 @@ from broker.partitions.publisher import Publisher
 from broker.replication.heartbeat import Heartbeat
 from broker.replication.log_opener import LogOpener
 from broker.replication.replica import Replica
+from protocol.controller.replicas import ReassignedPartition, ReassignPartitions
 from protocol.errors import ErrorCode
 from raft.types import Configuration
 from storage.errors import CorruptLogError
@@ -47,9 +48,11 @@ def _wished_only(_: object) -> object:
 
 def _move(stage: Stage, via: int, *wishes: list[int]) -> None:
     """Wish for these replicas, or one after the other; the last wish is committed when this returns."""
-    arguments = {"partitions": [(stage.topic, 0, wish) for wish in wishes], "may_change_count": True}
-    answer = stage.ask_controller(via, "reassign_partitions", arguments)
-    assert not any(error for _, _, error, *_ in answer["partitions"]), answer
+    request = ReassignPartitions(
+        partitions=[ReassignedPartition(topic=stage.topic, partition=0, node_ids=wish) for wish in wishes]
+    )
+    answer = stage.ask_controller(via, request)
+    assert not any(item.error_code for item in answer.partitions), answer
 
 
 def _voters(stage: Stage) -> list[int]:
@@ -61,7 +64,7 @@ def _voters(stage: Stage) -> list[int]:
 
 def _two_that_do_not_lead_metadata(stage: Stage) -> tuple[int, int, int]:
     """(controller, one, another)."""
-    controller = stage.cluster.nodes[1].controller_node()
+    controller = stage.cluster.nodes[1].leaders.controller_id()
     one, another = stage.rng.sample([x for x in stage.cluster.node_ids if x != controller], 2)
     return controller, one, another
 
@@ -199,7 +202,7 @@ def a_deposed_leader_asks_one_that_has_no_replica_any_more(stage: Stage) -> None
 
 def a_deposed_leader_asks_one_that_gave_its_replica_up(stage: Stage) -> None:
     """X is deposed, Y has promised something to its successor, and the partition moves from Y to V."""
-    controller = stage.cluster.nodes[1].controller_node()
+    controller = stage.cluster.nodes[1].leaders.controller_id()
     x, other, v = stage.rng.sample(
         [node_id for node_id in stage.cluster.node_ids if node_id != controller], 3
     )
