@@ -83,14 +83,11 @@ class RequestServer:
     def _send_response(
         self, node_id: int, request_id: int, outcome: Result | KafkaError, image_end: int
     ) -> None:
+        response = peer.ControllerResponse(request_id=request_id, image_end=image_end)
         if isinstance(outcome, KafkaError):
-            response = peer.ControllerResponse(
-                request_id=request_id, error_code=outcome.code, error_message=outcome.message
-            )
+            response.error_code, response.error_message = outcome.code, outcome.message
         else:
-            response = peer.ControllerResponse(
-                request_id=request_id, image_end=image_end, body=encode_result(outcome)
-            )
+            response.body = encode_result(outcome)
         if self._links.is_connected(node_id):
             self._links.send(node_id, response)
         else:

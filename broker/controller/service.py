@@ -147,11 +147,15 @@ class MetadataService:
         if leadership is None:
             reply(KafkaError(ErrorCode.NOT_CONTROLLER, "this node is not the controller"), 0)
             return
+        decision: Decision[ResultT | KafkaError]
         try:
             decision = OPERATIONS[type(request)](leadership, request)
-            end_offset = self._append(decision, leadership.image)
         except KafkaError as refused:
-            reply(refused, 0)
+            decision = Decision((), refused)
+        try:
+            end_offset = self._append(decision, leadership.image)
+        except KafkaError as error:
+            reply(error, 0)
             return
 
         def answer(code: ErrorCode) -> None:
@@ -173,8 +177,9 @@ class MetadataService:
         self.replica.wait_committed(end_offset, _Answers(answer), 0)
 
     def _when_confirmed(self, end_offset: int, answer: Callable[[ErrorCode], None]) -> None:
-        """For an answer without records: a controller that was deposed and does not know it commits nothing, but it
-        could still say what is there and what is not, as of yesterday. So it waits for a liveness round."""
+        """For an answer without records, or a refusal. A controller that was deposed and does not know it commits
+        nothing, but it could still say what is there and what is not, from a stale image. So it waits for a liveness
+        round."""
         replica = self.replica
         assert replica is not None
         epoch = replica.leader_epoch
@@ -190,7 +195,8 @@ class MetadataService:
     def _append(self, decision: Decision[Any], ahead: MetadataImage) -> int:
         """Append the decision's records and replay them into the controller's image. Returns the log end they need.
 
-        Raises KafkaError(NOT_CONTROLLER) while the log takes no records: a hand-over, a row that is not durable.
+        Raises KafkaError(NOT_CONTROLLER) while the log takes no records: during a leadership transfer, or while a row
+        is not durable.
         """
         replica = self.replica
         assert replica is not None

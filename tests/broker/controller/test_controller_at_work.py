@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from protocol.controller.brokers import UnregisterBroker
 from protocol.controller.topics import (
     CreateTopics,
     CreateTopicsResult,
@@ -73,21 +74,36 @@ def test_a_request_during_a_leadership_transfer_is_answered_by_the_next_controll
         _create(world, leader, "foo")
 
 
+def deposed_controller(world: World) -> int:
+    """A controller that is cut off and does not know that it has a successor."""
+    old = world.nodes[1].leaders.controller_id()
+    others = [node_id for node_id in world.ids if node_id != old]
+    for other in others:
+        world.network.cut(f"n{old}", f"n{other}")
+        world.network.cut(f"n{other}", f"n{old}")
+    world.wait(lambda: any(world.nodes[node_id].leaders.controller_id() in others for node_id in others))
+    _create(world, others[0], "foo")
+    replica = world.nodes[old].metadata.replica
+    assert replica is not None and replica.is_serving, "it does not know yet"
+    return old
+
+
 def test_a_stale_controller_does_not_say_of_a_topic_that_it_is_unknown() -> None:
     """Nothing is appended for such an answer, so no commit shows that the controller still leads: the answer waits for
     a liveness round."""
     with running() as world:
-        old = world.nodes[1].leaders.controller_id()
-        others = [node_id for node_id in world.ids if node_id != old]
-        for other in others:
-            world.network.cut(f"n{old}", f"n{other}")
-            world.network.cut(f"n{other}", f"n{old}")
-        world.wait(lambda: any(world.nodes[node_id].leaders.controller_id() in others for node_id in others))
-        _create(world, others[0], "foo")
-        replica = world.nodes[old].metadata.replica
-        assert replica is not None and replica.is_serving, "it does not know yet"
+        old = deposed_controller(world)
         with pytest.raises(KafkaError) as refusal:
             world.ask(old, DeleteTopics(topics=[TopicReference(name="foo")]))
+        assert refusal.value.code is ErrorCode.REQUEST_TIMED_OUT
+
+
+def test_a_stale_controller_does_not_refuse_either() -> None:
+    """A refusal says what is there, too: here, that a broker is not registered."""
+    with running() as world:
+        old = deposed_controller(world)
+        with pytest.raises(KafkaError) as refusal:
+            world.ask(old, UnregisterBroker(node_id=9))
         assert refusal.value.code is ErrorCode.REQUEST_TIMED_OUT
 
 
