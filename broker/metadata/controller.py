@@ -49,9 +49,15 @@ class Controller:
         self.settings = SettingDecisions(image, config, resources)
 
     def name_cluster(self, cluster_id: str) -> Decision[None]:
-        """The first leader of a new cluster records the id that formation gave it."""
+        """The first leader of a new cluster records the id that formation gave it. Raises
+        KafkaError(INCONSISTENT_CLUSTER_ID) for another id than the recorded one."""
         if self._image.cluster_id == cluster_id:
             return Decision((), None)
+        if self._image.cluster_id is not None:
+            raise KafkaError(
+                ErrorCode.INCONSISTENT_CLUSTER_ID,
+                f"this is cluster {self._image.cluster_id}, not {cluster_id}",
+            )
         return Decision((encode(ClusterRecord(cluster_id)),), None)
 
     def allocate_producer_ids(self, count: int = 1000) -> Decision[ProducerIdBlock]:

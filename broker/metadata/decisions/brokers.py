@@ -24,8 +24,11 @@ class BrokerDecisions:
 
         A new directory id means that the old volume is lost: the wish for every replica of this node then
         names the new identity, and each partition's leader replaces the old one by it (replication.md
-        section 3). Raises KafkaError(DUPLICATE_BROKER_REGISTRATION) while the old directory is alive.
+        section 3). Raises KafkaError: DUPLICATE_BROKER_REGISTRATION while the old directory is alive;
+        INVALID_REGISTRATION for what no record could hold.
         """
+        if broker.node_id < 0 or broker.metadata_incarnation < 0:
+            raise KafkaError(ErrorCode.INVALID_REGISTRATION, f"node id {broker.node_id}")
         old = self._image.brokers.get(broker.node_id)
         if old == broker:
             return Decision((), None)
