@@ -43,7 +43,7 @@ from broker.metadata.image import Change, ConfigsChanged
 from broker.metadata.leaders import LeaderTable
 from broker.network.connection import ClientConnection
 from broker.network.connection_registry import ConnectionRegistry
-from broker.partitions.controlled_shutdown import transfer_all
+from broker.partitions.controlled_shutdown import transfer_leaderships
 from broker.partitions.leader_waits import LeaderWaits
 from broker.partitions.new_topics import NewTopics
 from broker.partitions.preferred_leaders import PreferredLeaders
@@ -382,7 +382,7 @@ class Node:
         )
         if replica is None:
             raise StartError(f"the log of {METADATA_TOPIC_NAME} is damaged, and there is no other copy of it")
-        self.metadata.attach(replica)
+        self.metadata.attach_replica(replica)
         rows = replica.log.lineage.rows
         if not rows or self.cluster_id is None:
             return None
@@ -435,7 +435,7 @@ class Node:
         self.registration.close()
         self.replicas.stop_campaigning()
         self.publisher.close()
-        await transfer_all(self.replicas, self.cluster)
+        await transfer_leaderships(self.replicas, self.cluster)
         self.groups.close()
         for listener in self._listeners:
             listener.close()

@@ -22,7 +22,7 @@ class ProducerIds:
         self._next = 0
         self._end = 0
         self._waiting: list[Answer] = []
-        self._asking = False
+        self._is_requesting = False
 
     def next_id(self, answer: Answer) -> None:
         if self._next < self._end:
@@ -32,15 +32,15 @@ class ProducerIds:
             answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1)
         else:
             self._waiting.append(answer)
-            self._ask()
+            self._request_block()
 
-    def _ask(self) -> None:
-        if not self._asking:
-            self._asking = True
+    def _request_block(self) -> None:
+        if not self._is_requesting:
+            self._is_requesting = True
             self._controller.call(AllocateProducerIds(), self._answered)
 
     def _answered(self, result: AllocateProducerIdsResult | KafkaError) -> None:
-        self._asking = False
+        self._is_requesting = False
         waiting, self._waiting = self._waiting, []
         if isinstance(result, KafkaError):
             for answer in waiting:

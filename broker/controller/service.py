@@ -52,7 +52,7 @@ class _Answers:
 
 
 class MetadataService:
-    """Follows the metadata replica. `attach` it once the replica exists."""
+    """Follows the metadata replica. `attach_replica` once it exists."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class MetadataService:
         events.role_changed.append(self._role_changed)
         events.commit_advanced.append(self._commit_advanced)
 
-    def attach(self, replica: Replica) -> None:
+    def attach_replica(self, replica: Replica) -> None:
         assert self.replica is None
         self.replica = replica
 
@@ -235,7 +235,7 @@ def _replay(
     replica: Replica, image: MetadataImage, end_offset: int, changed: Callable[[Change], None]
 ) -> bool:
     """Replay [image end, end_offset) of the log into an image. Returns whether there was anything. Raises
-    CorruptLogError before anything is believed of a batch that has rotted."""
+    CorruptLogError before anything is believed of a corrupt batch."""
     start_offset = image.end_offset
     for header, batch in replica.log.checked_batches(start_offset, end_offset):
         for record in iter_records(batch):

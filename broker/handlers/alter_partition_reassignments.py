@@ -1,6 +1,6 @@
-"""AlterPartitionReassignments: forwarded to the controller; answered when the wish is committed (KIP-455).
+"""AlterPartitionReassignments: forwarded to the controller; answered when the target is committed (KIP-455).
 
-Behaviour: the answer says that the wish is recorded, not that the replicas have moved: each partition's leader moves
+Behaviour: the answer says that the target is recorded, not that the replicas have moved: each partition's leader moves
 them, by changes of its Raft configuration, and ListPartitionReassignments tells what is under way. Null replicas go
 back to those before. Codes: INVALID_REPLICA_ASSIGNMENT (39) for nobody, a broker twice or one that is not registered,
 and where no majority of the brokers named is alive; NO_REASSIGNMENT_IN_PROGRESS (85) for a cancellation of nothing;

@@ -48,7 +48,7 @@ def handle(context: Context, request: Request, body: CreatePartitionsRequest) ->
             for topic in ([] if isinstance(result, KafkaError) else result.topics)
             for number in range(topic.partition_count)
         ]
-        context.leader_waits.wait_new(new, began, body.timeout_ms, lambda: answer(result))
+        context.leader_waits.wait_for_new_partitions(new, began, body.timeout_ms, lambda: answer(result))
 
     def answer(result: CreatePartitionsResult | KafkaError) -> None:
         if request.is_abandoned:

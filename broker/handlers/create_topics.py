@@ -61,7 +61,7 @@ def handle(context: Context, request: Request, body: CreateTopicsRequest) -> Non
             if topic.topic_id != NIL_UUID
             for number in range(topic.num_partitions)
         ]
-        context.leader_waits.wait_new(made, began, body.timeout_ms, lambda: answer(result))
+        context.leader_waits.wait_for_new_partitions(made, began, body.timeout_ms, lambda: answer(result))
 
     def answer(result: CreateTopicsResult | KafkaError) -> None:
         if request.is_abandoned:

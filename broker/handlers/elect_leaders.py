@@ -118,7 +118,7 @@ class Elections:
             else:
                 key = GroupKey(topic.topic_id, number)
                 under_way[key], targets[key] = topic.name, topic.partitions[number].replicas[0]
-        self._context.leader_waits.wait(targets, self._deadline, partial(self._waited, under_way))
+        self._context.leader_waits.wait_for_leaders(targets, self._deadline, partial(self._waited, under_way))
 
     def _waited(self, under_way: dict[GroupKey, str], not_led: frozenset[GroupKey]) -> None:
         for key, topic in under_way.items():

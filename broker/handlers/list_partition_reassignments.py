@@ -2,8 +2,8 @@
 moment ago is in it, whichever broker is asked.
 
 Behaviour: unknown topics and partitions, and those that do not move, are left out. `replicas` are all that stay, come
-and go. A reassignment is over when the partition's leader has the wished replicas, and nobody else, as its committed
-configuration.
+and go. A reassignment is over when the committed configuration of the partition's group names the target replicas, and
+nobody else.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class ProducerIdBlock:
 
 @dataclass(frozen=True, slots=True)
 class Reassignment:
-    """The wish for one partition's replicas, as AlterPartitionReassignments (KIP-455) names it."""
+    """The target assignment of one partition, as AlterPartitionReassignments (KIP-455) names it."""
 
     topic: str
     partition: int
@@ -106,7 +106,7 @@ class OngoingReassignment:
     topic: str
     partition: int
     replicas: tuple[int, ...]
-    """The wish, and behind it those that go."""
+    """The target, and behind it the nodes that are being removed."""
     adding: tuple[int, ...]
     removing: tuple[int, ...]
 

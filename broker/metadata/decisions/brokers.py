@@ -1,4 +1,4 @@
-"""Who is a broker, and as which replicas its partitions are wished for when it lost what it had."""
+"""Who is a broker, and under which identities it is a target of its partitions once it has lost its disk or a log."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class BrokerDecisions:
     def register(self, broker: BrokerRecord) -> Decision[None]:
         """Record who a node is and where it listens; nothing where that is known already.
 
-        A new directory id means that the old volume is lost: the wish for every replica of this node then
-        names the new identity, and each partition's leader replaces the old one by it (replication.md
+        A new directory id means that the old volume is lost: the target assignments of this node's replicas then
+        name the new identity, and each partition's leader replaces the old one by it (replication.md
         section 3). Raises KafkaError: DUPLICATE_BROKER_REGISTRATION while the old directory is alive;
         INVALID_REGISTRATION for what no record could hold.
         """
@@ -44,8 +44,8 @@ class BrokerDecisions:
         return Decision((*records, encode(broker)), None)
 
     def unregister(self, node_id: int) -> Decision[None]:
-        """Forget a broker. Raises KafkaError: BROKER_ID_NOT_REGISTERED; POLICY_VIOLATION while it holds a replica, or
-        may still hold one that is wished away."""
+        """Remove a broker's registration. Raises KafkaError: BROKER_ID_NOT_REGISTERED; POLICY_VIOLATION while it holds
+        a replica, or may still hold one that is being removed."""
         if node_id not in self._image.brokers:
             raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"there is no broker {node_id}")
         held = sum(
@@ -62,9 +62,9 @@ class BrokerDecisions:
     def renew_replicas(
         self, node_id: int, directory_id: UUID, renewals: Sequence[ReplicaRenewal]
     ) -> Decision[None]:
-        """Wish for the new incarnations of replicas whose logs that broker discarded (quarantine).
+        """Have the target name the new incarnations of replicas whose logs that broker discarded (quarantine).
 
-        Renewals that are old news, or for replicas that the node does not hold any more, change nothing.
+        Stale renewals, and those of replicas that the node is not to hold any more, change nothing.
         Raises KafkaError(BROKER_ID_NOT_REGISTERED) where the directory is not the registered one.
         """
         broker = self._image.brokers.get(node_id)
@@ -77,29 +77,31 @@ class BrokerDecisions:
             topic = self._image.topics.get(renewal.topic_id)
             if topic is None or not 0 <= renewal.partition < len(topic.partitions):
                 continue
-            wish = changed.get(topic.topic_id, list(topic.partitions))
-            partition = wish[renewal.partition]
+            partitions = changed.get(topic.topic_id, list(topic.partitions))
+            partition = partitions[renewal.partition]
             if node_id not in partition.replicas:
                 continue
             position = partition.replicas.index(node_id)
             if partition.incarnations[position] >= renewal.incarnation:
                 continue
-            wish[renewal.partition] = _with_identity(partition, position, directory_id, renewal.incarnation)
-            changed[topic.topic_id] = wish
+            partitions[renewal.partition] = _with_identity(
+                partition, position, directory_id, renewal.incarnation
+            )
+            changed[topic.topic_id] = partitions
         return Decision(changed_topics(self._image, changed), None)
 
     def _moved_to(self, broker: BrokerRecord) -> list[KeyValue]:
-        """Topic records in which every replica of this node is wished for in its new directory."""
+        """Topic records whose targets name this node's new directory."""
         records: list[KeyValue] = []
         for topic in self._image.topics_by_name():
-            wish = tuple(
+            partitions = tuple(
                 _with_identity(partition, partition.replicas.index(broker.node_id), broker.directory_id, 0)
                 if broker.node_id in partition.replicas
                 else partition
                 for partition in topic.partitions
             )
-            if wish != topic.partitions:
-                records.append(encode(replace(topic, partitions=wish)))
+            if partitions != topic.partitions:
+                records.append(encode(replace(topic, partitions=partitions)))
         return records
 
 

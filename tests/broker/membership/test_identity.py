@@ -191,7 +191,7 @@ def test_a_change_of_members_is_finished_by_the_next_leader() -> None:
             world.wait(lambda partition=partition: len(world.voters("foo", partition)) == 3)  # type: ignore[misc]
         # An idle cluster looks at nothing.
         world.loop.run_for(1)
-        assert not any(node.reconciler._unsettled for node in world.nodes.values())
+        assert not any(node.reconciler._marked for node in world.nodes.values())
 
 
 def test_a_decision_larger_than_a_batch_is_cut_and_carried_out_whole() -> None:

@@ -309,9 +309,9 @@ def test_a_new_volume_becomes_the_wish_for_every_replica_of_the_node() -> None:
     assert cluster.topic("elsewhere") == untouched
 
 
-def test_changes_of_the_wish_never_change_what_the_replicas_began_with() -> None:
-    """Row 0 is computed from the topic record. Were it computed from the wish, a node on a new volume would make itself
-    a founding voter, and two of them a majority without any data."""
+def test_changes_of_the_target_never_change_what_the_replicas_began_with() -> None:
+    """Row 0 is computed from the topic record. Were it computed from the target, a node on a new volume would make
+    itself a founding voter, and two of them a majority without any data."""
     cluster = Cluster()
     cluster.create(NewTopic("a", assignments=((0, (1, 2, 3)),)))
     began = tuple((node_id, directory(node_id)) for node_id in (1, 2, 3))
@@ -402,7 +402,7 @@ def test_a_moved_partition_wishes_for_new_replicas_and_remembers_who_goes() -> N
 
 
 def test_who_stays_or_comes_back_while_it_goes_keeps_its_identity() -> None:
-    """A wish that is changed again before it is fulfilled: the log is still there, and so is its vote."""
+    """A target that is changed again before it is reached: the log is still there, and so is its vote."""
     cluster = moving()
     renewal = ReplicaRenewal(cluster.topic("a").topic_id, 0, 2)
     cluster.apply(cluster.controller.brokers.renew_replicas(1, directory(1), [renewal]))
@@ -431,30 +431,32 @@ def test_a_reassignment_is_finished_when_the_fact_is_the_wish_of_now() -> None:
     now = cluster.image.end_offset
     early = [ReplicaIdentity(node_id, directory(node_id), 0) for node_id in (1, 2, 4)]
     assert not cluster.controller.reassignments.finish(topic_id, 0, early, now).records
-    fact = [early[2], early[0]]
-    assert not cluster.controller.reassignments.finish(topic_id, 1, fact, now).records, (
+    voters = [early[2], early[0]]
+    assert not cluster.controller.reassignments.finish(topic_id, 1, voters, now).records, (
         "it is another partition"
     )
-    assert not cluster.controller.reassignments.finish(topic_id, 2, fact, now).records
-    assert not cluster.controller.reassignments.finish(UUID(int=9), 0, fact, now).records
+    assert not cluster.controller.reassignments.finish(topic_id, 2, voters, now).records
+    assert not cluster.controller.reassignments.finish(UUID(int=9), 0, voters, now).records
     assert cluster.topic("a").partitions[0].moving_from == (1, 2, 3)
-    cluster.apply(cluster.controller.reassignments.finish(topic_id, 0, fact, now))
-    assert cluster.topic("a").partitions[0].is_settled
-    assert not cluster.controller.reassignments.finish(topic_id, 0, fact, now).records, "it is said once"
+    cluster.apply(cluster.controller.reassignments.finish(topic_id, 0, voters, now))
+    assert not cluster.topic("a").partitions[0].is_reassigning
+    assert not cluster.controller.reassignments.finish(topic_id, 0, voters, now).records, "it is said once"
 
 
 def test_what_a_leader_said_before_the_wish_was_another_one_counts_no_more() -> None:
     cluster = moving()
     topic_id = cluster.topic("a").topic_id
-    as_of = cluster.image.end_offset
+    image_end = cluster.image.end_offset
     before = cluster.topic("a").partitions
-    fact = [ReplicaIdentity(*each) for each in before[0].identities]
+    voters = [ReplicaIdentity(*each) for each in before[0].identities]
     reassign(cluster, 1, 4)
     reassign(cluster, 1, 2, 3)
     assert cluster.topic("a").partitions[0].removing
-    assert not cluster.controller.reassignments.finish(topic_id, 0, fact, as_of).records
-    assert cluster.controller.reassignments.finish(topic_id, 0, fact, cluster.image.end_offset).records
-    assert cluster.image.assigned_at(topic_id, 1) <= as_of, "the other partitions' wishes are as they were"
+    assert not cluster.controller.reassignments.finish(topic_id, 0, voters, image_end).records
+    assert cluster.controller.reassignments.finish(topic_id, 0, voters, cluster.image.end_offset).records
+    assert cluster.image.assigned_at(topic_id, 1) <= image_end, (
+        "the other partitions' targets are as they were"
+    )
 
 
 @pytest.mark.parametrize("replicas", [(), (1, 1), (1, 2, 9)])

@@ -18,8 +18,8 @@ from tests.broker.partitions.test_reassignment import create, nodes_of, reassign
 from tests.broker.world import World, running
 
 
-def _wish(world: World, controller: int, node_id: int) -> None:
-    """For this one replica, said to the controller itself: others may be cut off from it."""
+def _reassign(world: World, controller: int, node_id: int) -> None:
+    """To this one node, asked of the controller itself: others may be cut off from it."""
     target = ReassignedPartition(topic="foo", partition=0, node_ids=[node_id])
     answer = world.ask(controller, ReassignPartitions(partitions=[target]))
     assert answer.partitions[0].error_code == ErrorCode.NONE, answer
@@ -46,7 +46,8 @@ def _hold_reports(world: World, node_id: int) -> Callable[[], None]:
 
 
 def test_a_late_word_that_a_move_is_over_deletes_nobody_elses_log() -> None:
-    """a says that the fact is the wish, and is not heard; the wish, the fact and the wish change; now a is heard."""
+    """a says that its members are the target, and is not heard. The target changes, the members follow, the target
+    changes again; now a is heard."""
     with running(5) as world:
         world.loop.run_for(1)
         controller = world.nodes[1].leaders.controller_id()
@@ -54,16 +55,16 @@ def test_a_late_word_that_a_move_is_over_deletes_nobody_elses_log() -> None:
         create(world, "foo", [a])
         key = world.replica(a, "foo").key
         release_a, release_b = _hold_reports(world, a), _hold_reports(world, b)
-        _wish(world, controller, b)
-        _wish(world, controller, a)
+        _reassign(world, controller, b)
+        _reassign(world, controller, a)
         world.wait(lambda: key in world.nodes[a].reconciler._reporting, 3)
         assert nodes_of(world, "foo") == [a]
-        _wish(world, controller, b)
+        _reassign(world, controller, b)
         world.wait(lambda: nodes_of(world, "foo") == [b], 3)
         world.produce("foo", b"acknowledged")
         assert b"acknowledged" in world.content(b, "foo")
         world.network.partition([f"n{a}"], [f"n{b}"])
-        _wish(world, controller, a)
+        _reassign(world, controller, a)
         world.loop.run_for(0.2)
         assert world.disks[b].exists(f"/n{b}/foo-0")
         release_a()
@@ -84,7 +85,7 @@ def test_the_only_log_is_not_discarded_while_it_moves() -> None:
         world.produce("foo", b"a" * 500)
         world.loop.run_for(2)
         world.network.partition([f"n{a}"], [f"n{b}"])
-        _wish(world, controller, b)
+        _reassign(world, controller, b)
         world.loop.run_for(0.2)
         world.kill(a)
         path = f"/n{a}/foo-0/00000000000000000000.log"

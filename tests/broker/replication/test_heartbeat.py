@@ -77,7 +77,7 @@ def test_a_node_contradicts_older_leaders_between_quarantine_and_reopening() -> 
         world.processes[follower].call(node.replicas.log_corrupt, replica, error)
         world.wait(lambda: not has_replica(world, follower, topic))
         assert challenge_of(world, follower, key, term - 1) == Challenge(key, term)
-        world.processes[follower].call(node.publisher._step)
+        world.processes[follower].call(node.publisher._run_some_steps)
         world.wait(lambda: has_replica(world, follower, topic))
         assert challenge_of(world, follower, key, term - 1) == Challenge(key, term)
 

@@ -156,7 +156,7 @@ def _metadata_end(stage: Stage, node_id: int) -> int:
 def _as_it_comes(_: object) -> object:
     def image_read(self: Publisher) -> None:
         if not self.has_begun:
-            self._begin()
+            self._begin_publishing()
 
     return image_read
 

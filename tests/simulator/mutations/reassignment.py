@@ -31,14 +31,14 @@ def _forgotten(give_up: Callable[[Publisher, GroupKey], None]) -> object:
     def forget_too(publisher: Publisher, key: GroupKey) -> None:
         give_up(publisher, key)
         topic = publisher._metadata.image.topics.get(key.topic_id)
-        if topic is not None and not publisher._is_mine(topic, key.partition):
+        if topic is not None and not publisher._is_assigned(topic, key.partition):
             publisher._replicas.forget(key)
 
     return forget_too
 
 
-def _wished_only(_: object) -> object:
-    """Who is wished for nowhere has nothing, whether its removal is committed or not."""
+def _target_only(_: object) -> object:
+    """A node that the target does not name has nothing, whether its removal is committed or not."""
 
     def is_mine(publisher: Publisher, topic: TopicRecord, partition: int) -> bool:
         return publisher._me.node_id in topic.partitions[partition].replicas
@@ -46,10 +46,10 @@ def _wished_only(_: object) -> object:
     return is_mine
 
 
-def _move(stage: Stage, via: int, *wishes: list[int]) -> None:
-    """Wish for these replicas, or one after the other; the last wish is committed when this returns."""
+def _move(stage: Stage, via: int, *targets: list[int]) -> None:
+    """Reassign to these nodes, or one list after the other; the last target is committed when this returns."""
     request = ReassignPartitions(
-        partitions=[ReassignedPartition(topic=stage.topic, partition=0, node_ids=wish) for wish in wishes]
+        partitions=[ReassignedPartition(topic=stage.topic, partition=0, node_ids=nodes) for nodes in targets]
     )
     answer = stage.ask_controller(via, request)
     assert not any(item.error_code for item in answer.partitions), answer
@@ -69,7 +69,7 @@ def _two_that_do_not_lead_metadata(stage: Stage) -> tuple[int, int, int]:
     return controller, one, another
 
 
-# -- what is said of a move is said of one wish ----------------------------------------------------------------
+# -- what is said of a reassignment is said of one target --------------------------------------------------------
 
 
 def _whenever_it_was_said(finish: Callable[..., Any]) -> object:
@@ -77,17 +77,17 @@ def _whenever_it_was_said(finish: Callable[..., Any]) -> object:
         decisions: ReassignmentDecisions,
         topic_id: UUID,
         partition: int,
-        fact: Sequence[ReplicaIdentity],
-        as_of: int,
+        voters: Sequence[ReplicaIdentity],
+        image_end: int,
     ) -> object:
-        return finish(decisions, topic_id, partition, fact, 1 << 60)
+        return finish(decisions, topic_id, partition, voters, 1 << 60)
 
     return finish_whenever
 
 
 def a_leader_says_late_that_its_move_is_over(stage: Stage) -> None:
-    """a says that the fact is the wish, and is not heard; the wish, the fact and the wish change; now a is heard. It is
-    b that has the log."""
+    """a says that its members are the target, and is not heard. The target changes, the members follow, the target
+    changes again; now a is heard. It is b that has the log."""
     if len(stage.cluster.node_ids) < 5:
         return
     controller, a, b = _two_that_do_not_lead_metadata(stage)
@@ -260,18 +260,18 @@ MUTATIONS = (
     Mutation(
         "removed-is-somebody-else",
         "A replica that was removed, with its log, comes back under another identity (section 3)",
-        off((Publisher, "_give_up", _forgotten)),
+        off((Publisher, "_give_up_replica", _forgotten)),
         MOVES,
     ),
     Mutation(
         "deleted-when-removed",
         "A replica's log is deleted only on a committed removal (section 4)",
-        off((Publisher, "_is_mine", _wished_only)),
+        off((Publisher, "_is_assigned", _target_only)),
         MOVES,
     ),
     Mutation(
         "a-move-is-over-as-of",
-        "That a move is over counts only while the wish is the one of which it was said (broker/README)",
+        "That a reassignment is over counts only while the target is the one of which it was said (partitions/README)",
         off((ReassignmentDecisions, "finish", _whenever_it_was_said)),
         bound=200,
         story=a_leader_says_late_that_its_move_is_over,
