@@ -44,7 +44,7 @@ class Execute(Protocol):
 
 
 class RequestServer:
-    """Invariant: `_undelivered` has no empty queue."""
+    """Gives each request to the part that carries it out, and sends its answer back."""
 
     def __init__(
         self,
@@ -59,7 +59,8 @@ class RequestServer:
         self._links = links
         self._controller = controller
         self._others = others
-        #: Answers to nodes that are not connected now, with the time when nobody waits for them any more.
+        #: Answers to nodes that are not connected now, with the time when nobody waits for them any more. Invariant: no
+        #: queue is empty.
         self._undelivered: dict[int, deque[tuple[float, peer.ControllerResponse]]] = {}
         ticks.every(SLOW_TICK_S, self.tick)
 
