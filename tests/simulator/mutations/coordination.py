@@ -238,7 +238,7 @@ MUTATIONS = (
     ),
     Mutation(
         "change-is-seen-by-who-asked",
-        "A node passes the controller's answer on when it has replayed what was decided (broker/README.md)",
+        "A node passes the controller's answer on when it has replayed what was decided (controller/README)",
         off((ControllerClient, "_pass_on", _whatever_is_replayed)),
         ("kill",),
         bound=120,

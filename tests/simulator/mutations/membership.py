@@ -20,7 +20,7 @@ from tests.simulator.mutations.switch import off, replaced
 
 
 def changes_are_the_storys_own(cluster: SimulatedCluster, rng: random.Random) -> AbstractContextManager[None]:
-    """Nobody moves the fact towards the wish meanwhile."""
+    """Nobody moves the members towards the target meanwhile."""
     del cluster, rng
     return replaced(Reconciler, "_reconcile_groups", lambda _: lambda self, now: None)
 
