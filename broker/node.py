@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
-from typing import Any
 from uuid import UUID
 
 import structlog
@@ -24,9 +23,10 @@ from broker.config.layers import LiveSettings
 from broker.config.node_config import NodeConfig
 from broker.config.resources import Resources
 from broker.config.topic_config import TopicConfig
-from broker.controller.client import ControllerClient, Done
+from broker.controller.client import ControllerClient
 from broker.controller.producer_ids import ProducerIds
 from broker.controller.registration import Registration
+from broker.controller.server import RequestServer
 from broker.controller.service import METADATA_KEY, MetadataService
 from broker.coordinator.internal_topic import InternalTopic
 from broker.environment import Clock, Listener, Network, ProtocolFactory
@@ -36,14 +36,14 @@ from broker.handlers import APIS
 from broker.membership.cluster import Cluster
 from broker.membership.cluster_events import ClusterEvents
 from broker.membership.identity import StartError, open_identity
-from broker.metadata.decisions.base import ControllerConfig
+from broker.metadata.decisions.common import ControllerConfig
 from broker.metadata.formation import ClusterFormation, Formation, FoundingVoter
 from broker.metadata.ids import METADATA_TOPIC_NAME, NodeIdentity, random_uuid
 from broker.metadata.image import Change, ConfigsChanged
 from broker.metadata.leaders import LeaderTable
 from broker.network.connection import ClientConnection
 from broker.network.connection_registry import ConnectionRegistry
-from broker.partitions.controlled_shutdown import transfer_all
+from broker.partitions.controlled_shutdown import transfer_leaderships
 from broker.partitions.leader_waits import LeaderWaits
 from broker.partitions.new_topics import NewTopics
 from broker.partitions.preferred_leaders import PreferredLeaders
@@ -67,7 +67,7 @@ from broker.serving.long_requests import LongRequests
 from broker.serving.pending import PendingAnswers
 from broker.serving.quotas import ClientQuotas
 from broker.serving.views import ClusterView
-from protocol.peer import PeerMessage
+from protocol.controller.replicas import TransferLeadership
 from raft.liveness import NodeLiveness
 from raft.liveness_types import LivenessTiming
 from raft.types import RowKind, Timing
@@ -229,8 +229,26 @@ class Node:
             self.metadata.on_change.append(self._observer.image_changed)
         self.metadata.on_change.append(self._image_changed)
         self.replica_events.quarantined.append(self._quarantined)
-        self.controller = ControllerClient(self, first_id=self.me.boot_id.int >> 66, ticks=self.ticks)
-        self.producer_ids = ProducerIds(self.controller.call)
+        self.preferred_leaders = PreferredLeaders(
+            self.me, self.settings, self.metadata, self.replicas, self.cluster, self.ticks
+        )
+        self.requests = RequestServer(
+            self.loop.time,
+            self.cluster,
+            self.metadata.execute,
+            {TransferLeadership: self.preferred_leaders.execute},
+            self.ticks,
+        )
+        self.controller = ControllerClient(
+            self.me,
+            self.loop.time,
+            self.cluster,
+            self.leaders.controller_id,
+            lambda: self.metadata.image.end_offset,
+            self.requests.execute,
+            self.ticks,
+        )
+        self.producer_ids = ProducerIds(self.controller)
         self.registration = Registration(
             self.me,
             config,
@@ -273,9 +291,6 @@ class Node:
             self.ticks,
         )
         self.metadata.on_read.append(self.controller.image_read)
-        self.preferred_leaders = PreferredLeaders(
-            self.me, self.settings, self.metadata, self.replicas, self.cluster, self.ticks
-        )
         self.view = ClusterView(
             self.me, self.metadata, self.leaders, self.cluster, self.replicas, self.publisher
         )
@@ -349,7 +364,9 @@ class Node:
             cluster_id=self.cluster_id,
             held=held,
         )
-        events = ClusterEvents(self._form, self.controller, self.heartbeat, self.replicas, self.messages)
+        events = ClusterEvents(
+            self._form, self.controller, self.requests, self.heartbeat, self.replicas, self.messages
+        )
         self.cluster.use(events, formation)
 
     def _open_metadata(self, founding: Formation | None = None) -> Formation | None:
@@ -365,7 +382,7 @@ class Node:
         )
         if replica is None:
             raise StartError(f"the log of {METADATA_TOPIC_NAME} is damaged, and there is no other copy of it")
-        self.metadata.attach(replica)
+        self.metadata.attach_replica(replica)
         rows = replica.log.lineage.rows
         if not rows or self.cluster_id is None:
             return None
@@ -418,7 +435,7 @@ class Node:
         self.registration.close()
         self.replicas.stop_campaigning()
         self.publisher.close()
-        await transfer_all(self.replicas, self.cluster)
+        await transfer_leaderships(self.replicas, self.cluster)
         self.groups.close()
         for listener in self._listeners:
             listener.close()
@@ -454,29 +471,3 @@ class Node:
         """The node lives on without a partition's log, but not without the metadata."""
         if replica is self.metadata.replica:
             self._fail(StartError(f"the log of {METADATA_TOPIC_NAME} is corrupt; the next start rebuilds it"))
-
-    # -- broker.controller.client.ControllerHost -----------------------------------------------------------
-
-    def now(self) -> float:
-        return self.loop.time()
-
-    def own_node(self) -> int:
-        return self.me.node_id
-
-    def image_end(self) -> int:
-        return self.metadata.image.end_offset
-
-    def controller_node(self) -> int:
-        return self.leaders.controller_id()
-
-    def execute(self, operation: str, arguments: dict[str, Any], done: Done) -> None:
-        if operation == "hand_over":
-            done({"error_code": 0, "codes": self.preferred_leaders.execute(arguments["partitions"])})
-        else:
-            self.metadata.execute(operation, arguments, done)
-
-    def is_connected(self, node_id: int) -> bool:
-        return self.cluster.is_connected(node_id)
-
-    def send(self, node_id: int, message: PeerMessage) -> None:
-        self.cluster.send(node_id, message)

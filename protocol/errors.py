@@ -148,6 +148,14 @@ class ErrorCode(IntEnum):
     REBOOTSTRAP_REQUIRED = 129
 
 
+def known_error(number: int) -> ErrorCode:
+    """The code of this number; UNKNOWN_SERVER_ERROR for one that this build does not know."""
+    try:
+        return ErrorCode(number)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
 class ProtocolError(Exception):
     """The peer sent something that is not the protocol. The connection cannot be used any further."""
 

@@ -254,21 +254,24 @@ class InstallReply(PeerMessage):
     """The follower's own, durable."""
 
 
-class Forward(PeerMessage):
-    """A client's request that another node has to answer. `body` is the request's, undecoded."""
+class ControllerRequest(PeerMessage):
+    """A request that another node has to carry out: the controller, or a partition's leader (protocol.controller)."""
 
     request_id: int = field(INT64)
-    api_key: int = field(INT16)
-    api_version: int = field(INT16)
-    listener: str = field(STRING)
-    """The client's listener: endpoints in the answer must be that listener's."""
-    body: RecordData = field(RECORDS, nullable="0+")
+    operation: int = field(INT16)
+    body: bytes | None = field(BYTES, nullable="0+")
+    """The request, encoded by itself: one that cannot be read is refused, and the connection goes on."""
 
 
-class ForwardReply(PeerMessage):
+class ControllerResponse(PeerMessage):
     request_id: int = field(INT64)
     error_code: int = field(INT16, default=0)
-    body: RecordData = field(RECORDS, nullable="0+", default=None)
+    error_message: str | None = field(STRING, nullable="0+", default=None)
+    image_end: int = field(INT64, default=0)
+    """The offset behind the metadata records that were decided, or that the answer rests on: who asked passes the
+    answer on when its own image has come so far."""
+    body: bytes | None = field(BYTES, nullable="0+", default=None)
+    """The result; None with an error."""
 
 
 class FormVoter(Message):
@@ -299,8 +302,8 @@ PEER_KINDS: dict[int, type[PeerMessage]] = {
     8: TimeoutNow,
     9: InstallStart,
     10: InstallReply,
-    11: Forward,
-    12: ForwardReply,
+    11: ControllerRequest,
+    12: ControllerResponse,
     13: Form,
     14: FormReply,
     15: LogStarts,

@@ -1,180 +1,164 @@
 """Asking the controller, wherever it is: here, or over the peer link of the node that leads `__cluster_metadata`.
 
-Any broker takes administrative requests and forwards them, so a client need not know who the controller is. The few
-questions that only another node can answer (whom it leads) go the same way to that node. A question and its answer are
-JSON: few, small, and readable in a trace.
+Any broker takes administrative requests and passes them on, so a client need not know who the controller is. The few
+requests that only another node can carry out (transfers of what it leads) go the same way to that node.
 """
 
 from __future__ import annotations
 
-import json
-from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
+import structlog
+
+from broker.controller.server import TIMEOUT_S, Execute, Links
+from broker.metadata.ids import NodeIdentity
 from broker.scheduling.ticks import SLOW_TICK_S, Ticks
 from protocol import peer
-from protocol.errors import ErrorCode
+from protocol.controller.operations import decode_result, encode_request
+from protocol.controller.request import Request, Result, ResultT
+from protocol.errors import ErrorCode, KafkaError, ProtocolError, known_error
 
-Result = dict[str, Any]
-Done = Callable[[Result], None]
+logger = structlog.get_logger()
 
-#: A question that is not answered by then is answered REQUEST_TIMED_OUT; it may still take effect.
-TIMEOUT_S = 10.0
-
-
-class ControllerHost(Protocol):
-    def now(self) -> float: ...
-    def controller_node(self) -> int:
-        """Node id of the established leader of the metadata group, -1 if none is known."""
-
-    def own_node(self) -> int: ...
-    def image_end(self) -> int:
-        """The offset behind what this node has replayed of the metadata."""
-
-    def execute(self, operation: str, arguments: dict[str, Any], done: Done) -> None:
-        """Decide here. Answers NOT_CONTROLLER to what is the controller's if this node is not it."""
-
-    def is_connected(self, node_id: int) -> bool:
-        """Whether what is sent there now can arrive; if not it would be dropped."""
-
-    def send(self, node_id: int, message: peer.PeerMessage) -> None: ...
+_NOBODY = -1
 
 
-class _Question:
-    __slots__ = ("addressee", "arguments", "deadline", "done", "node_id", "operation", "result")
+class _Pending:
+    """A request that is not answered yet."""
+
+    __slots__ = ("addressee", "asked", "deadline", "done", "image_end", "outcome", "request")
 
     def __init__(
-        self, operation: str, arguments: dict[str, Any], done: Done, deadline: float, addressee: int | None
+        self, request: Request[Any], done: Callable[[Any], None], deadline: float, addressee: int | None
     ) -> None:
-        self.operation = operation
-        self.arguments = arguments
+        self.request = request
         self.done = done
         self.deadline = deadline
         #: Who has to answer; None: the controller.
         self.addressee = addressee
-        #: Whom we asked; -1: nobody yet.
-        self.node_id = -1
-        #: The answer, until this node has seen what it is about.
-        self.result: Result | None = None
+        #: The node that was asked; _NOBODY: none, or one whose answer may be lost.
+        self.asked = _NOBODY
+        #: What came back, until this node's image has come as far as `image_end`.
+        self.outcome: Result | KafkaError | None = None
+        self.image_end = 0
 
 
 class ControllerClient:
-    """The open questions of this node."""
+    """The pending requests of this node."""
 
-    def __init__(self, host: ControllerHost, first_id: int, ticks: Ticks) -> None:
-        """`first_id`: different at each start of the node, or a late answer to a question that an earlier start asked
-        could pass for the answer to one of ours."""
-        self._host = host
-        self._next_id = first_id
-        self._open: dict[int, _Question] = {}
-        #: Answers to nodes that are not connected now; they ask nobody else until they time out.
-        self._undelivered: dict[int, deque[tuple[float, peer.ForwardReply]]] = {}
+    def __init__(
+        self,
+        me: NodeIdentity,
+        now: Callable[[], float],
+        links: Links,
+        controller_id: Callable[[], int],
+        image_end: Callable[[], int],
+        execute: Execute,
+        ticks: Ticks,
+    ) -> None:
+        """`now`: loop time. `controller_id`: the established leader of the metadata group, -1 if none is known.
+        `image_end`: the offset behind what this node has replayed of the metadata. `execute`: carries out what is this
+        node's own to do."""
+        self._me = me
+        self._now = now
+        self._links = links
+        self._controller_id = controller_id
+        self._image_end = image_end
+        self._execute = execute
+        # Different at each start of the node: a late answer to an earlier start must not pass for one to this start.
+        self._next_id = me.boot_id.int >> 66
+        self._pending: dict[int, _Pending] = {}
         ticks.every(SLOW_TICK_S, self.tick)
 
     def call(
-        self, operation: str, arguments: dict[str, Any], done: Done, *, node_id: int | None = None
+        self,
+        request: Request[ResultT],
+        done: Callable[[ResultT | KafkaError], None],
+        *,
+        node_id: int | None = None,
     ) -> None:
-        """`done` gets {"error_code": ..., "message": ..., ...}, always, exactly once. This node's image shows by then
-        what was decided: who has changed something finds it where it asked for the change. `node_id`: ask that node,
-        not the controller."""
-        question = _Question(operation, arguments, done, self._host.now() + TIMEOUT_S, node_id)
+        """Have a request carried out by the controller, or by `node_id`. `done` gets the result or why there is none,
+        always, exactly once; REQUEST_TIMED_OUT after TIMEOUT_S, when it may still take effect. This node's image shows
+        by then what was decided: who has changed something finds it where it asked for the change."""
+        pending = _Pending(request, done, self._now() + TIMEOUT_S, node_id)
         request_id = self._next_id
         self._next_id += 1
-        self._open[request_id] = question
-        self._ask(request_id, question)
+        self._pending[request_id] = pending
+        self._send_request(request_id, pending)
 
-    def _ask(self, request_id: int, question: _Question) -> None:
-        node_id = self._host.controller_node() if question.addressee is None else question.addressee
-        if node_id == self._host.own_node():
-            question.node_id = node_id
-            self._host.execute(
-                question.operation, question.arguments, lambda result: self._answered(request_id, result)
+    def _send_request(self, request_id: int, pending: _Pending) -> None:
+        """Ask now if whoever has to answer is known and can be reached; else a later tick does."""
+        node_id = self._controller_id() if pending.addressee is None else pending.addressee
+        if node_id == self._me.node_id:
+            pending.asked = node_id
+            self._execute(
+                pending.request,
+                lambda outcome, image_end: self._record_answer(request_id, outcome, image_end),
             )
-        elif node_id >= 0 and self._host.is_connected(node_id):
-            question.node_id = node_id
-            body = json.dumps({"operation": question.operation, "arguments": question.arguments}).encode()
-            self._host.send(
-                node_id,
-                peer.Forward(request_id=request_id, api_key=-1, api_version=0, listener="", body=body),
-            )
+        elif node_id >= 0 and self._links.is_connected(node_id):
+            pending.asked = node_id
+            operation, body = encode_request(pending.request)
+            message = peer.ControllerRequest(request_id=request_id, operation=operation, body=body)
+            self._links.send(node_id, message)
 
-    def forwarded(self, sender: int, message: peer.Forward) -> None:
-        """Another node asks us."""
-        assert message.body is not None
-        question = json.loads(_bytes_of(message.body))
+    def response_received(self, message: peer.ControllerResponse) -> None:
+        pending = self._pending.get(message.request_id)
+        if pending is not None:
+            outcome = _read_outcome(pending.request, message)
+            self._record_answer(message.request_id, outcome, message.image_end)
 
-        def done(result: Result) -> None:
-            reply = peer.ForwardReply(
-                request_id=message.request_id,
-                error_code=result["error_code"],
-                body=json.dumps(result).encode(),
-            )
-            if self._host.is_connected(sender):
-                self._host.send(sender, reply)
-            else:
-                waiting = self._undelivered.setdefault(sender, deque())
-                waiting.append((self._host.now() + TIMEOUT_S, reply))
-
-        self._host.execute(question["operation"], question["arguments"], done)
-
-    def reply(self, message: peer.ForwardReply) -> None:
-        assert message.body is not None
-        self._answered(message.request_id, json.loads(_bytes_of(message.body)))
-
-    def _answered(self, request_id: int, result: Result) -> None:
-        question = self._open.get(request_id)
-        if question is None or question.result is not None:
+    def _record_answer(self, request_id: int, outcome: Result | KafkaError, image_end: int) -> None:
+        pending = self._pending.get(request_id)
+        if pending is None or pending.outcome is not None:
             return
-        if result["error_code"] == ErrorCode.NOT_CONTROLLER and self._host.now() < question.deadline:
-            question.node_id = -1  # it has just lost the part; ask again at the next tick
+        is_refused = isinstance(outcome, KafkaError) and outcome.code == ErrorCode.NOT_CONTROLLER
+        if is_refused and self._now() < pending.deadline:
+            pending.asked = _NOBODY  # it has just ceased to be the controller: the next tick asks again
             return
-        question.result = result
-        self._finish(request_id, question)
+        pending.outcome, pending.image_end = outcome, image_end
+        self._pass_on(request_id, pending)
 
-    def _finish(self, request_id: int, question: _Question) -> None:
-        assert question.result is not None
-        if self._host.image_end() >= question.result.get("image_end", 0):
-            del self._open[request_id]
-            question.done(question.result)
+    def _pass_on(self, request_id: int, pending: _Pending) -> None:
+        """Give the answer to who asked, if this node has replayed what it rests on."""
+        if self._image_end() >= pending.image_end:
+            del self._pending[request_id]
+            pending.done(pending.outcome)
 
     def image_read(self) -> None:
         """This node's image has gone on."""
-        for request_id, question in list(self._open.items()):
-            if question.result is not None:
-                self._finish(request_id, question)
+        for request_id, pending in list(self._pending.items()):
+            if pending.outcome is not None:
+                self._pass_on(request_id, pending)
 
     def answers_lost(self, node_id: int) -> None:
-        """What was asked there may have taken effect or not, and nobody will say: ask again, the controller that is one
-        by now, who sees what is committed."""
-        for question in self._open.values():
-            if question.node_id == node_id and question.result is None:
-                question.node_id = -1
-
-    def node_connected(self, node_id: int) -> None:
-        for _, reply in self._undelivered.pop(node_id, ()):
-            self._host.send(node_id, reply)
+        """What was asked there may have taken effect or not, and no answer will come: ask again, the controller of that
+        time, who sees what is committed."""
+        for pending in self._pending.values():
+            if pending.asked == node_id and pending.outcome is None:
+                pending.asked = _NOBODY
 
     def tick(self, now: float) -> None:
-        for node_id, replies in list(self._undelivered.items()):
-            while replies and replies[0][0] <= now:  # nobody waits for it any more
-                replies.popleft()
-            if not replies:
-                del self._undelivered[node_id]
-        for request_id, question in list(self._open.items()):
-            if now >= question.deadline:
-                del self._open[request_id]
-                asked = "the controller" if question.addressee is None else f"node {question.addressee}"
-                late = error(ErrorCode.REQUEST_TIMED_OUT, f"{asked} did not answer")
-                question.done(question.result or late)
-            elif question.node_id < 0:
-                self._ask(request_id, question)
+        for request_id, pending in list(self._pending.items()):
+            if now >= pending.deadline:
+                del self._pending[request_id]
+                pending.done(_late(pending) if pending.outcome is None else pending.outcome)
+            elif pending.asked == _NOBODY:
+                self._send_request(request_id, pending)
 
 
-def _bytes_of(body: object) -> bytes:
-    assert isinstance(body, (bytes, bytearray, memoryview))
-    return bytes(body)
+def _late(pending: _Pending) -> KafkaError:
+    addressee = "the controller" if pending.addressee is None else f"node {pending.addressee}"
+    return KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{addressee} did not answer")
 
 
-def error(code: ErrorCode, message: str) -> Result:
-    return {"error_code": int(code), "message": message}
+def _read_outcome(request: Request[Any], message: peer.ControllerResponse) -> Result | KafkaError:
+    code = known_error(message.error_code)
+    if code != ErrorCode.NONE:
+        return KafkaError(code, message.error_message)
+    try:
+        result: Result = decode_result(request, message.body)
+    except ProtocolError as error:
+        logger.warning("an answer of another node cannot be read", reason=str(error))
+        return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the answer of another node cannot be read")
+    return result

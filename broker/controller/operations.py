@@ -1,19 +1,17 @@
-"""The operations that a node can ask of the controller (`ControllerClient.call`), by name.
+"""What the controller does about each request (`protocol.controller`): reads it, has `broker.metadata` decide, and says
+what is answered once the decision is committed.
 
-Each reads JSON arguments, has the controller decide, and says what is answered once the decision is committed. Nothing
-is appended here, and nothing waits: that is `MetadataService`'s.
+Nothing is appended here, and nothing waits: that is `MetadataService`'s.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from uuid import UUID
 
-from broker.config.resources import Resources
+from broker.config.resources import KINDS
 from broker.controller import quorum
-from broker.controller.client import Result
 from broker.metadata.alterations import ConfigAlteration
 from broker.metadata.controller import Controller
 from broker.metadata.image import MetadataImage
@@ -28,10 +26,10 @@ from broker.metadata.requests import (
     TopicResult,
 )
 from broker.replication.replica import Replica
-from protocol.errors import ErrorCode
-
-#: What is to be appended, and the answer once it is committed.
-Answered = tuple[Decision[Any], Result]
+from protocol.controller import brokers, replicas, settings, topics
+from protocol.controller.request import EmptyResult, ItemResult, Request
+from protocol.errors import ErrorCode, KafkaError
+from protocol.schema import NIL_UUID
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,201 +40,247 @@ class Leadership:
     image: MetadataImage
     """The controller's: everything that it has decided, committed or not."""
     replica: Replica
-    resources: Resources
 
 
 # -- brokers ----------------------------------------------------------------------------------------------
 
 
-def _register_broker(leading: Leadership, arguments: dict[str, Any]) -> Answered:
-    endpoints = {name: Endpoint(host, port) for name, (host, port) in arguments["endpoints"].items()}
+def _register_broker(leading: Leadership, request: brokers.RegisterBroker) -> Decision[EmptyResult]:
     broker = BrokerRecord(
-        node_id=arguments["node_id"],
-        directory_id=UUID(arguments["directory_id"]),
-        boot_id=UUID(arguments["boot_id"]),
-        endpoints=endpoints,
-        peer=Endpoint(*arguments["peer"]),
-        metadata_incarnation=arguments["metadata_incarnation"],
+        node_id=request.node_id,
+        directory_id=request.directory_id,
+        boot_id=request.boot_id,
+        endpoints={each.listener: Endpoint(each.host, each.port) for each in request.endpoints},
+        peer=Endpoint(request.peer_host, request.peer_port),
+        metadata_incarnation=request.metadata_incarnation,
     )
-    named = leading.controller.name_cluster(arguments["cluster_id"])
-    registered = leading.controller.register_broker(broker)
-    return Decision(named.records + registered.records, None), {"error_code": 0}
+    named = leading.controller.name_cluster(request.cluster_id)
+    registered = leading.controller.brokers.register(broker)
+    return Decision(named.records + registered.records, EmptyResult())
 
 
-def _unregister_broker(leading: Leadership, arguments: dict[str, Any]) -> Answered:
-    return leading.controller.unregister_broker(arguments["node_id"]), {"error_code": 0}
+def _unregister_broker(leading: Leadership, request: brokers.UnregisterBroker) -> Decision[EmptyResult]:
+    return leading.controller.brokers.unregister(request.node_id).answering(EmptyResult())
 
 
-def _renew_replicas(leading: Leadership, arguments: dict[str, Any]) -> Answered:
-    renewals = [ReplicaRenewal(UUID(topic), *rest) for topic, *rest in arguments["replicas"]]
-    directory_id = UUID(arguments["directory_id"])
-    return leading.controller.renew_replicas(arguments["node_id"], directory_id, renewals), {"error_code": 0}
+def _renew_replicas(leading: Leadership, request: brokers.RenewReplicas) -> Decision[EmptyResult]:
+    renewals = [ReplicaRenewal(each.topic_id, each.partition, each.incarnation) for each in request.replicas]
+    decision = leading.controller.brokers.renew_replicas(request.node_id, request.directory_id, renewals)
+    return decision.answering(EmptyResult())
 
 
-def _allocate_producer_ids(leading: Leadership, arguments: dict[str, Any]) -> Answered:
+def _allocate_producer_ids(
+    leading: Leadership, request: brokers.AllocateProducerIds
+) -> Decision[brokers.AllocateProducerIdsResult]:
     decision = leading.controller.allocate_producer_ids()
     block = decision.response
-    return decision, {"error_code": 0, "first": block.first, "end": block.first + block.count}
+    return decision.answering(brokers.AllocateProducerIdsResult(first=block.first, count=block.count))
 
 
-def _describe_quorum(leading: Leadership, arguments: dict[str, Any]) -> Answered:
-    return Decision((), None), {"error_code": 0, **quorum.describe(leading.replica, leading.image)}
+def _describe_quorum(
+    leading: Leadership, request: brokers.DescribeQuorum
+) -> Decision[brokers.DescribeQuorumResult]:
+    return Decision((), quorum.describe(leading.replica, leading.image))
 
 
 # -- topics -----------------------------------------------------------------------------------------------
 
 
-def _create_topics(leading: Leadership, arguments: dict[str, Any]) -> Answered:
-    topics = [
+def _create_topics(leading: Leadership, request: topics.CreateTopics) -> Decision[topics.CreateTopicsResult]:
+    wanted = [
         NewTopic(
-            topic["name"],
-            topic["num_partitions"],
-            topic["replication_factor"],
-            tuple((partition, tuple(replicas)) for partition, replicas in topic["assignments"]),
-            dict(topic["configs"]),
+            topic.name,
+            topic.num_partitions,
+            topic.replication_factor,
+            tuple((each.partition, tuple(each.node_ids)) for each in topic.assignments),
+            {setting.name: setting.value for setting in topic.settings},
         )
-        for topic in arguments["topics"]
+        for topic in request.topics
     ]
-    decision = leading.controller.create_topics(
-        topics,
-        validate_only=arguments["validate_only"],
-        is_internal=arguments.get("is_internal", False),
+    decision = leading.controller.topics.create(
+        wanted, validate_only=request.validate_only, is_internal=request.is_internal
     )
-    return decision, _topics_json(decision.response, leading.resources)
+    return decision.answering(_created(decision.response))
 
 
-def _auto_create(leading: Leadership, arguments: dict[str, Any]) -> Answered:
-    decision = leading.controller.auto_create(arguments["names"])
-    return decision, _topics_json(decision.response, leading.resources)
+def _create_missing_topics(
+    leading: Leadership, request: topics.CreateMissingTopics
+) -> Decision[topics.CreateTopicsResult]:
+    decision = leading.controller.topics.create_missing(request.names)
+    return decision.answering(_created(decision.response))
 
 
-def _delete_topics(leading: Leadership, arguments: dict[str, Any]) -> Answered:
-    references = [UUID(topic_id) if topic_id else name for name, topic_id in arguments["topics"]]
-    decision = leading.controller.delete_topics(references)
-    return decision, _topics_json(decision.response, leading.resources)
+def _created(results: Sequence[TopicResult]) -> topics.CreateTopicsResult:
+    created = []
+    for result in results:
+        assert result.name is not None, "topics are created by name"
+        created.append(
+            topics.CreatedTopic(
+                name=result.name,
+                error_code=result.error,
+                error_message=result.message,
+                topic_id=result.topic_id or NIL_UUID,
+                num_partitions=result.num_partitions,
+                replication_factor=result.replication_factor,
+                settings=_settings(result.configs),
+            )
+        )
+    return topics.CreateTopicsResult(topics=created)
 
 
-def _create_partitions(leading: Leadership, arguments: dict[str, Any]) -> Answered:
-    """[topic, count, node ids of each new partition or None] each, in `topics`; in the answer name, error code and
-    message, and in `new` topic id, first and count of the partitions that were added."""
+def _settings(configs: Mapping[str, str]) -> list[topics.TopicSetting]:
+    return [topics.TopicSetting(name=name, value=value) for name, value in configs.items()]
+
+
+def _delete_topics(leading: Leadership, request: topics.DeleteTopics) -> Decision[topics.DeleteTopicsResult]:
+    decision = leading.controller.topics.delete(
+        [each.topic_id if each.name is None else each.name for each in request.topics]
+    )
+    deleted = [
+        topics.DeletedTopic(
+            name=result.name,
+            topic_id=result.topic_id or NIL_UUID,
+            error_code=result.error,
+            error_message=result.message,
+        )
+        for result in decision.response
+    ]
+    return decision.answering(topics.DeleteTopicsResult(topics=deleted))
+
+
+def _create_partitions(
+    leading: Leadership, request: topics.CreatePartitions
+) -> Decision[topics.CreatePartitionsResult]:
     wanted = [
         NewPartitions(
-            name, count, None if assignments is None else tuple(tuple(nodes) for nodes in assignments)
+            topic.name,
+            topic.count,
+            None if topic.assignments is None else tuple(tuple(x.node_ids) for x in topic.assignments),
         )
-        for name, count, assignments in arguments["topics"]
+        for topic in request.topics
     ]
-    decision = leading.controller.create_partitions(wanted, validate_only=arguments["validate_only"])
-    results = [(x.name, int(x.error), x.message) for x in decision.response]
-    new = [
-        (str(x.topic_id), x.new_partitions.start, len(x.new_partitions))
-        for x in decision.response
-        if x.error == ErrorCode.NONE and not arguments["validate_only"]
-    ]
-    return decision, {"error_code": 0, "topics": results, "new": new}
+    decision = leading.controller.topics.add_partitions(wanted, validate_only=request.validate_only)
+    extended = []
+    for result in decision.response:
+        assert result.name is not None, "partitions are added by the topic's name"
+        topic = topics.ExtendedTopic(name=result.name, error_code=result.error, error_message=result.message)
+        if result.error == ErrorCode.NONE and not request.validate_only:
+            assert result.topic_id is not None
+            topic.topic_id = result.topic_id
+            topic.first_partition = result.new_partitions.start
+            topic.partition_count = len(result.new_partitions)
+        extended.append(topic)
+    return decision.answering(topics.CreatePartitionsResult(topics=extended))
 
 
-def _deleted_topics(leading: Leadership, arguments: dict[str, Any]) -> Answered:
-    """Which of `topic_ids` are topics no more. Ids are never used again, so that is so for good."""
-    deleted = leading.controller.deleted_topics([UUID(topic_id) for topic_id in arguments["topic_ids"]])
-    return Decision((), None), {"error_code": 0, "deleted": [str(topic_id) for topic_id in deleted]}
+def _find_deleted_topics(
+    leading: Leadership, request: topics.FindDeletedTopics
+) -> Decision[topics.FindDeletedTopicsResult]:
+    deleted = leading.controller.topics.find_deleted(request.topic_ids)
+    return Decision((), topics.FindDeletedTopicsResult(topic_ids=deleted))
 
 
-def _topics_json(topics: Sequence[TopicResult], resources: Resources) -> Result:
-    return {"error_code": 0, "topics": [_topic_json(topic, resources) for topic in topics]}
+# -- replicas ---------------------------------------------------------------------------------------------
 
 
-def _topic_json(topic: TopicResult, resources: Resources) -> dict[str, Any]:
-    created = topic.error == ErrorCode.NONE and topic.num_partitions > 0
-    described = resources.describe_topic(topic.configs) if created else []
-    return {
-        "name": topic.name,
-        "error_code": int(topic.error),
-        "message": topic.message,
-        "topic_id": str(topic.topic_id) if topic.topic_id else None,
-        "num_partitions": topic.num_partitions,
-        "replication_factor": topic.replication_factor,
-        "configs": [(row.name, row.value, row.source) for row in described],
-    }
-
-
-# -- reassignments ----------------------------------------------------------------------------------------
-
-
-def _reassign_partitions(leading: Leadership, arguments: dict[str, Any]) -> Answered:
-    """[topic, partition, node ids or null] each, in `partitions`; in the answer error code and message instead of
-    the nodes."""
+def _reassign_partitions(
+    leading: Leadership, request: replicas.ReassignPartitions
+) -> Decision[replicas.ReassignPartitionsResult]:
     wanted = [
-        Reassignment(topic, partition, None if replicas is None else tuple(replicas))
-        for topic, partition, replicas in arguments["partitions"]
+        Reassignment(each.topic, each.partition, None if each.node_ids is None else tuple(each.node_ids))
+        for each in request.partitions
     ]
-    may_change_count = arguments["may_change_count"]
-    decision = leading.controller.reassign_partitions(wanted, may_change_count=may_change_count)
-    results = [(x.topic, x.partition, int(x.error), x.message) for x in decision.response]
-    return decision, {"error_code": 0, "partitions": results}
-
-
-def _list_reassignments(leading: Leadership, arguments: dict[str, Any]) -> Answered:
-    decision = leading.controller.ongoing_reassignments()
-    rows = [(x.topic, x.partition, x.replicas, x.adding, x.removing) for x in decision.response]
-    return decision, {"error_code": 0, "partitions": rows}
-
-
-def _finish_reassignment(leading: Leadership, arguments: dict[str, Any]) -> Answered:
-    voters = [
-        ReplicaIdentity(node_id, UUID(directory), life) for node_id, directory, life in arguments["voters"]
-    ]
-    decision = leading.controller.finish_reassignment(
-        UUID(arguments["topic_id"]), arguments["partition"], voters, arguments["as_of"]
+    decision = leading.controller.reassignments.reassign(
+        wanted, may_change_count=request.allow_replication_factor_change
     )
-    return decision, {"error_code": 0}
+    results = [ItemResult(error_code=x.error, error_message=x.message) for x in decision.response]
+    return decision.answering(replicas.ReassignPartitionsResult(partitions=results))
+
+
+def _list_reassignments(
+    leading: Leadership, request: replicas.ListReassignments
+) -> Decision[replicas.ListReassignmentsResult]:
+    decision = leading.controller.reassignments.list_ongoing()
+    ongoing = [
+        replicas.OngoingReassignment(
+            topic=each.topic,
+            partition=each.partition,
+            node_ids=list(each.replicas),
+            adding=list(each.adding),
+            removing=list(each.removing),
+        )
+        for each in decision.response
+    ]
+    return decision.answering(replicas.ListReassignmentsResult(partitions=ongoing))
+
+
+def _finish_reassignment(leading: Leadership, request: replicas.FinishReassignment) -> Decision[EmptyResult]:
+    voters = [ReplicaIdentity(each.node_id, each.directory_id, each.incarnation) for each in request.voters]
+    decision = leading.controller.reassignments.finish(
+        request.topic_id, request.partition, voters, request.image_end
+    )
+    return decision.answering(EmptyResult())
 
 
 # -- settings ---------------------------------------------------------------------------------------------
 
 
-def _alter_configs(leading: Leadership, arguments: dict[str, Any]) -> Answered:
-    """[kind, name, [setting, operation, value] each] each, in `resources`; in the answer error code and message
-    of each, in the same order."""
+def _alter_configs(
+    leading: Leadership, request: settings.AlterConfigs
+) -> Decision[settings.AlterConfigsResult]:
     wanted = [
         ConfigAlteration(
-            kind,
-            name,
-            tuple((key, how, value) for key, how, value in operations),
-            arguments["replaces_all"],
+            _kind(each.resource_type),
+            each.name,
+            tuple((x.name, x.operation, x.value) for x in each.operations),
+            request.replaces_all,
         )
-        for kind, name, operations in arguments["resources"]
+        for each in request.resources
     ]
-    decision = leading.controller.alter_configs(wanted, validate_only=arguments["validate_only"])
-    return decision, {"error_code": 0, "results": [(int(x.error), x.message) for x in decision.response]}
+    decision = leading.controller.settings.alter_configs(wanted, validate_only=request.validate_only)
+    results = [ItemResult(error_code=x.error, error_message=x.message) for x in decision.response]
+    return decision.answering(settings.AlterConfigsResult(resources=results))
 
 
-def _alter_quotas(leading: Leadership, arguments: dict[str, Any]) -> Answered:
+def _kind(resource_type: int) -> str:
+    if resource_type not in KINDS:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
+    return KINDS[resource_type]
+
+
+def _alter_quotas(leading: Leadership, request: settings.AlterQuotas) -> Decision[settings.AlterQuotasResult]:
     wanted = [
         QuotaAlteration(
-            [(kind, name) for kind, name in entry["entity"]],
-            [(key, limit) for key, limit in entry["limits"]],
+            [(part.entity_type, part.name) for part in quota.entity],
+            [(x.key, None if x.remove else x.limit) for x in quota.operations],
         )
-        for entry in arguments["entries"]
+        for quota in request.quotas
     ]
-    decision = leading.controller.alter_quotas(wanted, validate_only=arguments["validate_only"])
-    results = [(0, None) if x is None else (int(x.code), x.message) for x in decision.response]
-    return decision, {"error_code": 0, "entries": results}
+    decision = leading.controller.settings.alter_quotas(wanted, validate_only=request.validate_only)
+    results = [
+        ItemResult()
+        if refused is None
+        else ItemResult(error_code=refused.code, error_message=refused.message)
+        for refused in decision.response
+    ]
+    return decision.answering(settings.AlterQuotasResult(quotas=results))
 
 
-OPERATIONS: dict[str, Callable[[Leadership, dict[str, Any]], Answered]] = {
-    "register_broker": _register_broker,
-    "unregister_broker": _unregister_broker,
-    "renew_replicas": _renew_replicas,
-    "allocate_producer_ids": _allocate_producer_ids,
-    "describe_quorum": _describe_quorum,
-    "create_topics": _create_topics,
-    "auto_create": _auto_create,
-    "delete_topics": _delete_topics,
-    "create_partitions": _create_partitions,
-    "deleted_topics": _deleted_topics,
-    "reassign_partitions": _reassign_partitions,
-    "list_reassignments": _list_reassignments,
-    "finish_reassignment": _finish_reassignment,
-    "alter_configs": _alter_configs,
-    "alter_quotas": _alter_quotas,
+#: By the class of the request; each function takes that class and returns what the class names as its result.
+OPERATIONS: dict[type[Request[Any]], Callable[[Leadership, Any], Decision[Any]]] = {
+    brokers.RegisterBroker: _register_broker,
+    brokers.UnregisterBroker: _unregister_broker,
+    brokers.RenewReplicas: _renew_replicas,
+    brokers.AllocateProducerIds: _allocate_producer_ids,
+    brokers.DescribeQuorum: _describe_quorum,
+    topics.CreateTopics: _create_topics,
+    topics.CreateMissingTopics: _create_missing_topics,
+    topics.DeleteTopics: _delete_topics,
+    topics.CreatePartitions: _create_partitions,
+    topics.FindDeletedTopics: _find_deleted_topics,
+    replicas.ReassignPartitions: _reassign_partitions,
+    replicas.ListReassignments: _list_reassignments,
+    replicas.FinishReassignment: _finish_reassignment,
+    settings.AlterConfigs: _alter_configs,
+    settings.AlterQuotas: _alter_quotas,
 }

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-from protocol.errors import ErrorCode
+from broker.controller.client import ControllerClient
+from protocol.controller.brokers import AllocateProducerIds, AllocateProducerIdsResult
+from protocol.errors import ErrorCode, KafkaError
 
 #: (error, producer id or -1)
 Answer = Callable[[ErrorCode, int], None]
@@ -16,14 +17,12 @@ MAX_WAITING = 10_000
 class ProducerIds:
     """This broker's block. Ids of a block that a restart threw away are never used: there are 2**63."""
 
-    def __init__(
-        self, call_controller: Callable[[str, dict[str, Any], Callable[[dict[str, Any]], None]], None]
-    ) -> None:
-        self._call_controller = call_controller
+    def __init__(self, controller: ControllerClient) -> None:
+        self._controller = controller
         self._next = 0
         self._end = 0
         self._waiting: list[Answer] = []
-        self._asking = False
+        self._is_requesting = False
 
     def next_id(self, answer: Answer) -> None:
         if self._next < self._end:
@@ -33,20 +32,20 @@ class ProducerIds:
             answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1)
         else:
             self._waiting.append(answer)
-            self._ask()
+            self._request_block()
 
-    def _ask(self) -> None:
-        if not self._asking:
-            self._asking = True
-            self._call_controller("allocate_producer_ids", {}, self._answered)
+    def _request_block(self) -> None:
+        if not self._is_requesting:
+            self._is_requesting = True
+            self._controller.call(AllocateProducerIds(), self._answered)
 
-    def _answered(self, result: dict[str, Any]) -> None:
-        self._asking = False
+    def _answered(self, result: AllocateProducerIdsResult | KafkaError) -> None:
+        self._is_requesting = False
         waiting, self._waiting = self._waiting, []
-        if result["error_code"] == ErrorCode.NONE:
-            self._next, self._end = result["first"], result["end"]
-            for answer in waiting:
-                self.next_id(answer)
-        else:
+        if isinstance(result, KafkaError):
             for answer in waiting:
                 answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1)
+        else:
+            self._next, self._end = result.first, result.first + result.count
+            for answer in waiting:
+                self.next_id(answer)

@@ -6,17 +6,19 @@ Only with its own registration replayed is a node's metadata image current: the 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import structlog
 
 from broker.config.node_config import NodeConfig
+from broker.config.values import Listener
 from broker.controller.client import ControllerClient
 from broker.controller.service import MetadataService
 from broker.metadata.ids import NodeIdentity
 from broker.metadata.image import BrokerRemoved, Change
 from broker.scheduling.ticks import SLOW_TICK_S, Ticks
-from protocol.errors import ErrorCode
+from protocol.controller.brokers import Endpoint, RegisterBroker
+from protocol.controller.request import EmptyResult
+from protocol.errors import KafkaError
 
 logger = structlog.get_logger()
 
@@ -66,23 +68,25 @@ class Registration:
         if self._is_withdrawn or self._is_asked_for or self._controller_id() < 0 or self.is_current():
             return
         self._is_asked_for = True
+        cluster_id = self._cluster_id()
+        assert cluster_id is not None, "whoever has a replica of the metadata belongs to a cluster"
         config = self._config
-        endpoints = {x.name: tuple(config.advertised_address(x)) for x in config.client_listeners}
-        arguments = {
-            "cluster_id": self._cluster_id(),
-            "node_id": self._me.node_id,
-            "directory_id": str(self._me.directory_id),
-            "boot_id": str(self._me.boot_id),
-            "endpoints": endpoints,
-            "peer": tuple(config.peer_address),
-            "metadata_incarnation": self._metadata_incarnation,
-        }
-        self._controller.call("register_broker", arguments, self._answered)
+        request = RegisterBroker(
+            cluster_id=cluster_id,
+            node_id=self._me.node_id,
+            directory_id=self._me.directory_id,
+            boot_id=self._me.boot_id,
+            endpoints=[_endpoint(config, listener) for listener in config.client_listeners],
+            peer_host=config.peer_address.host,
+            peer_port=config.peer_address.port,
+            metadata_incarnation=self._metadata_incarnation,
+        )
+        self._controller.call(request, self._answered)
 
-    def _answered(self, result: dict[str, Any]) -> None:
+    def _answered(self, result: EmptyResult | KafkaError) -> None:
         self._is_asked_for = False
-        if result["error_code"] != ErrorCode.NONE:
-            logger.warning("registration refused", reason=result.get("message"))
+        if isinstance(result, KafkaError):
+            logger.warning("registration refused", reason=str(result))
 
     def _changed(self, change: Change) -> None:
         if isinstance(change, BrokerRemoved) and change.old.boot_id == self._me.boot_id:
@@ -96,3 +100,8 @@ class Registration:
         replica = self._metadata.replica
         assert replica is not None, "nobody registers before joining a cluster"
         return replica.group.self_id.incarnation
+
+
+def _endpoint(config: NodeConfig, listener: Listener) -> Endpoint:
+    host, port = config.advertised_address(listener)
+    return Endpoint(listener=listener.name, host=host, port=port)

@@ -14,11 +14,10 @@ from typing import Any
 import structlog
 
 from broker.config.resources import Resources
-from broker.controller.client import Done, error
 from broker.controller.operations import OPERATIONS, Leadership
 from broker.environment import Clock
 from broker.metadata.controller import Controller
-from broker.metadata.decisions.base import ControllerConfig
+from broker.metadata.decisions.common import ControllerConfig
 from broker.metadata.ids import METADATA_TOPIC_ID
 from broker.metadata.image import Change, MetadataImage
 from broker.metadata.records import BrokerRecord, KeyValue
@@ -26,6 +25,7 @@ from broker.metadata.requests import Decision
 from broker.replication.events import ReplicaEvents
 from broker.replication.reads import Reads
 from broker.replication.replica import Replica
+from protocol.controller.request import Request, ResultT
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import iter_batches
 from protocol.records.builder import NewRecord, build_batch
@@ -52,7 +52,7 @@ class _Answers:
 
 
 class MetadataService:
-    """Follows the metadata replica. `attach` it once the replica exists."""
+    """Follows the metadata replica. `attach_replica` once it exists."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class MetadataService:
         events.role_changed.append(self._role_changed)
         events.commit_advanced.append(self._commit_advanced)
 
-    def attach(self, replica: Replica) -> None:
+    def attach_replica(self, replica: Replica) -> None:
         assert self.replica is None
         self.replica = replica
 
@@ -133,38 +133,39 @@ class MetadataService:
             controller = Controller(
                 ahead, self._config, self._rng, is_alive=self._is_alive, resources=self._resources
             )
-            self._leadership = Leadership(controller, ahead, replica, self._resources)
+            self._leadership = Leadership(controller, ahead, replica)
             logger.info("this node is the controller", epoch=replica.leader_epoch)
         elif not replica.is_serving and self._leadership is not None:
             self._leadership = None
             logger.info("this node is the controller no longer", epoch=replica.leader_epoch)
 
-    def execute(self, operation: str, arguments: dict[str, Any], done: Done) -> None:
-        """Decide, append, answer when committed."""
+    def execute(self, request: Request[ResultT], reply: Callable[[ResultT | KafkaError, int], None]) -> None:
+        """Decide, append, answer when committed (`broker.controller.server.Execute`)."""
         if self.replica is not None:
             self._lead_if_serving(self.replica)  # after a refused write the image ahead is to be read anew
         leadership = self._leadership
         if leadership is None:
-            done(error(ErrorCode.NOT_CONTROLLER, "this node is not the controller"))
+            reply(KafkaError(ErrorCode.NOT_CONTROLLER, "this node is not the controller"), 0)
             return
-        if operation not in OPERATIONS:
-            done(error(ErrorCode.UNSUPPORTED_VERSION, f"this controller cannot {operation}"))
-            return
+        decision: Decision[ResultT | KafkaError]
         try:
-            decision, result = OPERATIONS[operation](leadership, arguments)
-            end_offset = self._append(decision, leadership.image)
+            decision = OPERATIONS[type(request)](leadership, request)
         except KafkaError as refused:
-            done(error(refused.code, refused.message or refused.code.name))
+            decision = Decision((), refused)
+        try:
+            end_offset = self._append(decision, leadership.image)
+        except KafkaError as error:
+            reply(error, 0)
             return
 
         def answer(code: ErrorCode) -> None:
             if code == ErrorCode.NONE:
-                done({**result, "image_end": end_offset})
+                reply(decision.response, end_offset)
             elif code == ErrorCode.KAFKA_STORAGE_ERROR:
                 self._leadership = None  # what it decided is in its image, and not in the log
-                done(error(code, "the controller's disk is full"))
+                reply(KafkaError(code, "the controller's disk is full"), 0)
             else:
-                done(error(ErrorCode.NOT_CONTROLLER, "the controller has changed"))
+                reply(KafkaError(ErrorCode.NOT_CONTROLLER, "the controller has changed"), 0)
 
         if decision.records:
             self._when_committed(end_offset, answer)
@@ -176,8 +177,9 @@ class MetadataService:
         self.replica.wait_committed(end_offset, _Answers(answer), 0)
 
     def _when_confirmed(self, end_offset: int, answer: Callable[[ErrorCode], None]) -> None:
-        """For an answer without records: a controller that was deposed and does not know it commits nothing, but it
-        could still say what is there and what is not, as of yesterday. So it waits for a liveness round."""
+        """For an answer without records, or a refusal. A controller that was deposed and does not know it commits
+        nothing, but it could still say what is there and what is not, from a stale image. So it waits for a liveness
+        round."""
         replica = self.replica
         assert replica is not None
         epoch = replica.leader_epoch
@@ -193,7 +195,8 @@ class MetadataService:
     def _append(self, decision: Decision[Any], ahead: MetadataImage) -> int:
         """Append the decision's records and replay them into the controller's image. Returns the log end they need.
 
-        Raises KafkaError(NOT_CONTROLLER) while the log takes no records: a hand-over, a row that is not durable.
+        Raises KafkaError(NOT_CONTROLLER) while the log takes no records: during a leadership transfer, or while a row
+        is not durable.
         """
         replica = self.replica
         assert replica is not None
@@ -232,7 +235,7 @@ def _replay(
     replica: Replica, image: MetadataImage, end_offset: int, changed: Callable[[Change], None]
 ) -> bool:
     """Replay [image end, end_offset) of the log into an image. Returns whether there was anything. Raises
-    CorruptLogError before anything is believed of a batch that has rotted."""
+    CorruptLogError before anything is believed of a corrupt batch."""
     start_offset = image.end_offset
     for header, batch in replica.log.checked_batches(start_offset, end_offset):
         for record in iter_records(batch):

@@ -7,12 +7,12 @@ import operator
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import structlog
 
 from broker.controller.client import ControllerClient
 from broker.controller.service import MetadataService
+from protocol.controller.topics import CreateTopics, CreateTopicsResult, NewTopic, TopicSetting
 from protocol.errors import ErrorCode, KafkaError
 
 logger = structlog.get_logger()
@@ -78,21 +78,24 @@ class InternalTopic:
         if self._is_creating:
             return
         self._is_creating = True
-        topic = {
-            "name": self.name,
-            "num_partitions": self._spec.num_partitions,
-            "replication_factor": self._spec.replication_factor,
-            "assignments": [],
-            "configs": list(self._spec.configs.items()),
-        }
-        arguments = {"topics": [topic], "validate_only": False, "is_internal": True}
-        self._controller.call("create_topics", arguments, self._created)
+        topic = NewTopic(
+            name=self.name,
+            num_partitions=self._spec.num_partitions,
+            replication_factor=self._spec.replication_factor,
+            settings=[TopicSetting(name=name, value=value) for name, value in self._spec.configs.items()],
+        )
+        self._controller.call(CreateTopics(topics=[topic], is_internal=True), self._created)
 
-    def _created(self, result: dict[str, Any]) -> None:
+    def _created(self, result: CreateTopicsResult | KafkaError) -> None:
         self._is_creating = False
-        (topic,) = result.get("topics", [result])
-        if topic["error_code"] not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-            logger.warning("an internal topic is not created", topic=self.name, reason=topic.get("message"))
+        if isinstance(result, KafkaError):
+            logger.warning("an internal topic is not created", topic=self.name, reason=str(result))
+            return
+        for topic in result.topics:
+            if topic.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                logger.warning(
+                    "an internal topic is not created", topic=self.name, reason=topic.error_message
+                )
 
 
 def partition_of(key: str, partitions: int) -> int:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import Any, TypeAlias
-from uuid import UUID
+from typing import TypeAlias
 
 import structlog
 
@@ -23,7 +22,8 @@ from broker.replication.events import ReplicaEvents
 from broker.replication.reads import Reads
 from broker.replication.replica import Replica
 from broker.scheduling.ticks import Ticks
-from protocol.errors import ErrorCode
+from protocol.controller.topics import FindDeletedTopics, FindDeletedTopicsResult
+from protocol.errors import KafkaError
 
 logger = structlog.get_logger()
 
@@ -97,12 +97,10 @@ class GroupMaintenance:
         if not unknown:
             return
 
-        def answered(result: dict[str, Any]) -> None:
-            if result["error_code"] != ErrorCode.NONE:
+        def answered(result: FindDeletedTopicsResult | KafkaError) -> None:
+            if isinstance(result, KafkaError):
                 self._loop.call_later(ASK_AGAIN_S, self._forget_deleted_topics, led)
                 return
-            deleted = {UUID(topic_id) for topic_id in result["deleted"]}
-            self._coordinator.carry_out_steps(led, led.shard.forget_topics(deleted))
+            self._coordinator.carry_out_steps(led, led.shard.forget_topics(set(result.topic_ids)))
 
-        arguments = {"topic_ids": sorted(str(topic_id) for topic_id in unknown)}
-        self._controller.call("deleted_topics", arguments, answered)
+        self._controller.call(FindDeletedTopics(topic_ids=sorted(unknown)), answered)

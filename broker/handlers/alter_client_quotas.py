@@ -7,11 +7,20 @@ kept and has no effect.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from broker.serving.api import Api
 from protocol.api_keys import ApiKey
 from protocol.codec import encode
+from protocol.controller.request import ItemResult
+from protocol.controller.settings import (
+    AlteredQuota,
+    AlterQuotas,
+    AlterQuotasResult,
+    QuotaEntity,
+    QuotaOperation,
+)
+from protocol.errors import KafkaError
 from protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
@@ -24,31 +33,35 @@ if TYPE_CHECKING:
 
 
 def handle(context: Context, request: Request, body: AlterClientQuotasRequest) -> None:
-    arguments = {
-        "validate_only": body.validate_only,
-        "entries": [
-            {
-                "entity": [(part.entity_type, part.entity_name) for part in entry.entity],
-                "limits": [(op.key, None if op.remove else op.value) for op in entry.ops],
-            }
+    wanted = AlterQuotas(
+        quotas=[
+            AlteredQuota(
+                entity=[QuotaEntity(entity_type=x.entity_type, name=x.entity_name) for x in entry.entity],
+                operations=[QuotaOperation(key=x.key, limit=x.value, remove=x.remove) for x in entry.ops],
+            )
             for entry in body.entries
         ],
-    }
+        validate_only=body.validate_only,
+    )
 
-    def answer(result: dict[str, Any]) -> None:
+    def answer(result: AlterQuotasResult | KafkaError) -> None:
         if request.is_abandoned:
             return
-        failed = (result["error_code"], result.get("message"))
-        results = result.get("entries") or [failed] * len(body.entries)
+        if isinstance(result, KafkaError):
+            items = [ItemResult(error_code=result.code, error_message=result.message)] * len(body.entries)
+        else:
+            items = result.quotas
         response = AlterClientQuotasResponse(
             entries=[
-                AlteredEntry(error_code=code, error_message=message, entity=entry.entity)
-                for entry, (code, message) in zip(body.entries, results, strict=True)
+                AlteredEntry(
+                    error_code=item.error_code, error_message=item.error_message, entity=entry.entity
+                )
+                for entry, item in zip(body.entries, items, strict=True)
             ]
         )
         request.reply_bytes(encode(response, request.api_version))
 
-    context.controller.call("alter_quotas", arguments, answer)
+    context.controller.call(wanted, answer)
 
 
 API = Api(ApiKey.ALTER_CLIENT_QUOTAS, 0, 1, AlterClientQuotasRequest, handle)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.handlers.incremental_alter_configs import Wanted, alter
+from broker.handlers.incremental_alter_configs import alter
 from broker.metadata.alterations import AlterOperation
 from broker.serving.api import Api
 from protocol.api_keys import ApiKey
+from protocol.controller.settings import AlteredResource, SettingOperation
 from protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 
 if TYPE_CHECKING:
@@ -19,11 +20,14 @@ if TYPE_CHECKING:
 
 
 def handle(context: Context, request: Request, body: AlterConfigsRequest) -> None:
-    wanted: list[Wanted] = [
-        (
-            resource.resource_type,
-            resource.resource_name,
-            [(config.name, AlterOperation.SET, config.value) for config in resource.configs],
+    wanted = [
+        AlteredResource(
+            resource_type=resource.resource_type,
+            name=resource.resource_name,
+            operations=[
+                SettingOperation(name=config.name, operation=AlterOperation.SET, value=config.value)
+                for config in resource.configs
+            ],
         )
         for resource in body.resources
     ]

@@ -1,6 +1,6 @@
-"""AlterPartitionReassignments: forwarded to the controller; answered when the wish is committed (KIP-455).
+"""AlterPartitionReassignments: forwarded to the controller; answered when the target is committed (KIP-455).
 
-Behaviour: the answer says that the wish is recorded, not that the replicas have moved: each partition's leader moves
+Behaviour: the answer says that the target is recorded, not that the replicas have moved: each partition's leader moves
 them, by changes of its Raft configuration, and ListPartitionReassignments tells what is under way. Null replicas go
 back to those before. Codes: INVALID_REPLICA_ASSIGNMENT (39) for nobody, a broker twice or one that is not registered,
 and where no majority of the brokers named is alive; NO_REASSIGNMENT_IN_PROGRESS (85) for a cancellation of nothing;
@@ -9,12 +9,14 @@ INVALID_REPLICATION_FACTOR (38) for another number of replicas if the request fo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from broker.serving.api import Api
 from protocol.api_keys import ApiKey
 from protocol.codec import encode
-from protocol.errors import ErrorCode
+from protocol.controller.replicas import ReassignedPartition, ReassignPartitions, ReassignPartitionsResult
+from protocol.controller.request import ItemResult
+from protocol.errors import KafkaError
 from protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -28,39 +30,50 @@ if TYPE_CHECKING:
 
 
 def handle(context: Context, request: Request, body: AlterPartitionReassignmentsRequest) -> None:
-    arguments = {
-        "may_change_count": body.allow_replication_factor_change,
-        "partitions": [
-            (topic.name, partition.partition_index, partition.replicas)
+    wanted = ReassignPartitions(
+        partitions=[
+            ReassignedPartition(
+                topic=topic.name, partition=partition.partition_index, node_ids=partition.replicas
+            )
             for topic in body.topics
             for partition in topic.partitions
         ],
-    }
+        allow_replication_factor_change=body.allow_replication_factor_change,
+    )
 
-    def answer(result: dict[str, Any]) -> None:
+    def answer(result: ReassignPartitionsResult | KafkaError) -> None:
         if request.is_abandoned:
             return
         response = AlterPartitionReassignmentsResponse(
-            allow_replication_factor_change=body.allow_replication_factor_change,
-            error_code=result["error_code"],
-            error_message=result.get("message"),
-            responses=[],
+            allow_replication_factor_change=body.allow_replication_factor_change, responses=[]
         )
-        if result["error_code"] == ErrorCode.NONE:
-            results = iter(result["partitions"])
-            response.responses = [
-                ReassignableTopicResponse(
-                    name=topic.name, partitions=[_result(*next(results)) for _ in topic.partitions]
-                )
-                for topic in body.topics
-            ]
+        if isinstance(result, KafkaError):
+            response.error_code, response.error_message = result.code, result.message
+        else:
+            response.responses = _responses(body, result)
         request.reply_bytes(encode(response, request.api_version))
 
-    context.controller.call("reassign_partitions", arguments, answer)
+    context.controller.call(wanted, answer)
 
 
-def _result(_: str, partition: int, code: int, message: str | None) -> ReassignablePartitionResponse:
-    return ReassignablePartitionResponse(partition_index=partition, error_code=code, error_message=message)
+def _responses(
+    body: AlterPartitionReassignmentsRequest, result: ReassignPartitionsResult
+) -> list[ReassignableTopicResponse]:
+    """The results, which are in the order of the request, by topic."""
+    items = iter(result.partitions)
+    return [
+        ReassignableTopicResponse(
+            name=topic.name,
+            partitions=[_response(partition.partition_index, next(items)) for partition in topic.partitions],
+        )
+        for topic in body.topics
+    ]
+
+
+def _response(partition: int, item: ItemResult) -> ReassignablePartitionResponse:
+    return ReassignablePartitionResponse(
+        partition_index=partition, error_code=item.error_code, error_message=item.error_message
+    )
 
 
 API = Api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 1, AlterPartitionReassignmentsRequest, handle)

@@ -7,16 +7,22 @@ become fewer. They get as many replicas as the topic's first one has. Keys may b
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-from uuid import UUID
+from typing import TYPE_CHECKING
 
 from broker.serving.api import Api
 from protocol.api_keys import ApiKey
 from protocol.codec import encode
-from protocol.errors import ErrorCode
+from protocol.controller.topics import (
+    CreatePartitions,
+    CreatePartitionsResult,
+    NewPartitionNodes,
+    NewPartitions,
+)
+from protocol.errors import KafkaError
 from protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
+    CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
 from storage.log_types import GroupKey
@@ -27,43 +33,47 @@ if TYPE_CHECKING:
 
 
 def handle(context: Context, request: Request, body: CreatePartitionsRequest) -> None:
-    topics = [
-        (
-            topic.name,
-            topic.count,
-            None if topic.assignments is None else [each.broker_ids for each in topic.assignments],
-        )
-        for topic in body.topics
-    ]
-
+    wanted = CreatePartitions(
+        topics=[
+            NewPartitions(name=topic.name, count=topic.count, assignments=_assignments(topic))
+            for topic in body.topics
+        ],
+        validate_only=body.validate_only,
+    )
     began = context.now()
 
-    def added(result: dict[str, Any]) -> None:
+    def added(result: CreatePartitionsResult | KafkaError) -> None:
         new = [
-            GroupKey(UUID(topic_id), number)
-            for topic_id, first, count in result.get("new", ())
-            for number in range(first, first + count)
+            GroupKey(topic.topic_id, topic.first_partition + number)
+            for topic in ([] if isinstance(result, KafkaError) else result.topics)
+            for number in range(topic.partition_count)
         ]
-        context.leader_waits.wait_new(new, began, body.timeout_ms, lambda: answer(result))
+        context.leader_waits.wait_for_new_partitions(new, began, body.timeout_ms, lambda: answer(result))
 
-    def answer(result: dict[str, Any]) -> None:
+    def answer(result: CreatePartitionsResult | KafkaError) -> None:
         if request.is_abandoned:
             return
-        failed = (result["error_code"], result.get("message"))
-        if failed[0] == ErrorCode.NONE:
-            results = result["topics"]
-        else:
-            results = [(name, *failed) for name in dict.fromkeys(topic.name for topic in body.topics)]
-        response = CreatePartitionsResponse(
-            results=[
-                CreatePartitionsTopicResult(name=name, error_code=code, error_message=message)
-                for name, code, message in results
+        if isinstance(result, KafkaError):
+            results = [
+                CreatePartitionsTopicResult(name=name, error_code=result.code, error_message=result.message)
+                for name in dict.fromkeys(topic.name for topic in body.topics)
             ]
-        )
-        request.reply_bytes(encode(response, request.api_version))
+        else:
+            results = [
+                CreatePartitionsTopicResult(
+                    name=topic.name, error_code=topic.error_code, error_message=topic.error_message
+                )
+                for topic in result.topics
+            ]
+        request.reply_bytes(encode(CreatePartitionsResponse(results=results), request.api_version))
 
-    arguments = {"topics": topics, "validate_only": body.validate_only}
-    context.controller.call("create_partitions", arguments, added)
+    context.controller.call(wanted, added)
+
+
+def _assignments(topic: CreatePartitionsTopic) -> list[NewPartitionNodes] | None:
+    if topic.assignments is None:
+        return None
+    return [NewPartitionNodes(node_ids=each.broker_ids) for each in topic.assignments]
 
 
 API = Api(ApiKey.CREATE_PARTITIONS, 0, 3, CreatePartitionsRequest, handle)

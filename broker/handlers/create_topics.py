@@ -7,19 +7,27 @@ carries the topic's effective configuration (never null: the Java AdminClient fa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-from uuid import UUID
+from typing import TYPE_CHECKING
 
 from broker.serving.api import Api
 from protocol.api_keys import ApiKey
 from protocol.codec import encode
-from protocol.errors import ErrorCode
+from protocol.controller.topics import (
+    CreatedTopic,
+    CreateTopics,
+    CreateTopicsResult,
+    NewTopic,
+    ReplicaAssignment,
+    TopicSetting,
+)
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_topics import (
     CreatableTopicConfigs,
     CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from protocol.schema import NIL_UUID
 from storage.log_types import GroupKey
 
 if TYPE_CHECKING:
@@ -28,63 +36,64 @@ if TYPE_CHECKING:
 
 
 def handle(context: Context, request: Request, body: CreateTopicsRequest) -> None:
-    arguments = {
-        "validate_only": body.validate_only,
-        "topics": [
-            {
-                "name": topic.name,
-                "num_partitions": topic.num_partitions,
-                "replication_factor": topic.replication_factor,
-                "assignments": [[a.partition_index, a.broker_ids] for a in topic.assignments],
-                "configs": [[config.name, config.value] for config in topic.configs],
-            }
+    wanted = CreateTopics(
+        topics=[
+            NewTopic(
+                name=topic.name,
+                num_partitions=topic.num_partitions,
+                replication_factor=topic.replication_factor,
+                assignments=[
+                    ReplicaAssignment(partition=each.partition_index, node_ids=each.broker_ids)
+                    for each in topic.assignments
+                ],
+                settings=[TopicSetting(name=each.name, value=each.value) for each in topic.configs],
+            )
             for topic in body.topics
         ],
-    }
-
+        validate_only=body.validate_only,
+    )
     began = context.now()
 
-    def created(result: dict[str, Any]) -> None:
+    def created(result: CreateTopicsResult | KafkaError) -> None:
         made = [
-            GroupKey(UUID(topic["topic_id"]), number)
-            for topic in result.get("topics", ())
-            if topic.get("topic_id")  # validate_only makes no topic, nor does an error
-            for number in range(topic["num_partitions"])
+            GroupKey(topic.topic_id, number)
+            for topic in ([] if isinstance(result, KafkaError) else result.topics)
+            if topic.topic_id != NIL_UUID
+            for number in range(topic.num_partitions)
         ]
-        context.leader_waits.wait_new(made, began, body.timeout_ms, lambda: answer(result))
+        context.leader_waits.wait_for_new_partitions(made, began, body.timeout_ms, lambda: answer(result))
 
-    def answer(result: dict[str, Any]) -> None:
+    def answer(result: CreateTopicsResult | KafkaError) -> None:
         if request.is_abandoned:
             return
-        response = CreateTopicsResponse(topics=[])
-        if result["error_code"] != ErrorCode.NONE:
-            response.topics = [
-                CreatableTopicResult(
-                    name=topic.name, error_code=result["error_code"], error_message=result.get("message")
-                )
-                for topic in body.topics
+        if isinstance(result, KafkaError):
+            topics = [
+                CreatableTopicResult(name=each.name, error_code=result.code, error_message=result.message)
+                for each in body.topics
             ]
         else:
-            response.topics = [_result(topic) for topic in result["topics"]]
-        request.reply_bytes(encode(response, request.api_version))
+            topics = [_result(context, topic) for topic in result.topics]
+        request.reply_bytes(encode(CreateTopicsResponse(topics=topics), request.api_version))
 
-    context.controller.call("create_topics", arguments, created)
+    context.controller.call(wanted, created)
 
 
-def _result(topic: dict[str, Any]) -> CreatableTopicResult:
-    result = CreatableTopicResult(
-        name=topic["name"], error_code=topic["error_code"], error_message=topic["message"]
+def _result(context: Context, topic: CreatedTopic) -> CreatableTopicResult:
+    if topic.error_code != ErrorCode.NONE:
+        return CreatableTopicResult(
+            name=topic.name, error_code=topic.error_code, error_message=topic.error_message
+        )
+    overrides = {each.name: each.value for each in topic.settings if each.value is not None}
+    return CreatableTopicResult(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        num_partitions=topic.num_partitions,
+        replication_factor=topic.replication_factor,
+        configs=[
+            CreatableTopicConfigs(name=row.name, value=row.value, config_source=row.source)
+            for row in context.resources.describe_topic(overrides)
+        ],
     )
-    if topic["error_code"] == ErrorCode.NONE:
-        if topic["topic_id"] is not None:  # validate_only makes no topic
-            result.topic_id = UUID(topic["topic_id"])
-        result.num_partitions = topic["num_partitions"]
-        result.replication_factor = topic["replication_factor"]
-        result.configs = [
-            CreatableTopicConfigs(name=name, value=value, config_source=source)
-            for name, value, source in topic["configs"]
-        ]
-    return result
 
 
 API = Api(ApiKey.CREATE_TOPICS, 2, 7, CreateTopicsRequest, handle)

@@ -8,7 +8,7 @@ Behaviour
 - A partition is answered when a majority has the log start durably, and so every leader to come (replication.md
   section 6): the low watermark is that log start. What takes longer than timeout_ms is REQUEST_TIMED_OUT, with the
   log start of now, and may be done later.
-- What needs no majority (done already, out of range) waits for a liveness round: yesterday's leader knows a lower end.
+- What needs no majority (done already, out of range) waits for a liveness round: a stale leader knows a lower end.
 - No entry of the log, no flush of its own: cheap enough to be called every 100 ms on hundreds of partitions (KIP-811).
   The bytes go by whole segments.
 

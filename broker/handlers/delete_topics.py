@@ -8,13 +8,13 @@ id and starts at offset 0. With delete.topic.enable=false nothing is deleted: TO
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
-from uuid import UUID
+from typing import TYPE_CHECKING
 
 from broker.serving.api import Api
 from protocol.api_keys import ApiKey
 from protocol.codec import encode
-from protocol.errors import ErrorCode
+from protocol.controller.topics import DeleteTopics, DeleteTopicsResult, TopicReference
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
 from protocol.schema import NIL_UUID
 
@@ -24,55 +24,52 @@ if TYPE_CHECKING:
 
 
 def handle(context: Context, request: Request, body: DeleteTopicsRequest) -> None:
-    wanted: list[tuple[str | None, UUID]]
     if request.api_version >= 6:
-        wanted = [(topic.name, topic.topic_id) for topic in body.topics]
+        named = [TopicReference(name=topic.name, topic_id=topic.topic_id) for topic in body.topics]
     else:
-        wanted = [(name, NIL_UUID) for name in body.topic_names]
-    refused = [each for each in wanted if not _is_reference(*each)]
-    wanted = [each for each in wanted if _is_reference(*each)]
+        named = [TopicReference(name=name) for name in body.topic_names]
+    refused = [each for each in named if not _is_reference(each)]
+    wanted = [each for each in named if _is_reference(each)]
 
-    def answer(result: dict[str, Any]) -> None:
+    def answer(result: DeleteTopicsResult | KafkaError) -> None:
         if request.is_abandoned:
             return
-        response = DeleteTopicsResponse(
-            responses=_errors(refused, ErrorCode.INVALID_REQUEST, "either a name or an id is needed")
-        )
-        if result["error_code"] != ErrorCode.NONE:
-            response.responses += _errors(wanted, result["error_code"], result.get("message"))
+        invalid = KafkaError(ErrorCode.INVALID_REQUEST, "either a name or an id is needed")
+        responses = _errors(refused, invalid)
+        if isinstance(result, KafkaError):
+            responses += _errors(wanted, result)
         else:
-            response.responses += [
+            responses += [
                 DeletableTopicResult(
-                    name=topic["name"],
-                    topic_id=UUID(topic["topic_id"]) if topic["topic_id"] else NIL_UUID,
-                    error_code=topic["error_code"],
-                    error_message=topic["message"],
+                    name=topic.name,
+                    topic_id=topic.topic_id,
+                    error_code=topic.error_code,
+                    error_message=topic.error_message,
                 )
-                for topic in result["topics"]
+                for topic in result.topics
             ]
-        request.reply_bytes(encode(response, request.api_version))
+        request.reply_bytes(encode(DeleteTopicsResponse(responses=responses), request.api_version))
 
     if context.config.delete_topic_enable:
-        topics = [[name, None if topic_id == NIL_UUID else str(topic_id)] for name, topic_id in wanted]
-        context.controller.call("delete_topics", {"topics": topics}, answer)
+        context.controller.call(DeleteTopics(topics=wanted), answer)
     else:
         # Clients know the code of its own from version 3 on.
         disabled = ErrorCode.TOPIC_DELETION_DISABLED
         code = disabled if request.api_version >= 3 else ErrorCode.INVALID_REQUEST
-        answer({"error_code": code, "message": "delete.topic.enable is false on this broker"})
+        answer(KafkaError(code, "delete.topic.enable is false on this broker"))
 
 
-def _is_reference(name: str | None, topic_id: UUID) -> bool:
+def _is_reference(topic: TopicReference) -> bool:
     """A name or an id, and not both."""
-    return (name is None) != (topic_id == NIL_UUID)
+    return (topic.name is None) != (topic.topic_id == NIL_UUID)
 
 
-def _errors(
-    topics: Sequence[tuple[str | None, UUID]], code: int, message: str | None
-) -> list[DeletableTopicResult]:
+def _errors(topics: Sequence[TopicReference], error: KafkaError) -> list[DeletableTopicResult]:
     return [
-        DeletableTopicResult(name=name, topic_id=topic_id, error_code=code, error_message=message)
-        for name, topic_id in topics
+        DeletableTopicResult(
+            name=topic.name, topic_id=topic.topic_id, error_code=error.code, error_message=error.message
+        )
+        for topic in topics
     ]
 
 

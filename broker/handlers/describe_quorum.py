@@ -8,15 +8,14 @@ Versions: 1 times of followers; 2 directory ids, messages, the nodes' addresses.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
-from uuid import UUID
+from typing import TYPE_CHECKING
 
 from broker.metadata.ids import METADATA_TOPIC_NAME
 from broker.serving.api import Api
 from protocol.api_keys import ApiKey
 from protocol.codec import encode
-from protocol.errors import ErrorCode
+from protocol.controller.brokers import DescribeQuorum, DescribeQuorumResult, QuorumReplica
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
@@ -33,13 +32,13 @@ if TYPE_CHECKING:
 
 
 def handle(context: Context, request: Request, body: DescribeQuorumRequest) -> None:
-    def answer(result: dict[str, Any]) -> None:
+    def answer(result: DescribeQuorumResult | KafkaError) -> None:
         if request.is_abandoned:
             return
-        response = DescribeQuorumResponse(
-            error_code=result["error_code"], error_message=result.get("message")
-        )
-        if result["error_code"] == ErrorCode.NONE:
+        response = DescribeQuorumResponse()
+        if isinstance(result, KafkaError):
+            response.error_code, response.error_message = result.code, result.message
+        else:
             response.topics = [
                 TopicData(
                     topic_name=topic.topic_name,
@@ -52,15 +51,17 @@ def handle(context: Context, request: Request, body: DescribeQuorumRequest) -> N
             ]
             listener = context.config.controller_listener
             response.nodes = [
-                QuorumNode(node_id=node_id, listeners=[Listener(name=listener, host=host, port=port)])
-                for node_id, host, port in result["nodes"]
+                QuorumNode(
+                    node_id=node.node_id, listeners=[Listener(name=listener, host=node.host, port=node.port)]
+                )
+                for node in result.nodes
             ]
         request.reply_bytes(encode(response, request.api_version))
 
-    context.controller.call("describe_quorum", {}, answer)
+    context.controller.call(DescribeQuorum(), answer)
 
 
-def _partition(topic: str, partition: int, quorum: dict[str, Any]) -> PartitionData:
+def _partition(topic: str, partition: int, quorum: DescribeQuorumResult) -> PartitionData:
     if (topic, partition) != (METADATA_TOPIC_NAME, 0):
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return PartitionData(
@@ -70,22 +71,21 @@ def _partition(topic: str, partition: int, quorum: dict[str, Any]) -> PartitionD
         )
     return PartitionData(
         partition_index=partition,
-        leader_id=quorum["leader"],
-        leader_epoch=quorum["epoch"],
-        high_watermark=quorum["high_watermark"],
-        current_voters=[_replica(state) for state in quorum["voters"]],
-        observers=[_replica(state) for state in quorum["observers"]],
+        leader_id=quorum.leader_id,
+        leader_epoch=quorum.leader_epoch,
+        high_watermark=quorum.high_watermark,
+        current_voters=[_replica(state) for state in quorum.voters],
+        observers=[_replica(state) for state in quorum.observers],
     )
 
 
-def _replica(state: Sequence[Any]) -> ReplicaState:
-    node_id, directory_id, end_offset, heard_ms, caught_up_ms = state
+def _replica(state: QuorumReplica) -> ReplicaState:
     return ReplicaState(
-        replica_id=node_id,
-        replica_directory_id=UUID(directory_id),
-        log_end_offset=end_offset,
-        last_fetch_timestamp_ms=heard_ms,
-        last_caught_up_timestamp_ms=caught_up_ms,
+        replica_id=state.node_id,
+        replica_directory_id=state.directory_id,
+        log_end_offset=state.end_offset,
+        last_fetch_timestamp_ms=state.last_contact_ms,
+        last_caught_up_timestamp_ms=state.last_caught_up_ms,
     )
 
 

@@ -1,8 +1,8 @@
 """ElectLeaders: leadership goes to the preferred replica, the first of a partition's list (KIP-183).
 
 Behaviour
-- Each partition's leader is asked to hand over to the preferred replica, if that is connected and has kept up; the
-  answer comes when the new leader serves, or REQUEST_TIMED_OUT (7).
+- Each partition's leader is asked to transfer its leadership to the preferred replica, if that is connected and has
+  kept up; the answer comes when the new leader serves, or REQUEST_TIMED_OUT (7).
 - ELECTION_NOT_NEEDED (84): it leads already. PREFERRED_LEADER_NOT_AVAILABLE (80): it cannot lead now. Where all
   partitions are asked for (null), those that need no election are left out.
 - An unclean election (type 1) is never held: a leader that lacks acknowledged records is what Varve excludes. With a
@@ -14,12 +14,13 @@ Versions: 1 election type, an error code for all; 2 flexible.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from broker.serving.api import Api
 from protocol.api_keys import ApiKey
 from protocol.codec import encode
-from protocol.errors import ErrorCode
+from protocol.controller.replicas import LedPartition, TransferLeadership, TransferLeadershipResult
+from protocol.errors import ErrorCode, KafkaError, known_error
 from protocol.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
@@ -75,12 +76,10 @@ class Elections:
                 self._missing += 1
                 asked.setdefault(leader, []).append((topic, number))
         for leader, partitions in asked.items():
-            self._context.controller.call(
-                "hand_over",
-                {"partitions": [(str(topic.topic_id), number) for topic, number in partitions]},
-                partial(self._asked, partitions),
-                node_id=leader,
+            request = TransferLeadership(
+                partitions=[LedPartition(topic_id=topic.topic_id, partition=x) for topic, x in partitions]
             )
+            self._context.controller.call(request, partial(self._answered, partitions), node_id=leader)
         if not asked:
             self._answer()
 
@@ -103,18 +102,23 @@ class Elections:
             return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
         return ErrorCode.ELECTION_NOT_NEEDED if leader == preferred else None
 
-    def _asked(self, partitions: list[tuple[TopicRecord, int]], result: dict[str, Any]) -> None:
+    def _answered(
+        self, partitions: list[tuple[TopicRecord, int]], result: TransferLeadershipResult | KafkaError
+    ) -> None:
         """A leader's answer."""
-        codes = result.get("codes") or [result["error_code"]] * len(partitions)
+        if isinstance(result, KafkaError):
+            codes = [result.code] * len(partitions)
+        else:
+            codes = [known_error(number) for number in result.error_codes]
         under_way: dict[GroupKey, str] = {}
-        heirs: dict[GroupKey, int | None] = {}
+        targets: dict[GroupKey, int | None] = {}
         for (topic, number), code in zip(partitions, codes, strict=True):
             if code != ErrorCode.NONE:
-                self._decide(topic.name, number, ErrorCode(code))
+                self._decide(topic.name, number, code)
             else:
                 key = GroupKey(topic.topic_id, number)
-                under_way[key], heirs[key] = topic.name, topic.partitions[number].replicas[0]
-        self._context.leader_waits.wait(heirs, self._deadline, partial(self._waited, under_way))
+                under_way[key], targets[key] = topic.name, topic.partitions[number].replicas[0]
+        self._context.leader_waits.wait_for_leaders(targets, self._deadline, partial(self._waited, under_way))
 
     def _waited(self, under_way: dict[GroupKey, str], not_led: frozenset[GroupKey]) -> None:
         for key, topic in under_way.items():

@@ -8,13 +8,14 @@ empty name) through any. Answered when the change is committed and replayed here
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from broker.config.resources import KINDS
 from broker.handlers.describe_configs import check_broker_name
 from broker.serving.api import Api
 from protocol.api_keys import ApiKey
 from protocol.codec import encode
+from protocol.controller.settings import AlterConfigs, AlterConfigsResult, AlteredResource, SettingOperation
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_configs import AlterConfigsResourceResponse, AlterConfigsResponse
 from protocol.messages.incremental_alter_configs import (
@@ -26,16 +27,16 @@ if TYPE_CHECKING:
     from broker.network.connection import Request
     from broker.serving.context import Context
 
-#: (resource type, resource name, its (setting, operation, value)).
-Wanted = tuple[int, str, list[tuple[str, int, str | None]]]
-
 
 def handle(context: Context, request: Request, body: IncrementalAlterConfigsRequest) -> None:
-    wanted: list[Wanted] = [
-        (
-            resource.resource_type,
-            resource.resource_name,
-            [(config.name, config.config_operation, config.value) for config in resource.configs],
+    wanted = [
+        AlteredResource(
+            resource_type=resource.resource_type,
+            name=resource.resource_name,
+            operations=[
+                SettingOperation(name=config.name, operation=config.config_operation, value=config.value)
+                for config in resource.configs
+            ],
         )
         for resource in body.resources
     ]
@@ -52,7 +53,7 @@ def handle(context: Context, request: Request, body: IncrementalAlterConfigsRequ
 def alter(
     context: Context,
     request: Request,
-    wanted: Sequence[Wanted],
+    wanted: Sequence[AlteredResource],
     response: IncrementalAlterConfigsResponse | AlterConfigsResponse,
     *,
     validate_only: bool,
@@ -60,40 +61,44 @@ def alter(
 ) -> None:
     """Have the controller change what this broker may pass on, and answer for all of it."""
     response.responses = [
-        AlterConfigsResourceResponse(resource_type=type_, resource_name=name) for type_, name, _ in wanted
+        AlterConfigsResourceResponse(resource_type=each.resource_type, resource_name=each.name)
+        for each in wanted
     ]
-    passed_on: list[AlterConfigsResourceResponse] = []
-    resources = []
-    for (type_, name, operations), result in zip(wanted, response.responses, strict=True):
+    passed_on: list[tuple[AlteredResource, AlterConfigsResourceResponse]] = []
+    for each, answered in zip(wanted, response.responses, strict=True):
         try:
-            resources.append((_kind(context, type_, name), name, operations))
+            _check_resource(context, each)
         except KafkaError as refused:
-            result.error_code, result.error_message = refused.code, refused.message
+            answered.error_code, answered.error_message = refused.code, refused.message
         else:
-            passed_on.append(result)
+            passed_on.append((each, answered))
 
-    def answer(answered: dict[str, Any]) -> None:
+    def answer(result: AlterConfigsResult | KafkaError) -> None:
         if request.is_abandoned:
             return
-        failed = (answered["error_code"], answered.get("message"))
-        results = answered["results"] if failed[0] == ErrorCode.NONE else [failed] * len(passed_on)
-        for result, (error_code, message) in zip(passed_on, results, strict=True):
-            result.error_code, result.error_message = error_code, message
+        for position, (_, answered) in enumerate(passed_on):
+            if isinstance(result, KafkaError):
+                answered.error_code, answered.error_message = result.code, result.message
+            else:
+                item = result.resources[position]
+                answered.error_code, answered.error_message = item.error_code, item.error_message
         request.reply_bytes(encode(response, request.api_version))
 
-    arguments = {"resources": resources, "validate_only": validate_only, "replaces_all": replaces_all}
-    context.controller.call("alter_configs", arguments, answer)
+    alterations = AlterConfigs(
+        resources=[each for each, _ in passed_on], replaces_all=replaces_all, validate_only=validate_only
+    )
+    context.controller.call(alterations, answer)
 
 
-def _kind(context: Context, resource_type: int, name: str) -> str:
-    kind = KINDS.get(resource_type)
+def _check_resource(context: Context, resource: AlteredResource) -> None:
+    """Raises KafkaError for what cannot be changed, or not through this broker."""
+    kind = KINDS.get(resource.resource_type)
     if kind is None:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
-    if kind == "group" and not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
+    if kind == "group" and not resource.name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a group has a name")
-    if kind == "broker" and name:
-        check_broker_name(context, name)
-    return kind
+    if kind == "broker" and resource.name:
+        check_broker_name(context, resource.name)
 
 
 API = Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, IncrementalAlterConfigsRequest, handle)

@@ -2,17 +2,19 @@
 moment ago is in it, whichever broker is asked.
 
 Behaviour: unknown topics and partitions, and those that do not move, are left out. `replicas` are all that stay, come
-and go. A reassignment is over when the partition's leader has the wished replicas, and nobody else, as its committed
-configuration.
+and go. A reassignment is over when the committed configuration of the partition's group names the target replicas, and
+nobody else.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from broker.serving.api import Api
 from protocol.api_keys import ApiKey
 from protocol.codec import encode
+from protocol.controller.replicas import ListReassignments, ListReassignmentsResult, OngoingReassignment
+from protocol.errors import KafkaError
 from protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
@@ -30,28 +32,32 @@ def handle(context: Context, request: Request, body: ListPartitionReassignmentsR
     if body.topics is not None:
         wanted = {(topic.name, partition) for topic in body.topics for partition in topic.partition_indexes}
 
-    def answer(result: dict[str, Any]) -> None:
+    def answer(result: ListReassignmentsResult | KafkaError) -> None:
         if request.is_abandoned:
             return
-        topics: dict[str, list[OngoingPartitionReassignment]] = {}
-        for topic, partition, replicas, adding, removing in result.get("partitions", ()):
-            if wanted is None or (topic, partition) in wanted:
-                topics.setdefault(topic, []).append(
-                    OngoingPartitionReassignment(
-                        partition_index=partition,
-                        replicas=replicas,
-                        adding_replicas=adding,
-                        removing_replicas=removing,
-                    )
-                )
-        response = ListPartitionReassignmentsResponse(
-            error_code=result["error_code"],
-            error_message=result.get("message"),
-            topics=[OngoingTopicReassignment(name=name, partitions=x) for name, x in topics.items()],
-        )
+        response = ListPartitionReassignmentsResponse(topics=[])
+        if isinstance(result, KafkaError):
+            response.error_code, response.error_message = result.code, result.message
+        else:
+            topics: dict[str, list[OngoingPartitionReassignment]] = {}
+            for moving in result.partitions:
+                if wanted is None or (moving.topic, moving.partition) in wanted:
+                    topics.setdefault(moving.topic, []).append(_describe(moving))
+            response.topics = [
+                OngoingTopicReassignment(name=name, partitions=x) for name, x in topics.items()
+            ]
         request.reply_bytes(encode(response, request.api_version))
 
-    context.controller.call("list_reassignments", {}, answer)
+    context.controller.call(ListReassignments(), answer)
+
+
+def _describe(moving: OngoingReassignment) -> OngoingPartitionReassignment:
+    return OngoingPartitionReassignment(
+        partition_index=moving.partition,
+        replicas=moving.node_ids,
+        adding_replicas=moving.adding,
+        removing_replicas=moving.removing,
+    )
 
 
 API = Api(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0, ListPartitionReassignmentsRequest, handle)

@@ -17,7 +17,7 @@ Versions: 0 an empty list asks for all; 1+ null does. 4 auto-creation flag; 7 le
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 import structlog
@@ -27,7 +27,8 @@ from broker.metadata.records import TopicRecord
 from broker.serving.api import Api
 from protocol.api_keys import ApiKey
 from protocol.codec import encode
-from protocol.errors import ErrorCode
+from protocol.controller.topics import CreateMissingTopics, CreateTopicsResult
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -92,16 +93,17 @@ def _create(context: Context, names: list[str]) -> None:
         context.offsets_topic.create()
     names = [name for name in names if name not in INTERNAL_TOPICS]
     if names:
-        context.controller.call("auto_create", {"names": names}, _log_refused_topics)
+        context.controller.call(CreateMissingTopics(names=names), _log_refused_topics)
 
 
-def _log_refused_topics(result: dict[str, Any]) -> None:
+def _log_refused_topics(result: CreateTopicsResult | KafkaError) -> None:
     """The client that named them has its answer already, and is told nothing of why they are missing."""
-    if result["error_code"] != ErrorCode.NONE:
-        logger.warning("topics are not created", reason=result.get("message"))
-    for topic in result.get("topics", ()):
-        if topic["error_code"] not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-            logger.warning("topic is not created", topic=topic["name"], reason=topic["message"])
+    if isinstance(result, KafkaError):
+        logger.warning("topics are not created", reason=str(result))
+        return
+    for topic in result.topics:
+        if topic.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            logger.warning("topic is not created", topic=topic.name, reason=topic.error_message)
 
 
 def _stamp(context: Context) -> tuple[object, ...]:

@@ -3,7 +3,7 @@
 Behaviour: the largest epoch at or below the one asked for and the offset at which it ended; the current epoch
 ends at the log end, never at the high watermark (clients would report truncation); unknown epochs answer (-1, -1).
 Clients take that for truncation, too, and throw their position away: as with ListOffsets every answer waits for a
-liveness round, or a leader of yesterday could say it of its successor's epoch.
+liveness round, or a stale leader could say it of its successor's epoch.
 """
 
 from __future__ import annotations

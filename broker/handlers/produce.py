@@ -182,7 +182,7 @@ def _confirm_out_of_order(
     header: BatchHeader,
     batch: bytearray | memoryview,
 ) -> None:
-    """The error ends an idempotent producer, so it must not come from a leader of yesterday, which lacks what its
+    """The error ends an idempotent producer, so it must not come from a stale leader, which lacks what its
     successor took: such a one answers "not leader" (ReadIndex). And the leader that is confirmed looks again: it may be
     another one than looked before, or have taken what was missing."""
     slot = pending.add(answer)

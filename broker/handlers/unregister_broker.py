@@ -7,11 +7,14 @@ again; its vote on metadata is a matter of controller.quorum.voters and stays.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from broker.serving.api import Api
 from protocol.api_keys import ApiKey
 from protocol.codec import encode
+from protocol.controller.brokers import UnregisterBroker
+from protocol.controller.request import EmptyResult
+from protocol.errors import KafkaError
 from protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
 if TYPE_CHECKING:
@@ -20,15 +23,15 @@ if TYPE_CHECKING:
 
 
 def handle(context: Context, request: Request, body: UnregisterBrokerRequest) -> None:
-    def answer(result: dict[str, Any]) -> None:
+    def answer(result: EmptyResult | KafkaError) -> None:
         if request.is_abandoned:
             return
-        response = UnregisterBrokerResponse(
-            error_code=result["error_code"], error_message=result.get("message")
-        )
+        response = UnregisterBrokerResponse()
+        if isinstance(result, KafkaError):
+            response.error_code, response.error_message = result.code, result.message
         request.reply_bytes(encode(response, request.api_version))
 
-    context.controller.call("unregister_broker", {"node_id": body.broker_id}, answer)
+    context.controller.call(UnregisterBroker(node_id=body.broker_id), answer)
 
 
 API = Api(ApiKey.UNREGISTER_BROKER, 0, 0, UnregisterBrokerRequest, handle)

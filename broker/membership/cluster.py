@@ -243,7 +243,7 @@ class Cluster:
                 voters = tuple(FoundingVoter(voter.node_id, voter.directory_id) for voter in message.voters)
                 formation = Formation(message.cluster_id, voters)
                 self._carry_out(self.formation.form_received(sender.node_id, sender.directory_id, formation))
-            case peer.Forward() | peer.ForwardReply():
+            case peer.ControllerRequest() | peer.ControllerResponse():
                 self._host.controller_message(sender.node_id, message)
             case _:
                 self._host.group_message(sender, message)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from uuid import UUID
 
 from broker.controller.client import ControllerClient
+from broker.controller.server import RequestServer
 from broker.metadata.formation import Formation
 from broker.replication.heartbeat import Heartbeat
 from broker.replication.messages import GroupMessages
@@ -21,6 +22,7 @@ class ClusterEvents:
         self,
         form: Callable[[Formation, bool], None],
         controller: ControllerClient,
+        requests: RequestServer,
         heartbeat: Heartbeat,
         replicas: Replicas,
         messages: GroupMessages,
@@ -28,20 +30,21 @@ class ClusterEvents:
         """`form`: become part of this cluster, durably, before returning."""
         self.form = form
         self._controller = controller
+        self._requests = requests
         self._heartbeat = heartbeat
         self._replicas = replicas
         #: Of every record here and at its leader: without a call in between.
         self.group_message = messages.received
 
     def controller_message(self, sender: int, message: PeerMessage) -> None:
-        if isinstance(message, peer.Forward):
-            self._controller.forwarded(sender, message)
-        elif isinstance(message, peer.ForwardReply):
-            self._controller.reply(message)
+        if isinstance(message, peer.ControllerRequest):
+            self._requests.request_received(sender, message)
+        elif isinstance(message, peer.ControllerResponse):
+            self._controller.response_received(message)
 
     def link_opened(self, node_id: int, boot_id: UUID) -> None:
         self._heartbeat.connected(node_id, boot_id.bytes)
-        self._controller.node_connected(node_id)
+        self._requests.node_connected(node_id)
         self.answers_lost(node_id)
 
     def answers_lost(self, node_id: int) -> None:

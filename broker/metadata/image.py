@@ -49,7 +49,7 @@ class TopicCreated:
 
 @dataclass(frozen=True, slots=True)
 class TopicChanged:
-    """Same id and name; partitions were added, or the wish or the configs changed."""
+    """Same id and name; partitions were added, or the target assignment or the configs changed."""
 
     old: TopicRecord
     new: TopicRecord

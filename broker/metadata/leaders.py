@@ -56,10 +56,11 @@ class LeaderTable:
     ) -> bool:
         """A node says that it leads. Returns whether the table changed.
 
-        `assigned`: the nodes that the image wishes to hold the partition. A node outside may lead while fact
-        moves to wish, but then its configuration is newer than the one known here (or than the founding one,
-        index 0). Ignored besides: an older term, and an established leader with an older configuration, for
-        whoever committed in a later term knows all that was committed before (replication.md section 4).
+        `assigned`: the nodes that hold the partition by the image. Another node may lead while the members move
+        towards the target, but then its configuration is newer than the one known here (or than the founding
+        one, index 0). Two more announcements are ignored: one of an older term, and one of an established leader
+        with an older configuration, because a leader that committed in a later term knows all that was committed
+        before (replication.md section 4).
         """
         key = (topic_id, partition)
         known = self.get(topic_id, partition)

@@ -1,7 +1,8 @@
-"""Moving a partition: which wish comes of the nodes that an administrator names, and when it is fulfilled.
+"""Reassigning a partition: the target that follows from the nodes an administrator names, and when it is reached.
 
-Metadata holds the wish, the lineage the fact (replication.md section 4). A replica that is wished away stays in the
-record as `removing` until the leader reports that its removal is committed; only then may its log go.
+Metadata holds the target assignment, the lineage the current members (replication.md section 4). A replica that is
+being removed stays in the record as `removing` until the leader reports that its removal is committed; only then may
+its log go.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def partition_of(image: MetadataImage, reassignment: Reassignment) -> tuple[Topi
 
 
 def check_nodes(replicas: Sequence[int], image: MetadataImage) -> None:
-    """Raises KafkaError(INVALID_REPLICA_ASSIGNMENT) for a wish that nobody could fulfil."""
+    """Raises KafkaError(INVALID_REPLICA_ASSIGNMENT) for a target that could never be reached."""
     problem: str | None = None
     unknown = [node_id for node_id in replicas if node_id not in image.brokers]
     if not replicas:
@@ -43,26 +44,27 @@ def check_nodes(replicas: Sequence[int], image: MetadataImage) -> None:
 def moved(
     partition: PartitionAssignment, replicas: Sequence[int], image: MetadataImage
 ) -> PartitionAssignment:
-    """The wish for a replica on each of these nodes, and nowhere else.
+    """The target with a replica on each of these nodes, and nowhere else.
 
-    A node that has a replica keeps it, also where it was to go. A new one is wished for with incarnation 0; a node
-    that held the partition before has another by now and asks for it itself (`Controller.renew_replicas`). What was
-    there before the first of several wishes is remembered until one is fulfilled, or is that one again.
+    A node that has a replica keeps it, also where that one was to be removed. A new replica gets incarnation 0. A node
+    that held the partition before has another incarnation by now and asks for that one itself
+    (`BrokerDecisions.renew_replicas`). The nodes before the first of several reassignments are remembered until one
+    is finished, or names them again.
     """
     present = {replica.node_id: replica for replica in (*partition.identities, *partition.removing)}
-    wished: list[ReplicaIdentity] = []
+    target: list[ReplicaIdentity] = []
     for node_id in replicas:
         directory_id, known = image.brokers[node_id].directory_id, present.get(node_id)
         is_there = known is not None and known.directory_id == directory_id
-        wished.append(known if known and is_there else ReplicaIdentity(node_id, directory_id, 0))
+        target.append(known if known and is_there else ReplicaIdentity(node_id, directory_id, 0))
     removing = tuple(replica for replica in present.values() if replica.node_id not in replicas)
     before = partition.moving_from or partition.replicas
     moving_from = before if set(before) != set(replicas) else None
-    return PartitionAssignment.of(wished, partition.founding, removing, moving_from)
+    return PartitionAssignment.of(target, partition.founding, removing, moving_from)
 
 
 def cancelled(partition: PartitionAssignment, image: MetadataImage) -> PartitionAssignment:
-    """The wish of before. Who came in between goes again, unseen by clients. Raises
+    """The target of before. Replicas that were added in between are removed again, unseen by clients. Raises
     KafkaError(NO_REASSIGNMENT_IN_PROGRESS)."""
     if partition.moving_from is None:
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "no reassignment is in progress")
@@ -70,26 +72,27 @@ def cancelled(partition: PartitionAssignment, image: MetadataImage) -> Partition
 
 
 def ongoing(image: MetadataImage) -> list[OngoingReassignment]:
-    """What is on its way, in the order of topics and partitions."""
+    """The reassignments that are under way, in the order of topics and partitions."""
     return [
-        _as_told(topic.name, index, partition, partition.moving_from)
+        _describe(topic.name, index, partition, partition.moving_from)
         for topic in image.topics_by_name()
         for index, partition in enumerate(topic.partitions)
         if partition.moving_from is not None
     ]
 
 
-def _as_told(
+def _describe(
     topic: str, index: int, partition: PartitionAssignment, before: tuple[int, ...]
 ) -> OngoingReassignment:
-    wish = partition.replicas
-    adding = tuple(node_id for node_id in wish if node_id not in before)
-    removing = tuple(node_id for node_id in before if node_id not in wish)
-    return OngoingReassignment(topic, index, wish + removing, adding, removing)
+    target = partition.replicas
+    adding = tuple(node_id for node_id in target if node_id not in before)
+    removing = tuple(node_id for node_id in before if node_id not in target)
+    return OngoingReassignment(topic, index, target + removing, adding, removing)
 
 
-def finished(partition: PartitionAssignment, fact: Sequence[ReplicaIdentity]) -> PartitionAssignment:
-    """`fact`: the voters of a committed configuration without learners. If they are the wish, nothing is left to go."""
-    if set(fact) != set(partition.identities):
+def finished(partition: PartitionAssignment, voters: Sequence[ReplicaIdentity]) -> PartitionAssignment:
+    """`voters`: those of a committed configuration without learners. If they are the target, every removal is
+    committed."""
+    if set(voters) != set(partition.identities):
         return partition
     return replace(partition, removing=(), moving_from=None)

@@ -48,7 +48,7 @@ class BrokerRecord:
     """Where other nodes reach it: the controller listener."""
     rack: str | None = None
     metadata_incarnation: int = 0
-    """Of its replica of `__cluster_metadata`: the wish for that group has no topic record to stand in."""
+    """Of its replica of `__cluster_metadata`, whose target assignment has no topic record to stand in."""
 
 
 class ReplicaIdentity(NamedTuple):
@@ -61,7 +61,7 @@ class ReplicaIdentity(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionAssignment:
-    """The wish for one partition's replicas (replication.md section 4). The lineage holds the fact.
+    """The target assignment of one partition (replication.md section 4). Its current members are in the lineage.
 
     Position i of the three tuples names one replica identity; the first is the preferred leader.
     """
@@ -70,10 +70,10 @@ class PartitionAssignment:
     directories: tuple[UUID, ...]
     incarnations: tuple[int, ...]
     changed_from: tuple[tuple[int, UUID], ...] | None = None
-    """The founding replicas (node id, directory), once the wish is another one; None while it is still the first."""
+    """The founding replicas (node id, directory), once the target has changed; None while it is still the first."""
     removing: tuple[ReplicaIdentity, ...] = ()
-    """Replicas that are wished away, until the partition's leader has said that their removal is committed. Until
-    then they may be members, and are needed."""
+    """Replicas that are being removed, until the partition's leader has reported that their removal is committed.
+    Until then they may be members, and are needed."""
     moving_from: tuple[int, ...] | None = None
     """The nodes before the reassignment that is under way, to go back to where it is cancelled; None: none is."""
 
@@ -87,7 +87,7 @@ class PartitionAssignment:
     @property
     def founding(self) -> tuple[tuple[int, UUID], ...]:
         """The replicas that row 0 names. They never change: a replica that is opened for the first time after the
-        wish was changed must begin with the same row 0 as the others did, or with none."""
+        target was changed must begin with the same row 0 as the others did, or with none."""
         return self.changed_from or tuple(zip(self.replicas, self.directories, strict=True))
 
     @classmethod
@@ -108,13 +108,13 @@ class PartitionAssignment:
         )
 
     @property
-    def is_settled(self) -> bool:
-        """Nothing is left to be reported: the fact was the wish, and the wish has not changed since."""
-        return not self.removing and self.moving_from is None
+    def is_reassigning(self) -> bool:
+        """The partition's leader has yet to report that its members are the target."""
+        return bool(self.removing) or self.moving_from is not None
 
     @property
     def identities(self) -> list[ReplicaIdentity]:
-        """The wish, replica by replica."""
+        """The target, replica by replica."""
         names = zip(self.replicas, self.directories, self.incarnations, strict=True)
         return [ReplicaIdentity(*name) for name in names]
 

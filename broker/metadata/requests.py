@@ -11,6 +11,7 @@ from broker.metadata.records import KeyValue
 from protocol.errors import ErrorCode
 
 ResponseT_co = TypeVar("ResponseT_co", covariant=True)
+AnswerT = TypeVar("AnswerT")
 
 #: In a CreateTopics request: let the broker choose (v4+).
 BROKER_DEFAULT = -1
@@ -26,6 +27,10 @@ class Decision(Generic[ResponseT_co]):
 
     records: tuple[KeyValue, ...]
     response: ResponseT_co
+
+    def answering(self, response: AnswerT) -> Decision[AnswerT]:
+        """The same records with another answer."""
+        return Decision(self.records, response)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +83,7 @@ class ProducerIdBlock:
 
 @dataclass(frozen=True, slots=True)
 class Reassignment:
-    """The wish for one partition's replicas, as AlterPartitionReassignments (KIP-455) names it."""
+    """The target assignment of one partition, as AlterPartitionReassignments (KIP-455) names it."""
 
     topic: str
     partition: int
@@ -101,7 +106,7 @@ class OngoingReassignment:
     topic: str
     partition: int
     replicas: tuple[int, ...]
-    """The wish, and behind it those that go."""
+    """The target, and behind it the nodes that are being removed."""
     adding: tuple[int, ...]
     removing: tuple[int, ...]
 

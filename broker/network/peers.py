@@ -28,7 +28,8 @@ from storage.disk import Buffer
 
 log = structlog.get_logger()
 
-PEER_PROTOCOL_VERSION = 2
+#: 3: requests to the controller are declared messages; before they were JSON in a Forward.
+PEER_PROTOCOL_VERSION = 3
 #: A frame between nodes carries at most one range of batches, and a batch is at most a client frame (100 MiB).
 MAX_PEER_FRAME_BYTES = (100 << 20) + (1 << 20)
 #: Unsent bytes at which a connection is closed: the other side does not read. Raft sends again what was lost.

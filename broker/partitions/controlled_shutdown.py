@@ -15,7 +15,7 @@ TRANSFER_TIMEOUT_S = 2.0
 LOOK_S = 0.02
 
 
-async def transfer_all(replicas: Replicas, cluster: Cluster) -> None:
+async def transfer_leaderships(replicas: Replicas, cluster: Cluster) -> None:
     """Transfer what this node leads; give up after TRANSFER_TIMEOUT_S."""
     deadline = replicas.now() + TRANSFER_TIMEOUT_S
     while replicas.now() < deadline:
@@ -24,11 +24,11 @@ async def transfer_all(replicas: Replicas, cluster: Cluster) -> None:
         if not led or not cluster.is_anybody_connected:
             return
         for replica in led:
-            transfer(replica, replicas, cluster)
+            transfer_leadership(replica, replicas, cluster)
         await asyncio.sleep(LOOK_S)
 
 
-def transfer(replica: Replica, replicas: Replicas, cluster: Cluster) -> None:
+def transfer_leadership(replica: Replica, replicas: Replicas, cluster: Cluster) -> None:
     """Begin to transfer a leadership, to the follower that lacks least."""
     group, now = replica.group, replicas.now()
     followers = [

@@ -1,4 +1,4 @@
-"""Who waits until partitions have leaders: administrators that made topics or partitions, or asked for elections.
+"""Waiting until partitions have leaders, for administrators that created topics or partitions, or asked for elections.
 
 Event-driven: every leader that this node hears of is told here. A tick looks as well, for deadlines, and since a
 leader may be heard of before the node it is on is known to be alive.
@@ -29,7 +29,7 @@ class LeaderWaits:
         self._waits: list[_Wait] = []
         ticks.every(SLOW_TICK_S, self.tick)
 
-    def wait(
+    def wait_for_leaders(
         self,
         wanted: Mapping[GroupKey, int | None],
         deadline: float,
@@ -43,20 +43,22 @@ class LeaderWaits:
         else:
             self._waits.append(wait)
 
-    def wait_new(self, keys: list[GroupKey], began: float, timeout_ms: int, done: Callable[[], None]) -> None:
+    def wait_for_new_partitions(
+        self, keys: list[GroupKey], began: float, timeout_ms: int, done: Callable[[], None]
+    ) -> None:
         """Call `done` when these new partitions have leaders, or the client that asked for them at `began` (loop time)
         would wait no longer, and after HIDDEN_S in any case: they are there all the same."""
         deadline = began + min(timeout_ms / 1000, HIDDEN_S)
-        self.wait(dict.fromkeys(keys if timeout_ms > 0 else []), deadline, lambda _: done())
+        self.wait_for_leaders(dict.fromkeys(keys if timeout_ms > 0 else []), deadline, lambda _: done())
 
     def leaders_changed(self) -> None:
         """Somebody leads that did not. Costs as much as there are waits, and what they have found."""
         if self._waits:
-            self._finish([wait for wait in self._waits if self._is_over(wait)])
+            self._finish_waits([wait for wait in self._waits if self._is_over(wait)])
 
     def tick(self, now: float) -> None:
         if self._waits:
-            self._finish([wait for wait in self._waits if self._is_over(wait) or wait.deadline <= now])
+            self._finish_waits([wait for wait in self._waits if self._is_over(wait) or wait.deadline <= now])
 
     def _is_over(self, wait: _Wait) -> bool:
         while wait.missing and self._is_led(*wait.missing[-1]):
@@ -67,7 +69,7 @@ class LeaderWaits:
         leader = self._leader_of(key)
         return leader >= 0 if wanted is None else leader == wanted
 
-    def _finish(self, over: list[_Wait]) -> None:
+    def _finish_waits(self, over: list[_Wait]) -> None:
         for wait in over:
             self._waits.remove(wait)
         for wait in over:

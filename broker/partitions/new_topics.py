@@ -21,18 +21,18 @@ class NewTopics:
 
     def appeared(self, name: str, now: float) -> None:
         """A topic was created."""
-        self._forget_old(now)
+        self._drop_old(now)
         if len(self._since) < MAX_HIDDEN:
             self._since[name] = now
 
     def is_hidden(self, name: str, has_leaders: bool, now: float) -> bool:
         """Whether a topic that is there is not shown yet. `has_leaders`: each partition has one that serves."""
-        self._forget_old(now)
+        self._drop_old(now)
         if has_leaders:
             self._since.pop(name, None)
         return name in self._since
 
-    def _forget_old(self, now: float) -> None:
+    def _drop_old(self, now: float) -> None:
         while self._since:
             oldest = next(iter(self._since))
             if now - self._since[oldest] < HIDDEN_S:

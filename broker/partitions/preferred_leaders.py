@@ -1,16 +1,15 @@
 """Leadership at work: each partition is led by the replica that metadata names first, where that one can lead.
 
-Leaders move when nodes stop and start. Every leader looks now and then whether it leads what another node should lead
-(`auto.leader.rebalance.enable`, `leader.imbalance.check.interval.seconds`), and hands that over, a few partitions at
-a time, to a replica that has it all: the partition takes no appends until then, which is a round trip. A replica that
-lags is left alone until the next look. ElectLeaders asks for the same at once.
+Leaders move when nodes stop and start. Every leader checks now and then whether it leads what another node should lead
+(`auto.leader.rebalance.enable`, `leader.imbalance.check.interval.seconds`), and transfers those leaderships, a few at a
+time. The target has to hold the whole log: the partition takes no appends until the target leads, which is a round
+trip. A target that lags is left alone until the next check. ElectLeaders asks for the same at once.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from uuid import UUID
+from collections.abc import Callable
 
 import structlog
 
@@ -21,14 +20,15 @@ from broker.metadata.ids import METADATA_TOPIC_ID, NodeIdentity
 from broker.replication.replica import Replica
 from broker.replication.replicas import Replicas
 from broker.scheduling.ticks import SLOW_TICK_S, Ticks
-from protocol.errors import ErrorCode
+from protocol.controller.replicas import TransferLeadership, TransferLeadershipResult
+from protocol.errors import ErrorCode, KafkaError
 from storage.log_types import GroupKey
 
 logger = structlog.get_logger()
 
-#: Partitions that are handed over with one tick: clients of all of them look for the new leader at once.
-HANDOVERS_PER_TICK = 8
-#: The heir has held all there was this long ago at the most, or it would keep the partition waiting.
+#: Leaderships that are transferred with one tick: clients of all of them look for the new leader at once.
+TRANSFERS_PER_TICK = 8
+#: The target has held the whole log this long ago at the most, or it would keep the partition waiting.
 MAX_LAG_S = 1.0
 
 
@@ -49,8 +49,8 @@ class PreferredLeaders:
         self._metadata = metadata
         self._replicas = replicas
         self._cluster = cluster
-        self._next_look = replicas.now() + self._interval_s
-        #: Found by the last look, not handed over yet.
+        self._next_check_at = replicas.now() + self._interval_s
+        #: Found by the last check, not transferred yet.
         self._due: deque[GroupKey] = deque()
         ticks.every(SLOW_TICK_S, self._tick)
 
@@ -59,15 +59,15 @@ class PreferredLeaders:
         return float(self._settings.config.leader_imbalance_check_interval_s)
 
     def _tick(self, now: float) -> None:
-        if now >= self._next_look and not self._due:
-            self._next_look = now + self._interval_s
+        if now >= self._next_check_at and not self._due:
+            self._next_check_at = now + self._interval_s
             if self._settings.config.auto_leader_rebalance_enable:
                 self._due.extend(key for key in self._replicas.by_key if self._preferred(key) is not None)
-        for _ in range(min(HANDOVERS_PER_TICK, len(self._due))):
-            self.hand_over(self._due.popleft())
+        for _ in range(min(TRANSFERS_PER_TICK, len(self._due))):
+            self.transfer_leadership(self._due.popleft())
 
-    def hand_over(self, key: GroupKey) -> ErrorCode:
-        """Begin to hand a partition over to its preferred leader. NONE: it is under way, and may yet fail."""
+    def transfer_leadership(self, key: GroupKey) -> ErrorCode:
+        """Begin to transfer a leadership to the preferred replica. NONE: it is under way, and may yet fail."""
         replica = self._replicas.by_key.get(key)
         if replica is None or not replica.is_serving:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -75,16 +75,16 @@ class PreferredLeaders:
         if preferred is None:
             return ErrorCode.ELECTION_NOT_NEEDED
         group, now = replica.group, self._replicas.now()
-        heir = next((voter for voter in group.configuration.voters if voter.node_id == preferred), None)
+        target = next((voter for voter in group.configuration.voters if voter.node_id == preferred), None)
         if (
-            heir is None
+            target is None
             or not self._cluster.is_connected(preferred)
-            or not group.is_caught_up(heir, now, MAX_LAG_S)
+            or not group.is_caught_up(target, now, MAX_LAG_S)
         ):
             return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
-        if not replica.hand_over(heir):
+        if not replica.hand_over(target):
             return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
-        _log_handover(replica, preferred)
+        _log_transfer(replica, preferred)
         return ErrorCode.NONE
 
     def _preferred(self, key: GroupKey) -> int | None:
@@ -96,12 +96,17 @@ class PreferredLeaders:
         preferred = topic.partitions[key.partition].replicas[0]
         return None if preferred == self._me.node_id else preferred
 
-    def execute(self, partitions: Sequence[tuple[str, int]]) -> list[int]:
-        """Another node's question: hand these over, by topic id and number. An error code for each."""
-        return [self.hand_over(GroupKey(UUID(topic_id), partition)) for topic_id, partition in partitions]
+    def execute(
+        self,
+        request: TransferLeadership,
+        reply: Callable[[TransferLeadershipResult | KafkaError, int], None],
+    ) -> None:
+        """A node asks for transfers at once (`broker.controller.server.Execute`)."""
+        codes = [int(self.transfer_leadership(GroupKey(x.topic_id, x.partition))) for x in request.partitions]
+        reply(TransferLeadershipResult(error_codes=codes), 0)
 
 
-def _log_handover(replica: Replica, to: int) -> None:
+def _log_transfer(replica: Replica, to: int) -> None:
     logger.info(
         "leadership goes to the preferred replica", topic=replica.topic, partition=replica.partition, to=to
     )

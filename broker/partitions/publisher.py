@@ -48,9 +48,9 @@ from storage.partition_folder import belongs_to, folder_name
 
 logger = structlog.get_logger()
 
-#: Partitions that are opened or deleted in one turn of the loop. Each takes half a millisecond and more; a topic of a
-#: thousand, done at once, would outlast an election timeout.
-STEPS_PER_TURN = 32
+#: Partitions that are opened or deleted in one loop iteration. Each takes half a millisecond and more; a topic of a
+#: thousand, opened at once, would outlast an election timeout.
+STEPS_PER_ITERATION = 32
 
 
 class Publisher:
@@ -92,28 +92,28 @@ class Publisher:
         self.opened = asyncio.Event()
         self._begun = False
         self._is_closed = False
-        #: Partitions to open, and what else is to be done, in the order of the log; with the next turns.
+        #: Partitions to open, and what else is to be done in the next loop iterations, in the order of the log.
         self._steps: deque[GroupKey | Callable[[], None]] = deque()
         self._is_stepping = False
         #: Partitions to open that are not open yet.
         self._opening: dict[GroupKey, None] = {}
         #: Those of them for which the disk had no room, and when to try again.
-        self._lacking_space: list[GroupKey] = []
+        self._waiting_for_space: list[GroupKey] = []
         self._try_again_at = 0.0
         #: Topics whose deletion was replayed before `begin`: their logs may go.
         self._deleted: dict[UUID, None] = {}
-        metadata.on_change.append(self._changed)
+        metadata.on_change.append(self._image_changed)
         metadata.on_read.append(self._image_read)
-        events.quarantined.append(self._reopen)
-        ticks.every(SLOW_TICK_S, self._open_what_lacked_space)
+        events.quarantined.append(self._reopen_replica)
+        ticks.every(SLOW_TICK_S, self._open_after_full_disk)
 
     # -- the image ---------------------------------------------------------------------------------------
 
     def _image_read(self) -> None:
         if not self._begun and self._is_image_current():
-            self._begin()
+            self._begin_publishing()
 
-    def _begin(self) -> None:
+    def _begin_publishing(self) -> None:
         """The image is current: make the directory agree with it. `opened` says when it does."""
         self._begun = True
         image = self._metadata.image
@@ -122,13 +122,15 @@ class Publisher:
             if folder.topic_id == METADATA_TOPIC_ID:
                 continue
             if folder.topic_id is None:
-                self._place_unnamed(folder)
+                self._place_unnamed_folder(folder)
             elif folder.topic_id in self._deleted:
                 self._steps.append(
-                    partial(self._delete, folder.topic, GroupKey(folder.topic_id, folder.partition))
+                    partial(self._delete_partition, folder.topic, GroupKey(folder.topic_id, folder.partition))
                 )
-            elif topic is not None and not self._is_mine(topic, folder.partition):
-                self._steps.append(partial(self._give_up, GroupKey(folder.topic_id, folder.partition)))
+            elif topic is not None and not self._is_assigned(topic, folder.partition):
+                self._steps.append(
+                    partial(self._give_up_replica, GroupKey(folder.topic_id, folder.partition))
+                )
             elif topic is None:
                 path = set_aside_partition(self._disk, folder.topic, folder.partition, folder.topic_id)
                 logger.warning("log is not in the metadata, set aside", path=path)
@@ -138,18 +140,18 @@ class Publisher:
                 self._steps.append(partial(self._replicas.forget, key))
         self._deleted.clear()
         for topic in image.topics.values():
-            self._plan(topic)
+            self._plan_partitions(topic)
         self._run_steps()
 
-    def _place_unnamed(self, folder: PartitionFolder) -> None:
-        """A folder that does not say its topic. If it can be that of a replica wished for here it is left to who opens
-        that one, and knows what the journal promises."""
+    def _place_unnamed_folder(self, folder: PartitionFolder) -> None:
+        """A folder that does not say its topic. If a replica of that name is assigned to this node, the folder is left
+        to whoever opens the replica, and knows what the journal promises."""
         if folder.is_unfinished:
             self._disk.remove_tree(folder.path)
             return
         topic = self._metadata.image.topic_named(folder.topic)
-        is_mine = topic is not None and self._is_mine(topic, folder.partition)
-        if not is_mine and folder.topic != METADATA_TOPIC_NAME:
+        is_assigned = topic is not None and self._is_assigned(topic, folder.partition)
+        if not is_assigned and folder.topic != METADATA_TOPIC_NAME:
             path = set_aside_partition(self._disk, folder.topic, folder.partition, None)
             logger.error("log does not say its topic, set aside", path=path)
 
@@ -163,17 +165,17 @@ class Publisher:
         return self._begun
 
     def is_opening(self, key: GroupKey) -> bool:
-        """Assigned to this node, and a few turns away from being here."""
+        """Assigned to this node, and to be opened in one of the next loop iterations."""
         return key in self._opening
 
     def _run_steps(self) -> None:
-        """The first steps at once, the others a few per turn."""
+        """The first steps at once, the others a few per loop iteration."""
         if not (self._is_stepping or self._is_closed):
-            self._step()
+            self._run_some_steps()
 
-    def _step(self) -> None:
+    def _run_some_steps(self) -> None:
         opening: list[GroupKey] = []
-        for _ in range(min(STEPS_PER_TURN, len(self._steps))):
+        for _ in range(min(STEPS_PER_ITERATION, len(self._steps))):
             step = self._steps.popleft()
             if isinstance(step, GroupKey):
                 opening.append(step)
@@ -184,14 +186,14 @@ class Publisher:
         self._open_partitions(opening)
         self._is_stepping = bool(self._steps)
         if self._is_stepping:
-            self._loop.call_soon(self._step)
+            self._loop.call_soon(self._run_some_steps)
         elif not self._is_closed:
             self.opened.set()
 
-    def _changed(self, change: Change) -> None:
+    def _image_changed(self, change: Change) -> None:
         """A committed change, in log order."""
         if isinstance(change, BrokerRegistered):
-            self._reconciler.unsettle(GroupKey(METADATA_TOPIC_ID, 0))
+            self._reconciler.mark_for_reconcile(GroupKey(METADATA_TOPIC_ID, 0))
         if isinstance(change, TopicDeleted) and not self._begun:
             self._deleted[change.old.topic_id] = None
         if not self._begun:
@@ -199,40 +201,40 @@ class Publisher:
         match change:
             case TopicCreated(new):
                 self._new_topics.appeared(new.name, self._loop.time())
-                self._open(new)
+                self._open_topic(new)
             case TopicChanged(_, new):
-                self._open(new)
+                self._open_topic(new)
                 for replica in self._replicas_of(new):
-                    if not self._is_mine(new, replica.partition):
-                        self._give_up(replica.key)
-                self._reconfigure(new)
+                    if not self._is_assigned(new, replica.partition):
+                        self._give_up_replica(replica.key)
+                self._reconfigure_replicas(new)
                 for replica in self._replicas_of(new):
-                    self._reconciler.note_unwished(replica)
-                    self._reconciler.unsettle(replica.key)
+                    self._reconciler.note_stale_identity(replica)
+                    self._reconciler.mark_for_reconcile(replica.key)
             case TopicDeleted(old):
-                self._remove(old)
+                self._remove_topic(old)
             case ConfigsChanged("broker"):
                 for topic in self._metadata.image.topics.values():
-                    self._reconfigure(topic)
+                    self._reconfigure_replicas(topic)
             case BrokerRegistered(new):
                 logger.info("broker registered", node_id=new.node_id, directory_id=str(new.directory_id))
 
-    def _is_mine(self, topic: TopicRecord, partition: int) -> bool:
-        """A replica is wished for here, or the removal of the one that is here is not known to be committed."""
+    def _is_assigned(self, topic: TopicRecord, partition: int) -> bool:
+        """The target names this node, or the removal of the replica that is here is not known to be committed."""
         if partition >= len(topic.partitions):
             return False
         own = (self._me.node_id, self._me.directory_id)
         assignment = topic.partitions[partition]
         return own[0] in assignment.replicas or own in [replica[:2] for replica in assignment.removing]
 
-    def _open(self, topic: TopicRecord) -> None:
-        self._plan(topic)
+    def _open_topic(self, topic: TopicRecord) -> None:
+        self._plan_partitions(topic)
         self._run_steps()
 
-    def _plan(self, topic: TopicRecord) -> None:
+    def _plan_partitions(self, topic: TopicRecord) -> None:
         for index in range(len(topic.partitions)):
             key = GroupKey(topic.topic_id, index)
-            if not self._is_mine(topic, index) or key in self._replicas.by_key:
+            if not self._is_assigned(topic, index) or key in self._replicas.by_key:
                 self._heartbeat.group_assigned(key)
             elif key not in self._opening and not self._is_closed:
                 self._opening[key] = None
@@ -244,7 +246,7 @@ class Publisher:
         for key in keys:
             del self._opening[key]
             topic = topics.get(key.topic_id)
-            if topic is None or not self._is_mine(topic, key.partition):
+            if topic is None or not self._is_assigned(topic, key.partition):
                 continue  # deleted since
             if key.topic_id not in configs:
                 configs[key.topic_id] = TopicConfig.resolve(topic.configs, self._settings.config)
@@ -253,26 +255,27 @@ class Publisher:
         try:
             begun = self._replicas.begin(wanted)
         except DiskFullError as error:
-            self._lacks_space(wanted, error)
+            self._wait_for_space(wanted, error)
             return
         for each in wanted:
             self._open_partition(each, begun.get(each.key))
 
-    def _lacks_space(self, wanted: Sequence[NewReplica], error: DiskFullError) -> None:
-        """The cluster has decided: its log had room. What else this node has is served, and can be deleted."""
+    def _wait_for_space(self, wanted: Sequence[NewReplica], error: DiskFullError) -> None:
+        """The cluster has decided, because the metadata log had room. What else this node has is served, and can be
+        deleted."""
         logger.error("partitions are not opened: disk full", count=len(wanted), error=str(error))
         for each in wanted:
             self._opening[each.key] = None
-            self._lacking_space.append(each.key)
+            self._waiting_for_space.append(each.key)
         self._try_again_at = self._loop.time() + SPACE_RETRY_S
 
-    def _open_what_lacked_space(self, now: float) -> None:
+    def _open_after_full_disk(self, now: float) -> None:
         """Slow tick: if there is room now."""
-        if not self._lacking_space or self._replicas.is_low_on_space:
+        if not self._waiting_for_space or self._replicas.is_low_on_space:
             return
         if now >= self._try_again_at:
-            self._steps.extend(self._lacking_space)
-            self._lacking_space = []
+            self._steps.extend(self._waiting_for_space)
+            self._waiting_for_space = []
             self._run_steps()
 
     def _open_partition(self, wanted: NewReplica, begun: Log | None) -> None:
@@ -281,23 +284,23 @@ class Publisher:
         try:
             replica = self._replicas.open(*wanted, is_only_copy=len(assignment.holders) == 1, begun=begun)
         except DiskFullError as error:
-            self._lacks_space([wanted], error)
+            self._wait_for_space([wanted], error)
             return
         if replica is not None:
-            self._reconciler.note_unwished(replica)
+            self._reconciler.note_stale_identity(replica)
             if assignment.replicas[0] == self._me.node_id:
                 # The preferred leader need not wait for an election timeout.
                 replica.apply(replica.group.leader_suspected(self._loop.time()))
         self._heartbeat.group_assigned(key)
         self._messages.opened(key)
 
-    def _give_up(self, key: GroupKey) -> None:
+    def _give_up_replica(self, key: GroupKey) -> None:
         """The removal of this node's replica is committed: its log goes. What the journal knows of it stays, so that
-        the node is somebody else if the partition ever comes back to it (it does not hold what it promised), and so
-        that it contradicts leaders of older terms."""
+        the replica has another identity if the partition ever comes back to this node (it does not hold what it
+        promised), and so that this node contradicts leaders of older terms."""
         topic = self._metadata.image.topics.get(key.topic_id)
-        if topic is None or self._is_mine(topic, key.partition):
-            return  # deleted, or wished for again, since
+        if topic is None or self._is_assigned(topic, key.partition):
+            return  # deleted, or assigned again, since
         replica = self._replicas.by_key.get(key)
         if replica is not None:
             self._replicas.close(replica, is_clean=False)
@@ -305,32 +308,32 @@ class Publisher:
         self._delete_log(topic.name, key)
         self._heartbeat.group_assigned(key)
 
-    def _reopen(self, replica: Replica) -> None:
-        """The replica was closed because its log is bad: begin it anew."""
+    def _reopen_replica(self, replica: Replica) -> None:
+        """The replica was closed because its log is corrupt: begin it anew."""
         topic = self._metadata.image.topics.get(replica.key.topic_id)
         if topic is not None:
-            self._open(topic)
+            self._open_topic(topic)
 
-    def _reconfigure(self, topic: TopicRecord) -> None:
+    def _reconfigure_replicas(self, topic: TopicRecord) -> None:
         config = TopicConfig.resolve(topic.configs, self._settings.config)
         for replica in self._replicas_of(topic):
             if replica.config != config:
                 replica.reconfigure(config)
-                self._steps.append(partial(self._retain, replica))
+                self._steps.append(partial(self._apply_retention, replica))
         self._run_steps()
 
-    def _retain(self, replica: Replica) -> None:
-        """What is kept may have changed; nobody who shortens it wants to wait for the next round of retention."""
+    def _apply_retention(self, replica: Replica) -> None:
+        """Retention may have become shorter; nobody who shortens it wants to wait for the next check."""
         if replica.is_open:
             replica.apply_retention()
 
-    def _remove(self, topic: TopicRecord) -> None:
+    def _remove_topic(self, topic: TopicRecord) -> None:
         for index in range(len(topic.partitions)):
             replica = self._replicas.by_key.get(GroupKey(topic.topic_id, index))
             if replica is not None:
                 self._replicas.close(replica, is_clean=False)
             # A log that could not be opened goes, too.
-            self._steps.append(partial(self._delete, topic.name, GroupKey(topic.topic_id, index)))
+            self._steps.append(partial(self._delete_partition, topic.name, GroupKey(topic.topic_id, index)))
         self._leaders.forget_topic(topic.topic_id)
         self._run_steps()
 
@@ -340,7 +343,7 @@ class Publisher:
         if belongs_to(self._disk, path, key.topic_id):
             delete_partition(self._disk, name, key.partition, key.topic_id)
 
-    def _delete(self, name: str, key: GroupKey) -> None:
+    def _delete_partition(self, name: str, key: GroupKey) -> None:
         self._delete_log(name, key)
         if self._journal.state(key) is not None:
             self._replicas.forget(key)

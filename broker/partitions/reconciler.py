@@ -1,11 +1,10 @@
-"""From the fact to the wish: each leader moves its group towards the members that the image wishes for, and a node
-whose log was discarded asks the controller to wish for who it is now (replication.md sections 4 and 10)."""
+"""From the current members to the target: each leader moves its group towards the members that the image names, and a
+node whose log was discarded asks the controller to name its new identity (replication.md sections 4 and 10)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 from uuid import UUID
 
 import structlog
@@ -20,7 +19,10 @@ from broker.replication.reads import Reads
 from broker.replication.replica import CAUGHT_UP_S, Replica
 from broker.replication.replicas import Replicas
 from broker.scheduling.ticks import SLOW_TICK_S, Ticks
-from protocol.errors import ErrorCode
+from protocol.controller.brokers import RenewedReplica, RenewReplicas
+from protocol.controller.replicas import FinishReassignment, Voter
+from protocol.controller.request import EmptyResult
+from protocol.errors import KafkaError
 from raft.reconcile import next_change
 from raft.types import ProposalRefusedError, ReplicaId
 from storage.log_types import GroupKey
@@ -29,7 +31,7 @@ logger = structlog.get_logger()
 
 
 class Reconciler:
-    """Compares the groups of this node with the wish, and does or asks for what is missing."""
+    """Compares the groups of this node with their targets, and does or asks for what is missing."""
 
     def __init__(
         self,
@@ -51,11 +53,12 @@ class Reconciler:
         self._reads = reads
         self._heartbeat = heartbeat
         self._controller = controller
-        #: Replicas here whose identity the wish does not name yet: their logs were discarded.
-        self._unwished: dict[GroupKey, None] = {}
+        #: Replicas here whose identity the target does not name yet, because their logs were discarded.
+        self._stale_identities: dict[GroupKey, None] = {}
         self._is_renewing = False
-        #: Groups whose fact may differ from the wish. Invariant: a group led here that is not in it agrees.
-        self._unsettled: dict[GroupKey, None] = {}
+        #: Groups to be compared with their targets. Invariant: a group led here that is not in it has the members that
+        #: its target names.
+        self._marked: dict[GroupKey, None] = {}
         #: Groups led here whose finished reassignment the controller is being told.
         self._reporting: dict[GroupKey, None] = {}
         events.role_changed.append(self._role_changed)
@@ -63,146 +66,150 @@ class Reconciler:
 
     def _role_changed(self, replica: Replica) -> None:
         if replica.is_leader:
-            self.unsettle(replica.key)
+            self.mark_for_reconcile(replica.key)
 
     def _tick(self, now: float) -> None:
-        self._reconcile(now)
-        self._renew()
+        self._reconcile_groups(now)
+        self._renew_identities()
 
-    # -- replicas that were discarded ---------------------------------------------------------------------
+    # -- identities that the target does not name -----------------------------------------------------------
 
-    def note_unwished(self, replica: Replica) -> None:
-        """The node is wished for, and not with the identity that it has."""
-        if self._is_wished(replica.key) and replica.group.self_id not in self._wish(replica.key):
-            self._unwished[replica.key] = None
+    def note_stale_identity(self, replica: Replica) -> None:
+        """To be told of each replica whose target or identity has changed: if the target names this node with a stale
+        identity, the controller is asked to change that."""
+        if self._is_assigned(replica.key) and replica.group.self_id not in self._target(replica.key):
+            self._stale_identities[replica.key] = None
 
-    def _is_wished(self, key: GroupKey) -> bool:
-        return self._me.node_id in [replica.node_id for replica in self._wish(key)]
+    def _is_assigned(self, key: GroupKey) -> bool:
+        return self._me.node_id in [replica.node_id for replica in self._target(key)]
 
-    def _renew(self) -> None:
-        """Ask the controller to wish for the new incarnations of logs that were discarded here, until it does."""
-        if not self._unwished or self._is_renewing:
+    def _renew_identities(self) -> None:
+        """Ask the controller to name the new incarnations of logs that were discarded here, until it does."""
+        if not self._stale_identities or self._is_renewing:
             return
-        replicas = []
-        for key in list(self._unwished):
+        renewed = []
+        for key in list(self._stale_identities):
             replica = self._replicas.by_key.get(key)
-            if replica is None or replica.group.self_id in self._wish(key) or not self._is_wished(key):
-                del self._unwished[key]
+            if replica is None or replica.group.self_id in self._target(key) or not self._is_assigned(key):
+                del self._stale_identities[key]
             else:
-                replicas.append((str(key.topic_id), key.partition, replica.group.self_id.incarnation))
-        if not replicas:
+                incarnation = replica.group.self_id.incarnation
+                renewed.append(
+                    RenewedReplica(topic_id=key.topic_id, partition=key.partition, incarnation=incarnation)
+                )
+        if not renewed:
             return
         self._is_renewing = True
-        arguments = {
-            "node_id": self._me.node_id,
-            "directory_id": str(self._me.directory_id),
-            "replicas": replicas,
-        }
-        self._controller.call("renew_replicas", arguments, self._renewed)
+        request = RenewReplicas(
+            node_id=self._me.node_id, directory_id=self._me.directory_id, replicas=renewed
+        )
+        self._controller.call(request, self._renewal_answered)
 
-    def _renewed(self, result: dict[str, Any]) -> None:
+    def _renewal_answered(self, result: EmptyResult | KafkaError) -> None:
         self._is_renewing = False
-        if result["error_code"] != ErrorCode.NONE:
-            logger.warning("replicas are not wished for yet", reason=result.get("message"))
+        if isinstance(result, KafkaError):
+            logger.warning("new identities of replicas are not recorded yet", reason=str(result))
 
-    # -- fact to wish ------------------------------------------------------------------------------------
+    # -- members ------------------------------------------------------------------------------------------
 
-    def unsettle(self, key: GroupKey) -> None:
-        """The wish, or who leads, has changed: look at the group with the next tick."""
-        self._unsettled[key] = None
+    def mark_for_reconcile(self, key: GroupKey) -> None:
+        """The target, or who leads, has changed: the next tick compares."""
+        self._marked[key] = None
 
-    def _reconcile(self, now: float) -> None:
-        """Each leader moves its group one step towards what metadata wishes (raft.reconcile)."""
-        for key in list(self._unsettled):
+    def _reconcile_groups(self, now: float) -> None:
+        """Each leader moves its group one step towards the target (raft.reconcile)."""
+        for key in list(self._marked):
             replica = self._replicas.by_key.get(key)
             if replica is None or not replica.is_leader:
-                del self._unsettled[key]
+                del self._marked[key]
                 continue
             if not replica.is_serving:
                 continue
-            wish = self._wish(key)
+            target = self._target(key)
             group = replica.group
-            is_settled = set(group.configuration.voters) == set(wish) and not group.configuration.learners
-            if not wish or (is_settled and group.configuration_index < group.commit_end):
+            agrees = set(group.configuration.voters) == set(target) and not group.configuration.learners
+            if not target or (agrees and group.configuration_index < group.commit_end):
                 if not self._report_finished(replica):
-                    del self._unsettled[key]
-                continue
-            if is_settled:
-                continue
-            change = next_change(
-                group.configuration,
-                wish,
-                lambda learner, group=group: group.is_caught_up(learner, now, CAUGHT_UP_S),  # type: ignore[misc]
-                leader=group.self_id,
-            )
-            if change is None or not replica.may_become(change):
-                continue
-            # What is staged was accepted before the row, and nothing may follow a row that is not durable.
-            replica.settle_pending()
-            try:
-                out = group.propose_configuration(change, now)
-            except ProposalRefusedError:
-                continue  # the change before is not committed yet: the next tick looks again
-            logger.info(
-                "membership changes", topic=replica.topic, partition=replica.partition, to=str(change)
-            )
-            replica.apply(out)
-            self._heartbeat.configuration_changed(replica)
+                    del self._marked[key]
+            elif not agrees:
+                self._change_members(replica, target, now)
+
+    def _change_members(self, replica: Replica, target: Sequence[ReplicaId], now: float) -> None:
+        group = replica.group
+        change = next_change(
+            group.configuration,
+            target,
+            lambda learner: group.is_caught_up(learner, now, CAUGHT_UP_S),
+            leader=group.self_id,
+        )
+        if change is None or not replica.may_become(change):
+            return
+        # What is staged was accepted before the row, and nothing may follow a row that is not durable.
+        replica.settle_pending()
+        try:
+            out = group.propose_configuration(change, now)
+        except ProposalRefusedError:
+            return  # the change before is not committed yet: the next tick looks again
+        logger.info("membership changes", topic=replica.topic, partition=replica.partition, to=str(change))
+        replica.apply(out)
+        self._heartbeat.configuration_changed(replica)
 
     def _report_finished(self, replica: Replica) -> bool:
-        """The fact is the wish: have the controller record it where something was to go. False: nothing was."""
+        """The members are the target: have the controller record that, if a reassignment was under way. Returns False
+        if none was."""
         topic = self._metadata.image.topics.get(replica.key.topic_id)
-        if topic is None or topic.partitions[replica.partition].is_settled:
+        if topic is None or not topic.partitions[replica.partition].is_reassigning:
             return False
         if replica.key not in self._reporting:
             self._reporting[replica.key] = None
-            voters = [
-                (node_id, str(UUID(bytes=directory)), incarnation)
-                for node_id, directory, incarnation in replica.group.configuration.voters
-            ]
-            arguments = {
-                "topic_id": str(topic.topic_id),
-                "partition": replica.partition,
-                "voters": voters,
-                "as_of": self._metadata.image.end_offset,
-            }
+            request = FinishReassignment(
+                topic_id=topic.topic_id,
+                partition=replica.partition,
+                voters=[
+                    Voter(node_id=node_id, directory_id=UUID(bytes=directory), incarnation=incarnation)
+                    for node_id, directory, incarnation in replica.group.configuration.voters
+                ],
+                image_end=self._metadata.image.end_offset,
+            )
 
             def confirmed(keys: set[GroupKey]) -> None:
                 if replica.key in keys:
-                    done = partial(self._reported, replica.key)
-                    self._controller.call("finish_reassignment", arguments, done)
+                    self._controller.call(request, partial(self._report_answered, replica.key))
                 else:
                     del self._reporting[replica.key]
 
-            # A leader of yesterday does not know what its successor has made of the wish since.
+            # A stale leader does not know what its successor has changed since.
             self._reads.confirm([replica], confirmed)
         return True
 
-    def _reported(self, key: GroupKey, result: dict[str, Any]) -> None:
+    def _report_answered(self, key: GroupKey, result: EmptyResult | KafkaError) -> None:
         del self._reporting[key]
-        if result["error_code"] != ErrorCode.NONE:
-            logger.warning("a reassignment is not recorded yet", reason=result.get("message"))
+        if isinstance(result, KafkaError):
+            logger.warning("a finished reassignment is not recorded yet", reason=str(result))
 
-    def _wish(self, key: GroupKey) -> list[ReplicaId]:
+    # -- targets ------------------------------------------------------------------------------------------
+
+    def _target(self, key: GroupKey) -> list[ReplicaId]:
+        """The members that a group is to have; empty for a topic that is deleted."""
         if key.topic_id == METADATA_TOPIC_ID:
-            return self._metadata_wish()
+            return self._metadata_target()
         topic = self._metadata.image.topics.get(key.topic_id)
         return [] if topic is None else _identities(topic.partitions[key.partition])
 
-    def _metadata_wish(self) -> list[ReplicaId]:
-        """The configured voters, each with the directory that it registered. Who is not registered, yet or any more,
-        stays what it is."""
+    def _metadata_target(self) -> list[ReplicaId]:
+        """The configured voters, each with the directory that it registered. A voter that is not registered, yet or any
+        more, stays what it is."""
         replica = self._metadata.replica
         assert replica is not None
-        fact = {voter.node_id: voter for voter in replica.group.configuration.voters}
-        wish: list[ReplicaId] = []
+        current = {voter.node_id: voter for voter in replica.group.configuration.voters}
+        target: list[ReplicaId] = []
         for node_id in self._quorum_voters:
             broker = self._metadata.image.brokers.get(node_id)
             if broker is not None:
-                wish.append(ReplicaId(node_id, broker.directory_id.bytes, broker.metadata_incarnation))
-            elif node_id in fact:
-                wish.append(fact[node_id])
-        return wish
+                target.append(ReplicaId(node_id, broker.directory_id.bytes, broker.metadata_incarnation))
+            elif node_id in current:
+                target.append(current[node_id])
+        return target
 
 
 def _identities(assignment: PartitionAssignment) -> list[ReplicaId]:

@@ -6,13 +6,15 @@ import asyncio
 import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 from broker.config.sources import load
 from broker.metadata.ids import METADATA_TOPIC_NAME
 from broker.metadata.records import TopicRecord
 from broker.node import Node
 from broker.replication.replica import Replica
+from protocol.controller.request import Request, ResultT
+from protocol.controller.topics import CreateTopics, DeleteTopics, NewTopic, TopicReference, TopicSetting
+from protocol.errors import KafkaError
 from protocol.records.batch import parse_header
 from protocol.records.builder import NewRecord, build_batch
 from tests.simulator.clock import SimulatedClock
@@ -110,13 +112,16 @@ class World:
 
     # -- the cluster ---------------------------------------------------------------------------------------
 
-    def ask(self, node_id: int, operation: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Ask the controller through a node."""
-        answers: list[dict[str, Any]] = []
+    def ask(self, node_id: int, request: Request[ResultT]) -> ResultT:
+        """Ask the controller through a node. Raises KafkaError where the request as a whole is refused."""
+        answers: list[ResultT | KafkaError] = []
         node = self.nodes[node_id]
-        self.processes[node_id].call(node.controller.call, operation, arguments, answers.append)
+        self.processes[node_id].call(node.controller.call, request, answers.append)
         self.wait(lambda: bool(answers))
-        return answers[0]
+        answer = answers[0]
+        if isinstance(answer, KafkaError):
+            raise answer
+        return answer
 
     def create_topic(
         self,
@@ -127,24 +132,23 @@ class World:
         configs: Mapping[str, str] | None = None,
     ) -> TopicRecord:
         """Create it, and wait until every running node has its replicas."""
-        topic = {
-            "name": name,
-            "num_partitions": partitions,
-            "replication_factor": replication_factor,
-            "assignments": [],
-            "configs": dict(configs or {}),
-        }
+        topic = NewTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=replication_factor,
+            settings=[TopicSetting(name=key, value=value) for key, value in (configs or {}).items()],
+        )
         via = next(iter(self.nodes)) if via is None else via
-        answer = self.ask(via, "create_topics", {"topics": [topic], "validate_only": False})
-        assert answer["topics"][0]["error_code"] == 0, answer
+        answer = self.ask(via, CreateTopics(topics=[topic]))
+        assert answer.topics[0].error_code == 0, answer
         self.wait(lambda: all(x.metadata.image.topic_named(name) is not None for x in self.nodes.values()))
         record = self.nodes[via].metadata.image.topic_named(name)
         assert record is not None
         return record
 
     def delete_topic(self, name: str) -> None:
-        answer = self.ask(next(iter(self.nodes)), "delete_topics", {"topics": [(name, None)]})
-        assert answer["topics"][0]["error_code"] == 0, answer
+        answer = self.ask(next(iter(self.nodes)), DeleteTopics(topics=[TopicReference(name=name)]))
+        assert answer.topics[0].error_code == 0, answer
         self.wait(lambda: all(x.metadata.image.topic_named(name) is None for x in self.nodes.values()))
 
     def replica(self, node_id: int, name: str, partition: int = 0) -> Replica:

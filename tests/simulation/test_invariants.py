@@ -17,6 +17,7 @@ from broker.groups.shard import Shard
 from broker.replication import wire
 from broker.replication.replica import Replica
 from protocol import peer
+from protocol.controller.topics import CreateTopics, NewTopic
 from protocol.group_records import OffsetCommitKey
 from protocol.records.batch import iter_batches
 from protocol.records.builder import NewRecord, build_batch
@@ -47,10 +48,8 @@ class Small:
         self.cluster.start()
         nodes = self.cluster.nodes
         self.wait(lambda: len(nodes) == 3 and all(node.ready.is_set() for node in nodes.values()))
-        topic = {"name": "t", "num_partitions": 1, "replication_factor": 3, "assignments": [], "configs": {}}
-        self.call(
-            1, nodes[1].controller.call, "create_topics", {"topics": [topic], "validate_only": False}, dict
-        )
+        topic = NewTopic(name="t", num_partitions=1, replication_factor=3)
+        self.call(1, nodes[1].controller.call, CreateTopics(topics=[topic]), lambda answer: None)
         self.wait(lambda: self.cluster.leader("t") is not None and len(self.replicas()) == 3)
         self.produce(5)
         first = self.leader

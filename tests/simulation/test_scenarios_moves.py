@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 from broker.metadata.records import PartitionAssignment
+from protocol.controller.replicas import ReassignedPartition, ReassignPartitions
+from protocol.controller.request import Request
+from protocol.controller.topics import CreateTopics, NewTopic, ReplicaAssignment
+from protocol.errors import KafkaError
 from tests.simulator.cluster import SimulatedCluster, host_of
 
 LIMIT_S = 20.0
@@ -20,20 +25,13 @@ def test_a_node_that_was_behind_may_come_back_as_somebody_else() -> None:
             lambda: len(cluster.nodes) == 4 and all(node.ready.is_set() for node in cluster.nodes.values()),
             LIMIT_S,
         )
-        topic = {
-            "name": "t",
-            "num_partitions": -1,
-            "replication_factor": -1,
-            "assignments": [[0, [1, 2, 3]]],
-            "configs": {},
-        }
-        _ask_controller(cluster, "create_topics", {"topics": [topic], "validate_only": False})
+        topic = NewTopic(name="t", assignments=[ReplicaAssignment(partition=0, node_ids=[1, 2, 3])])
+        _ask_controller(cluster, CreateTopics(topics=[topic]))
         cluster.run_until(lambda: cluster.leader("t") is not None, LIMIT_S)
         resume = cluster.pause(4)
         for nodes in ([1, 2, 3, 4], [1, 2, 3], [1, 2, 3, 4]):
-            _ask_controller(
-                cluster, "reassign_partitions", {"partitions": [["t", 0, nodes]], "may_change_count": True}
-            )
+            target = ReassignedPartition(topic="t", partition=0, node_ids=nodes)
+            _ask_controller(cluster, ReassignPartitions(partitions=[target]))
             cluster.run_until(lambda nodes=nodes: _wished(cluster) == tuple(nodes), LIMIT_S)  # type: ignore[misc]
             cluster.run_until(lambda: not _assignment(cluster).removing, LIMIT_S)
         resume()
@@ -51,13 +49,13 @@ def test_a_node_that_was_behind_may_come_back_as_somebody_else() -> None:
         cluster.close()
 
 
-def _ask_controller(cluster: SimulatedCluster, operation: str, arguments: dict[str, object]) -> None:
-    answers: list[dict[str, object]] = []
+def _ask_controller(cluster: SimulatedCluster, request: Request[Any]) -> None:
+    answers: list[Any] = []
     process = cluster.loop.process(host_of(1))
     assert process is not None
-    process.call(cluster.nodes[1].controller.call, operation, arguments, answers.append)
+    process.call(cluster.nodes[1].controller.call, request, answers.append)
     cluster.run_until(lambda: bool(answers), LIMIT_S)
-    assert answers[0]["error_code"] == 0, answers
+    assert not isinstance(answers[0], KafkaError), answers
 
 
 def _assignment(cluster: SimulatedCluster) -> PartitionAssignment:

@@ -341,7 +341,7 @@ class SimulatedCluster:
         replicas = self.holders(key)
         for node_id, node in self.nodes.items():
             topic = node.metadata.image.topics.get(key.topic_id)
-            if topic is not None and not topic.partitions[key.partition].is_settled:
+            if topic is not None and topic.partitions[key.partition].is_reassigning:
                 return False
             if node_id in replicas:
                 voters, learners = replicas[node_id].group.configuration

@@ -1,26 +1,34 @@
-"""Who is a broker, and as which replicas its partitions are wished for when it lost what it had."""
+"""Who is a broker, and under which identities it is a target of its partitions once it has lost its disk or a log."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from uuid import UUID
 
-from broker.metadata.decisions.base import Decisions
+from broker.metadata.decisions.common import changed_topics
+from broker.metadata.image import MetadataImage
 from broker.metadata.record_codec import broker_tombstone, encode
 from broker.metadata.records import BrokerRecord, KeyValue, PartitionAssignment
 from broker.metadata.requests import Decision, ReplicaRenewal
 from protocol.errors import ErrorCode, KafkaError
 
 
-class BrokerDecisions(Decisions):
-    def register_broker(self, broker: BrokerRecord) -> Decision[None]:
+class BrokerDecisions:
+    def __init__(self, image: MetadataImage, is_alive: Callable[[BrokerRecord], bool]) -> None:
+        self._image = image
+        self._is_alive = is_alive
+
+    def register(self, broker: BrokerRecord) -> Decision[None]:
         """Record who a node is and where it listens; nothing where that is known already.
 
-        A new directory id means that the old volume is lost: the wish for every replica of this node then
-        names the new identity, and each partition's leader replaces the old one by it (replication.md
-        section 3). Raises KafkaError(DUPLICATE_BROKER_REGISTRATION) while the old directory is alive.
+        A new directory id means that the old volume is lost: the target assignments of this node's replicas then
+        name the new identity, and each partition's leader replaces the old one by it (replication.md
+        section 3). Raises KafkaError: DUPLICATE_BROKER_REGISTRATION while the old directory is alive;
+        INVALID_REGISTRATION for what no record could hold.
         """
+        if broker.node_id < 0 or broker.metadata_incarnation < 0:
+            raise KafkaError(ErrorCode.INVALID_REGISTRATION, f"node id {broker.node_id}")
         old = self._image.brokers.get(broker.node_id)
         if old == broker:
             return Decision((), None)
@@ -35,9 +43,9 @@ class BrokerDecisions(Decisions):
         # Last: where a change of leaders cuts this decision short, the broker registers again and gets the rest.
         return Decision((*records, encode(broker)), None)
 
-    def unregister_broker(self, node_id: int) -> Decision[None]:
-        """Forget a broker. Raises KafkaError: BROKER_ID_NOT_REGISTERED; POLICY_VIOLATION while it holds a replica, or
-        may still hold one that is wished away."""
+    def unregister(self, node_id: int) -> Decision[None]:
+        """Remove a broker's registration. Raises KafkaError: BROKER_ID_NOT_REGISTERED; POLICY_VIOLATION while it holds
+        a replica, or may still hold one that is being removed."""
         if node_id not in self._image.brokers:
             raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"there is no broker {node_id}")
         held = sum(
@@ -54,9 +62,9 @@ class BrokerDecisions(Decisions):
     def renew_replicas(
         self, node_id: int, directory_id: UUID, renewals: Sequence[ReplicaRenewal]
     ) -> Decision[None]:
-        """Wish for the new incarnations of replicas whose logs that broker discarded (quarantine).
+        """Have the target name the new incarnations of replicas whose logs that broker discarded (quarantine).
 
-        Renewals that are old news, or for replicas that the node does not hold any more, change nothing.
+        Stale renewals, and those of replicas that the node is not to hold any more, change nothing.
         Raises KafkaError(BROKER_ID_NOT_REGISTERED) where the directory is not the registered one.
         """
         broker = self._image.brokers.get(node_id)
@@ -69,29 +77,31 @@ class BrokerDecisions(Decisions):
             topic = self._image.topics.get(renewal.topic_id)
             if topic is None or not 0 <= renewal.partition < len(topic.partitions):
                 continue
-            wish = changed.get(topic.topic_id, list(topic.partitions))
-            partition = wish[renewal.partition]
+            partitions = changed.get(topic.topic_id, list(topic.partitions))
+            partition = partitions[renewal.partition]
             if node_id not in partition.replicas:
                 continue
             position = partition.replicas.index(node_id)
             if partition.incarnations[position] >= renewal.incarnation:
                 continue
-            wish[renewal.partition] = _with_identity(partition, position, directory_id, renewal.incarnation)
-            changed[topic.topic_id] = wish
-        return Decision(self._changed_topics(changed), None)
+            partitions[renewal.partition] = _with_identity(
+                partition, position, directory_id, renewal.incarnation
+            )
+            changed[topic.topic_id] = partitions
+        return Decision(changed_topics(self._image, changed), None)
 
     def _moved_to(self, broker: BrokerRecord) -> list[KeyValue]:
-        """Topic records in which every replica of this node is wished for in its new directory."""
+        """Topic records whose targets name this node's new directory."""
         records: list[KeyValue] = []
         for topic in self._image.topics_by_name():
-            wish = tuple(
+            partitions = tuple(
                 _with_identity(partition, partition.replicas.index(broker.node_id), broker.directory_id, 0)
                 if broker.node_id in partition.replicas
                 else partition
                 for partition in topic.partitions
             )
-            if wish != topic.partitions:
-                records.append(encode(replace(topic, partitions=wish)))
+            if partitions != topic.partitions:
+                records.append(encode(replace(topic, partitions=partitions)))
         return records
 
 

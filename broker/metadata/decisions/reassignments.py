@@ -1,40 +1,45 @@
-"""Partitions that are to move: wishing for it, what is on its way, and when it is over (KIP-455).
+"""Reassigning partitions to other nodes: beginning it, what is under way, and when it is over (KIP-455).
 
-Which wish comes of the named nodes stands in `broker.metadata.reassignment`.
+The target that follows from the named nodes is computed in `broker.metadata.reassignment`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from uuid import UUID
 
 from broker.metadata import reassignment
-from broker.metadata.decisions.base import Decisions
-from broker.metadata.records import PartitionAssignment, ReplicaIdentity
+from broker.metadata.decisions.common import changed_topics
+from broker.metadata.image import MetadataImage
+from broker.metadata.records import BrokerRecord, PartitionAssignment, ReplicaIdentity
 from broker.metadata.requests import Decision, OngoingReassignment, Reassignment, ReassignmentResult
 from protocol.errors import ErrorCode, KafkaError
 
 
-class ReassignmentDecisions(Decisions):
-    def reassign_partitions(
+class ReassignmentDecisions:
+    def __init__(self, image: MetadataImage, is_alive: Callable[[BrokerRecord], bool]) -> None:
+        self._image = image
+        self._is_alive = is_alive
+
+    def reassign(
         self, reassignments: Sequence[Reassignment], *, may_change_count: bool = True
     ) -> Decision[tuple[ReassignmentResult, ...]]:
-        """Wish for other replicas of partitions (KIP-455). One result per entry, in order; a later wish for the same
-        partition replaces an earlier one. `may_change_count`: a wish for more or fewer replicas is no mistake."""
+        """Give partitions other targets (KIP-455). One result per entry, in order; a later entry for the same partition
+        replaces an earlier one. `may_change_count`: more or fewer replicas than before are allowed."""
         changed: dict[UUID, list[PartitionAssignment]] = {}
         results: list[ReassignmentResult] = []
         for wanted in reassignments:
             error, message = ErrorCode.NONE, None
             try:
                 topic, _ = reassignment.partition_of(self._image, wanted)
-                wish = changed.setdefault(topic.topic_id, list(topic.partitions))
-                wish[wanted.partition] = self._reassigned(
-                    wish[wanted.partition], wanted.replicas, may_change_count
+                targets = changed.setdefault(topic.topic_id, list(topic.partitions))
+                targets[wanted.partition] = self._reassigned(
+                    targets[wanted.partition], wanted.replicas, may_change_count
                 )
             except KafkaError as refused:
                 error, message = refused.code, refused.message
             results.append(ReassignmentResult(wanted.topic, wanted.partition, error, message))
-        return Decision(self._changed_topics(changed), tuple(results))
+        return Decision(changed_topics(self._image, changed), tuple(results))
 
     def _reassigned(
         self, partition: PartitionAssignment, replicas: tuple[int, ...] | None, may_change_count: bool
@@ -60,20 +65,20 @@ class ReassignmentDecisions(Decisions):
                 f"of the brokers {list(replicas)} only {alive} are alive",
             )
 
-    def ongoing_reassignments(self) -> Decision[list[OngoingReassignment]]:
+    def list_ongoing(self) -> Decision[list[OngoingReassignment]]:
         return Decision((), reassignment.ongoing(self._image))
 
-    def finish_reassignment(
-        self, topic_id: UUID, partition: int, fact: Sequence[ReplicaIdentity], as_of: int
+    def finish(
+        self, topic_id: UUID, partition: int, voters: Sequence[ReplicaIdentity], image_end: int
     ) -> Decision[None]:
         """The partition's leader says that the configuration of exactly these voters is committed; its image ended at
-        `as_of` then. Where that is the wish no more, or the topic is gone, nothing changes. Nor where the wish was
-        another one since: what is said may be old, and the voters may have followed those wishes."""
+        `image_end` then. Nothing changes where they are not the target, or the topic is gone. Nor where the target has
+        changed since `image_end`: the report may be stale, and the voters may have followed the later targets."""
         topic = self._image.topics.get(topic_id)
         if topic is None or not 0 <= partition < len(topic.partitions):
             return Decision((), None)
-        if self._image.assigned_at(topic_id, partition) > as_of:
+        if self._image.assigned_at(topic_id, partition) > image_end:
             return Decision((), None)
-        wish = list(topic.partitions)
-        wish[partition] = reassignment.finished(wish[partition], fact)
-        return Decision(self._changed_topics({topic_id: wish}), None)
+        targets = list(topic.partitions)
+        targets[partition] = reassignment.finished(targets[partition], voters)
+        return Decision(changed_topics(self._image, {topic_id: targets}), None)

@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from broker.config.resources import Resources
 from broker.metadata import quotas
 from broker.metadata.alterations import AlterationResult, ConfigAlteration, altered_records
-from broker.metadata.decisions.base import Decisions
+from broker.metadata.decisions.common import ControllerConfig
+from broker.metadata.image import MetadataImage
 from broker.metadata.quotas import QuotaAlteration
 from broker.metadata.record_codec import encode
 from broker.metadata.records import Entity, KeyValue, QuotaRecord
@@ -18,7 +20,12 @@ from broker.metadata.requests import Decision
 from protocol.errors import ErrorCode, KafkaError
 
 
-class SettingDecisions(Decisions):
+class SettingDecisions:
+    def __init__(self, image: MetadataImage, config: ControllerConfig, resources: Resources) -> None:
+        self._image = image
+        self._config = config
+        self._resources = resources
+
     def alter_configs(
         self, alterations: Sequence[ConfigAlteration], *, validate_only: bool = False
     ) -> Decision[tuple[AlterationResult, ...]]:

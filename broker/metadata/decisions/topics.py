@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from uuid import UUID
 
-from broker.metadata.decisions.base import Decisions
+from broker.config.resources import Resources
+from broker.metadata.decisions.common import ControllerConfig, changed_topics
 from broker.metadata.ids import INTERNAL_TOPICS, METADATA_TOPIC_ID, random_uuid
-from broker.metadata.image import fold_name
+from broker.metadata.image import MetadataImage, fold_name
 from broker.metadata.placement import place
 from broker.metadata.record_codec import encode, topic_tombstone
-from broker.metadata.records import PartitionAssignment, TopicRecord
+from broker.metadata.records import BrokerRecord, PartitionAssignment, TopicRecord
 from broker.metadata.requests import BROKER_DEFAULT, Decision, NewPartitions, NewTopic, TopicResult
 from broker.metadata.topic_checks import (
     check_assignments,
@@ -39,8 +41,22 @@ class _Created:
         self.partition_count += len(record.partitions)
 
 
-class TopicDecisions(Decisions):
-    def create_topics(
+class TopicDecisions:
+    def __init__(
+        self,
+        image: MetadataImage,
+        config: ControllerConfig,
+        rng: random.Random,
+        is_alive: Callable[[BrokerRecord], bool],
+        resources: Resources,
+    ) -> None:
+        self._image = image
+        self._config = config
+        self._rng = rng
+        self._is_alive = is_alive
+        self._resources = resources
+
+    def create(
         self, topics: Sequence[NewTopic], *, validate_only: bool = False, is_internal: bool = False
     ) -> Decision[tuple[TopicResult, ...]]:
         """One result per distinct name, in the order of the request (KIP-4). `is_internal`: asked for by a node, which
@@ -74,14 +90,14 @@ class TopicDecisions(Decisions):
         records = () if validate_only else tuple(encode(record) for record in created.records)
         return Decision(records, tuple(results))
 
-    def auto_create(self, names: Sequence[str]) -> Decision[tuple[TopicResult, ...]]:
+    def create_missing(self, names: Sequence[str]) -> Decision[tuple[TopicResult, ...]]:
         """Create topics that a Metadata request named, with the broker's defaults.
 
         A name that is given twice is no error here; an existing topic answers TOPIC_ALREADY_EXISTS.
         """
-        return self.create_topics([NewTopic(name) for name in dict.fromkeys(names)])
+        return self.create([NewTopic(name) for name in dict.fromkeys(names)])
 
-    def delete_topics(self, references: Sequence[str | UUID]) -> Decision[tuple[TopicResult, ...]]:
+    def delete(self, references: Sequence[str | UUID]) -> Decision[tuple[TopicResult, ...]]:
         """Topics by name, or by id (v6). One result per distinct reference, in order."""
         results: list[TopicResult] = []
         deleted: dict[UUID, None] = {}
@@ -104,7 +120,7 @@ class TopicDecisions(Decisions):
             results.append(TopicResult(name, error, message, topic_id))
         return Decision(tuple(topic_tombstone(topic_id) for topic_id in deleted), tuple(results))
 
-    def create_partitions(
+    def add_partitions(
         self, wanted: Sequence[NewPartitions], *, validate_only: bool = False
     ) -> Decision[tuple[TopicResult, ...]]:
         """More partitions for topics that are there (KIP-195). One result per distinct name."""
@@ -130,10 +146,10 @@ class TopicDecisions(Decisions):
             changed[topic.topic_id] = (*topic.partitions, *more)
             new = range(len(topic.partitions), each.count)
             results.append(TopicResult(each.topic, topic_id=topic.topic_id, new_partitions=new))
-        return Decision(() if validate_only else self._changed_topics(changed), tuple(results))
+        return Decision(() if validate_only else changed_topics(self._image, changed), tuple(results))
 
-    def deleted_topics(self, topic_ids: Sequence[UUID]) -> list[UUID]:
-        """Those that are topics no more, of ids that once were."""
+    def find_deleted(self, topic_ids: Sequence[UUID]) -> list[UUID]:
+        """Of ids that once were topics, those that are not any more."""
         return [topic_id for topic_id in topic_ids if topic_id not in self._image.topics]
 
     def _find(self, reference: str | UUID) -> TopicRecord | None:

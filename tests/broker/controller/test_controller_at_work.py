@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from broker.controller.client import Result
-from protocol.errors import ErrorCode
+import pytest
+
+from protocol.controller.brokers import UnregisterBroker
+from protocol.controller.topics import (
+    CreateTopics,
+    CreateTopicsResult,
+    DeleteTopics,
+    NewTopic,
+    TopicReference,
+)
+from protocol.errors import ErrorCode, KafkaError
 from storage.disk import BLOCK_BYTES
 from tests.broker.world import World, running
 
 
-def _arguments(name: str, partitions: int = 1) -> dict[str, object]:
-    topic = {
-        "name": name,
-        "num_partitions": partitions,
-        "replication_factor": 1,
-        "assignments": [],
-        "configs": {},
-    }
-    return {"topics": [topic], "validate_only": False}
+def _new_topic(name: str, partitions: int = 1) -> CreateTopics:
+    return CreateTopics(topics=[NewTopic(name=name, num_partitions=partitions, replication_factor=1)])
 
 
-def _create(world: World, node_id: int, name: str, partitions: int = 1) -> dict[str, object]:
-    return world.ask(node_id, "create_topics", _arguments(name, partitions))
+def _create(world: World, node_id: int, name: str) -> None:
+    (topic,) = world.ask(node_id, _new_topic(name)).topics
+    assert topic.error_code == ErrorCode.NONE, topic
 
 
 def test_a_decision_that_the_full_disk_refused_was_never_made() -> None:
@@ -29,10 +32,11 @@ def test_a_decision_that_the_full_disk_refused_was_never_made() -> None:
         room = disk.faults.capacity_bytes
         disk.faults.capacity_bytes = room - disk.free_bytes()
         too_many = BLOCK_BYTES // 4  # more than the padding of the log has room for
-        assert _create(world, 1, "foo", too_many)["error_code"] == ErrorCode.KAFKA_STORAGE_ERROR
+        with pytest.raises(KafkaError) as refusal:
+            world.ask(1, _new_topic("foo", too_many))
+        assert refusal.value.code is ErrorCode.KAFKA_STORAGE_ERROR
         disk.faults.capacity_bytes = room
-        answer = _create(world, 1, "foo")
-        assert answer["topics"][0]["error_code"] == ErrorCode.NONE, answer  # type: ignore[index]
+        _create(world, 1, "foo")
         world.wait(lambda: world.nodes[1].metadata.image.topic_named("foo") is not None)
         world.produce("foo", b"a")
 
@@ -45,8 +49,7 @@ def test_partitions_that_a_full_disk_has_no_room_for_are_opened_when_it_has() ->
         disk = world.disks[1]
         room = disk.faults.capacity_bytes
         disk.faults.capacity_bytes = room - disk.free_bytes()
-        answer = _create(world, 1, "foo")
-        assert answer["topics"][0]["error_code"] == ErrorCode.NONE, answer  # type: ignore[index]
+        _create(world, 1, "foo")
         world.loop.run_for(2.0)
         image = world.nodes[1].metadata.image
         assert image.topic_named("foo") is not None and ("foo", 0) not in world.nodes[1].replicas.by_name
@@ -55,55 +58,65 @@ def test_partitions_that_a_full_disk_has_no_room_for_are_opened_when_it_has() ->
         assert world.produce("foo", b"a") == 0
 
 
-def test_a_question_during_a_hand_over_is_answered_by_the_next_controller() -> None:
+def test_a_request_during_a_leadership_transfer_is_answered_by_the_next_controller() -> None:
     with running() as world:
         leader = world.nodes[1].leaders.controller_id()
         node = world.nodes[leader]
         group = node.metadata.replica.group  # type: ignore[union-attr]
         target = next(voter for voter in group.configuration.voters if voter != group.self_id)
 
-        def hand_over() -> None:
+        def transfer() -> None:
             assert node.metadata.replica is not None
-            node.metadata.replica.apply(group.transfer_leadership(target, node.now()))
+            node.metadata.replica.apply(group.transfer_leadership(target, node.loop.time()))
 
-        world.processes[leader].call(hand_over)
+        world.processes[leader].call(transfer)
         assert not group.can_propose
-        answer = _create(world, leader, "foo")
-        assert answer["error_code"] == ErrorCode.NONE, answer
+        _create(world, leader, "foo")
 
 
-def test_a_question_of_a_newer_node_is_refused_and_hurts_nobody() -> None:
-    with running(size=1) as world:
-        assert world.ask(1, "brew_coffee", {})["error_code"] == ErrorCode.UNSUPPORTED_VERSION
-        world.create_topic("foo", replication_factor=1)
+def deposed_controller(world: World) -> int:
+    """A controller that is cut off and does not know that it has a successor."""
+    old = world.nodes[1].leaders.controller_id()
+    others = [node_id for node_id in world.ids if node_id != old]
+    for other in others:
+        world.network.cut(f"n{old}", f"n{other}")
+        world.network.cut(f"n{other}", f"n{old}")
+    world.wait(lambda: any(world.nodes[node_id].leaders.controller_id() in others for node_id in others))
+    _create(world, others[0], "foo")
+    replica = world.nodes[old].metadata.replica
+    assert replica is not None and replica.is_serving, "it does not know yet"
+    return old
 
 
-def test_a_controller_of_yesterday_says_of_no_topic_that_it_is_unknown() -> None:
-    """An answer that needs no record shows nobody that its giver still leads: it waits for a liveness round."""
+def test_a_stale_controller_does_not_say_of_a_topic_that_it_is_unknown() -> None:
+    """Nothing is appended for such an answer, so no commit shows that the controller still leads: the answer waits for
+    a liveness round."""
     with running() as world:
-        old = world.nodes[1].leaders.controller_id()
-        others = [node_id for node_id in world.ids if node_id != old]
-        for other in others:
-            world.network.cut(f"n{old}", f"n{other}")
-            world.network.cut(f"n{other}", f"n{old}")
-        world.wait(lambda: any(world.nodes[node_id].leaders.controller_id() in others for node_id in others))
-        assert _create(world, others[0], "foo")["error_code"] == ErrorCode.NONE
-        replica = world.nodes[old].metadata.replica
-        assert replica is not None and replica.is_serving, "it does not know yet"
-        answer = world.ask(old, "delete_topics", {"topics": [("foo", None)]})
-        assert answer["error_code"] == ErrorCode.REQUEST_TIMED_OUT, answer
+        old = deposed_controller(world)
+        with pytest.raises(KafkaError) as refusal:
+            world.ask(old, DeleteTopics(topics=[TopicReference(name="foo")]))
+        assert refusal.value.code is ErrorCode.REQUEST_TIMED_OUT
+
+
+def test_a_stale_controller_does_not_refuse_either() -> None:
+    """A refusal says what is there, too: here, that a broker is not registered."""
+    with running() as world:
+        old = deposed_controller(world)
+        with pytest.raises(KafkaError) as refusal:
+            world.ask(old, UnregisterBroker(node_id=9))
+        assert refusal.value.code is ErrorCode.REQUEST_TIMED_OUT
 
 
 def test_an_answer_that_the_link_lost_is_asked_for_again_when_there_is_a_new_one() -> None:
-    """The controller took the question, and its way back was cut without a word: nobody closed a connection."""
+    """The controller took the request, and its way back was cut without a word: nobody closed a connection."""
     with running() as world:
         controller = world.nodes[1].leaders.controller_id()
         asker = 1 + controller % 3
-        answers: list[Result] = []
+        answers: list[CreateTopicsResult | KafkaError] = []
         world.network.cut(f"n{controller}", f"n{asker}")
         ask = world.nodes[asker].controller.call
-        world.processes[asker].call(ask, "create_topics", _arguments("foo"), answers.append)
+        world.processes[asker].call(ask, _new_topic("foo"), answers.append)
         world.loop.run_for(1)
         world.network.heal_all()
         world.wait(lambda: bool(answers), limit_s=5)
-        assert answers[0]["error_code"] == ErrorCode.NONE, answers
+        assert isinstance(answers[0], CreateTopicsResult), answers

@@ -1,103 +1,68 @@
-"""Questions to the controller reach it, and its answers come back, although links open and close meanwhile."""
+"""Requests to the controller reach it, and its answers come back, although links open and close meanwhile."""
 
 from __future__ import annotations
 
-from typing import Any
+from uuid import UUID
 
-from broker.controller.client import TIMEOUT_S, ControllerClient, Done
-from broker.scheduling.ticks import Ticks
+import pytest
+
+from broker.controller.server import TIMEOUT_S
 from protocol import peer
-from protocol.errors import ErrorCode
-from tests.simulator.loop import new_loop
+from protocol.controller.brokers import AllocateProducerIds, AllocateProducerIdsResult
+from protocol.controller.operations import encode_result
+from protocol.controller.replicas import LedPartition, TransferLeadership, TransferLeadershipResult
+from protocol.errors import ErrorCode, KafkaError
+from tests.broker.controller.members import Member, connect, deliver
+
+Answers = list[AllocateProducerIdsResult | KafkaError]
+BLOCK = AllocateProducerIdsResult(first=0, count=1000)
 
 
-class Member:
-    """One of two nodes: 1 is the controller and answers at once, 2 asks. Links are told up or down by the test."""
-
-    def __init__(self, node_id: int) -> None:
-        self.node_id = node_id
-        self.time_s = 0.0
-        self.replayed = 0
-        #: Where the decisions lie that this member gives as controller.
-        self.decided = 0
-        self.links: dict[int, bool] = {}
-        self.sent: list[tuple[int, peer.PeerMessage]] = []
-        self.client = ControllerClient(self, first_id=node_id * 1000, ticks=Ticks(new_loop()))
-
-    def now(self) -> float:
-        return self.time_s
-
-    def controller_node(self) -> int:
-        return 1
-
-    def own_node(self) -> int:
-        return self.node_id
-
-    def image_end(self) -> int:
-        return self.replayed
-
-    def execute(self, operation: str, arguments: dict[str, Any], done: Done) -> None:
-        done({"error_code": 0, "operation": operation, "image_end": self.decided})
-
-    def is_connected(self, node_id: int) -> bool:
-        return self.links.get(node_id, False)
-
-    def send(self, node_id: int, message: peer.PeerMessage) -> None:
-        if self.is_connected(node_id):
-            self.sent.append((node_id, message))
+def codes(answers: Answers) -> list[ErrorCode]:
+    return [each.code if isinstance(each, KafkaError) else ErrorCode.NONE for each in answers]
 
 
-def deliver(asker: Member, controller: Member) -> None:
-    for _, message in asker.sent:
-        assert isinstance(message, peer.Forward)
-        controller.client.forwarded(asker.node_id, message)
-    for _, message in controller.sent:
-        assert isinstance(message, peer.ForwardReply)
-        asker.client.reply(message)
-    asker.sent, controller.sent = [], []
-
-
-def test_a_question_waits_for_the_link_to_the_controller() -> None:
+def test_a_request_waits_for_the_link_to_the_controller() -> None:
     controller, asker = Member(1), Member(2)
     controller.links[2] = True
-    answers: list[dict[str, Any]] = []
-    asker.client.call("register_broker", {}, answers.append)
+    answers: Answers = []
+    asker.client.call(AllocateProducerIds(), answers.append)
     deliver(asker, controller)
     assert not answers
 
     asker.links[1] = True
-    asker.client.tick(asker.time_s)
+    asker.tick()
     deliver(asker, controller)
-    assert [answer["operation"] for answer in answers] == ["register_broker"]
+    assert answers == [BLOCK]
 
 
 def test_an_answer_waits_for_the_link_to_the_asker() -> None:
     controller, asker = Member(1), Member(2)
     asker.links[1] = True
-    answers: list[dict[str, Any]] = []
-    asker.client.call("create_topics", {}, answers.append)
+    answers: Answers = []
+    asker.client.call(AllocateProducerIds(), answers.append)
     deliver(asker, controller)
     assert not answers
 
     controller.links[2] = True
-    controller.client.node_connected(2)
+    controller.server.node_connected(2)
     deliver(asker, controller)
-    assert [answer["operation"] for answer in answers] == ["create_topics"]
+    assert answers == [BLOCK]
 
 
-def test_an_answer_that_nobody_waits_for_any_more_is_forgotten() -> None:
+def test_an_answer_that_nobody_waits_for_any_more_is_dropped() -> None:
     controller, asker = Member(1), Member(2)
     asker.links[1] = True
-    answers: list[dict[str, Any]] = []
-    asker.client.call("create_topics", {}, answers.append)
+    answers: Answers = []
+    asker.client.call(AllocateProducerIds(), answers.append)
     deliver(asker, controller)
     for member in (asker, controller):
         member.time_s = TIMEOUT_S
-        member.client.tick(member.time_s)
-    assert [answer["error_code"] for answer in answers] == [ErrorCode.REQUEST_TIMED_OUT]
+        member.tick()
+    assert codes(answers) == [ErrorCode.REQUEST_TIMED_OUT]
 
     controller.links[2] = True
-    controller.client.node_connected(2)
+    controller.server.node_connected(2)
     assert not controller.sent
 
 
@@ -108,21 +73,21 @@ def test_answers_to_a_node_that_asks_and_cannot_be_reached_do_not_pile_up() -> N
     for second in range(100):
         for member in (asker, controller):
             member.time_s = float(second)
-            member.client.tick(member.time_s)
-        asker.client.call("create_topics", {}, lambda answer: None)
+            member.tick()
+        asker.client.call(AllocateProducerIds(), lambda answer: None)
         deliver(asker, controller)
     controller.links[2] = True
-    controller.client.node_connected(2)
+    controller.server.node_connected(2)
     assert len(controller.sent) == TIMEOUT_S
 
 
-def asked_for_a_change_at_5() -> tuple[Member, list[dict[str, Any]]]:
+def asked_for_a_change_at_5() -> tuple[Member, Answers]:
     """Decided, committed, and the answer is here; the asker has replayed nothing."""
     controller, asker = Member(1), Member(2)
-    controller.links[2] = asker.links[1] = True
+    connect(controller, asker)
     controller.decided = 5
-    answers: list[dict[str, Any]] = []
-    asker.client.call("alter_configs", {}, answers.append)
+    answers: Answers = []
+    asker.client.call(AllocateProducerIds(), answers.append)
     deliver(asker, controller)
     return asker, answers
 
@@ -132,32 +97,76 @@ def test_an_answer_waits_until_the_asker_has_replayed_what_was_decided() -> None
     asker.replayed = 4
     asker.client.image_read()
     asker.client.answers_lost(1)
-    asker.client.tick(asker.time_s)
+    asker.tick()
     assert not answers and not asker.sent, "it is answered already, and not asked again"
     asker.replayed = 5
     asker.client.image_read()
-    assert [answer["operation"] for answer in answers] == ["alter_configs"]
+    assert answers == [BLOCK]
 
 
 def test_an_answer_is_given_in_the_end_although_the_image_stands_still() -> None:
     asker, answers = asked_for_a_change_at_5()
     asker.time_s += TIMEOUT_S
-    asker.client.tick(asker.time_s)
-    assert [answer["error_code"] for answer in answers] == [0]
+    asker.tick()
+    assert answers == [BLOCK]
 
 
-def test_a_question_to_a_node_goes_there_and_waits_for_its_link() -> None:
+def test_a_request_to_a_node_goes_there_and_waits_for_its_link() -> None:
     controller, other = Member(1), Member(2)
-    answers: list[dict[str, Any]] = []
-    controller.client.call("hand_over", {}, answers.append, node_id=1)
+    request = TransferLeadership(partitions=[LedPartition(topic_id=UUID(int=7), partition=3)])
+    answers: list[TransferLeadershipResult | KafkaError] = []
+    controller.client.call(request, answers.append, node_id=1)
     assert len(answers) == 1, "to itself"
-    controller.client.call("hand_over", {}, answers.append, node_id=2)
-    controller.links[2] = other.links[1] = True
-    controller.client.tick(controller.time_s)
-    for _, message in controller.sent:
-        assert isinstance(message, peer.Forward)
-        other.client.forwarded(1, message)
-    for _, message in other.sent:
-        assert isinstance(message, peer.ForwardReply)
-        controller.client.reply(message)
-    assert [answer["operation"] for answer in answers] == ["hand_over", "hand_over"]
+    controller.client.call(request, answers.append, node_id=2)
+    connect(controller, other)
+    controller.tick()
+    deliver(controller, other)
+    assert answers == [TransferLeadershipResult(error_codes=[0])] * 2
+
+
+# -- answers that cannot be read ------------------------------------------------------------------------------
+
+
+def transfer_of_two_partitions() -> TransferLeadership:
+    return TransferLeadership(partitions=[LedPartition(topic_id=UUID(int=7), partition=x) for x in (0, 1)])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        None,
+        b"",
+        b"\x04\0\0",
+        b"\xff" * 9,
+        encode_result(TransferLeadershipResult(error_codes=[0, 0])) + b"\0",
+        encode_result(TransferLeadershipResult(error_codes=[0])),
+        encode_result(AllocateProducerIdsResult(first=0, count=1000)),
+        b'{"error_code": 0}',
+    ],
+)
+def test_an_answer_that_cannot_be_read_is_an_error_of_the_request(body: bytes | None) -> None:
+    """Null, cut short, of something else, with too few items: whoever asked is told, and goes on."""
+    asker, other = Member(1), Member(2)
+    connect(asker, other)
+    answers: list[TransferLeadershipResult | KafkaError] = []
+    asker.client.call(transfer_of_two_partitions(), answers.append, node_id=2)
+    ((_, request),) = asker.sent
+    assert isinstance(request, peer.ControllerRequest)
+    asker.client.response_received(peer.ControllerResponse(request_id=request.request_id, body=body))
+    (answer,) = answers
+    assert isinstance(answer, KafkaError) and answer.code is ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def test_an_error_of_a_newer_node_is_an_unknown_error() -> None:
+    asker, other = Member(1), Member(2)
+    connect(asker, other)
+    answers: list[TransferLeadershipResult | KafkaError] = []
+    asker.client.call(transfer_of_two_partitions(), answers.append, node_id=2)
+    ((_, request),) = asker.sent
+    assert isinstance(request, peer.ControllerRequest)
+    asker.client.response_received(
+        peer.ControllerResponse(request_id=request.request_id, error_code=999, error_message="new")
+    )
+    (answer,) = answers
+    assert isinstance(answer, KafkaError)
+    assert (answer.code, answer.message) == (ErrorCode.UNKNOWN_SERVER_ERROR, "new")

@@ -8,7 +8,7 @@ import pytest
 
 import broker.node
 from broker.handlers import metadata
-from broker.partitions.controlled_shutdown import transfer
+from broker.partitions.controlled_shutdown import transfer_leadership
 from broker.serving import kept_answers
 from broker.serving.kept_answers import KeptAnswers
 from protocol.api_keys import ApiKey
@@ -99,7 +99,7 @@ def test_what_is_kept_is_what_would_be_answered_now(monkeypatch: pytest.MonkeyPa
                     leader = world.leader("t", step)
                     replica = world.replica(leader, "t", step)
                     node = world.nodes[leader]
-                    world.processes[leader].call(transfer, replica, node.replicas, node.cluster)
+                    world.processes[leader].call(transfer_leadership, replica, node.replicas, node.cluster)
                 case "kill" if len(world.nodes) == len(world.ids):
                     world.kill(rng.choice(list(world.nodes)))
                 case "start":

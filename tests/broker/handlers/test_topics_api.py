@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from protocol.api_keys import ApiKey
+from protocol.controller import topics as controller
 from protocol.errors import ErrorCode
 from protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
@@ -262,15 +263,9 @@ def test_partitions_are_added_where_a_node_was_away(world: World) -> None:
 
 
 def create_internal(world: World) -> None:
-    topic = {
-        "name": "__consumer_offsets",
-        "num_partitions": 2,
-        "replication_factor": 3,
-        "assignments": [],
-        "configs": {},
-    }
-    arguments = {"topics": [topic], "validate_only": False, "is_internal": True}
-    assert world.ask(1, "create_topics", arguments)["topics"][0]["error_code"] == NONE
+    topic = controller.NewTopic(name="__consumer_offsets", num_partitions=2, replication_factor=3)
+    answer = world.ask(1, controller.CreateTopics(topics=[topic], is_internal=True))
+    assert answer.topics[0].error_code == NONE
 
 
 def test_the_coordinators_topic_keeps_its_partitions(world: World) -> None:

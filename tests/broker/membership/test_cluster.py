@@ -51,7 +51,7 @@ def test_nothing_is_kept_of_who_leads_a_topic_that_is_gone() -> None:
     with running() as world:
         gone = GroupKey(UUID(int=77), 0)
         late, node = world.nodes[2], world.nodes[1]
-        world.processes[2].call(late.heartbeat._liveness.led_changed, gone, 3, 5, True, late.now())
+        world.processes[2].call(late.heartbeat._liveness.led_changed, gone, 3, 5, True, late.loop.time())
         world.loop.run_for(1)
         assert [x.node for x in node.heartbeat._liveness.listed(gone)] == [2], "it was heard"
         assert node.leaders.get(*gone) is None

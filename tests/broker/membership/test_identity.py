@@ -14,6 +14,7 @@ from broker.controller import service as metadata_service
 from broker.controller.service import METADATA_KEY
 from broker.membership.identity import open_identity
 from broker.metadata.ids import METADATA_TOPIC_NAME
+from protocol.controller.topics import CreateTopics, NewTopic
 from storage.directory import MetaProperties, format_directory
 from storage.disk import File
 from storage.journal_records import Vote
@@ -190,25 +191,16 @@ def test_a_change_of_members_is_finished_by_the_next_leader() -> None:
             world.wait(lambda partition=partition: len(world.voters("foo", partition)) == 3)  # type: ignore[misc]
         # An idle cluster looks at nothing.
         world.loop.run_for(1)
-        assert not any(node.reconciler._unsettled for node in world.nodes.values())
+        assert not any(node.reconciler._marked for node in world.nodes.values())
 
 
 def test_a_decision_larger_than_a_batch_is_cut_and_carried_out_whole() -> None:
     with running(size=1) as world:
-        topics = [
-            {
-                "name": f"t{number}",
-                "num_partitions": 4,
-                "replication_factor": 1,
-                "assignments": [],
-                "configs": {},
-            }
-            for number in range(40)
-        ]
+        topics = [NewTopic(name=f"t{number}", num_partitions=4, replication_factor=1) for number in range(40)]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(metadata_service, "MAX_BATCH_BYTES", 1000)
-            answer = world.ask(1, "create_topics", {"topics": topics, "validate_only": False})
-        assert all(topic["error_code"] == 0 for topic in answer["topics"])
+            answer = world.ask(1, CreateTopics(topics=topics))
+        assert all(topic.error_code == 0 for topic in answer.topics)
         assert len(world.nodes[1].metadata.image.topics) == 40
         replica = world.nodes[1].metadata.replica
         assert replica is not None

@@ -16,7 +16,7 @@ from broker.config.layers import LiveSettings
 from broker.config.resources import Resources
 from broker.config.sources import load
 from broker.metadata.controller import Controller
-from broker.metadata.decisions.base import ControllerConfig
+from broker.metadata.decisions.common import ControllerConfig
 from broker.metadata.image import MetadataImage
 from broker.metadata.record_codec import encode
 from broker.metadata.records import BrokerRecord, Endpoint, ProducerIdsRecord, ReplicaIdentity, TopicRecord
@@ -54,7 +54,7 @@ class Cluster:
             resources=Resources(LiveSettings(load().config)),
         )
         for node_id in brokers:
-            self.apply(self.controller.register_broker(registration(node_id)))
+            self.apply(self.controller.brokers.register(registration(node_id)))
 
     def apply(self, decision: Decision[T]) -> T:
         """What the leader does: replay at append."""
@@ -63,11 +63,11 @@ class Cluster:
         return decision.response
 
     def create(self, *topics: NewTopic, validate_only: bool = False) -> tuple[TopicResult, ...]:
-        return self.apply(self.controller.create_topics(topics, validate_only=validate_only))
+        return self.apply(self.controller.topics.create(topics, validate_only=validate_only))
 
     def refusal(self, topic: NewTopic) -> ErrorCode:
         """The answer to a topic that has to be refused."""
-        decision = self.controller.create_topics([topic])
+        decision = self.controller.topics.create([topic])
         (result,) = decision.response
         assert decision.records == () and result.error is not ErrorCode.NONE and result.message
         return result.error
@@ -177,9 +177,9 @@ def test_a_topic_made_while_the_cluster_starts_does_not_stay_at_one_replica() ->
     cluster = Cluster((1,), ControllerConfig(expected_brokers=3))
     assert cluster.refusal(NewTopic("a")) is ErrorCode.INVALID_REPLICATION_FACTOR
     cluster.alive |= {directory(2)}
-    cluster.apply(cluster.controller.register_broker(registration(2)))
+    cluster.apply(cluster.controller.brokers.register(registration(2)))
     assert cluster.refusal(NewTopic("a")) is ErrorCode.INVALID_REPLICATION_FACTOR
-    cluster.apply(cluster.controller.register_broker(registration(3)))
+    cluster.apply(cluster.controller.brokers.register(registration(3)))
     (result,) = cluster.create(NewTopic("a"))
     assert result.replication_factor == 3
 
@@ -221,7 +221,7 @@ def test_auto_create_uses_the_defaults_and_leaves_existing_topics_alone() -> Non
     cluster = Cluster(config=ControllerConfig(num_partitions=2))
     cluster.create(NewTopic("old", 1, 1))
     before = cluster.topic("old")
-    results = cluster.apply(cluster.controller.auto_create(["new", "old", "new", "bad name"]))
+    results = cluster.apply(cluster.controller.topics.create_missing(["new", "old", "new", "bad name"]))
     assert [(result.name, result.error) for result in results] == [
         ("new", ErrorCode.NONE),
         ("old", ErrorCode.TOPIC_ALREADY_EXISTS),
@@ -232,7 +232,7 @@ def test_auto_create_uses_the_defaults_and_leaves_existing_topics_alone() -> Non
 
 def test_a_decision_sees_earlier_ones_that_are_replayed_and_changes_nothing_itself() -> None:
     cluster = Cluster()
-    first = cluster.controller.create_topics([NewTopic("a", 1, 1)])
+    first = cluster.controller.topics.create([NewTopic("a", 1, 1)])
     assert cluster.image.topic_named("a") is None
     cluster.apply(first)
     assert cluster.refusal(NewTopic("a", 1, 1)) is ErrorCode.TOPIC_ALREADY_EXISTS
@@ -246,7 +246,7 @@ def test_topics_are_deleted_by_name_and_by_id() -> None:
     for name in ("a", "b", "c"):
         cluster.create(NewTopic(name, 1, 1))
     b = cluster.topic("b").topic_id
-    results = cluster.apply(cluster.controller.delete_topics(["a", b, "nope", UUID(int=5)]))
+    results = cluster.apply(cluster.controller.topics.delete(["a", b, "nope", UUID(int=5)]))
     assert [(result.name, result.error) for result in results] == [
         ("a", ErrorCode.NONE),
         ("b", ErrorCode.NONE),
@@ -262,7 +262,7 @@ def test_a_topic_that_is_named_twice_in_one_request() -> None:
     for name in ("a", "b"):
         cluster.create(NewTopic(name, 1, 1))
     b = cluster.topic("b").topic_id
-    results = cluster.apply(cluster.controller.delete_topics(["a", "a", "b", b]))
+    results = cluster.apply(cluster.controller.topics.delete(["a", "a", "b", b]))
     assert [result.error for result in results] == [
         ErrorCode.INVALID_REQUEST,
         ErrorCode.NONE,
@@ -275,7 +275,7 @@ def test_a_recreated_topic_has_another_id() -> None:
     cluster = Cluster()
     cluster.create(NewTopic("a", 1, 1))
     old = cluster.topic("a").topic_id
-    cluster.apply(cluster.controller.delete_topics(["a"]))
+    cluster.apply(cluster.controller.topics.delete(["a"]))
     cluster.create(NewTopic("a", 1, 1))
     assert cluster.topic("a").topic_id != old
 
@@ -285,15 +285,15 @@ def test_a_recreated_topic_has_another_id() -> None:
 
 def test_a_registration_is_written_only_when_it_says_something_new() -> None:
     cluster = Cluster()
-    assert cluster.controller.register_broker(registration(1)).records == ()
+    assert cluster.controller.brokers.register(registration(1)).records == ()
     restarted = registration(1, boot=2)
-    assert cluster.controller.register_broker(restarted).records == (encode(restarted),)
+    assert cluster.controller.brokers.register(restarted).records == (encode(restarted),)
 
 
 def test_two_live_directories_under_one_node_id_are_refused() -> None:
     cluster = Cluster()
     with pytest.raises(KafkaError) as refusal:
-        cluster.controller.register_broker(registration(1, generation=1))
+        cluster.controller.brokers.register(registration(1, generation=1))
     assert refusal.value.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
 
 
@@ -302,25 +302,25 @@ def test_a_new_volume_becomes_the_wish_for_every_replica_of_the_node() -> None:
     cluster.create(NewTopic("everywhere", 3, 3), NewTopic("elsewhere", assignments=((0, (2, 3)),)))
     untouched = cluster.topic("elsewhere")
     cluster.alive.remove(directory(1))
-    cluster.apply(cluster.controller.register_broker(registration(1, generation=1)))
+    cluster.apply(cluster.controller.brokers.register(registration(1, generation=1)))
     for partition in cluster.topic("everywhere").partitions:
         identities = dict(zip(partition.replicas, partition.directories, strict=True))
         assert identities == {1: directory(1, 1), 2: directory(2), 3: directory(3)}
     assert cluster.topic("elsewhere") == untouched
 
 
-def test_changes_of_the_wish_never_change_what_the_replicas_began_with() -> None:
-    """Row 0 is computed from the topic record. Were it computed from the wish, a node on a new volume would make itself
-    a founding voter, and two of them a majority without any data."""
+def test_changes_of_the_target_never_change_what_the_replicas_began_with() -> None:
+    """Row 0 is computed from the topic record. Were it computed from the target, a node on a new volume would make
+    itself a founding voter, and two of them a majority without any data."""
     cluster = Cluster()
     cluster.create(NewTopic("a", assignments=((0, (1, 2, 3)),)))
     began = tuple((node_id, directory(node_id)) for node_id in (1, 2, 3))
     assert cluster.topic("a").partitions[0].founding == began
     for node_id in (1, 2):
         cluster.alive.remove(directory(node_id))
-        cluster.apply(cluster.controller.register_broker(registration(node_id, generation=1)))
+        cluster.apply(cluster.controller.brokers.register(registration(node_id, generation=1)))
     renewal = ReplicaRenewal(cluster.topic("a").topic_id, 0, 1)
-    cluster.apply(cluster.controller.renew_replicas(3, directory(3), [renewal]))
+    cluster.apply(cluster.controller.brokers.renew_replicas(3, directory(3), [renewal]))
     partition = cluster.topic("a").partitions[0]
     assert partition.directories == (directory(1, 1), directory(2, 1), directory(3))
     assert partition.founding == began
@@ -332,7 +332,7 @@ def test_a_discarded_log_becomes_the_wish_for_its_new_incarnation() -> None:
     topic_id = cluster.topic("a").topic_id
 
     def renew(*renewals: ReplicaRenewal) -> int:
-        decision = cluster.controller.renew_replicas(2, directory(2), renewals)
+        decision = cluster.controller.brokers.renew_replicas(2, directory(2), renewals)
         cluster.apply(decision)
         return len(decision.records)
 
@@ -345,7 +345,7 @@ def test_a_discarded_log_becomes_the_wish_for_its_new_incarnation() -> None:
         == 0
     )
     with pytest.raises(KafkaError) as refusal:
-        cluster.controller.renew_replicas(2, directory(2, 1), [ReplicaRenewal(topic_id, 0, 9)])
+        cluster.controller.brokers.renew_replicas(2, directory(2, 1), [ReplicaRenewal(topic_id, 0, 9)])
     assert refusal.value.code is ErrorCode.BROKER_ID_NOT_REGISTERED
 
 
@@ -374,7 +374,7 @@ def test_used_up_producer_ids_are_an_error_not_a_second_round() -> None:
 
 def reassign(cluster: Cluster, *replicas: int, topic: str = "a", partition: int = 0) -> ErrorCode:
     (result,) = cluster.apply(
-        cluster.controller.reassign_partitions([Reassignment(topic, partition, replicas)])
+        cluster.controller.reassignments.reassign([Reassignment(topic, partition, replicas)])
     )
     assert (result.topic, result.partition) == (topic, partition)
     assert (result.error is ErrorCode.NONE) == (result.message is None)
@@ -402,10 +402,10 @@ def test_a_moved_partition_wishes_for_new_replicas_and_remembers_who_goes() -> N
 
 
 def test_who_stays_or_comes_back_while_it_goes_keeps_its_identity() -> None:
-    """A wish that is changed again before it is fulfilled: the log is still there, and so is its vote."""
+    """A target that is changed again before it is reached: the log is still there, and so is its vote."""
     cluster = moving()
     renewal = ReplicaRenewal(cluster.topic("a").topic_id, 0, 2)
-    cluster.apply(cluster.controller.renew_replicas(1, directory(1), [renewal]))
+    cluster.apply(cluster.controller.brokers.renew_replicas(1, directory(1), [renewal]))
     reassign(cluster, 4, 5, 3)
     assert cluster.topic("a").partitions[0].removing[0] == (1, directory(1), 2)
     reassign(cluster, 1, 4)
@@ -419,7 +419,7 @@ def test_who_lost_its_disk_while_it_went_comes_back_as_another() -> None:
     reassign(cluster, 2, 3, 4)
     cluster.alive.remove(directory(1))
     cluster.alive.add(directory(1, 1))
-    cluster.apply(cluster.controller.register_broker(registration(1, 1)))
+    cluster.apply(cluster.controller.brokers.register(registration(1, 1)))
     reassign(cluster, 1, 2, 3)
     assert cluster.topic("a").partitions[0].directories[0] == directory(1, 1)
 
@@ -430,31 +430,33 @@ def test_a_reassignment_is_finished_when_the_fact_is_the_wish_of_now() -> None:
     reassign(cluster, 1, 4)
     now = cluster.image.end_offset
     early = [ReplicaIdentity(node_id, directory(node_id), 0) for node_id in (1, 2, 4)]
-    assert not cluster.controller.finish_reassignment(topic_id, 0, early, now).records
-    fact = [early[2], early[0]]
-    assert not cluster.controller.finish_reassignment(topic_id, 1, fact, now).records, (
+    assert not cluster.controller.reassignments.finish(topic_id, 0, early, now).records
+    voters = [early[2], early[0]]
+    assert not cluster.controller.reassignments.finish(topic_id, 1, voters, now).records, (
         "it is another partition"
     )
-    assert not cluster.controller.finish_reassignment(topic_id, 2, fact, now).records
-    assert not cluster.controller.finish_reassignment(UUID(int=9), 0, fact, now).records
+    assert not cluster.controller.reassignments.finish(topic_id, 2, voters, now).records
+    assert not cluster.controller.reassignments.finish(UUID(int=9), 0, voters, now).records
     assert cluster.topic("a").partitions[0].moving_from == (1, 2, 3)
-    cluster.apply(cluster.controller.finish_reassignment(topic_id, 0, fact, now))
-    assert cluster.topic("a").partitions[0].is_settled
-    assert not cluster.controller.finish_reassignment(topic_id, 0, fact, now).records, "it is said once"
+    cluster.apply(cluster.controller.reassignments.finish(topic_id, 0, voters, now))
+    assert not cluster.topic("a").partitions[0].is_reassigning
+    assert not cluster.controller.reassignments.finish(topic_id, 0, voters, now).records, "it is said once"
 
 
 def test_what_a_leader_said_before_the_wish_was_another_one_counts_no_more() -> None:
     cluster = moving()
     topic_id = cluster.topic("a").topic_id
-    as_of = cluster.image.end_offset
+    image_end = cluster.image.end_offset
     before = cluster.topic("a").partitions
-    fact = [ReplicaIdentity(*each) for each in before[0].identities]
+    voters = [ReplicaIdentity(*each) for each in before[0].identities]
     reassign(cluster, 1, 4)
     reassign(cluster, 1, 2, 3)
     assert cluster.topic("a").partitions[0].removing
-    assert not cluster.controller.finish_reassignment(topic_id, 0, fact, as_of).records
-    assert cluster.controller.finish_reassignment(topic_id, 0, fact, cluster.image.end_offset).records
-    assert cluster.image.assigned_at(topic_id, 1) <= as_of, "the other partitions' wishes are as they were"
+    assert not cluster.controller.reassignments.finish(topic_id, 0, voters, image_end).records
+    assert cluster.controller.reassignments.finish(topic_id, 0, voters, cluster.image.end_offset).records
+    assert cluster.image.assigned_at(topic_id, 1) <= image_end, (
+        "the other partitions' targets are as they were"
+    )
 
 
 @pytest.mark.parametrize("replicas", [(), (1, 1), (1, 2, 9)])
@@ -480,7 +482,7 @@ def test_a_partition_that_is_not_there_cannot_move(topic: str, partition: int) -
 def test_one_refused_partition_does_not_hold_up_the_others() -> None:
     cluster = moving()
     wanted = [Reassignment("a", 0, (9,)), Reassignment("a", 1, (5,)), Reassignment("a", 1, (4, 5))]
-    results = cluster.apply(cluster.controller.reassign_partitions(wanted))
+    results = cluster.apply(cluster.controller.reassignments.reassign(wanted))
     assert [result.error for result in results] == [ErrorCode.INVALID_REPLICA_ASSIGNMENT, 0, 0]
     first, second = cluster.topic("a").partitions
     assert first.replicas == (1, 2, 3) and second.replicas == (4, 5)

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from broker.metadata.controller import Controller
-from broker.metadata.decisions.base import ControllerConfig
+from broker.metadata.decisions.common import ControllerConfig
 from broker.metadata.image import MetadataImage, QuotaChanged
 from broker.metadata.quotas import Match, QuotaAlteration, QuotaFilter, altered, matching
 from broker.metadata.record_codec import decode, encode
@@ -185,13 +185,13 @@ def test_a_decision_writes_what_changes_and_answers_one_by_one() -> None:
         QuotaAlteration(USER, [(RATE, None)]),
         QuotaAlteration(ADDRESS, [(CONNECTIONS, 1.0)]),
     ]
-    assert not decider.alter_quotas(wanted, validate_only=True).records
-    decision = decider.alter_quotas(wanted)
+    assert not decider.settings.alter_quotas(wanted, validate_only=True).records
+    decision = decider.settings.alter_quotas(wanted)
     codes = [None if x is None else x.code for x in decision.response]
     invalid = ErrorCode.INVALID_REQUEST
     assert codes == [None, invalid, invalid, None, ErrorCode.POLICY_VIOLATION]
     changes = [image.replay(*record, offset, 1) for offset, record in enumerate(decision.records)]
     assert changes == [QuotaChanged(APP, {RATE: 5.0})]
-    removal = decider.alter_quotas([QuotaAlteration(APP, [(RATE, None)])])
+    removal = decider.settings.alter_quotas([QuotaAlteration(APP, [(RATE, None)])])
     assert [image.replay(*record, 1, 1) for record in removal.records] == [QuotaChanged(APP, {})]
     assert not image.quotas

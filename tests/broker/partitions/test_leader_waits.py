@@ -22,7 +22,7 @@ class Waiting:
         self.told: list[tuple[str, frozenset[GroupKey]]] = []
 
     def wait(self, name: str, wanted: dict[GroupKey, int | None], deadline: float) -> None:
-        self.waits.wait(wanted, deadline, lambda missing: self.told.append((name, missing)))
+        self.waits.wait_for_leaders(wanted, deadline, lambda missing: self.told.append((name, missing)))
 
     def led(self, key: GroupKey, node_id: int) -> None:
         self.leaders[key] = node_id
@@ -64,10 +64,10 @@ def test_another_leader_than_the_wanted_one_is_none() -> None:
 def test_what_is_new_is_waited_for_as_long_as_the_client_waits_and_not_for_ever() -> None:
     waiting = Waiting()
     told: list[str] = []
-    waiting.waits.wait_new([A0], 10.0, 0, lambda: told.append("does not wait"))
+    waiting.waits.wait_for_new_partitions([A0], 10.0, 0, lambda: told.append("does not wait"))
     assert told == ["does not wait"]
-    waiting.waits.wait_new([A0], 10.0, 1_000, lambda: told.append("1 s"))
-    waiting.waits.wait_new([A0], 10.0, 60_000, lambda: told.append("long"))
+    waiting.waits.wait_for_new_partitions([A0], 10.0, 1_000, lambda: told.append("1 s"))
+    waiting.waits.wait_for_new_partitions([A0], 10.0, 60_000, lambda: told.append("long"))
     waiting.waits.tick(10.9)
     assert told[1:] == []
     waiting.waits.tick(11.0)

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from broker.replication.replica import Replica
+from protocol.controller.replicas import FinishReassignment, ReassignedPartition, ReassignPartitions
+from protocol.controller.request import Request
 from protocol.errors import ErrorCode
 from protocol.records.batch import iter_batches
 from protocol.records.builder import NewRecord, build_batch
@@ -16,11 +18,11 @@ from tests.broker.partitions.test_reassignment import create, nodes_of, reassign
 from tests.broker.world import World, running
 
 
-def _wish(world: World, controller: int, node_id: int) -> None:
-    """For this one replica, said to the controller itself: others may be cut off from it."""
-    wish = {"partitions": [("foo", 0, [node_id])], "may_change_count": True}
-    answer = world.ask(controller, "reassign_partitions", wish)
-    assert answer["partitions"][0][2] == ErrorCode.NONE, answer
+def _reassign(world: World, controller: int, node_id: int) -> None:
+    """To this one node, asked of the controller itself: others may be cut off from it."""
+    target = ReassignedPartition(topic="foo", partition=0, node_ids=[node_id])
+    answer = world.ask(controller, ReassignPartitions(partitions=[target]))
+    assert answer.partitions[0].error_code == ErrorCode.NONE, answer
 
 
 def _hold_reports(world: World, node_id: int) -> Callable[[], None]:
@@ -28,11 +30,11 @@ def _hold_reports(world: World, node_id: int) -> Callable[[], None]:
     client = world.nodes[node_id].controller
     call, held = client.call, list[Callable[[], None]]()
 
-    def hold(operation: str, arguments: dict[str, Any], done: Callable[[dict[str, Any]], None]) -> None:
-        if operation == "finish_reassignment":
-            held.append(partial(call, operation, arguments, done))
+    def hold(request: Request[Any], done: Callable[[Any], None]) -> None:
+        if isinstance(request, FinishReassignment):
+            held.append(partial(call, request, done))
         else:
-            call(operation, arguments, done)
+            call(request, done)
 
     def release() -> None:
         client.call = call  # type: ignore[method-assign]
@@ -44,24 +46,25 @@ def _hold_reports(world: World, node_id: int) -> Callable[[], None]:
 
 
 def test_a_late_word_that_a_move_is_over_deletes_nobody_elses_log() -> None:
-    """a says that the fact is the wish, and is not heard; the wish, the fact and the wish change; now a is heard."""
+    """a says that its members are the target, and is not heard. The target changes, the members follow, the target
+    changes again; now a is heard."""
     with running(5) as world:
         world.loop.run_for(1)
-        controller = world.nodes[1].controller_node()
+        controller = world.nodes[1].leaders.controller_id()
         a, b = [node_id for node_id in world.ids if node_id != controller][:2]
         create(world, "foo", [a])
         key = world.replica(a, "foo").key
         release_a, release_b = _hold_reports(world, a), _hold_reports(world, b)
-        _wish(world, controller, b)
-        _wish(world, controller, a)
+        _reassign(world, controller, b)
+        _reassign(world, controller, a)
         world.wait(lambda: key in world.nodes[a].reconciler._reporting, 3)
         assert nodes_of(world, "foo") == [a]
-        _wish(world, controller, b)
+        _reassign(world, controller, b)
         world.wait(lambda: nodes_of(world, "foo") == [b], 3)
         world.produce("foo", b"acknowledged")
         assert b"acknowledged" in world.content(b, "foo")
         world.network.partition([f"n{a}"], [f"n{b}"])
-        _wish(world, controller, a)
+        _reassign(world, controller, a)
         world.loop.run_for(0.2)
         assert world.disks[b].exists(f"/n{b}/foo-0")
         release_a()
@@ -76,13 +79,13 @@ def test_the_only_log_is_not_discarded_while_it_moves() -> None:
     """Whom it moves to has nothing yet."""
     with running() as world:
         world.loop.run_for(1)
-        controller = world.nodes[1].controller_node()
+        controller = world.nodes[1].leaders.controller_id()
         a, b = (node_id for node_id in world.ids if node_id != controller)
         create(world, "foo", [a])
         world.produce("foo", b"a" * 500)
         world.loop.run_for(2)
         world.network.partition([f"n{a}"], [f"n{b}"])
-        _wish(world, controller, b)
+        _reassign(world, controller, b)
         world.loop.run_for(0.2)
         world.kill(a)
         path = f"/n{a}/foo-0/00000000000000000000.log"

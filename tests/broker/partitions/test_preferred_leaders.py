@@ -57,7 +57,7 @@ def test_leadership_comes_back_by_itself_after_a_while() -> None:
         assert world.produce("foo0", b"after") == 1
 
 
-def test_leadership_stays_where_it_is_if_that_is_wished() -> None:
+def test_leadership_stays_where_it_is_if_rebalancing_is_off() -> None:
     with running(settings={**NEVER, "leader.imbalance.check.interval.seconds": "1"}) as world:
         create(world, "foo", [1, 2, 3])
         move_leadership(world, "foo")

@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from broker.partitions.publisher import STEPS_PER_TURN
+from broker.partitions.publisher import STEPS_PER_ITERATION
+from protocol.controller.topics import CreateTopics, NewTopic, ReplicaAssignment
 from protocol.errors import ErrorCode
 from storage.journal import Journal
 from storage.journal_records import Vote
@@ -25,7 +26,7 @@ def test_many_partitions_are_opened_and_deleted_over_many_turns() -> None:
     with running(size=1) as world:
         topic = world.create_topic("foo", partitions=MANY, replication_factor=1)
         node = world.nodes[1]
-        assert 0 < _open(world) <= 2 * STEPS_PER_TURN
+        assert 0 < _open(world) <= 2 * STEPS_PER_ITERATION
         last = GroupKey(topic.topic_id, MANY - 1)
         assert node.publisher.is_opening(last)
         assert node.view.why_no_replica("foo", MANY - 1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -38,7 +39,9 @@ def test_many_partitions_are_opened_and_deleted_over_many_turns() -> None:
         assert _open(world) == MANY, "it is ready when all are open"
         world.delete_topic("foo")
         assert _open(world) == 0
-        assert len([x for x in world.folders(1, "foo-") if "-delete" not in x]) >= MANY - 2 * STEPS_PER_TURN
+        assert (
+            len([x for x in world.folders(1, "foo-") if "-delete" not in x]) >= MANY - 2 * STEPS_PER_ITERATION
+        )
         world.wait(lambda: not [x for x in world.folders(1, "foo-") if "-delete" not in x])
 
 
@@ -111,17 +114,11 @@ def test_a_candidate_that_was_early_is_answered_when_the_partition_is_open() -> 
         late = [2, 3]
         for node_id in late:
             world.nodes[node_id].publisher._is_stepping = True  # as in the middle of many others
-        topic = {
-            "name": "foo",
-            "num_partitions": -1,
-            "replication_factor": -1,
-            "assignments": [(0, [1, 2, 3])],
-            "configs": {},
-        }
-        world.ask(1, "create_topics", {"topics": [topic], "validate_only": False})
+        topic = NewTopic(name="foo", assignments=[ReplicaAssignment(partition=0, node_ids=[1, 2, 3])])
+        world.ask(1, CreateTopics(topics=[topic]))
         world.loop.run_for(0.4)
         for node_id in late:
-            world.processes[node_id].call(world.nodes[node_id].publisher._step)
+            world.processes[node_id].call(world.nodes[node_id].publisher._run_some_steps)
         opened_s = world.loop.time()
         assert world.leader("foo") == 1
         assert world.loop.time() - opened_s < 0.1

@@ -1,4 +1,4 @@
-"""Partitions that move: the fact follows the wish, and a log goes only when its removal is committed."""
+"""Reassigned partitions: the members follow the target, and a log goes only when its removal is committed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import pytest
 
 from broker.node import Node
 from protocol.api_keys import ApiKey
+from protocol.controller.replicas import ReassignedPartition, ReassignPartitions
+from protocol.controller.topics import CreateTopics, NewTopic, ReplicaAssignment
 from protocol.errors import ErrorCode
 from protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -25,12 +27,12 @@ from tests.broker.world import World, running
 
 
 def reassign(world: World, name: str, *replicas: int) -> None:
-    """Ask for it; the wish is committed when this returns."""
+    """Ask for it; the target is committed when this returns."""
     assert alter(world, (name, 0, replicas)) == [(ErrorCode.NONE, None)]
 
 
 def alter(
-    world: World, *wishes: tuple[str, int, Sequence[int] | None], may_change_count: bool = True
+    world: World, *targets: tuple[str, int, Sequence[int] | None], may_change_count: bool = True
 ) -> list[tuple[int, str | None]]:
     """AlterPartitionReassignments: code and message of each."""
     body = AlterPartitionReassignmentsRequest(
@@ -44,13 +46,13 @@ def alter(
                     )
                 ],
             )
-            for name, number, replicas in wishes
+            for name, number, replicas in targets
         ],
     )
     key, node_id = ApiKey.ALTER_PARTITION_REASSIGNMENTS, next(iter(world.nodes))
     answer = ask(world, node_id, key, 1, body, AlterPartitionReassignmentsResponse)
     assert answer.error_code == ErrorCode.NONE, answer
-    assert [topic.name for topic in answer.responses] == [name for name, _, _ in wishes]
+    assert [topic.name for topic in answer.responses] == [name for name, _, _ in targets]
     return [(x.error_code, x.error_message) for topic in answer.responses for x in topic.partitions]
 
 
@@ -76,11 +78,11 @@ def nodes_of(world: World, name: str) -> list[int]:
 
 def is_moving(node: Node, name: str) -> bool:
     topic = node.metadata.image.topic_named(name)
-    return topic is None or not topic.partitions[0].is_settled
+    return topic is None or topic.partitions[0].is_reassigning
 
 
 def wait_moved(world: World, name: str, *replicas: int) -> None:
-    """The fact is the wish, the controller has recorded it, and nobody else has a log."""
+    """The members are the target, the controller has recorded that, and nobody else has a log."""
     world.wait(lambda: nodes_of(world, name) == sorted(replicas))
     world.wait(
         lambda: all(
@@ -91,15 +93,9 @@ def wait_moved(world: World, name: str, *replicas: int) -> None:
 
 
 def create(world: World, name: str, replicas: list[int]) -> None:
-    topic = {
-        "name": name,
-        "num_partitions": -1,
-        "replication_factor": -1,
-        "assignments": [(0, replicas)],
-        "configs": {},
-    }
-    answer = world.ask(1, "create_topics", {"topics": [topic], "validate_only": False})
-    assert answer["topics"][0]["error_code"] == 0, answer
+    topic = NewTopic(name=name, assignments=[ReplicaAssignment(partition=0, node_ids=replicas)])
+    answer = world.ask(1, CreateTopics(topics=[topic]))
+    assert answer.topics[0].error_code == 0, answer
     world.produce(name, b"before")
 
 
@@ -130,7 +126,7 @@ def test_a_partition_grows_and_shrinks() -> None:
         assert world.produce("foo", b"one") == 2
 
 
-def test_who_comes_back_to_a_partition_is_somebody_else() -> None:
+def test_a_node_that_comes_back_to_a_partition_has_another_identity() -> None:
     """Its log went, and with it what it had promised: it must not vote as who it was (replication.md section 3)."""
     with running(size=4) as world:
         create(world, "foo", [1, 2, 3])
@@ -158,7 +154,8 @@ def test_a_node_that_goes_and_restarts_is_needed_until_its_removal_is_committed(
         create(world, "foo", [1])
         for node_id in (2, 3):
             world.network.partition(["n1"], [f"n{node_id}"])
-        world.ask(2, "reassign_partitions", {"partitions": [("foo", 0, [2])], "may_change_count": True})
+        target = ReassignedPartition(topic="foo", partition=0, node_ids=[2])
+        world.ask(2, ReassignPartitions(partitions=[target]))
         world.kill(1)
         world.network.heal_all()
         world.start(1)
@@ -184,7 +181,7 @@ def test_a_node_that_was_away_while_it_was_removed_gives_its_log_up() -> None:
         )
 
 
-def test_a_wish_that_is_changed_before_it_is_fulfilled() -> None:
+def test_a_target_that_is_changed_before_it_is_reached() -> None:
     with running(size=5) as world:
         create(world, "foo", [1, 2, 3])
         reassign(world, "foo", 4, 5)

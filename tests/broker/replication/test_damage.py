@@ -9,6 +9,7 @@ import pytest
 
 from broker.metadata.ids import METADATA_TOPIC_NAME
 from protocol import peer
+from protocol.controller.topics import CreateTopics, NewTopic
 from protocol.errors import ErrorCode
 from raft.types import ReplicaId
 from storage.journal import Journal
@@ -265,7 +266,7 @@ def test_rot_in_the_metadata_log_is_never_taken_for_what_was_decided() -> None:
         node.replica_events.commit_advanced.remove(seen)  # it is slow to look
         before = replica.log.end_offset
         others = [other for other in world.ids if other != follower]
-        world.ask(others[0], "create_topics", _topic("foo"))
+        world.ask(others[0], CreateTopics(topics=[NewTopic(name="foo")]))
         world.wait(lambda: replica.high_watermark > before)
         for batch in list(replica.log.batches(before)):
             body = batch.position + 70
@@ -280,11 +281,6 @@ def test_rot_in_the_metadata_log_is_never_taken_for_what_was_decided() -> None:
         assert world.nodes[follower].metadata.image.topic_named("foo") is not None
         world.produce("foo", b"a")
         world.wait_equal("foo")
-
-
-def _topic(name: str) -> dict[str, object]:
-    topic = {"name": name, "num_partitions": 1, "replication_factor": 3, "assignments": [], "configs": {}}
-    return {"topics": [topic], "validate_only": False}
 
 
 def refuse(world: World, node_id: int, sender: int, term: int, start_index: int) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from functools import partial
 
 from broker.metadata.records import TopicRecord
+from protocol.controller.replicas import ReassignedPartition, ReassignPartitions
 from raft.liveness_types import Challenge, Led, Ping
 from storage.errors import CorruptLogError
 from storage.log_types import GroupKey
@@ -51,7 +52,8 @@ def test_a_node_that_gave_its_replica_up_contradicts_older_leaders_also_after_a_
         world.produce("foo", b"x")
         world.wait_equal("foo")
         term = term_of(world, 3, "foo")
-        world.ask(1, "reassign_partitions", {"partitions": [["foo", 0, [1, 2]]], "may_change_count": True})
+        target = ReassignedPartition(topic="foo", partition=0, node_ids=[1, 2])
+        world.ask(1, ReassignPartitions(partitions=[target]))
         world.wait(lambda: not has_replica(world, 3, topic))
         assert challenge_of(world, 3, key, term - 1) == Challenge(key, term)
         assert challenge_of(world, 3, key, term) is None
@@ -75,7 +77,7 @@ def test_a_node_contradicts_older_leaders_between_quarantine_and_reopening() -> 
         world.processes[follower].call(node.replicas.log_corrupt, replica, error)
         world.wait(lambda: not has_replica(world, follower, topic))
         assert challenge_of(world, follower, key, term - 1) == Challenge(key, term)
-        world.processes[follower].call(node.publisher._step)
+        world.processes[follower].call(node.publisher._run_some_steps)
         world.wait(lambda: has_replica(world, follower, topic))
         assert challenge_of(world, follower, key, term - 1) == Challenge(key, term)
 

@@ -7,13 +7,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from broker.controller.client import ControllerClient, Done
+from broker.controller.client import ControllerClient
 from broker.controller.service import MetadataService
 from broker.metadata.controller import Controller
 from broker.metadata.formation import ClusterFormation, Formation, FormationState, FoundingVoter, Order
 from broker.metadata.ids import random_cluster_id, random_uuid
 from broker.metadata.requests import Decision, ProducerIdBlock
 from broker.partitions.publisher import Publisher
+from protocol.controller.brokers import AllocateProducerIds, AllocateProducerIdsResult
+from protocol.controller.request import Request
 from protocol.errors import ErrorCode, KafkaError
 from tests.simulator.mutations.kind import Mutation
 from tests.simulator.mutations.stage import ELECTION_TIMEOUT_S, Stage
@@ -84,19 +86,19 @@ def _not_recorded(_: object) -> object:
 
 
 def _before_it_is_committed(execute: Callable[..., None]) -> object:
-    def answering(self: MetadataService, operation: str, arguments: dict[str, Any], done: Done) -> None:
+    def answering(self: MetadataService, request: Request[Any], reply: Callable[[Any, int], None]) -> None:
         leadership = self._leadership
-        if operation != "allocate_producer_ids" or leadership is None:
-            execute(self, operation, arguments, done)
+        if not isinstance(request, AllocateProducerIds) or leadership is None:
+            execute(self, request, reply)
             return
         decision = leadership.controller.allocate_producer_ids()
         try:
             self._append(decision, leadership.image)
         except KafkaError as error:
-            done({"error_code": int(error.code)})
+            reply(error, 0)
             return
         block = decision.response
-        done({"error_code": 0, "first": block.first, "end": block.first + block.count})
+        reply(AllocateProducerIdsResult(first=block.first, count=block.count), 0)
 
     return answering
 
@@ -154,7 +156,7 @@ def _metadata_end(stage: Stage, node_id: int) -> int:
 def _as_it_comes(_: object) -> object:
     def image_read(self: Publisher) -> None:
         if not self.has_begun:
-            self._begin()
+            self._begin_publishing()
 
     return image_read
 
@@ -200,11 +202,11 @@ def a_node_forgets_what_it_has_acted_upon(stage: Stage) -> None:
 
 
 def _whatever_is_replayed(_: object) -> object:
-    def finish(self: ControllerClient, request_id: int, question: Any) -> None:
-        del self._open[request_id]
-        question.done(question.result)
+    def pass_on(self: ControllerClient, request_id: int, pending: Any) -> None:
+        del self._pending[request_id]
+        pending.done(pending.outcome)
 
-    return finish
+    return pass_on
 
 
 MUTATIONS = (
@@ -236,8 +238,8 @@ MUTATIONS = (
     ),
     Mutation(
         "change-is-seen-by-who-asked",
-        "A node passes the controller's answer on when it has replayed what was decided (broker/README.md)",
-        off((ControllerClient, "_finish", _whatever_is_replayed)),
+        "A node passes the controller's answer on when it has replayed what was decided (controller/README)",
+        off((ControllerClient, "_pass_on", _whatever_is_replayed)),
         ("kill",),
         bound=120,
         is_slow=True,

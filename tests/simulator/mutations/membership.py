@@ -20,9 +20,9 @@ from tests.simulator.mutations.switch import off, replaced
 
 
 def changes_are_the_storys_own(cluster: SimulatedCluster, rng: random.Random) -> AbstractContextManager[None]:
-    """Nobody moves the fact towards the wish meanwhile."""
+    """Nobody moves the members towards the target meanwhile."""
     del cluster, rng
-    return replaced(Reconciler, "_reconcile", lambda _: lambda self, now: None)
+    return replaced(Reconciler, "_reconcile_groups", lambda _: lambda self, now: None)
 
 
 def _ids(stage: Stage) -> dict[int, ReplicaId]:
@@ -196,7 +196,7 @@ def a_fourth_voter_is_wished_for_and_away(stage: Stage) -> None:
     fourth, dying, _ = stage.followers()
     stage.cluster.kill(fourth)
     stage.change(Configuration(tuple(i for n, i in ids.items() if n != fourth), ()))
-    stage.call(leader, stage.cluster.nodes[leader].reconciler.unsettle, stage.replica(leader).key)
+    stage.call(leader, stage.cluster.nodes[leader].reconciler.mark_for_reconcile, stage.replica(leader).key)
     stage.run_for(stage.rng.uniform(0.5, 1.5))
     stage.cluster.kill(dying)
     written = stage.append(stage.leader(), producer_id=CARELESS)

@@ -12,6 +12,7 @@ from broker.partitions.publisher import Publisher
 from broker.replication.heartbeat import Heartbeat
 from broker.replication.log_opener import LogOpener
 from broker.replication.replica import Replica
+from protocol.controller.replicas import ReassignedPartition, ReassignPartitions
 from protocol.errors import ErrorCode
 from raft.types import Configuration
 from storage.errors import CorruptLogError
@@ -30,14 +31,14 @@ def _forgotten(give_up: Callable[[Publisher, GroupKey], None]) -> object:
     def forget_too(publisher: Publisher, key: GroupKey) -> None:
         give_up(publisher, key)
         topic = publisher._metadata.image.topics.get(key.topic_id)
-        if topic is not None and not publisher._is_mine(topic, key.partition):
+        if topic is not None and not publisher._is_assigned(topic, key.partition):
             publisher._replicas.forget(key)
 
     return forget_too
 
 
-def _wished_only(_: object) -> object:
-    """Who is wished for nowhere has nothing, whether its removal is committed or not."""
+def _target_only(_: object) -> object:
+    """A node that the target does not name has nothing, whether its removal is committed or not."""
 
     def is_mine(publisher: Publisher, topic: TopicRecord, partition: int) -> bool:
         return publisher._me.node_id in topic.partitions[partition].replicas
@@ -45,11 +46,13 @@ def _wished_only(_: object) -> object:
     return is_mine
 
 
-def _move(stage: Stage, via: int, *wishes: list[int]) -> None:
-    """Wish for these replicas, or one after the other; the last wish is committed when this returns."""
-    arguments = {"partitions": [(stage.topic, 0, wish) for wish in wishes], "may_change_count": True}
-    answer = stage.ask_controller(via, "reassign_partitions", arguments)
-    assert not any(error for _, _, error, *_ in answer["partitions"]), answer
+def _move(stage: Stage, via: int, *targets: list[int]) -> None:
+    """Reassign to these nodes, or one list after the other; the last target is committed when this returns."""
+    request = ReassignPartitions(
+        partitions=[ReassignedPartition(topic=stage.topic, partition=0, node_ids=nodes) for nodes in targets]
+    )
+    answer = stage.ask_controller(via, request)
+    assert not any(item.error_code for item in answer.partitions), answer
 
 
 def _voters(stage: Stage) -> list[int]:
@@ -61,30 +64,30 @@ def _voters(stage: Stage) -> list[int]:
 
 def _two_that_do_not_lead_metadata(stage: Stage) -> tuple[int, int, int]:
     """(controller, one, another)."""
-    controller = stage.cluster.nodes[1].controller_node()
+    controller = stage.cluster.nodes[1].leaders.controller_id()
     one, another = stage.rng.sample([x for x in stage.cluster.node_ids if x != controller], 2)
     return controller, one, another
 
 
-# -- what is said of a move is said of one wish ----------------------------------------------------------------
+# -- what is said of a reassignment is said of one target --------------------------------------------------------
 
 
 def _whenever_it_was_said(finish: Callable[..., Any]) -> object:
-    def finish_reassignment(
+    def finish_whenever(
         decisions: ReassignmentDecisions,
         topic_id: UUID,
         partition: int,
-        fact: Sequence[ReplicaIdentity],
-        as_of: int,
+        voters: Sequence[ReplicaIdentity],
+        image_end: int,
     ) -> object:
-        return finish(decisions, topic_id, partition, fact, 1 << 60)
+        return finish(decisions, topic_id, partition, voters, 1 << 60)
 
-    return finish_reassignment
+    return finish_whenever
 
 
 def a_leader_says_late_that_its_move_is_over(stage: Stage) -> None:
-    """a says that the fact is the wish, and is not heard; the wish, the fact and the wish change; now a is heard. It is
-    b that has the log."""
+    """a says that its members are the target, and is not heard. The target changes, the members follow, the target
+    changes again; now a is heard. It is b that has the log."""
     if len(stage.cluster.node_ids) < 5:
         return
     controller, a, b = _two_that_do_not_lead_metadata(stage)
@@ -199,7 +202,7 @@ def a_deposed_leader_asks_one_that_has_no_replica_any_more(stage: Stage) -> None
 
 def a_deposed_leader_asks_one_that_gave_its_replica_up(stage: Stage) -> None:
     """X is deposed, Y has promised something to its successor, and the partition moves from Y to V."""
-    controller = stage.cluster.nodes[1].controller_node()
+    controller = stage.cluster.nodes[1].leaders.controller_id()
     x, other, v = stage.rng.sample(
         [node_id for node_id in stage.cluster.node_ids if node_id != controller], 3
     )
@@ -257,19 +260,19 @@ MUTATIONS = (
     Mutation(
         "removed-is-somebody-else",
         "A replica that was removed, with its log, comes back under another identity (section 3)",
-        off((Publisher, "_give_up", _forgotten)),
+        off((Publisher, "_give_up_replica", _forgotten)),
         MOVES,
     ),
     Mutation(
         "deleted-when-removed",
         "A replica's log is deleted only on a committed removal (section 4)",
-        off((Publisher, "_is_mine", _wished_only)),
+        off((Publisher, "_is_assigned", _target_only)),
         MOVES,
     ),
     Mutation(
         "a-move-is-over-as-of",
-        "That a move is over counts only while the wish is the one of which it was said (broker/README)",
-        off((ReassignmentDecisions, "finish_reassignment", _whenever_it_was_said)),
+        "That a reassignment is over counts only while the target is the one of which it was said (partitions/README)",
+        off((ReassignmentDecisions, "finish", _whenever_it_was_said)),
         bound=200,
         story=a_leader_says_late_that_its_move_is_over,
         note="needs five nodes; with fewer the story is empty",

@@ -11,6 +11,15 @@ from typing import Any, NamedTuple, TypeVar
 
 from broker.replication.replica import Replica
 from protocol.api_keys import ApiKey
+from protocol.controller.request import Request, ResultT
+from protocol.controller.topics import (
+    CreateTopics,
+    CreateTopicsResult,
+    DeleteTopics,
+    NewTopic,
+    ReplicaAssignment,
+    TopicReference,
+)
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -110,11 +119,15 @@ class Stage:
         assert process is not None
         return process.call(function, *args)
 
-    def ask_controller(self, via: int, operation: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        answers: list[dict[str, Any]] = []
-        self.call(via, self.cluster.nodes[via].controller.call, operation, arguments, answers.append)
+    def ask_controller(self, via: int, request: Request[ResultT]) -> ResultT:
+        """Raises KafkaError where the request as a whole is refused."""
+        answers: list[ResultT | KafkaError] = []
+        self.call(via, self.cluster.nodes[via].controller.call, request, answers.append)
         self.wait(lambda: bool(answers))
-        return answers[0]
+        answer = answers[0]
+        if isinstance(answer, KafkaError):
+            raise answer
+        return answer
 
     def create_topic(self, *, replicas: tuple[int, ...] = ()) -> None:
         """One partition, on these nodes (the first three, by default); wait until every running node has heard."""
@@ -122,32 +135,27 @@ class Stage:
         self._topics_made += 1
         answers = self.begin_topic(self._any_node(), replicas)
         self.wait(partial(bool, answers))
-        while answers[0]["error_code"] != ErrorCode.NONE:
+        while isinstance(answer := answers[0], KafkaError):
             self.run_for(0.1)  # the controller is changing
             answers = self.begin_topic(self._any_node(), replicas)
             self.wait(partial(bool, answers))
-        assert answers[0]["topics"][0]["error_code"] == ErrorCode.NONE, answers
+        assert answer.topics[0].error_code == ErrorCode.NONE, answer
         self.wait(lambda: all(self._knows_topic(node_id) for node_id in self._reachable()))
         self.leader()
 
-    def begin_topic(self, via: int, replicas: tuple[int, ...] = ()) -> list[dict[str, Any]]:
+    def begin_topic(self, via: int, replicas: tuple[int, ...] = ()) -> list[CreateTopicsResult | KafkaError]:
         """Ask for it through a node. The answer comes into the list."""
-        topic = {
-            "name": self.topic,
-            "num_partitions": -1,
-            "replication_factor": -1,
-            "assignments": [(0, replicas or tuple(self.cluster.node_ids[:3]))],
-            "configs": {},
-        }
-        answers: list[dict[str, Any]] = []
-        arguments = {"topics": [topic], "validate_only": False}
-        self.call(via, self.cluster.nodes[via].controller.call, "create_topics", arguments, answers.append)
+        nodes = ReplicaAssignment(partition=0, node_ids=list(replicas or self.cluster.node_ids[:3]))
+        request = CreateTopics(topics=[NewTopic(name=self.topic, assignments=[nodes])])
+        answers: list[CreateTopicsResult | KafkaError] = []
+        self.call(via, self.cluster.nodes[via].controller.call, request, answers.append)
         return answers
 
     def delete_topic(self) -> None:
         """... and wait until every node that is not cut off has heard."""
-        answer = self.ask_controller(self._any_node(), "delete_topics", {"topics": [(self.topic, None)]})
-        assert answer["topics"][0]["error_code"] == ErrorCode.NONE, answer
+        request = DeleteTopics(topics=[TopicReference(name=self.topic)])
+        answer = self.ask_controller(self._any_node(), request)
+        assert answer.topics[0].error_code == ErrorCode.NONE, answer
         self.wait(lambda: not any(self._knows_topic(node_id) for node_id in self._reachable()))
 
     def _any_node(self) -> int:

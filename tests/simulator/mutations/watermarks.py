@@ -11,6 +11,7 @@ from broker.replication.replicas import Replicas
 from broker.replication.waits import Acknowledged
 from broker.replication.watermarks import log_start
 from broker.replication.watermarks.log_start import LogStart
+from protocol.controller.replicas import ReassignedPartition, ReassignPartitions
 from protocol.errors import ErrorCode
 from raft.leading import Leading
 from raft.types import Watermarks
@@ -168,8 +169,8 @@ def the_one_that_did_not_hear_of_a_deletion_is_left(stage: Stage) -> None:
     start = stage.rng.randint(1, end_offset)
     stage.delete_below(start)
     stage.wait(lambda: stage.replica(a).log_start_offset == start)
-    arguments = {"partitions": [(stage.topic, 0, [c])], "may_change_count": True}
-    assert stage.ask_controller(c, "reassign_partitions", arguments)["error_code"] == ErrorCode.NONE
+    target = ReassignedPartition(topic=stage.topic, partition=0, node_ids=[c])
+    stage.ask_controller(c, ReassignPartitions(partitions=[target]))
     for _ in range(20):
         stage.run_for(0.1)
         error, found = stage.offset_of(stage.leader(), EARLIEST)

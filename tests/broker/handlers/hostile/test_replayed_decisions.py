@@ -85,18 +85,20 @@ MOVES = st.builds(Reassignment, NAMES, mostly((0, 1), (-1, 2**31 - 1)), REPLICAS
 Question = Callable[[Controller], "Decision[Any]"]
 
 
-def asked(method: Callable[..., Decision[Any]], items: st.SearchStrategy[Any]) -> st.SearchStrategy[Question]:
+def asked(
+    method_of: Callable[[Controller], Callable[..., Decision[Any]]], items: st.SearchStrategy[Any]
+) -> st.SearchStrategy[Question]:
     several = st.lists(items, min_size=1, max_size=3)
-    return several.map(lambda wanted: lambda controller: method(controller, wanted))
+    return several.map(lambda wanted: lambda controller: method_of(controller)(wanted))
 
 
 QUESTIONS: st.SearchStrategy[Question] = st.one_of(
-    asked(Controller.alter_quotas, QUOTAS),
-    asked(Controller.alter_configs, CONFIGS),
-    asked(Controller.create_topics, TOPICS),
-    asked(Controller.create_partitions, MORE),
-    asked(Controller.reassign_partitions, MOVES),
-    asked(Controller.delete_topics, NAMES),
+    asked(lambda controller: controller.settings.alter_quotas, QUOTAS),
+    asked(lambda controller: controller.settings.alter_configs, CONFIGS),
+    asked(lambda controller: controller.topics.create, TOPICS),
+    asked(lambda controller: controller.topics.add_partitions, MORE),
+    asked(lambda controller: controller.reassignments.reassign, MOVES),
+    asked(lambda controller: controller.topics.delete, NAMES),
 )
 
 

@@ -1,0 +1,85 @@
+"""What another node asks is carried out or refused, whatever it is."""
+
+from __future__ import annotations
+
+import pytest
+
+from protocol import peer
+from protocol.controller.brokers import AllocateProducerIds
+from protocol.controller.operations import OPERATIONS, encode_request
+from protocol.controller.topics import CreateMissingTopics, CreateTopicsResult
+from protocol.errors import ErrorCode, KafkaError
+from tests.broker.controller.members import Member, connect
+from tests.broker.world import running
+
+TRANSFER = next(number for number, (cls, _) in OPERATIONS.items() if cls.__name__ == "TransferLeadership")
+CREATE, NAMES = encode_request(CreateMissingTopics(names=["foo", "bar"]))
+ALLOCATE, EMPTY = encode_request(AllocateProducerIds())
+FOREIGN = [
+    (CREATE, None),
+    (CREATE, b""),
+    (CREATE, NAMES[:-1]),
+    (CREATE, NAMES + b"\0"),
+    (CREATE, b"\xff" * 9),
+    (CREATE, b'{"operation": "create_topics", "arguments": {}}'),
+    (ALLOCATE, NAMES),
+    (TRANSFER, b"\xff\xff\xff\xff\x07"),
+]
+
+
+def response_to(operation: int, body: bytes | None) -> peer.ControllerResponse:
+    controller, asker = Member(1), Member(2)
+    connect(controller, asker)
+    message = peer.ControllerRequest(request_id=5, operation=operation, body=body)
+    controller.server.request_received(2, message)
+    ((node_id, response),) = controller.sent
+    assert isinstance(response, peer.ControllerResponse)
+    assert (node_id, response.request_id) == (2, 5)
+    return response
+
+
+def test_a_request_is_carried_out() -> None:
+    response = response_to(ALLOCATE, EMPTY)
+    assert response.error_code == ErrorCode.NONE and response.body is not None
+
+
+@pytest.mark.parametrize(("operation", "body"), FOREIGN)
+def test_a_body_that_cannot_be_read_is_refused(operation: int, body: bytes | None) -> None:
+    response = response_to(operation, body)
+    assert response.error_code == ErrorCode.INVALID_REQUEST and response.error_message
+    assert response.body is None
+
+
+@pytest.mark.parametrize("operation", [-1, 0, max(OPERATIONS) + 1])
+def test_an_operation_of_a_newer_node_is_refused(operation: int) -> None:
+    assert response_to(operation, EMPTY).error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+def test_nobody_is_hurt_by_frames_that_mean_nothing() -> None:
+    """Before, a request or an answer with a null or malformed body ended the node that received it."""
+    with running() as world:
+        world.loop.run_for(1)
+        controller = world.nodes[1].leaders.controller_id()
+        asker = 1 + controller % 3
+        client = world.nodes[asker].controller
+        links = [link for node in world.nodes.values() for link in node.cluster.links.values()]
+        streams = [link._stream for link in links]
+        first_id = client._next_id
+        answers: list[CreateTopicsResult | KafkaError] = []
+        for number in range(len(FOREIGN)):
+            wanted = CreateMissingTopics(names=[f"t{number}"])
+            world.processes[asker].call(client.call, wanted, answers.append)
+        for sender, node in world.nodes.items():
+            for number, (operation, body) in enumerate([*FOREIGN, (-1, EMPTY), (99, EMPTY)]):
+                request = peer.ControllerRequest(request_id=number, operation=operation, body=body)
+                # As if it were the answer to a request that is pending there.
+                response = peer.ControllerResponse(request_id=first_id + number, body=body)
+                for other in world.ids:
+                    world.processes[sender].call(node.cluster.send, other, request)
+                    world.processes[sender].call(node.cluster.send, other, response)
+        world.loop.run_for(1)
+        assert all(process.alive for process in world.processes.values())
+        assert [link._stream for link in links] == streams, "no connection was closed"
+        refused = [each.code for each in answers if isinstance(each, KafkaError)]
+        assert len(answers) == len(FOREIGN) and set(refused) == {ErrorCode.UNKNOWN_SERVER_ERROR}
+        world.create_topic("foo", via=asker)
