@@ -54,7 +54,7 @@ from broker.replication.heartbeat import Heartbeat
 from broker.replication.messages import GroupMessages
 from broker.replication.reads import Reads
 from broker.replication.replica import Replica
-from broker.replication.replicas import LINGER_BYTES, Replicas
+from broker.replication.replicas import APPEND_BATCH_BYTES, Replicas
 from broker.replication.wire import founding_configuration, row_from_log
 from broker.scheduling.commit_delay import CommitDelay
 from broker.scheduling.ticks import SLOW_TICK_S, Ticks
@@ -164,7 +164,9 @@ class Node:
             self.replica_events.role_changed.append(self._observer.role_changed)
             self.replica_events.commit_advanced.append(self._observer.commit_advanced)
             self.replica_events.truncating.append(self._observer.truncating)
-        timing = Timing(election_timeout_s=config.election_timeout_ms / 1000, linger_bytes=LINGER_BYTES)
+        timing = Timing(
+            election_timeout_s=config.election_timeout_ms / 1000, append_batch_bytes=APPEND_BATCH_BYTES
+        )
         self.replicas = Replicas(
             peers,
             self.replica_events,

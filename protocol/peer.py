@@ -159,15 +159,31 @@ class Append(PeerMessage):
 
 
 class AppendReply(PeerMessage):
+    """A range is accepted."""
+
     topic_id: uuid.UUID = field(UUID)
     partition: int = field(INT32)
     incarnation: int = field(INT32)
     term: int = field(INT32)
-    match_index: int = field(INT64)
+    match_end: int = field(INT64)
     """The durable end of the follower's log that is verified against this leader in this term."""
-    rejected: bool = field(BOOLEAN)
+    log_start: int = field(INT64)
+    """The follower's own, durable; so in the messages below."""
+
+
+class AppendRejection(PeerMessage):
+    """A range is rejected: the entry before it is not in the follower's log, or the leader's term is over."""
+
+    topic_id: uuid.UUID = field(UUID)
+    partition: int = field(INT32)
+    incarnation: int = field(INT32)
+    term: int = field(INT32)
+    start_index: int = field(INT64)
+    """Of the range."""
     hint_index: int = field(INT64)
+    """The logs can agree at most up to this end, ..."""
     hint_term: int = field(INT32)
+    """... below which the follower's last entry has this term."""
     log_start: int = field(INT64)
 
 
@@ -227,7 +243,7 @@ class TimeoutNow(PeerMessage):
     term: int = field(INT32)
 
 
-class InstallStart(PeerMessage):
+class InstallSnapshot(PeerMessage):
     """Begins the rebuilding of a follower below the leader's log start (replication.md, section 7)."""
 
     topic_id: uuid.UUID = field(UUID)
@@ -237,13 +253,11 @@ class InstallStart(PeerMessage):
     term: int = field(INT32)
     log_start: int = field(INT64)
     rows: list[AppendRow] = field(array(AppendRow))
-    snapshot: bytes = field(BYTES)
-    """The producer snapshot at `log_start`."""
-    mtro: int = field(INT64)
-    mxro: int = field(INT64)
+    producer_snapshot: bytes = field(BYTES)
+    """At `log_start`."""
 
 
-class InstallReply(PeerMessage):
+class InstallSnapshotReply(PeerMessage):
     topic_id: uuid.UUID = field(UUID)
     partition: int = field(INT32)
     incarnation: int = field(INT32)
@@ -251,7 +265,6 @@ class InstallReply(PeerMessage):
     match_end: int = field(INT64)
     """The durable end of the follower's log that is verified against this leader in this term."""
     log_start: int = field(INT64)
-    """The follower's own, durable."""
 
 
 class ControllerRequest(PeerMessage):
@@ -300,8 +313,8 @@ PEER_KINDS: dict[int, type[PeerMessage]] = {
     6: Append,
     7: AppendReply,
     8: TimeoutNow,
-    9: InstallStart,
-    10: InstallReply,
+    9: InstallSnapshot,
+    10: InstallSnapshotReply,
     11: ControllerRequest,
     12: ControllerResponse,
     13: Form,
@@ -309,6 +322,7 @@ PEER_KINDS: dict[int, type[PeerMessage]] = {
     15: LogStarts,
     16: LogStartsReply,
     17: AppendError,
+    18: AppendRejection,
 }
 _KIND_OF = {cls: kind for kind, cls in PEER_KINDS.items()}
 # Filled when a kind is first used, like the codecs themselves.

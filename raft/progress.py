@@ -9,14 +9,14 @@ from raft.types import ReplicaId, Timing
 
 
 class ProgressState(IntEnum):
-    """PROBE --accepted--> REPLICATE --refused, silent, link lost--> PROBE --log start passed--> INSTALL
+    """PROBE --accepted--> REPLICATE --rejected, silent, link lost--> PROBE --log start passed--> SNAPSHOT
     --done--> PROBE."""
 
     PROBE = 0
     """The common point is not known: one range at a time."""
     REPLICATE = 1
     """Ranges are sent ahead of the acknowledgements, within the window."""
-    INSTALL = 2
+    SNAPSHOT = 2
     """The follower is being rebuilt at the log start; nothing is sent."""
 
 
@@ -31,10 +31,9 @@ class Progress:
         "commit_sent",
         "inflight",
         "inflight_bytes",
-        "installing_since",
+        "is_deferred",
         "is_open",
         "last_contact",
-        "lingers",
         "log_start",
         "mark_at",
         "mark_end",
@@ -45,6 +44,7 @@ class Progress:
         "overdue",
         "reachable",
         "replica",
+        "snapshot_sent_at",
         "state",
     )
 
@@ -65,8 +65,8 @@ class Progress:
         self.barrier_end = 0
         #: A range may be sent now.
         self.is_open = reachable
-        #: Enough others make the majority: small appends for this follower gather for a while.
-        self.lingers = False
+        #: Enough others make the majority: small appends for this follower are batched.
+        self.is_deferred = False
         #: Highest commit index that was sent on the present link.
         self.commit_sent = 0
         #: The follower owes an answer; overdue: it has owed one for a whole resend timeout.
@@ -79,7 +79,7 @@ class Progress:
         self.mark_end = end_index
         self.mark_at = now
         self.caught_up_at = float("-inf")
-        self.installing_since = 0.0
+        self.snapshot_sent_at = 0.0
         self.max_inflight_ranges = timing.max_inflight_ranges
         self.max_inflight_bytes = timing.max_inflight_bytes
 
@@ -93,7 +93,7 @@ class Progress:
         self.commit_sent = 0
         self.awaiting = False
         self.overdue = False
-        self.lingers = False
+        self.is_deferred = False
         self.is_open = self.reachable
 
     def sent(self, end: int, size_bytes: int, ends_with_row: bool) -> None:
@@ -109,10 +109,16 @@ class Progress:
         self.inflight_bytes += size_bytes
         if ends_with_row:
             self.barrier_end = end
-        self.is_open = self._has_room()
+        self.is_open = (
+            self.reachable
+            and self.barrier_end == 0
+            and len(self.inflight) < self.max_inflight_ranges
+            and self.inflight_bytes < self.max_inflight_bytes
+        )
 
     def acknowledged(self, match_end: int) -> None:
         """The follower holds everything below match_end, durably and verified."""
+        assert self.state is not ProgressState.SNAPSHOT
         if match_end > self.match_end:
             self.match_end = match_end
         inflight = self.inflight
@@ -127,13 +133,9 @@ class Progress:
         if self.barrier_end <= match_end:
             self.barrier_end = 0
         self.awaiting = bool(inflight)
-        self.is_open = self._has_room()
-
-    def _has_room(self) -> bool:
-        return (
+        self.is_open = (  # as in `sent`; a call would cost more than the question
             self.reachable
-            and self.state is ProgressState.REPLICATE
             and self.barrier_end == 0
-            and len(self.inflight) < self.max_inflight_ranges
+            and len(inflight) < self.max_inflight_ranges
             and self.inflight_bytes < self.max_inflight_bytes
         )

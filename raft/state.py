@@ -1,15 +1,22 @@
-"""The state of one group, and the steps that every role shares."""
+"""What every role of a replica shares: log, term, vote, members; and what a host reads of a group.
+
+A role's own state stands in the object of that role.
+"""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from raft.progress import Progress
+from raft.follower import Follower
 from raft.rows import Rows
 from raft.types import (
+    AppendRejection,
+    AppendReply,
     Configuration,
     HardState,
+    InstallSnapshotReply,
     Output,
     ReplicaId,
     Role,
@@ -19,54 +26,45 @@ from raft.types import (
     Watermarks,
 )
 
+if TYPE_CHECKING:
+    from raft.candidate import Candidate
+    from raft.leader import Leader
+    from raft.progress import Progress
+
 NO_CONFIGURATION = Configuration((), ())
 
 
 class GroupState:
-    """Fields and their invariants. The parts below add one responsibility each; `raft.group.Group` is the
-    whole.
+    """The fields, what a host reads of them, and the steps that every role shares.
 
-    Invariants (`check` asserts them):
-    0 <= commit_end <= end_index; 0 <= persisted_end <= end_index; acknowledged_end <= verified_end <= end_index;
-    commit_end never falls; the log is never cut below it; term never falls; leader's log is append-only;
-    a voter without a leader has a deadline.
+    Invariants (`check` asserts them): exactly one of following, candidacy and leading is set;
+    0 <= commit_end <= end_index; 0 <= persisted_end <= end_index; durable_term <= term; commit_end never falls; the log
+    is never cut below it; term never falls; a voter that follows nobody and does not lead has a deadline.
     """
 
     __slots__ = (
-        "_acknowledged_end",
-        "_configuration_uncommitted",
-        "_durable_term",
-        "_followers",
-        "_has_ticked",
         "_install_offset",
-        "_installing",
-        "_linger_start",
-        "_linger_start_before",
-        "_lingering_bytes",
-        "_own_row_index",
-        "_progress",
-        "_rows",
-        "_self_counts",
-        "_start_index",
-        "_transfer_deadline",
-        "_transferee",
-        "_unreachable",
-        "_verified_end",
-        "_votes",
-        "_voting_followers",
+        "candidacy",
         "commit_end",
         "configuration",
         "configuration_index",
         "deadline",
+        "durable_term",
         "end_index",
-        "leader",
+        "following",
+        "has_ticked",
+        "is_change_uncommitted",
+        "is_installing",
+        "leading",
+        "lineage",
         "min_durable",
         "persisted_end",
         "rng",
-        "role",
         "self_id",
+        "start_index",
         "term",
         "timing",
+        "unreachable",
         "voted_for",
         "watermarks",
     )
@@ -95,17 +93,14 @@ class GroupState:
         self.self_id = self_id
         self.timing = timing.validate()
         self.rng = rng
-        self._rows = Rows(rows)
+        self.lineage = Rows(rows)
         self.term = hard_state.term
         self.voted_for = hard_state.voted_for
-        if self._rows.last_term > self.term:
-            self.term, self.voted_for = self._rows.last_term, None
-        #: The highest term that is durable here; nothing is answered to a leader of a higher one. Invariant: at most
-        #: term. Not the vote's: what depends on a vote is in `Output.messages_after_flush`.
-        self._durable_term = self.term
-        self.role = Role.FOLLOWER
-        #: The leader of this term, while it is believed to be alive.
-        self.leader: ReplicaId | None = None
+        if self.lineage.last_term > self.term:
+            self.term, self.voted_for = self.lineage.last_term, None
+        #: The highest term that is durable here; nothing is answered to a leader of a higher one. Not the vote's: what
+        #: depends on a vote is in `Output.messages_after_flush`.
+        self.durable_term = self.term
         self.end_index = end_index
         self.persisted_end = end_index
         #: Everything below is known to be committed.
@@ -115,47 +110,41 @@ class GroupState:
         self.configuration = NO_CONFIGURATION
         #: Index of its row; -1 in a blank learner.
         self.configuration_index = -1
-        self._configuration_uncommitted = False
-        #: Call tick at this time or later. 0.0: at once, so that the group learns the time.
-        self.deadline: float | None = 0.0
-        self._has_ticked = False
-
-        # Follower: end of what this term's leader has verified, and of what was acknowledged to it.
-        self._verified_end = 0
-        self._acknowledged_end = 0
-        #: The install under way: nothing is acknowledged meanwhile.
-        self._installing = False
-
-        # Candidate: who granted, with its watermarks. Keys are current voters.
-        self._votes: dict[ReplicaId, Watermarks] = {}
-
-        # Leader. _followers: members of the newest or the last committed configuration, but for this replica.
-        self._progress: dict[ReplicaId, Progress] = {}
-        self._followers: list[Progress] = []
-        #: The followers that are voters of the newest configuration, and whether this replica is one.
-        self._voting_followers: list[Progress] = []
-        self._self_counts = False
-        #: Index of this leader's first row: entries below are never committed by counting (Raft figure 8).
-        self._own_row_index = 0
-        #: Entries from here on, _lingering_bytes of them, gather for the followers that linger.
-        self._linger_start = end_index
-        #: Where it was until the last gathering ended.
-        self._linger_start_before = end_index
-        self._lingering_bytes = 0
-        #: Voters that an answer to a client waits for where that is more than a majority
-        #: (min.insync.replicas). The host sets it.
-        self.min_durable = 1
-        self._transferee: ReplicaId | None = None
-        self._transfer_deadline = 0.0
-
-        #: Nodes without a link.
-        self._unreachable: dict[int, None] = {}
+        #: It is not known to be committed.
+        self.is_change_uncommitted = False
         #: This replica's persisted watermarks (offsets). The host sets them when they rise.
         self.watermarks = watermarks
-        self._configuration_changed()
+        #: Voters that an answer to a client waits for where that is more than a majority (min.insync.replicas). The
+        #: host sets it.
+        self.min_durable = 1
+        #: Nodes without a link.
+        self.unreachable: dict[int, None] = {}
+        #: The host replaces the log by a snapshot: nothing is acknowledged meanwhile.
+        self.is_installing = False
+        #: Call tick at this time or later. 0.0: at once, so that the group learns the time.
+        self.deadline: float | None = 0.0
+        self.has_ticked = False
+        #: The role, and its state.
+        self.following: Follower | None = Follower(self, None)
+        self.candidacy: Candidate | None = None
+        self.leading: Leader | None = None
+        self.reload_configuration()
         self.install_offset = install_offset
 
     # ------------------------------------------------------------------ what a host reads
+
+    @property
+    def role(self) -> Role:
+        if self.following is not None:
+            return Role.FOLLOWER if self.following.pre_vote is None else Role.PRE_CANDIDATE
+        return Role.CANDIDATE if self.leading is None else Role.LEADER
+
+    @property
+    def leader(self) -> ReplicaId | None:
+        """The leader of this term, while it is believed to be alive."""
+        if self.following is not None:
+            return self.following.leader
+        return None if self.leading is None else self.self_id
 
     @property
     def install_offset(self) -> int:
@@ -166,11 +155,12 @@ class GroupState:
     @install_offset.setter
     def install_offset(self, offset: int) -> None:
         self._install_offset = offset
-        self._start_index = self._rows.first_index_at(offset)
+        #: The index there: nothing below can be sent.
+        self.start_index = self.lineage.first_index_at(offset)
 
     @property
     def rows(self) -> Sequence[Row]:
-        return self._rows.rows
+        return self.lineage.rows
 
     @property
     def hard_state(self) -> HardState:
@@ -179,36 +169,41 @@ class GroupState:
     @property
     def last_term(self) -> int:
         """Term of the last entry; NO_TERM in a blank learner."""
-        return self._rows.last_term
+        return self.lineage.last_term
 
     @property
     def committed_configuration(self) -> Configuration:
         """The newest one that is surely committed."""
-        return self._rows.committed_configuration(self.commit_end) or NO_CONFIGURATION
+        return self.lineage.committed_configuration(self.commit_end) or NO_CONFIGURATION
 
     @property
     def is_established(self) -> bool:
         """Leader whose first own row is committed: it knows the commit index and may serve and change
         members."""
-        return self.role is Role.LEADER and self.commit_end > self._own_row_index
+        leading = self.leading
+        return leading is not None and self.commit_end > leading.own_row_index
 
     @property
     def can_propose(self) -> bool:
         """Leader that may append: every row is durable here (a row is durable before a batch of its term and
-        before the next row), and no hand-over is under way."""
+        before the next row), and no leadership transfer is under way."""
+        leading = self.leading
         return (
-            self.role is Role.LEADER
-            and self.persisted_end > self._rows.last_index
-            and self._transferee is None
+            leading is not None
+            and self.persisted_end > self.lineage.last_index
+            and leading.transfer_target is None
         )
+
+    @property
+    def is_voter(self) -> bool:
+        """Of the newest configuration."""
+        return self.self_id in self.configuration.voters
 
     @property
     def may_campaign(self) -> bool:
         """A voter of the newest configuration, or of the last committed one: until its removal commits, a
         replica may be the only one whose log the others can accept (thesis section 4.2.2)."""
-        return (
-            self.self_id in self.configuration.voters or self.self_id in self.committed_configuration.voters
-        )
+        return self.is_voter or self.self_id in self.committed_configuration.voters
 
     @property
     def may_vote(self) -> bool:
@@ -216,88 +211,146 @@ class GroupState:
         it."""
         return self.configuration.names(self.self_id) or self.committed_configuration.names(self.self_id)
 
+    @property
+    def are_rows_durable(self) -> bool:
+        return self.persisted_end > self.lineage.last_index
+
     def term_before(self, end: int) -> int:
         """Term of the entry at end - 1."""
-        return self._rows.term_before(end)
+        return self.lineage.term_before(end)
 
-    # ------------------------------------------------------------------ shared steps
+    # ------------------------------------------------------------------ what a host reads of a leader
 
-    def _configuration_changed(self) -> None:
+    @property
+    def has_deferred(self) -> bool:
+        """Some entries may not have been sent to deferred followers: call send_deferred soon."""
+        leading = self.leading
+        return leading is not None and leading.replication.batch_start < self.end_index
+
+    @property
+    def has_voting_followers(self) -> bool:
+        """A leader whose own log is not enough to commit anything."""
+        return self.leading is not None and bool(self.leading.replication.voting_followers)
+
+    @property
+    def commit_unsent(self) -> bool:
+        """Some follower does not know the commit index, or has not confirmed the log start: flush_commits has work,
+        now or after an answer."""
+        return self.leading is not None and self.leading.replication.has_news
+
+    def progress_of(self, replica: ReplicaId) -> Progress | None:
+        return None if self.leading is None else self.leading.replication.progress_of(replica)
+
+    def durable_end(self, count: int) -> int:
+        """The end that `count` voters hold durably, this one included. 1 <= count <= number of voters."""
+        assert self.leading is not None
+        return self.leading.durable_end(count)
+
+    def is_caught_up(self, replica: ReplicaId, now: float, max_lag_s: float) -> bool:
+        """The replica's verified durable log held, within the last max_lag_s, all that this log held then."""
+        return self.leading is not None and self.leading.is_caught_up(replica, now, max_lag_s)
+
+    def in_sync(self, now: float, max_lag_s: float) -> tuple[ReplicaId, ...]:
+        """Voters that are caught up (Kafka's in-sync replicas)."""
+        voters = self.configuration.voters
+        return tuple(voter for voter in voters if self.is_caught_up(voter, now, max_lag_s))
+
+    def lacking_log_start(self) -> list[ReplicaId]:
+        """The followers that can be told of a log start that they have not confirmed."""
+        return [] if self.leading is None else self.leading.lacking_log_start()
+
+    def majority_log_start(self, voters: Sequence[ReplicaId] | None = None) -> int:
+        """The log start (offset) that a majority of the voters (by default the present ones) has persisted."""
+        assert self.leading is not None
+        return self.leading.majority_log_start(self.configuration.voters if voters is None else voters)
+
+    # ------------------------------------------------------------------ log and members
+
+    def reload_configuration(self) -> None:
         """The newest configuration is another one: rows were appended or cut."""
-        row = self._rows.newest_configuration()
+        row = self.lineage.newest_configuration()
         if row is None:
             self.configuration, self.configuration_index = NO_CONFIGURATION, -1
         else:
             assert row.configuration is not None
             self.configuration, self.configuration_index = row.configuration, row.index
-        self._configuration_uncommitted = self.configuration_index >= self.commit_end
+        self.is_change_uncommitted = self.configuration_index >= self.commit_end
 
-    def _adopt_row(self, row: Row) -> None:
-        self._rows.append(row)
+    def append_row(self, row: Row) -> None:
+        """The log does not end here yet: the caller moves end_index."""
+        self.lineage.append(row)
         if row.kind is RowKind.CONFIGURATION:
-            self._configuration_changed()
-        self.end_index = row.index + 1
+            self.reload_configuration()
 
-    def _set_hard_state(self, out: Output, term: int, voted_for: ReplicaId | None) -> None:
+    def truncate_log(self, end_index: int) -> None:
+        """The log ends here now. What a leader has verified of it may do so, too: `Follower.truncate_verified`."""
+        self.lineage.truncate(end_index)
+        self.end_index = end_index
+        self.persisted_end = min(self.persisted_end, end_index)
+        self.reload_configuration()
+
+    # ------------------------------------------------------------------ terms and roles
+
+    def set_hard_state(self, out: Output, term: int, voted_for: ReplicaId | None) -> None:
         assert term >= self.term
         assert term > self.term or self.voted_for in (None, voted_for), "one vote per term"
         self.term = term
         self.voted_for = voted_for
         out.hard_state = HardState(term, voted_for)
 
-    def _become_follower(self, out: Output, term: int, leader: ReplicaId | None, now: float) -> None:
-        """Follow `leader` in `term`, or wait for one."""
+    def become_follower(self, out: Output, term: int, leader: ReplicaId | None, now: float) -> None:
+        """Follow `leader` in `term`, or wait for one. What this replica was before, it is no more."""
         assert term >= self.term
         assert leader != self.self_id
+        following = self.following
         if term > self.term:
-            self._set_hard_state(out, term, None)
-            self._verified_end = 0
-            self._acknowledged_end = 0
+            self.set_hard_state(out, term, None)
+            following = None  # what was verified counts in its term only
+        if following is None or following.leader != leader or following.pre_vote is not None:
             out.role_changed = True
-        if self.role is Role.LEADER:
-            self._verified_end = 0
-            self._acknowledged_end = 0
-            self._forget_followers()
-        if self.role is not Role.FOLLOWER or leader != self.leader:
-            out.role_changed = True
-        self.role = Role.FOLLOWER
-        self.leader = leader
-        self._votes.clear()
+        if following is None:
+            self.following = Follower(self, leader)
+            self.candidacy = self.leading = None
+        else:
+            following.leader = leader
+            following.pre_vote = None
         if leader is not None:
             self.deadline = None
         else:
-            self._await_election(now, self.timing.election_timeout_s)
+            self.await_election(now, self.timing.election_timeout_s)
 
-    def _forget_followers(self) -> None:
-        self._progress.clear()
-        self._followers = []
-        self._voting_followers = []
-        self._self_counts = False
-        self._transferee = None
-
-    def _await_election(self, now: float, at_least_s: float) -> None:
+    def await_election(self, now: float, at_least_s: float) -> None:
         """No leader is known: campaign after `at_least_s` and a random part of the spread."""
-        self._has_ticked = True
+        self.has_ticked = True
         if self.may_campaign:
             self.deadline = now + at_least_s + self.rng.uniform(0, self.timing.campaign_spread_s)
         else:
             self.deadline = None
 
+    def answer_leader(
+        self, out: Output, to: ReplicaId, reply: AppendReply | AppendRejection | InstallSnapshotReply
+    ) -> None:
+        """A term is durable before a leader of it is answered."""
+        if self.durable_term == self.term:
+            out.messages.append((to, reply))
+        else:
+            out.messages_after_flush.append((to, reply))
+
     def check(self) -> None:
         """Assert the invariants; tests and the simulator call it after every step."""
         assert 0 <= self.commit_end <= self.end_index
         assert 0 <= self.persisted_end <= self.end_index
-        assert self._acknowledged_end <= self._verified_end <= self.end_index
-        assert self._durable_term <= self.term
-        assert self._rows.last_index < self.end_index or self.end_index == 0
-        assert self._rows.last_term <= self.term
-        assert (self.role is Role.LEADER) == (self.leader == self.self_id)
-        if self.role is not Role.LEADER:
-            assert not self._progress
-            assert self.leader is not None or self.deadline is not None or not self.may_campaign
-        else:
-            assert self._linger_start <= self.end_index
-        for progress in self._followers:
-            assert 0 <= progress.match_end <= self.end_index
-            assert progress.next_index <= self.end_index
-            assert progress.inflight_bytes == sum(size for _, size in progress.inflight)
+        assert self.durable_term <= self.term
+        assert self.lineage.last_index < self.end_index or self.end_index == 0
+        assert self.lineage.last_term <= self.term
+        assert [self.following, self.candidacy, self.leading].count(None) == 2
+        assert (
+            self.leading is not None
+            or self.leader is not None
+            or self.deadline is not None
+            or not self.may_campaign
+        )
+        if self.following is not None:
+            self.following.check()
+        if self.leading is not None:
+            self.leading.check()

@@ -85,23 +85,23 @@ class Timing(NamedTuple):
     resend_timeout_s: float = 2.0
     """A follower that owes an answer for one to two of these is probed anew. Links lose nothing while they
     are open, so this is a safety net, not a pace; it must leave room for a slow flush at the follower."""
-    install_timeout_s: float = 5.0
-    """An unanswered install is ordered again after this long: the follower's disk may have been full. What is ordered
-    is an empty log, some flushes; ordered twice, it is acknowledged once more."""
+    snapshot_timeout_s: float = 5.0
+    """An unanswered snapshot is sent again after this long: the follower's disk may have been full. What it makes is an
+    empty log, some flushes; sent twice, it is acknowledged once more."""
     max_inflight_ranges: int = 8
     """Unacknowledged ranges per follower."""
     max_inflight_bytes: int = 16 << 20
     """Unacknowledged bytes per follower; the range that crosses the limit is still sent."""
-    linger_bytes: int = 0
-    """Appends gather, for followers that the majority does not need, until they are this many bytes, a single one is
-    a quarter of it, or the host calls send_lingering. 0: none do."""
+    append_batch_bytes: int = 0
+    """Appends are batched for deferred followers, which the majority does not need, until they are this many bytes, a
+    single one is a quarter of it, or the host calls send_deferred. 0: no follower is deferred."""
 
     def validate(self) -> Timing:
         assert 0 < self.campaign_spread_s <= self.election_timeout_s
         assert self.resend_timeout_s > 0
         assert self.max_inflight_ranges >= 1
         assert self.max_inflight_bytes >= 1
-        assert self.linger_bytes >= 0
+        assert self.append_batch_bytes >= 0
         return self
 
 
@@ -131,56 +131,69 @@ class VoteReply(NamedTuple):
 
 
 class AppendReply(NamedTuple):
+    """A range is accepted."""
+
     term: int
     match_end: int
-    """Accepted: end of what is durable here and verified against this leader in this term.
-    Rejected: the start of the refused range."""
-    rejected: bool
+    """End of what is durable here and verified against this leader in this term."""
+    log_start: int
+    """The follower's own log start (offset), durable."""
+
+
+class AppendRejection(NamedTuple):
+    """A range is rejected: the entry before it is not in the follower's log, or the leader's term is over."""
+
+    term: int
+    """The follower's own term."""
+    start_index: int
+    """Start of the rejected range, so that late rejections are told from new ones."""
     hint_index: int
-    """Rejected: the logs can agree at most up to this end, ..."""
+    """The logs can agree at most up to this end, ..."""
     hint_term: int
     """... below which the follower's last entry has this term."""
     log_start: int
+    """The follower's own log start (offset), durable."""
 
 
 class TimeoutNow(NamedTuple):
-    """The leader of this term hands over: campaign now, without pre-vote (thesis section 3.10)."""
+    """The leader of this term transfers its leadership: campaign now, without pre-vote (thesis section 3.10)."""
 
     term: int
 
 
-class InstallReply(NamedTuple):
-    """The follower holds what an install was to bring it to: because it was installed, or because it was there."""
+class InstallSnapshotReply(NamedTuple):
+    """The follower holds what a snapshot was to bring it to: because it was installed, or because it was there."""
 
     term: int
     match_end: int
     """End of what is durable there and verified against this leader in this term."""
     log_start: int
-    """The follower's own log start (offset), durable: below the ordered one where its log was there already."""
+    """The follower's own log start (offset), durable: below the snapshot's where its log was there already."""
 
 
-Message = VoteRequest | VoteReply | AppendReply | TimeoutNow | InstallReply
+Message = VoteRequest | VoteReply | AppendReply | AppendRejection | TimeoutNow | InstallSnapshotReply
 
 
 class Send(NamedTuple):
-    """Order to the leader's host: read whole batches and rows of [start, at most end_limit) and send them.
+    """Order to the leader's host: read whole batches and rows of [start_index, at most end_limit) and send them.
 
-    Report with `Group.sent` what was sent. start == end_limit: send an empty range (commit index, heartbeat).
+    Report with `Group.sent` what was sent. start_index == end_limit: send an empty range (commit index, heartbeat).
     Term and commit index are the group's own at the moment of sending.
     """
 
     to: ReplicaId
-    start: int
+    start_index: int
     end_limit: int
     prev_term: int
-    """Term of the entry before `start`; NO_TERM at the start of the log."""
+    """Term of the entry before start_index; NO_TERM at the start of the log."""
 
 
-class Install(NamedTuple):
-    """A follower whose log ends below the leader's install offset begins anew there (replication.md section 7)."""
+class InstallSnapshot(NamedTuple):
+    """A follower whose log ends below the leader's install offset begins anew there (replication.md section 7). The
+    snapshot is an empty log that starts there, with its rows; records follow as ranges."""
 
     replica: ReplicaId
-    """Order to a leader: the follower to install. Order to a follower: the leader that sent it."""
+    """Order to a leader: the follower to send it to. Order to a follower: the leader that sent it."""
     log_start: int
     """Offset of the first record that the follower will hold."""
     rows: tuple[Row, ...]
@@ -207,13 +220,13 @@ class Output:
     __slots__ = (
         "commit_advanced",
         "hard_state",
-        "install",
-        "installs",
         "messages",
         "messages_after_flush",
         "role_changed",
         "rows",
         "sends",
+        "snapshot",
+        "snapshots",
         "truncate_to",
         "watermarks",
         "write_from",
@@ -228,14 +241,14 @@ class Output:
         #: Follower: append the received range's batches from this index on; the ones below are here already.
         self.write_from: int | None = None
         self.sends: list[Send] = []
-        #: Leader: followers to install.
-        self.installs: list[Install] = []
-        #: Follower: replace the own log as told, then call `installed` (or `install_failed`).
-        self.install: Install | None = None
+        #: Leader: snapshots to send.
+        self.snapshots: list[InstallSnapshot] = []
+        #: Follower: replace the own log as told, then call `snapshot_installed` (or `snapshot_install_failed`).
+        self.snapshot: InstallSnapshot | None = None
         self.messages: list[tuple[ReplicaId, Message]] = []
         self.messages_after_flush: list[tuple[ReplicaId, Message]] = []
         self.commit_advanced = False
-        #: Role, term, known leader, is_established or a given-up hand-over: something differs from before.
+        #: Role, term, known leader, is_established or a transfer that was given up: something differs from before.
         self.role_changed = False
         #: Set on winning an election: raise the own watermarks to these before serving.
         self.watermarks: Watermarks | None = None

@@ -12,7 +12,7 @@ from broker.replication.replica import Replica
 from broker.replication.replicas import Replicas
 from protocol import peer
 from protocol.peer import PeerMessage
-from raft.types import ReplicaId, VoteReply, VoteRequest, Watermarks
+from raft.types import InstallSnapshotReply, ReplicaId, VoteReply, VoteRequest, Watermarks
 from storage.log_types import GroupKey
 
 #: Groups of which a leader's and a candidate's word is kept for a replica to come; beyond that the oldest is forgotten,
@@ -40,6 +40,11 @@ class GroupMessages:
                 replica = self._find(message.topic_id, message.partition)
                 if replica is not None:
                     replica.append_reply(_identity(sender, message.incarnation), message)
+                    self._replicas.reply_arrived(replica)
+            case peer.AppendRejection():
+                replica = self._find(message.topic_id, message.partition)
+                if replica is not None:
+                    replica.append_rejection(_identity(sender, message.incarnation), message)
                     self._replicas.reply_arrived(replica)
             case peer.AppendError():
                 replica = self._find(message.topic_id, message.partition)
@@ -72,22 +77,17 @@ class GroupMessages:
                 if replica is not None and self._replicas.may_campaign:
                     identity = _identity(sender, message.incarnation)
                     replica.apply(replica.group.timeout_now(identity, message.term, self._replicas.now()))
-            case peer.InstallStart():
+            case peer.InstallSnapshot():
                 replica = self._find(message.topic_id, message.partition)
                 if replica is not None and message.follower_incarnation == replica.group.self_id.incarnation:
-                    self._replicas.install_received(replica, _identity(sender, message.incarnation), message)
-            case peer.InstallReply():
+                    self._replicas.install_snapshot(replica, _identity(sender, message.incarnation), message)
+            case peer.InstallSnapshotReply():
                 replica = self._find(message.topic_id, message.partition)
                 if replica is not None:
-                    replica.apply(
-                        replica.group.install_replied(
-                            _identity(sender, message.incarnation),
-                            message.term,
-                            message.match_end,
-                            message.log_start,
-                            self._replicas.now(),
-                        )
-                    )
+                    identity = _identity(sender, message.incarnation)
+                    reply = InstallSnapshotReply(message.term, message.match_end, message.log_start)
+                    now = self._replicas.now()
+                    replica.apply(replica.group.install_snapshot_replied(identity, reply, now))
 
     def opened(self, key: GroupKey) -> None:
         """There is a replica now. Who spoke to it is heard as if it had spoken only now: Raft allows any delay."""

@@ -30,6 +30,7 @@ from protocol.records.batch import BatchHeader, TimestampType, stamp
 from protocol.records.validate import RecordRules
 from raft.group import Group
 from raft.types import (
+    AppendRejection,
     Configuration,
     HardState,
     Message,
@@ -130,7 +131,7 @@ class Replica:
 
     @property
     def is_leader(self) -> bool:
-        return self.group.role is Role.LEADER
+        return self.group.leading is not None
 
     @property
     def leader_epoch(self) -> int:
@@ -288,8 +289,8 @@ class Replica:
         end_index = group.end_index + self.next_offset - self.log.end_offset
         size_bytes = self._sender.keep(self._staged, self._staged_headers, group.end_index, end_index)
         self.apply(group.appended(end_index, size_bytes, self.host.now()))
-        if group.has_lingering:
-            self.host.note_lingering(self)
+        if group.has_deferred:
+            self.host.note_deferred(self)
 
     def write_pending(self) -> None:
         """Write what this turn staged and `send_pending` has told the group of, as one vectored write."""
@@ -378,25 +379,29 @@ class Replica:
             if self.is_leader and message.term == self.group.term:
                 self.host.range_refused(self, sender, message.start_index)
         elif message.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
-            self.apply(self.group.asked_again(sender, message.term, self.host.now()))
+            self.apply(self.group.resend_requested(sender, message.term, self.host.now()))
 
     def append_reply(self, sender: ReplicaId, message: peer.AppendReply) -> None:
+        """A follower accepted a range."""
+        log_start = message.log_start
         self.apply(
-            self.group.append_replied(
-                sender,
-                message.term,
-                message.match_index,
-                message.rejected,
-                message.hint_index,
-                message.hint_term,
-                message.log_start,
-                self.host.now(),
-            )
+            self.group.append_replied(sender, message.term, message.match_end, log_start, self.host.now())
         )
         if self._commit_waits:
             self._commit_waits.release(self._acknowledged_offset())
+        self._follower_log_start_named(log_start)
+
+    def append_rejection(self, sender: ReplicaId, message: peer.AppendRejection) -> None:
+        """A follower rejected a range."""
+        rejected = AppendRejection(
+            message.term, message.start_index, message.hint_index, message.hint_term, message.log_start
+        )
+        self.apply(self.group.append_rejected(sender, rejected, self.host.now()))
+        self._follower_log_start_named(message.log_start)
+
+    def _follower_log_start_named(self, log_start: int) -> None:
         if self.is_leader:
-            self._log_start.raise_target(message.log_start)
+            self._log_start.raise_target(log_start)
             self._log_start.advance_committed()
 
     def hand_over(self, to: ReplicaId) -> bool:
@@ -430,8 +435,8 @@ class Replica:
         if out.messages_after_flush:
             messages = out.messages_after_flush
             self.host.after_flush(lambda: self._send_durable(messages))
-        for install in out.installs:
-            self.host.install_ordered(self, install)
+        for snapshot in out.snapshots:
+            self.host.send_snapshot(self, snapshot)
         if out.watermarks is not None:
             self._log_start.inherit(out.watermarks.log_start)
         if out.commit_advanced:
@@ -459,9 +464,9 @@ class Replica:
         self._sender.forget()
         self.host.log_dirty(self)
 
-    def send_lingering(self) -> None:
-        """Serve the followers that the group keeps waiting."""
-        self.apply(self.group.send_lingering(self.host.now()))
+    def send_deferred(self) -> None:
+        """Send the deferred followers what was batched for them."""
+        self.apply(self.group.send_deferred(self.host.now()))
         self._sender.release()
 
     # -- watermarks and roles ----------------------------------------------------------------------------

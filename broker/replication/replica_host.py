@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from protocol import peer
-from raft.types import HardState, Install, ReplicaId
+from raft.types import HardState, InstallSnapshot, ReplicaId
 from storage.errors import CorruptLogError
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ class ReplicaHost(Protocol):
     def now(self) -> float: ...
     def now_ms(self) -> int: ...
     def note_writer(self, replica: Replica) -> None: ...
-    def note_lingering(self, replica: Replica) -> None:
-        """Have the followers that its group keeps waiting served soon (`replicas.LINGER_S`)."""
+    def note_deferred(self, replica: Replica) -> None:
+        """Appends are batched for deferred followers: send them soon (`replicas.APPEND_BATCH_S`)."""
 
     def log_dirty(self, replica: Replica, *, may_block: bool = True) -> None:
         """Have the next flush round cover this replica's log. `may_block`: as in `storage.disk.Disk.flush`."""
@@ -58,7 +58,7 @@ class ReplicaHost(Protocol):
     def timer_changed(self, replica: Replica) -> None: ...
     def role_changed(self, replica: Replica) -> None: ...
     def commit_moved(self, replica: Replica) -> None: ...
-    def install_ordered(self, replica: Replica, install: Install) -> None: ...
+    def send_snapshot(self, replica: Replica, snapshot: InstallSnapshot) -> None: ...
     def range_refused(self, replica: Replica, follower: ReplicaId, start_index: int) -> None:
         """A follower found a batch of ours corrupt: read it again here (replication.md section 2)."""
 

@@ -26,7 +26,7 @@ from broker.scheduling.turn import Turn
 from protocol import peer
 from protocol.errors import ErrorCode, KafkaError
 from raft.group import Group
-from raft.types import Configuration, HardState, Install, ReplicaId, Timing, Watermarks
+from raft.types import Configuration, HardState, InstallSnapshot, ReplicaId, Timing, Watermarks
 from storage.disk import Disk, DiskFullError
 from storage.errors import CorruptLogError
 from storage.group_commit import FlushRounds
@@ -40,10 +40,10 @@ from storage.producer_state import ProducerStates
 
 logger = structlog.get_logger()
 
-#: How long, and up to how many bytes, small appends gather for followers that the majority does not need. The copy
-#: beyond the majority lags by this much; in return it costs next to nothing.
-LINGER_S = 0.02
-LINGER_BYTES = MAX_APPEND_BYTES
+#: How long, and up to how many bytes, small appends are batched for deferred followers, which the majority does not
+#: need. The copy beyond the majority lags by this much; in return it costs next to nothing.
+APPEND_BATCH_S = 0.02
+APPEND_BATCH_BYTES = MAX_APPEND_BYTES
 #: A log to which nothing is appended for so long, or twice, is trimmed.
 QUIET_S = 1.0
 #: A follower whose disk was full asks its leader this often, once there is room again.
@@ -104,8 +104,8 @@ class Replicas:
         self._commits_to_tell: dict[Replica, None] = {}
         self._is_telling = False
         self._log_start_exchange = LogStartExchange(loop, peers.send_to)
-        #: Replicas whose group keeps followers waiting, until the timer that is set while there are any.
-        self._lingering: dict[Replica, None] = {}
+        #: Replicas with deferred followers that lack something, until the timer that is set while there are any.
+        self._deferred: dict[Replica, None] = {}
         #: Followers that could not keep what they were sent, and when to ask for it again.
         self._lacking_space: dict[Replica, float] = {}
         #: Replicas whose log was found corrupt in this turn.
@@ -299,40 +299,42 @@ class Replicas:
             for quarantined in self._events.quarantined:
                 quarantined(replica)
 
-    def install_ordered(self, replica: Replica, install: Install) -> None:
+    def send_snapshot(self, replica: Replica, snapshot: InstallSnapshot) -> None:
         """Leader: give a follower the beginning that it missed (replication.md section 7)."""
-        start = install.log_start
+        start = snapshot.log_start
         try:
             producers = load_producers(replica.log, start)
         except CorruptLogError as error:
             self.log_corrupt(replica, error)
             return
-        rows = replica.log.lineage.rows[: len(install.rows)]
-        message = peer.InstallStart(
+        rows = replica.log.lineage.rows[: len(snapshot.rows)]
+        message = peer.InstallSnapshot(
             topic_id=replica.key.topic_id,
             partition=replica.partition,
             incarnation=replica.group.self_id.incarnation,
-            follower_incarnation=install.replica.incarnation,
+            follower_incarnation=snapshot.replica.incarnation,
             term=replica.group.term,
             log_start=start,
             rows=[wire.row_to_wire(row) for row in rows],
-            snapshot=encode_snapshot(producers),
-            mtro=0,
-            mxro=0,
+            producer_snapshot=encode_snapshot(producers),
         )
-        self.send(install.replica, message)
+        self.send(snapshot.replica, message)
 
-    def install_received(self, replica: Replica, sender: ReplicaId, message: peer.InstallStart) -> None:
+    def install_snapshot(self, replica: Replica, sender: ReplicaId, message: peer.InstallSnapshot) -> None:
         """Follower: replace the log by an empty one that begins where the leader's does."""
         rows = [wire.row_from_wire(row) for row in message.rows]
-        out = replica.group.install_received(sender, message.term, message.log_start, rows, self.now())
-        install, out.install = out.install, None
+        group = replica.group
+        out = group.install_snapshot_received(sender, message.term, message.log_start, rows, self.now())
+        snapshot, out.snapshot = out.snapshot, None
         replica.apply(out)
-        if install is None:
+        if snapshot is None:
             return
         old = replica.log
         logger.info(
-            "installing", topic=replica.topic, partition=replica.partition, log_start=install.log_start
+            "installing a snapshot",
+            topic=replica.topic,
+            partition=replica.partition,
+            log_start=snapshot.log_start,
         )
         try:
             log = install_log(
@@ -341,9 +343,9 @@ class Replicas:
                 old.directory,
                 replica.key,
                 old.config,
-                log_start=install.log_start,
+                log_start=snapshot.log_start,
                 rows=[wire.log_row_from_wire(row) for row in message.rows],
-                producer_snapshot=bytes(message.snapshot) or None,
+                producer_snapshot=bytes(message.producer_snapshot) or None,
             )
         except DiskFullError as error:
             if not self._disk.exists(old.directory):
@@ -354,17 +356,17 @@ class Replicas:
             # The old log stands, and so does its end.
             self._journal.append(Flushed(replica.key, old.flushed_end))
             self._turn.schedule()
-            replica.group.install_failed()
+            group.snapshot_install_failed()
             self.lacks_space(replica)
             return
         # Durable with the next flush: recovery knows a log that begins above its recorded start as an installed one.
-        self._bounds.raise_log_start(replica.key, install.log_start)
+        self._bounds.raise_log_start(replica.key, snapshot.log_start)
         self._rounds.discard_log(old)
         self.by_log.pop(old, None)
         old.close(is_clean=False)
         self._rounds.log_opened(log)
         replica.log_replaced(log, load_producers(log))
-        replica.apply(replica.group.installed(install, self.now()))
+        replica.apply(group.snapshot_installed(snapshot, self.now()))
 
     def lacks_space(self, replica: Replica) -> None:
         self._lacking_space[replica] = self.now() + SPACE_RETRY_S
@@ -380,16 +382,16 @@ class Replicas:
             if leader is not None and leader != replica.group.self_id:
                 self.send(leader, send_again(replica))
 
-    def note_lingering(self, replica: Replica) -> None:
-        if not self._lingering:
-            self._loop.call_later(LINGER_S, self._send_lingering)
-        self._lingering[replica] = None
+    def note_deferred(self, replica: Replica) -> None:
+        if not self._deferred:
+            self._loop.call_later(APPEND_BATCH_S, self._send_deferred)
+        self._deferred[replica] = None
 
-    def _send_lingering(self) -> None:
-        lingering, self._lingering = self._lingering, {}
-        for replica in lingering:
+    def _send_deferred(self) -> None:
+        deferred, self._deferred = self._deferred, {}
+        for replica in deferred:
             if replica.is_open:
-                replica.send_lingering()
+                replica.send_deferred()
 
     # -- ticks -------------------------------------------------------------------------------------------
 

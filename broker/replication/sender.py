@@ -42,7 +42,7 @@ class RangeSender:
         self, buffers: Sequence[Buffer], headers: Sequence[BatchHeader], start_index: int, end_index: int
     ) -> int:
         """The log will end with these batches, and the group does not know it yet. Returns their size in bytes."""
-        if not self._replica.group.has_lingering:
+        if not self._replica.group.has_deferred:
             self.forget()  # everybody who keeps up has been sent what came before
         size_bytes = sum(map(len, buffers))
         if size_bytes <= MAX_APPEND_BYTES:
@@ -65,7 +65,7 @@ class RangeSender:
     def release(self) -> None:
         """Give the memory back when nobody waits for it; who still lacks it is sent it from the log."""
         group = self._replica.group
-        if self._kept and group.commit_end >= group.end_index and not group.has_lingering:
+        if self._kept and group.commit_end >= group.end_index and not group.has_deferred:
             self.forget()
 
     def send(self, order: Send) -> None:
@@ -83,7 +83,7 @@ class RangeSender:
     def _next(self, order: Send) -> tuple[peer.Append, int] | None:
         """The message and the size of its records. None: the log is corrupt, and the host knows."""
         replica = self._replica
-        start = order.start
+        start = order.start_index
         if order.end_limit <= start:
             return append_message(replica, order, [], None, start), 0
         kept = self._kept_from(start)

@@ -13,9 +13,10 @@ from uuid import UUID
 from protocol import peer
 from protocol.errors import ProtocolError
 from raft.types import (
+    AppendRejection,
     AppendReply,
     Configuration,
-    InstallReply,
+    InstallSnapshotReply,
     Message,
     ReplicaId,
     Row,
@@ -86,10 +87,7 @@ def message_to_wire(topic_id: UUID, partition: int, self_id: ReplicaId, message:
             partition=partition,
             incarnation=incarnation,
             term=message.term,
-            match_index=message.match_end,
-            rejected=message.rejected,
-            hint_index=message.hint_index,
-            hint_term=message.hint_term,
+            match_end=message.match_end,
             log_start=message.log_start,
         )
     group: dict[str, Any] = {"topic_id": topic_id, "partition": partition, "term": message.term}
@@ -113,10 +111,19 @@ def message_to_wire(topic_id: UUID, partition: int, self_id: ReplicaId, message:
                 mtro=message.watermarks.mtro,
                 mxro=message.watermarks.mxro,
             )
+        case AppendRejection():
+            return peer.AppendRejection(
+                **group,
+                incarnation=incarnation,
+                start_index=message.start_index,
+                hint_index=message.hint_index,
+                hint_term=message.hint_term,
+                log_start=message.log_start,
+            )
         case TimeoutNow():
             return peer.TimeoutNow(**group, incarnation=incarnation)
-        case InstallReply():
-            return peer.InstallReply(
+        case InstallSnapshotReply():
+            return peer.InstallSnapshotReply(
                 **group, incarnation=incarnation, match_end=message.match_end, log_start=message.log_start
             )
 

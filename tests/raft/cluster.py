@@ -9,17 +9,18 @@ what fits. Record values are unique, so that a log is known by the chain of its 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from raft.group import Group
 from raft.types import (
     FOUNDING_TERM,
+    AppendRejection,
     AppendReply,
     Configuration,
     HardState,
-    Install,
-    InstallReply,
+    InstallSnapshot,
+    InstallSnapshotReply,
     Output,
     ReplicaId,
     Role,
@@ -39,11 +40,15 @@ TIMING = Timing(
     election_timeout_s=0.3,
     campaign_spread_s=0.1,
     resend_timeout_s=0.2,
-    install_timeout_s=1.0,
+    snapshot_timeout_s=1.0,
     max_inflight_ranges=3,
     max_inflight_bytes=6,
-    linger_bytes=350,  # four appends
+    append_batch_bytes=350,  # four appends
 )
+
+
+#: What a follower says to its leader.
+Answer = AppendReply | AppendRejection | InstallSnapshotReply
 
 
 class ViolationError(AssertionError):
@@ -82,9 +87,9 @@ class Append(NamedTuple):
     log_start: int
 
 
-class InstallStart(NamedTuple):
+class SendSnapshot(NamedTuple):
     term: int
-    install: Install
+    snapshot: InstallSnapshot
 
 
 class Packet(NamedTuple):
@@ -184,9 +189,9 @@ class Host:
         #: The flush under way: (rows, batches, end, hard state, packets that wait for it).
         self.flush: tuple[int, int, int, HardState, list[Packet]] | None = None
         self.waiting: list[Packet] = []
-        #: An install that was ordered and is not done.
-        self.install: Install | None = None
-        self.group = self.cluster.group_class(
+        #: A snapshot whose install was ordered and is not done.
+        self.snapshot: InstallSnapshot | None = None
+        self.group = Group(
             self.self_id,
             self.hard_state,
             self.log.rows,
@@ -286,18 +291,18 @@ class Host:
         packets += [
             Packet(
                 self.self_id,
-                install.replica,
-                InstallStart(self.group.term, install._replace(replica=self.self_id)),
+                snapshot.replica,
+                SendSnapshot(self.group.term, snapshot._replace(replica=self.self_id)),
             )
-            for install in out.installs
+            for snapshot in out.snapshots
         ]
         if self.cluster.early_votes:
             packets += later
         else:
             self.waiting += later
         self.cluster.links += packets
-        if out.install is not None:
-            self.install = out.install
+        if out.snapshot is not None:
+            self.snapshot = out.snapshot
         self.cluster.check(self)
         if self.cluster.early_votes and out.hard_state is not None:
             self.apply(self.group.hard_state_persisted(out.hard_state, self.cluster.now))
@@ -309,10 +314,10 @@ class Host:
         durable_rows = self.log.rows[: self.durable_rows]
         durable_term = max([self.durable_hard_state.term, *(row.term for row in durable_rows[-1:])])
         for _, message in out.messages + out.messages_after_flush:
-            if isinstance(message, AppendReply | InstallReply) and message.log_start > log_start:
+            if isinstance(message, Answer) and message.log_start > log_start:
                 raise ViolationError(f"{message} names a log start, and {log_start} is durable")
         for _, message in [] if self.cluster.early_votes else out.messages:
-            if isinstance(message, AppendReply | InstallReply) and message.term > durable_term:
+            if isinstance(message, Answer) and message.term > durable_term:
                 raise ViolationError(f"{message} leaves, and term {durable_term} is durable")
 
     def send(self, order: Send) -> None:
@@ -360,14 +365,14 @@ class Host:
         self.group.install_offset = log_start
 
     def finish_install(self) -> None:
-        install, self.install = self.install, None
-        if install is None:
+        snapshot, self.snapshot = self.snapshot, None
+        if snapshot is None:
             return
         committed = self.cluster.committed
-        if install.end_index > len(committed):
+        if snapshot.end_index > len(committed):
             raise ViolationError("installed beyond the commit index")
         self.log = Log()
-        for entry in committed[: install.end_index]:
+        for entry in committed[: snapshot.end_index]:
             if entry.row is not None:
                 self.log.add_row(entry.row)
             elif entry.is_first:
@@ -377,9 +382,9 @@ class Host:
         if self.flush is not None:  # it was of the old log: only votes and packets are left of it
             self.flush = (0, 0, 0, *self.flush[3:])
         self.watermarks = self.watermarks._replace(
-            log_start=max(self.watermarks.log_start, install.log_start)
+            log_start=max(self.watermarks.log_start, snapshot.log_start)
         )
-        self.apply(self.group.installed(install, self.cluster.now))
+        self.apply(self.group.snapshot_installed(snapshot, self.cluster.now))
         assert self.group.watermarks == self.watermarks
 
     def receive(self, packet: Packet) -> None:
@@ -393,18 +398,20 @@ class Host:
                 self.take_log_start(body.log_start)
         elif isinstance(body, AppendReply):
             self.apply(group.append_replied(from_, *body, now))
+        elif isinstance(body, AppendRejection):
+            self.apply(group.append_rejected(from_, body, now))
         elif isinstance(body, VoteRequest):
             self.apply(group.vote_requested(from_, body, now))
         elif isinstance(body, VoteReply):
             self.apply(group.vote_replied(from_, body, now))
         elif isinstance(body, TimeoutNow):
             self.apply(group.timeout_now(from_, body.term, now))
-        elif isinstance(body, InstallStart):
-            install = body.install
-            self.apply(group.install_received(from_, body.term, install.log_start, install.rows, now))
+        elif isinstance(body, SendSnapshot):
+            log_start, rows = body.snapshot.log_start, body.snapshot.rows
+            self.apply(group.install_snapshot_received(from_, body.term, log_start, rows, now))
         else:
-            assert isinstance(body, InstallReply)
-            self.apply(group.install_replied(from_, *body, now))
+            assert isinstance(body, InstallSnapshotReply)
+            self.apply(group.install_snapshot_replied(from_, body, now))
 
 
 class Cluster:
@@ -415,7 +422,6 @@ class Cluster:
         seed: int,
         voters: int,
         *,
-        group_class: Callable[..., Group] = Group,
         early_votes: bool = False,
         whole_ranges: bool = False,
         host_class: type[Host] = Host,
@@ -423,7 +429,6 @@ class Cluster:
         founding_term: int = FOUNDING_TERM,
     ) -> None:
         self.rng = random.Random(seed)
-        self.group_class = group_class
         #: Mutation: terms and votes count as durable at once; votes and requests leave before they are.
         self.early_votes = early_votes
         #: Send what may be sent, and not a random part of it.

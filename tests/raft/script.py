@@ -27,9 +27,10 @@ from pathlib import Path
 
 from raft.types import (
     FOUNDING_TERM,
+    AppendRejection,
     AppendReply,
     Configuration,
-    InstallReply,
+    InstallSnapshotReply,
     Output,
     ProposalRefusedError,
     ReplicaId,
@@ -40,7 +41,7 @@ from raft.types import (
     VoteReply,
     VoteRequest,
 )
-from tests.raft.cluster import Append, Cluster, Host, InstallStart, Packet, ViolationError, replica
+from tests.raft.cluster import Append, Cluster, Host, Packet, SendSnapshot, ViolationError, replica
 
 
 def run_script(path: Path) -> str:
@@ -89,8 +90,8 @@ class TracedHost(Host):
         if out.write_from is not None:
             lines.append(f"writes [{out.write_from}, {group.end_index})")
         lines.extend(f"writes {_row(row)}" for row in out.rows)
-        if out.install is not None:
-            lines.append(f"begins anew at offset {out.install.log_start}")
+        if out.snapshot is not None:
+            lines.append(f"begins anew at offset {out.snapshot.log_start}")
         if out.watermarks is not None and out.watermarks.log_start:
             lines.append(f"takes log start {out.watermarks.log_start}")
         if out.commit_advanced:
@@ -302,19 +303,19 @@ def _describe(packet: Packet) -> str:
             ends = f" ending with {_row(rows[0])}" if rows else ""
             kind = f"append [{start}, {to_index})" if to_index > start else f"empty at {start}"
             return f"term {term} {kind} after term {prev_term}{ends}, commit {commit_end}"
-        case AppendReply(term, match_end, rejected, hint_index, hint_term, _):
-            if rejected:
-                return f"term {term} refuses {match_end}: try {hint_index}, term {hint_term}"
+        case AppendReply(term, match_end, _):
             return f"term {term} holds {match_end}"
+        case AppendRejection(term, start_index, hint_index, hint_term, _):
+            return f"term {term} rejects {start_index}: try {hint_index}, term {hint_term}"
         case VoteRequest(term, last_term, end_index, pre_vote, transfer):
-            kind = ("pre-vote" if pre_vote else "vote") + (" in a hand-over" if transfer else "")
+            kind = ("pre-vote" if pre_vote else "vote") + (" in a transfer" if transfer else "")
             return f"asks for {kind} in term {term}, last term {last_term}, end {end_index}"
         case VoteReply(term, granted, pre_vote, _):
             return f"{'grants' if granted else 'refuses'} {'pre-vote' if pre_vote else 'vote'}, term {term}"
         case TimeoutNow(term):
-            return f"hands over term {term}"
-        case InstallStart(term, install):
-            return f"term {term} install at offset {install.log_start}, index {install.end_index}"
-        case InstallReply(term, match_end, log_start):
+            return f"transfers leadership, term {term}"
+        case SendSnapshot(term, snapshot):
+            return f"term {term} snapshot at offset {snapshot.log_start}, index {snapshot.end_index}"
+        case InstallSnapshotReply(term, match_end, log_start):
             return f"term {term} holds {match_end}, begins at offset {log_start}"
     raise AssertionError(packet)

@@ -11,11 +11,12 @@ from raft.progress import ProgressState
 from raft.types import (
     FOUNDING_TERM,
     NO_TERM,
+    AppendRejection,
     AppendReply,
     Configuration,
     HardState,
-    Install,
-    InstallReply,
+    InstallSnapshot,
+    InstallSnapshotReply,
     Output,
     ProposalRefusedError,
     ReplicaId,
@@ -84,7 +85,14 @@ def do_sends(group: Group, out: Output) -> None:
 def acknowledge(
     group: Group, replica_id: ReplicaId, end: int, *, log_start: int = 0, now: float = 1.0
 ) -> Output:
-    return group.append_replied(replica_id, group.term, end, False, 0, 0, log_start, now)
+    return group.append_replied(replica_id, group.term, end, log_start, now)
+
+
+def reject(
+    group: Group, replica_id: ReplicaId, start_index: int, hint_index: int, hint_term: int, now: float = 1.0
+) -> Output:
+    rejected = AppendRejection(group.term, start_index, hint_index, hint_term, 0)
+    return group.append_rejected(replica_id, rejected, now)
 
 
 class TestFollower:
@@ -92,7 +100,7 @@ class TestFollower:
         """Ten entries of term 1 are durable here; the leader of term 2 has shown that it has the first four."""
         group = make(leader_row(1, 1), end=10, term=1)
         out = group.append_received(TWO, 2, 4, 1, 4, (), 0, 1.0)
-        assert out.messages_after_flush == [(TWO, AppendReply(2, 4, False, 0, 0, 0))]
+        assert out.messages_after_flush == [(TWO, AppendReply(2, 4, 0))]
         assert group.commit_end == 0
 
     def test_learns_the_commit_index_only_as_far_as_it_is_verified(self) -> None:
@@ -111,10 +119,10 @@ class TestFollower:
         group = make(leader_row(1, 1), term=1)
         group.append_received(TWO, 1, 2, 1, 5, (), 0, 1.0)
         group.append_received(TWO, 1, 5, 1, 8, (), 0, 1.0)
-        assert group.take_acknowledgement(5) == (TWO, AppendReply(1, 5, False, 0, 0, 0))
+        assert group.take_acknowledgement(5) == (TWO, AppendReply(1, 5, 0))
         assert group.persisted(5, 1.0).messages == []
         assert group.take_acknowledgement(5) is None
-        assert group.persisted(8, 1.0).messages == [(TWO, AppendReply(1, 8, False, 0, 0, 0))]
+        assert group.persisted(8, 1.0).messages == [(TWO, AppendReply(1, 8, 0))]
 
     def test_answers_nobody_in_a_term_that_is_not_durable(self) -> None:
         """Three records of term 1 are being flushed when the leader of term 2 is heard. That flush began before the
@@ -123,13 +131,13 @@ class TestFollower:
         group.append_received(TWO, 1, 5, 1, 8, (), 0, 1.0)
         out = group.append_received(THREE, 2, 8, 1, 8, (), 0, 1.0)
         assert out.hard_state == HardState(2, None)
-        assert (out.messages, out.messages_after_flush) == ([], [(THREE, AppendReply(2, 5, False, 0, 0, 0))])
+        assert (out.messages, out.messages_after_flush) == ([], [(THREE, AppendReply(2, 5, 0))])
         refusal = group.append_received(THREE, 2, 9, 2, 9, (), 0, 1.0)
         assert (refusal.messages, len(refusal.messages_after_flush)) == ([], 1)
         assert group.take_acknowledgement(8) is None
         assert group.persisted(8, 1.0).messages == []
         out = group.hard_state_persisted(HardState(2, None), 1.0)
-        assert out.messages == [(THREE, AppendReply(2, 8, False, 0, 0, 0))]
+        assert out.messages == [(THREE, AppendReply(2, 8, 0))]
         assert group.append_received(THREE, 2, 9, 2, 9, (), 0, 1.0).messages == refusal.messages_after_flush
 
     def test_a_flush_of_an_earlier_term_makes_no_later_one_durable(self) -> None:
@@ -150,10 +158,8 @@ class TestFollower:
         group = make(leader_row(1, 1), term=1)
         group.append_received(TWO, 1, 2, 1, 5, (), 0, 1.0)
         group.append_received(TWO, 1, 5, 1, 8, (), 0, 1.0)
-        assert group.persisted(5, 1.0).messages == [(TWO, AppendReply(1, 5, False, 0, 0, 0))]
-        assert group.append_received(TWO, 1, 8, 1, 8, (), 0, 1.0).messages == [
-            (TWO, AppendReply(1, 5, False, 0, 0, 0))
-        ]
+        assert group.persisted(5, 1.0).messages == [(TWO, AppendReply(1, 5, 0))]
+        assert group.append_received(TWO, 1, 8, 1, 8, (), 0, 1.0).messages == [(TWO, AppendReply(1, 5, 0))]
 
     def test_answers_an_old_leader_with_its_own_term(self) -> None:
         group = make(leader_row(1, 1), term=3)
@@ -166,7 +172,7 @@ class TestFollower:
         """Own log: terms 0 1 1 1 4 4 4; the leader asks behind an entry of term 3."""
         group = make(leader_row(1, 1), leader_row(4, 4), end=7, term=4)
         out = group.append_received(TWO, 5, 7, 3, 8, (), 0, 1.0)
-        assert out.messages_after_flush == [(TWO, AppendReply(5, 7, True, 4, 1, 0))]
+        assert out.messages_after_flush == [(TWO, AppendRejection(5, 7, 4, 1, 0))]
 
     def test_a_disk_without_space_leaves_log_and_commit_index_as_they_were(self) -> None:
         group = make(leader_row(1, 1), term=1)
@@ -175,7 +181,7 @@ class TestFollower:
         assert (group.end_index, group.commit_end) == (2, 0)
         out = group.append_received(TWO, 1, 2, 1, 8, (), 8, 1.0)
         assert out.write_from == 2
-        assert group.persisted(8, 1.0).messages == [(TWO, AppendReply(1, 8, False, 0, 0, 0))]
+        assert group.persisted(8, 1.0).messages == [(TWO, AppendReply(1, 8, 0))]
 
     def test_cutting_below_the_commit_index_stops_the_node(self) -> None:
         group = make(leader_row(1, 1), end=5, term=1)
@@ -407,7 +413,7 @@ class TestLeader:
         group.peer_lost(2)
         assert not [order for order in group.appended(3, 100, 1.0).sends if order.to == TWO]
         out = group.peer_reachable(2, 1.0)
-        assert [(order.to, order.start, order.end_limit) for order in out.sends] == [(TWO, 2, 3)]
+        assert [(order.to, order.start_index, order.end_limit) for order in out.sends] == [(TWO, 2, 3)]
 
     def test_silence_makes_it_probe_after_the_resend_timeout(self) -> None:
         group = make_leader()
@@ -417,14 +423,14 @@ class TestLeader:
         do_sends(group, group.appended(3, 100, 10.0))
         assert group.deadline == 10.0 + Timing().resend_timeout_s
         assert group.tick(12.0).sends == []
-        assert [order.start for order in group.tick(14.0).sends] == [2, 2]
+        assert [order.start_index for order in group.tick(14.0).sends] == [2, 2]
 
     def test_a_follower_that_asks_for_votes_has_not_heard_it_and_is_sent_again_what_it_owes(self) -> None:
         """A new topic: the leader's first range came to 3 before the replica was there."""
         group = make_leader()
         asks = VoteRequest(group.term + 1, 0, 1, True, False)
         out = group.vote_requested(THREE, asks, 1.0)
-        assert [(order.to, order.start) for order in out.sends] == [(THREE, 1)]
+        assert [(order.to, order.start_index) for order in out.sends] == [(THREE, 1)]
         assert group.role is Role.LEADER
         assert group.vote_requested(TWO, asks, 1.0).sends == []  # it owes nothing
 
@@ -433,29 +439,29 @@ class TestLeader:
         do_sends(group, acknowledge(group, THREE, 2))
         do_sends(group, group.appended(3, 100, 10.0))
         do_sends(group, group.appended(4, 100, 10.0))
-        assert group.asked_again(THREE, group.term - 1, 11.0).sends == [], "of an earlier term"
-        assert [(order.to, order.start) for order in group.asked_again(THREE, group.term, 11.0).sends] == [
-            (THREE, 2)
-        ]
+        assert group.resend_requested(THREE, group.term - 1, 11.0).sends == [], "of an earlier term"
+        assert [
+            (order.to, order.start_index) for order in group.resend_requested(THREE, group.term, 11.0).sends
+        ] == [(THREE, 2)]
         acknowledge(group, THREE, 4)
-        assert group.asked_again(THREE, group.term, 12.0).sends == [], "it owes nothing"
+        assert group.resend_requested(THREE, group.term, 12.0).sends == [], "it owes nothing"
 
     def test_an_install_that_is_not_answered_is_ordered_again(self) -> None:
         group = make_leader(leader_row(8, 1), watermarks=Watermarks(6, -1, -1))
-        out = group.append_replied(THREE, group.term, 9, True, 3, 0, 0, 2.0)
-        expected = Install(THREE, 6, (FOUNDING,))
-        assert out.installs == [expected]
+        out = reject(group, THREE, 9, 3, 0, 2.0)
+        expected = InstallSnapshot(THREE, 6, (FOUNDING,))
+        assert out.snapshots == [expected]
         progress = group.progress_of(THREE)
         assert progress is not None
-        assert progress.state is ProgressState.INSTALL
-        again_at = 2.0 + group.timing.install_timeout_s
+        assert progress.state is ProgressState.SNAPSHOT
+        again_at = 2.0 + group.timing.snapshot_timeout_s
         for now in (4.0, 6.0):
             assert group.tick(now).sends == []
         assert group.deadline is not None
         again_at = max(again_at, group.deadline)
         out = group.tick(again_at)
         assert [order.to for order in out.sends] == [THREE]
-        group.install_replied(THREE, group.term, 7, 6, again_at + 1)
+        group.install_snapshot_replied(THREE, InstallSnapshotReply(group.term, 7, 6), again_at + 1)
         assert progress.match_end == 7
         assert progress.state is ProgressState.PROBE
 
@@ -469,47 +475,47 @@ class TestLeader:
 class TestInstall:
     def test_discards_nothing_that_agrees(self) -> None:
         group = make(leader_row(1, 1), end=9, term=1)
-        out = group.install_received(TWO, 1, 5, (FOUNDING, leader_row(1, 1)), 1.0)
-        assert out.install is None
+        out = group.install_snapshot_received(TWO, 1, 5, (FOUNDING, leader_row(1, 1)), 1.0)
+        assert out.snapshot is None
         assert [to for to, _ in out.messages] == [TWO]
         assert group.end_index == 9
 
     def test_a_log_that_agrees_already_is_answered_for_as_it_is(self) -> None:
         """It reaches further than the snapshot, durably, and begins lower: no deletion was made durable here."""
         group = make(leader_row(1, 1), end=9, term=1)
-        out = group.install_received(TWO, 1, 5, (FOUNDING, leader_row(1, 1)), 1.0)
-        assert out.messages == [(TWO, InstallReply(1, match_end=7, log_start=0))]
+        out = group.install_snapshot_received(TWO, 1, 5, (FOUNDING, leader_row(1, 1)), 1.0)
+        assert out.messages == [(TWO, InstallSnapshotReply(1, match_end=7, log_start=0))]
 
     def test_a_leader_counts_the_log_start_that_a_follower_names_and_no_other(self) -> None:
         group = make_leader(leader_row(8, 1), watermarks=Watermarks(6, -1, -1))
-        assert group.append_replied(THREE, group.term, 9, True, 3, 0, 0, 2.0).installs
-        do_sends(group, group.install_replied(THREE, group.term, 7, 2, 3.0))
+        assert reject(group, THREE, 9, 3, 0, 2.0).snapshots
+        do_sends(group, group.install_snapshot_replied(THREE, InstallSnapshotReply(group.term, 7, 2), 3.0))
         progress = group.progress_of(THREE)
         assert progress is not None
         assert (progress.match_end, progress.log_start) == (7, 2)
 
     def test_acknowledges_nothing_while_it_is_built(self) -> None:
         group = make(leader_row(1, 1), end=3, term=1)
-        out = group.install_received(TWO, 2, 5, (FOUNDING, leader_row(1, 1)), 1.0)
-        assert out.install == Install(TWO, 5, (FOUNDING, leader_row(1, 1)))
+        out = group.install_snapshot_received(TWO, 2, 5, (FOUNDING, leader_row(1, 1)), 1.0)
+        assert out.snapshot == InstallSnapshot(TWO, 5, (FOUNDING, leader_row(1, 1)))
         out = group.append_received(TWO, 2, 3, 1, 3, (), 0, 1.0)
         assert (out.messages, out.messages_after_flush, out.write_from) == ([], [], None)
 
     def test_done_for_a_leader_that_is_gone_is_done_but_not_acknowledged(self) -> None:
         group = make(leader_row(1, 1), end=3, term=1)
-        install = group.install_received(TWO, 2, 5, (FOUNDING, leader_row(1, 1)), 1.0).install
-        assert install is not None
+        snapshot = group.install_snapshot_received(TWO, 2, 5, (FOUNDING, leader_row(1, 1)), 1.0).snapshot
+        assert snapshot is not None
         group.leader_heard(THREE, 3, 1.0)
-        out = group.installed(install, 1.0)
+        out = group.snapshot_installed(snapshot, 1.0)
         assert out.messages == []
         assert (group.end_index, group.persisted_end, group.commit_end) == (7, 7, 7)
 
     def test_that_fails_leaves_the_old_log(self) -> None:
         group = make(leader_row(1, 1), end=3, term=1)
-        group.install_received(TWO, 1, 5, (FOUNDING, leader_row(1, 1)), 1.0)
-        group.install_failed()
+        group.install_snapshot_received(TWO, 1, 5, (FOUNDING, leader_row(1, 1)), 1.0)
+        group.snapshot_install_failed()
         out = group.append_received(TWO, 1, 3, 1, 3, (), 0, 1.0)
-        assert out.messages == [(TWO, AppendReply(1, 3, False, 0, 0, 0))]
+        assert out.messages == [(TWO, AppendReply(1, 3, 0))]
 
 
 class TestProbe:
@@ -517,8 +523,8 @@ class TestProbe:
         """That index may lie in the middle of a batch, which only its host knows."""
         group = make_leader(leader_row(1, 1), leader_row(6, 4))
         start = group.end_index - 1
-        out = group.append_replied(THREE, group.term, start, True, 3, 2, 0, 1.0)
+        out = reject(group, THREE, start, 3, 2, 1.0)
         assert out.sends == [Send(THREE, 3, 3, 1)]
         do_sends(group, out)
-        out = group.append_replied(THREE, group.term, 3, True, 2, 1, 0, 1.0)
+        out = reject(group, THREE, 3, 2, 1, 1.0)
         assert out.sends == [Send(THREE, 2, 7, 1)], "there they may agree"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raft.leading import _check_single_change
+from raft.leader import _check_single_change
 from raft.reconcile import next_change
 from raft.types import Configuration, ReplicaId
 from tests.raft.cluster import replica

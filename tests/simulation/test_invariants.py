@@ -21,7 +21,9 @@ from protocol.controller.topics import CreateTopics, NewTopic
 from protocol.group_records import OffsetCommitKey
 from protocol.records.batch import iter_batches
 from protocol.records.builder import NewRecord, build_batch
-from raft.types import Configuration, ReplicaId, Role, Row, RowKind
+from raft.group import Group as RaftGroup
+from raft.leader import Leader
+from raft.types import Configuration, ReplicaId, Row, RowKind
 from storage.disk import DiskError
 from storage.journal import Journal
 from storage.journal_records import Flushed
@@ -187,9 +189,14 @@ def test_a_node_that_ends_as_its_disk_failed(small: Small) -> None:
 # -- elections -----------------------------------------------------------------------------------------------
 
 
+def usurp(group: RaftGroup) -> None:
+    """It leads, and nobody has voted for it."""
+    group.following, group.leading = None, Leader(group)
+
+
 def test_two_leaders_in_one_term(small: Small) -> None:
     replica, rival = small.follower, small.follower.group
-    rival.role, rival.leader = Role.LEADER, rival.self_id
+    usurp(rival)
     with bites("one_leader_per_term"):
         small.oracle.role_changed(replica)
 
@@ -227,7 +234,7 @@ def test_a_vote_of_somebody_who_is_no_member(small: Small) -> None:
 def test_a_leader_that_nobody_voted_for(small: Small) -> None:
     usurper = small.follower
     usurper.group.term += 1
-    usurper.group.role, usurper.group.leader = Role.LEADER, usurper.group.self_id
+    usurp(usurper.group)
     with bites("one_vote_per_term"):
         small.oracle.role_changed(usurper)
 
@@ -238,7 +245,7 @@ def test_a_vote_of_a_lost_identity_does_not_count(small: Small) -> None:
     stranger = small.leader.group.self_id._replace(incarnation=1)
     small.oracle.nodes.votes.voted(replica.key, stranger, winner.term + 1, winner.self_id[:2])
     winner.term += 1
-    winner.role, winner.leader = Role.LEADER, winner.self_id
+    usurp(winner)
     with bites("one_vote_per_term"):
         small.oracle.role_changed(replica)
 
@@ -297,7 +304,7 @@ def test_a_batch_of_another_epoch_than_its_row(small: Small) -> None:
     log = small.follower.log
     log.lineage.cut(len(log.lineage.rows) - 1)
     small.oracle.nodes.lineages._walked.clear()
-    small.follower.group._rows.truncate(log.lineage.rows[-1].index + 1)
+    small.follower.group.lineage.truncate(log.lineage.rows[-1].index + 1)
     with bites("lineage_agrees"):
         small.oracle.nodes.lineages.scan(small.follower)
 
@@ -405,20 +412,19 @@ def test_a_log_start_that_a_restart_forgets(small: Small) -> None:
 
 def test_an_answer_in_a_term_that_is_not_durable(small: Small) -> None:
     follower, leader = small.follower, small.leader.group.self_id
-    small.send(follower, leader, refusal(follower, follower.group.term))
+    small.send(follower, leader, rejection(follower, follower.group.term))
     with bites("answered_term_is_durable"):
-        small.send(follower, leader, refusal(follower, follower.group.term + 1))
+        small.send(follower, leader, rejection(follower, follower.group.term + 1))
 
 
-def refusal(replica: Replica, term: int) -> peer.AppendReply:
+def rejection(replica: Replica, term: int) -> peer.AppendRejection:
     end_index = replica.group.end_index
-    return peer.AppendReply(
+    return peer.AppendRejection(
         topic_id=replica.key.topic_id,
         partition=replica.partition,
         incarnation=replica.group.self_id.incarnation,
         term=term,
-        match_index=end_index,
-        rejected=True,
+        start_index=end_index,
         hint_index=end_index,
         hint_term=replica.group.last_term,
         log_start=0,
@@ -433,8 +439,8 @@ def test_a_log_start_that_is_named_before_it_is_durable(small: Small) -> None:
         small.send(follower, leader, installed(follower, 5))
 
 
-def installed(replica: Replica, log_start: int) -> peer.InstallReply:
-    return peer.InstallReply(
+def installed(replica: Replica, log_start: int) -> peer.InstallSnapshotReply:
+    return peer.InstallSnapshotReply(
         topic_id=replica.key.topic_id,
         partition=replica.partition,
         incarnation=replica.group.self_id.incarnation,
@@ -488,7 +494,7 @@ def test_a_commit_that_is_durable_at_the_leader_only(small: Small) -> None:
     end_index = leader.group.end_index + 1
     small.wait(lambda: leader.group.persisted_end == end_index)
     follower = small.follower.group.self_id
-    reply = (follower, leader.group.term, end_index, False, 0, 0, 0, leader.host.now())
+    reply = (follower, leader.group.term, end_index, 0, leader.host.now())
     with bites("committed_is_durable"):
         small.call(node_id, lambda: leader.apply(leader.group.append_replied(*reply)))
 

@@ -32,7 +32,7 @@ from uuid import UUID
 import pytest
 
 from broker.replication.replica import Replica
-from broker.replication.replicas import LINGER_S, QUIET_S
+from broker.replication.replicas import APPEND_BATCH_S, QUIET_S
 from protocol.records.batch import iter_batches, parse_header, stamp
 from protocol.records.builder import NewRecord, build_batch
 from raft.types import RowKind
@@ -490,7 +490,7 @@ def test_what_retention_has_removed_stays_removed_over_a_restart(
         assert acknowledged(world, "foo", 0) == 0
         for number in range(20):
             world.produce("foo", b"%d" % number * 300)
-            world.loop.run_for(LINGER_S)  # what comes in one range is in one segment
+            world.loop.run_for(APPEND_BATCH_S)  # what comes in one range is in one segment
         world.wait(lambda: all(world.replica(x, "foo").log.start_offset > 0 for x in world.ids))
         world.produce("foo", b"young")
         world.wait_equal("foo")

@@ -100,9 +100,12 @@ class NodeOracle:
                 self._observe(replica)
                 self.answered_terms.answered(replica, message.term)
                 self.named_log_starts.named(replica, message.log_start)
-                if not message.rejected:
-                    self.acknowledged.acknowledged(replica, message.match_index)
-            case peer.InstallReply() if replica is not None:
+                self.acknowledged.acknowledged(replica, message.match_end)
+            case peer.AppendRejection() if replica is not None:
+                self._observe(replica)
+                self.answered_terms.answered(replica, message.term)
+                self.named_log_starts.named(replica, message.log_start)
+            case peer.InstallSnapshotReply() if replica is not None:
                 self.answered_terms.answered(replica, message.term)
                 self.named_log_starts.named(replica, message.log_start)
                 self.acknowledged.acknowledged(replica, message.match_end)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.replication.replicas import LINGER_S
+from broker.replication.replicas import APPEND_BATCH_S
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.delete_records import (
@@ -216,7 +216,7 @@ def test_the_disks_shrink_on_every_replica() -> None:
         world.create_topic("foo")
         for _ in range(20):
             world.produce("foo", b"x" * 300)
-            world.loop.run_for(LINGER_S)  # what comes in one range is in one segment
+            world.loop.run_for(APPEND_BATCH_S)  # what comes in one range is in one segment
         world.wait_equal("foo")
         leader = world.leader("foo")
         before = {node_id: size_of(world, node_id, "foo") for node_id in world.ids}

@@ -14,7 +14,7 @@ SOON_S = 3.0
 def _keep_producing(world: World, node_id: int, replica: Replica, pause_s: float) -> None:
     def produce() -> None:
         if replica.is_serving:
-            # Too large to linger for a follower that the majority does not need.
+            # Too large to be batched for a deferred follower.
             batch = build_batch([NewRecord(None, b"x" * 70_000, 1)])
             replica.append(next(iter_batches(memoryview(batch)))[1], batch)
         world.loop.call_later(pause_s, produce)

@@ -63,7 +63,7 @@ def test_a_follower_flushes_at_once_and_answers_once(is_at_once: bool) -> None:
         assert (_flush_s(world, follower) == 0) == is_at_once
         world.wait_equal("foo")
         end_index = world.replica(leader, "foo").log.end_index
-        assert [answer.match_index for answer in (prepared if is_at_once else sent)] == [end_index]
+        assert [answer.match_end for answer in (prepared if is_at_once else sent)] == [end_index]
         assert not (sent if is_at_once else prepared)
 
 

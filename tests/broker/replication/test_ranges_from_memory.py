@@ -52,17 +52,17 @@ def _produce(
     ("value_bytes", "at_a_time", "pause_s"),
     [(100, 1, PAUSE_S), (20_000, 2, PAUSE_S), (120_000, 4, 20 * PAUSE_S)],
 )
-def test_what_lingers_and_what_is_large_is_sent_from_memory(
+def test_what_is_batched_and_what_is_large_is_sent_from_memory(
     reads: list[int], value_bytes: int, at_a_time: int, pause_s: float
 ) -> None:
-    """Small appends gather for the follower that the majority does not need; 1.4 MB in one turn take two ranges.
+    """Small appends are batched for the deferred follower; 1.4 MB in one turn take two ranges.
 
     No link stalls with this seed: that makes its follower need what is not kept any more."""
     with running(seed=3) as world:
         world.create_topic("foo")
         leader = world.leader("foo")
         world.wait_equal("foo")
-        _produce(world, leader, 4, 100)  # who lingers is chosen
+        _produce(world, leader, 4, 100)  # the deferred follower is chosen
         reads.clear()
         _produce(world, leader, 60, value_bytes, at_a_time, pause_s)
         world.wait_equal("foo")
@@ -70,7 +70,7 @@ def test_what_lingers_and_what_is_large_is_sent_from_memory(
         assert not reads
 
 
-def test_what_is_kept_for_a_follower_that_lingers_is_bounded() -> None:
+def test_what_is_kept_for_a_deferred_follower_is_bounded() -> None:
     with running() as world:
         world.create_topic("foo")
         leader = world.leader("foo")

@@ -8,9 +8,10 @@ from broker.replication.heartbeat import Heartbeat
 from broker.replication.reads import Reads
 from broker.replication.replica import Replica
 from protocol.errors import ErrorCode
-from raft.election import Election
+from raft import election
 from raft.liveness import NodeLiveness
 from raft.liveness_types import BootId, LivenessOutput, Ping
+from raft.state import GroupState
 from raft.types import Output
 from storage.log_types import GroupKey
 from tests.simulator.cluster import host_of
@@ -22,11 +23,11 @@ from tests.simulator.mutations.switch import off
 
 
 def _campaign_at_once(_: object) -> object:
-    def campaign(self: Election, out: Output, now: float) -> None:
-        if self.may_campaign and self._rows_durable():
-            self._campaign(out, now, transfer=False)
+    def campaign(state: GroupState, out: Output, now: float) -> None:
+        if state.may_campaign and state.are_rows_durable:
+            election.campaign(state, out, now, transfer=False)
         else:
-            self.deadline = now + self.timing.election_timeout_s if self.may_campaign else None
+            state.deadline = now + state.timing.election_timeout_s if state.may_campaign else None
 
     return campaign
 
@@ -223,7 +224,7 @@ MUTATIONS = (
     Mutation(
         "pre-vote",
         "PreVote: a rejoining node raises no term and deposes nobody (section 5)",
-        off((Election, "_start_pre_vote", _campaign_at_once)),
+        off((election, "start_pre_vote", _campaign_at_once)),
         story=a_follower_comes_back,
         note="a property, not safety: no invariant can know it",
     ),

@@ -11,11 +11,12 @@ from broker.network.connection import ClientConnection
 from broker.network.peers import _Stream
 from broker.replication import ranges
 from protocol.records.batch import BatchHeader, iter_batches
-from raft.following import Following
-from raft.leading import Leading
+from raft.follower import Follower
+from raft.group import Group
+from raft.leader import Leader
 from raft.progress import ProgressState
 from raft.state import GroupState
-from raft.types import AppendReply, Output, ReplicaId, Role
+from raft.types import AppendReply, Message, Output, ReplicaId
 from storage.disk import DiskError
 from storage.errors import CorruptLogError
 from storage.group_commit import FlushRounds
@@ -35,7 +36,7 @@ LEADER_EPOCH_AT = 12
 
 
 def _any_term(_: Callable[..., bool]) -> Any:
-    def any_term(self: Leading, commit_end: int) -> bool:
+    def any_term(self: Leader, commit_end: int) -> bool:
         return True
 
     return any_term
@@ -44,14 +45,27 @@ def _any_term(_: Callable[..., bool]) -> Any:
 def _durable_at_once(set_hard_state: Callable[..., None]) -> Any:
     def entered(self: GroupState, out: Output, term: int, voted_for: ReplicaId | None) -> None:
         set_hard_state(self, out, term, voted_for)
-        self._durable_term = term
+        self.durable_term = term
 
     return entered
 
 
-def _all_that_is_durable(acknowledgement: Callable[[Following, int], AppendReply]) -> Any:
-    def unverified(self: Following, durable: int) -> AppendReply:
-        return acknowledgement(self, max(durable, self.persisted_end))
+def _all_that_is_durable(answer_leader: Callable[..., None]) -> Any:
+    def unverified(self: GroupState, out: Output, to: ReplicaId, reply: Message) -> None:
+        if isinstance(reply, AppendReply):
+            reply = reply._replace(match_end=max(reply.match_end, self.persisted_end))
+        answer_leader(self, out, to, reply)
+
+    return unverified
+
+
+def _all_that_is_flushed(take: Callable[..., tuple[ReplicaId, AppendReply] | None]) -> Any:
+    def unverified(self: Follower, end_index: int) -> tuple[ReplicaId, AppendReply] | None:
+        acknowledgement = take(self, end_index)
+        if acknowledgement is None:
+            return None
+        leader, reply = acknowledgement
+        return leader, reply._replace(match_end=max(reply.match_end, end_index))
 
     return unverified
 
@@ -80,12 +94,14 @@ def a_follower_needs_a_batch_whose_epoch_rots(stage: Stage) -> None:
 def _goes_on_leading(_: Callable[..., Output]) -> Any:
     """As if the followers had never been sent what could not be written: they are asked where their logs end."""
 
-    def append_failed(self: Leading, end_index: int, now: float) -> Output:
+    def append_failed(self: Group, end_index: int, now: float) -> Output:
+        assert self.leading is not None
         self.end_index = end_index
-        self._linger_start = min(self._linger_start, end_index)
-        for progress in self._followers:
+        replication = self.leading.replication
+        replication.truncate(end_index)
+        for progress in replication.followers:
             if progress.next_index > end_index or progress.state is not ProgressState.REPLICATE:
-                progress.reset(self._resume_index(progress))
+                progress.reset(replication._resume_index(progress))
         return Output()
 
     return append_failed
@@ -94,7 +110,7 @@ def _goes_on_leading(_: Callable[..., Output]) -> Any:
 def _hears_no_more_than_it_has(append_replied: Callable[..., Output]) -> Any:
     """... and what they say of it is not believed."""
 
-    def heard(self: Leading, from_: ReplicaId, term: int, match_end: int, *rest: Any) -> Output:
+    def heard(self: Group, from_: ReplicaId, term: int, match_end: int, *rest: Any) -> Output:
         return append_replied(self, from_, term, min(match_end, self.end_index), *rest)
 
     return heard
@@ -141,13 +157,13 @@ def _rows_first(truncate: Callable[..., None]) -> Any:
 
 
 def _proposes_behind_rows(_: property) -> Any:
-    return property(lambda self: self.role is Role.LEADER and self._transferee is None)
+    return property(lambda self: self.leading is not None and self.leading.transfer_target is None)
 
 
 def _appends_behind_rows(appended: Callable[..., Output]) -> Any:
-    def behind_rows(self: Leading, *args: Any) -> Output:
+    def behind_rows(self: Group, *args: Any) -> Output:
         persisted_end = self.persisted_end
-        self.persisted_end = max(persisted_end, self._rows.last_index + 1)
+        self.persisted_end = max(persisted_end, self.lineage.last_index + 1)
         try:
             return appended(self, *args)
         finally:
@@ -192,28 +208,31 @@ MUTATIONS = (
     Mutation(
         "own-term-commit",
         "Only entries of the leader's own term are committed by counting (replication.md section 6; Raft, figure 8)",
-        off((Leading, "_may_commit", _any_term)),
+        off((Leader, "_may_commit", _any_term)),
         conditions=stranded_leaders,
     ),
     Mutation(
         "acknowledge-what-is-verified",
         "A follower acknowledges what is durable and verified against this leader (replication.md section 6)",
-        off((Following, "_acknowledgement", _all_that_is_durable)),
+        off(
+            (GroupState, "answer_leader", _all_that_is_durable),
+            (Follower, "take_acknowledgement", _all_that_is_flushed),
+        ),
         conditions=stranded_leaders,
     ),
     Mutation(
         "answer-in-durable-terms",
         "A follower answers its leader in a term only when that term is durable here (Raft, figure 2)",
-        off((GroupState, "_set_hard_state", _durable_at_once)),
+        off((GroupState, "set_hard_state", _durable_at_once)),
         ("kill",),
     ),
     Mutation(
         "sent-but-not-written",
         "A leader that cannot write what it has sent leads no longer: nothing else may stand there in its term "
-        "(`Leading.append_failed`)",
+        "(`Group.append_failed`)",
         off(
-            (Leading, "append_failed", _goes_on_leading),
-            (Leading, "append_replied", _hears_no_more_than_it_has),
+            (Group, "append_failed", _goes_on_leading),
+            (Group, "append_replied", _hears_no_more_than_it_has),
         ),
         ("full disk",),
     ),
@@ -282,7 +301,7 @@ MUTATIONS = (
         all_of(
             off(
                 (GroupState, "can_propose", _proposes_behind_rows),
-                (Leading, "appended", _appends_behind_rows),
+                (Group, "appended", _appends_behind_rows),
             ),
             without_call(Lineage, "flush", Log, "append_batches"),
         ),

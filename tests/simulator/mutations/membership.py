@@ -10,8 +10,8 @@ from functools import partial
 from broker.partitions import reconciler
 from broker.partitions.reconciler import Reconciler
 from protocol.errors import ErrorCode
-from raft import leading
-from raft.leading import Leading
+from raft import leader
+from raft.group import Group
 from raft.types import Configuration, Output, ProposalRefusedError, ReplicaId
 from tests.simulator.cluster import SimulatedCluster
 from tests.simulator.mutations.kind import Mutation
@@ -101,14 +101,14 @@ def two_followers_are_promoted_at_once(stage: Stage) -> None:
 
 
 def _at_once(propose: Callable[..., Output]) -> object:
-    def propose_configuration(self: Leading, configuration: Configuration, now: float) -> Output:
-        commit_end, uncommitted = self.commit_end, self._configuration_uncommitted
-        self.commit_end, self._configuration_uncommitted = self.end_index, False
+    def propose_configuration(self: Group, configuration: Configuration, now: float) -> Output:
+        commit_end, is_uncommitted = self.commit_end, self.is_change_uncommitted
+        self.commit_end, self.is_change_uncommitted = self.end_index, False
         try:
             return propose(self, configuration, now)
         finally:
             self.commit_end = commit_end
-            self._configuration_uncommitted = uncommitted or self._configuration_uncommitted
+            self.is_change_uncommitted = is_uncommitted or self.is_change_uncommitted
 
     return propose_configuration
 
@@ -210,14 +210,14 @@ MUTATIONS = (
     Mutation(
         "one-change-at-a-time",
         "Members change one server at a time (section 3)",
-        off((leading, "_check_single_change", lambda _: lambda old, new: None)),
+        off((leader, "_check_single_change", lambda _: lambda old, new: None)),
         conditions=changes_are_the_storys_own,
         story=two_followers_are_promoted_at_once,
     ),
     Mutation(
         "change-after-own-commit",
         "A leader commits an entry of its own term before it changes members (section 3; Ongaro's correction of 2015)",
-        off((Leading, "propose_configuration", _at_once)),
+        off((Group, "propose_configuration", _at_once)),
         conditions=changes_are_the_storys_own,
         story=two_leaders_each_remove_one,
         note="needs four nodes; with fewer the story is empty",

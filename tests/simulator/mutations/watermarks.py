@@ -13,7 +13,7 @@ from broker.replication.watermarks import log_start
 from broker.replication.watermarks.log_start import LogStart
 from protocol.controller.replicas import ReassignedPartition, ReassignPartitions
 from protocol.errors import ErrorCode
-from raft.leading import Leading
+from raft.leader import Leader
 from raft.types import Watermarks
 from storage.log import Log
 from storage.producer_snapshot import write_snapshot
@@ -288,7 +288,7 @@ MUTATIONS = (
     Mutation(
         "log-start-committed-by-majority",
         "Clients are shown a log start only once a majority has persisted it (section 6)",
-        off((Leading, "majority_log_start", lambda _: lambda self, voters=None: self.watermarks.log_start)),
+        off((Leader, "majority_log_start", lambda _: lambda self, voters: self._state.watermarks.log_start)),
         story=a_deletion_is_shown_too_early,
     ),
     Mutation(
