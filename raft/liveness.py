@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from raft.leadership_list import Leadership, LeadershipList
 from raft.liveness_peer import Peer
 from raft.liveness_types import (
     Announcement,
@@ -29,22 +30,6 @@ from raft.liveness_types import (
     Ping,
     Withdrawal,
 )
-
-#: Dropped groups are kept in the list of changes until this many more than led ones are in it.
-MAX_DROPPED = 1000
-
-
-class _Leadership:
-    """A group led here."""
-
-    __slots__ = ("first_check_at", "led", "term_version")
-
-    def __init__(self, led: Led, term_version: int, first_check_at: float) -> None:
-        self.led = led
-        #: List version that first named this term: who has applied it follows this leader, or challenges it.
-        self.term_version = term_version
-        #: Until then CheckQuorum holds: the followers need time to apply the list.
-        self.first_check_at = first_check_at
 
 
 class NodeLiveness:
@@ -62,11 +47,7 @@ class NodeLiveness:
         #: Followed leaders that have not listed the group in its term yet: until when they may. Ordered by
         #: time.
         self._unlisted: dict[GroupKey, float] = {}
-        self._led: dict[GroupKey, _Leadership] = {}
-        self._version = 1
-        #: Group -> version of its last change, in the order of versions. Led groups and recently dropped
-        #: ones.
-        self._changes: dict[GroupKey, int] = {}
+        self._led = LeadershipList()
         #: Groups led here for less than check_quorum_s: when their first check is due. Ordered by time.
         self._young: dict[GroupKey, float] = {}
         self._last_tick = now
@@ -88,7 +69,7 @@ class NodeLiveness:
         out = LivenessOutput()
         peer = self._peer(node)
         if peer.boot_id != boot_id:
-            self._end(peer, out)
+            self._end_leaderships(peer, out)
             peer.new_life(boot_id)
         peer.is_connected = True
         peer.sent_version = 0  # what the old link held may be lost: the whole list again
@@ -100,7 +81,7 @@ class NodeLiveness:
         out = LivenessOutput()
         peer = self._peer(node)
         peer.is_connected = False
-        self._end(peer, out)
+        self._end_leaderships(peer, out)
         return out
 
     # ------------------------------------------------------------------ facts about groups here
@@ -110,25 +91,21 @@ class NodeLiveness:
     ) -> None:
         """This node leads the group (established: serves it); None: it does not any more."""
         if established is None:
-            if self._led.pop(group, None) is None:
-                return
-            self._young.pop(group, None)
-            self._note_change(group, now)
-            if len(self._changes) > 2 * len(self._led) + MAX_DROPPED:
-                self._forget_dropped()
+            if self._led.drop(group):
+                self._young.pop(group, None)
+                self._ping_soon(now)
+                if self._led.has_many_dropped:
+                    self._led.forget_dropped(self._lowest_sent_version())
             return
         led = Led(group, term, configuration_index, established)
         known = self._led.get(group)
         if known is not None and known.led == led:
             return
-        self._note_change(group, now)
-        if known is not None and known.led.term == term:
-            known.led = led
-            return
         first_check_at = now + self.timing.check_quorum_s
-        self._led[group] = _Leadership(led, self._version, first_check_at)
-        self._young.pop(group, None)
-        self._young[group] = first_check_at
+        if self._led.set(led, first_check_at):
+            self._young.pop(group, None)
+            self._young[group] = first_check_at
+        self._ping_soon(now)
 
     def follows(self, group: GroupKey, term: int, leader_node: int | None, now: float) -> None:
         """This node is in `term` of the group, and follows the leader on that node (None, or itself: no one). To be
@@ -167,30 +144,18 @@ class NodeLiveness:
         """The next ping to this node. It must be sent on the present link, in order."""
         peer = self._peer(node)
         self._number += 1
-        base = peer.sent_version
-        led: list[Led] = []
-        dropped: list[GroupKey] = []
-        if base == 0:
-            led.extend(leadership.led for leadership in self._led.values())
-        elif base < self._version:
-            for group in reversed(self._changes):
-                if self._changes[group] <= base:
-                    break
-                leadership = self._led.get(group)
-                if leadership is None:
-                    dropped.append(group)
-                else:
-                    led.append(leadership.led)
-        if base < self._version:
-            peer.sent_version, peer.sent_number = self._version, self._number
+        base, version = peer.sent_version, self._led.version
+        led, dropped = self._led.changes_since(base)
+        if base < version:
+            peer.sent_version, peer.sent_number = version, self._number
         peer.sent_at.append((self._number, now))
         return Ping(
             number=self._number,
             boot_id=self.boot_id,
-            list_version=self._version,
+            list_version=version,
             base_version=base,
-            led=tuple(led),
-            dropped=tuple(dropped),
+            led=led,
+            dropped=dropped,
             echo_number=peer.last_number,
             echo_boot_id=peer.boot_id,
             applied_version=peer.applied_version,
@@ -204,20 +169,20 @@ class NodeLiveness:
         if ping.boot_id in peer.former_lives:
             return out
         if ping.boot_id != peer.boot_id:
-            self._end(peer, out)
+            self._end_leaderships(peer, out)
             peer.new_life(ping.boot_id)
             peer.is_connected = False  # our link leads to the former life
         if ping.number <= peer.last_number:
             return out
         peer.last_number = ping.number
-        self._take_echo(peer, ping, out)
-        self._take_list(peer, ping, out)
+        self._apply_echo(peer, ping, out)
+        self._apply_list(peer, ping, out)
         peer.heard_at = now
         if not peer.is_live and peer.is_connected:
             peer.is_live = True
             out.announcements = [Announcement(node, led) for led in peer.led.values()]
             for group in peer.following:
-                self._settle(peer, group)
+                self._end_grace(peer, group)
         if ping.reply_at_once and peer.is_connected:
             out.pings.append(node)
         return out
@@ -233,7 +198,7 @@ class NodeLiveness:
             self._next_ping_at = now + self.timing.ping_interval_s
         for peer in self._peers.values():
             if peer.is_live and now - peer.heard_at > self.timing.election_timeout_s:
-                self._end(peer, out)
+                self._end_leaderships(peer, out)
             if peer.echo_is_fresh and now - peer.confirmed_at > self.timing.check_quorum_s:
                 peer.echo_is_fresh = False
                 out.quorum_checks.append(peer.node)
@@ -295,22 +260,16 @@ class NodeLiveness:
             peer = self._peers[node] = Peer(node)
         return peer
 
-    def _note_change(self, group: GroupKey, now: float) -> None:
-        self._version += 1
-        self._changes.pop(group, None)
-        self._changes[group] = self._version
+    def _ping_soon(self, now: float) -> None:
+        """The list has changed."""
         self._next_ping_at = min(self._next_ping_at, now + self.timing.change_delay_s)
 
-    def _forget_dropped(self) -> None:
-        """Drops that every open link has been told of; a new link starts with the whole list."""
-        sent = min(
-            (peer.sent_version for peer in self._peers.values() if peer.is_connected), default=self._version
-        )
-        self._changes = {
-            group: version for group, version in self._changes.items() if group in self._led or version > sent
-        }
+    def _lowest_sent_version(self) -> int:
+        """What every open link has been told of; a new link starts with the whole list."""
+        sent = (peer.sent_version for peer in self._peers.values() if peer.is_connected)
+        return min(sent, default=self._led.version)
 
-    def _take_echo(self, peer: Peer, ping: Ping, out: LivenessOutput) -> None:
+    def _apply_echo(self, peer: Peer, ping: Ping, out: LivenessOutput) -> None:
         if ping.echo_boot_id != self.boot_id or ping.echo_number == 0:
             return  # an echo for an earlier life of this node
         if peer.echoed(ping.echo_number):
@@ -324,7 +283,7 @@ class NodeLiveness:
             if leadership is not None and term > leadership.led.term:
                 out.challenges.append(Challenge(group, term))
 
-    def _take_list(self, peer: Peer, ping: Ping, out: LivenessOutput) -> None:
+    def _apply_list(self, peer: Peer, ping: Ping, out: LivenessOutput) -> None:
         """Apply the changes, if they follow on what is applied."""
         if ping.base_version == 0:
             named = {led.group for led in ping.led}
@@ -351,7 +310,7 @@ class NodeLiveness:
             if followed is not None:
                 self._judge(peer, led.group, followed[0])
                 if peer.is_live:
-                    self._settle(peer, led.group)
+                    self._end_grace(peer, led.group)
             if peer.is_live:
                 out.announcements.append(Announcement(peer.node, led))
 
@@ -363,7 +322,7 @@ class NodeLiveness:
         else:
             peer.challenged.pop(group, None)
 
-    def _settle(self, peer: Peer, group: GroupKey) -> None:
+    def _end_grace(self, peer: Peer, group: GroupKey) -> None:
         """The peer is live: if it lists what is followed here, no grace is needed any more."""
         listed = peer.led.get(group)
         if listed is not None and self._groups.get(group) == (listed.term, peer.node):
@@ -377,7 +336,7 @@ class NodeLiveness:
         self._unlisted.pop(group, None)
         out.suspects.append(group)
 
-    def _end(self, peer: Peer, out: LivenessOutput) -> None:
+    def _end_leaderships(self, peer: Peer, out: LivenessOutput) -> None:
         """All leaderships of the node have ended, as far as can be seen from here."""
         if peer.is_live or peer.following:
             out.ended.append(peer.node)
@@ -394,7 +353,7 @@ class NodeLiveness:
             self._unlisted[group] = now + self.timing.election_timeout_s
 
     def _is_majority(
-        self, leadership: _Leadership, voter_nodes: Sequence[int], answered: Callable[[Peer], bool]
+        self, leadership: Leadership, voter_nodes: Sequence[int], answered: Callable[[Peer], bool]
     ) -> bool:
         """This node, where it votes, and those that answered while they covered the leadership,
         unchallenged."""

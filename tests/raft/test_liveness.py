@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from raft.liveness import MAX_DROPPED, NodeLiveness
+from raft.leadership_list import MAX_DROPPED
+from raft.liveness import NodeLiveness
 from raft.liveness_types import Announcement, Challenge, Led, LivenessOutput, LivenessTiming, Ping
 
 TIMING = LivenessTiming()
@@ -382,7 +383,7 @@ def test_dropped_groups_are_forgotten_once_everybody_knows(pair: Pair) -> None:
         pair.nodes[1].led_changed(number, 1, 0, None, pair.now)
         if number % 100 == 0:
             pair.exchange()
-    assert len(pair.nodes[1]._changes) <= MAX_DROPPED + 200
+    assert len(pair.nodes[1]._led._changes) <= MAX_DROPPED + 200
 
 
 def test_a_forgotten_group_is_neither_suspected_nor_challenged(pair: Pair) -> None:

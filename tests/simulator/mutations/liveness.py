@@ -79,7 +79,7 @@ def _any_ping_counts(received: Callable[..., LivenessOutput]) -> object:
         peer = self._peer(node)
         if peer.last_number == ping.number:
             peer.confirmed_number, peer.confirmed_at = self._number, now
-            peer.confirmed_version = self._version
+            peer.confirmed_version = self._led.version
             peer.echo_is_fresh = True
         return out
 
