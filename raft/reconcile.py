@@ -1,4 +1,4 @@
-"""From the fact (configuration) to the wish (assignment), one safe step at a time.
+"""From the current members (configuration) to the target (assignment), one safe step at a time.
 
 Metadata says which replicas a partition should have; the lineage says which it has. The partition's leader
 asks `next_change` whenever a change has committed or a follower has caught up, and proposes the answer.
@@ -6,8 +6,8 @@ asks `next_change` whenever a change has committed or a follower has caught up, 
 Safety of each step, taken when the step before has committed:
 - A replica becomes a voter only when it holds the log, so that the new majority can commit at once.
 - Old and new majorities overlap, since one voter changes at a time.
-- A voter that is to go stays until every wished replica votes: the number of intact copies never falls below that
-  of the smaller of fact and wish. The one exception is an identity whose node has come back with another
+- A voter that is to go stays until every target replica votes: the number of intact copies never falls below that
+  of the smaller of current and target. The one exception is an identity whose node has come back with another
   one: that copy no longer exists, and taking it out of the count *lowers* the majority needed from the rest.
 """
 
@@ -20,23 +20,23 @@ from raft.types import Configuration, ReplicaId
 
 def next_change(
     configuration: Configuration,
-    wish: Sequence[ReplicaId],
+    target: Sequence[ReplicaId],
     caught_up: Callable[[ReplicaId], bool],
     *,
     leader: ReplicaId | None = None,
 ) -> Configuration | None:
     """The next configuration to propose, or None: done, or waiting for a learner to catch up.
 
-    `wish` names identities: for a node that lost its log, the new one. `leader`, if it is to go, goes last.
-    An empty wish (the topic is being deleted) changes nothing.
+    `target` names identities: for a node that lost its log, the new one. `leader`, if it is to go, goes last.
+    An empty target (the topic is being deleted) changes nothing.
     """
-    if not wish:
+    if not target:
         return None
     voters, learners = configuration
     for replica in learners:
-        if replica not in wish:
+        if replica not in target:
             return Configuration(voters, _without(learners, replica))
-    for replica in wish:
+    for replica in target:
         if not configuration.names(replica):
             return Configuration(voters, (*learners, replica))
     for replica in learners:
@@ -48,9 +48,9 @@ def next_change(
                 return Configuration(_without(voters, stale), learners)
     if learners:
         return None
-    unwanted = [voter for voter in voters if voter not in wish]
-    unwanted.sort(key=lambda voter: voter == leader)
-    return Configuration(_without(voters, unwanted[0]), learners) if unwanted else None
+    leaving = [voter for voter in voters if voter not in target]
+    leaving.sort(key=lambda voter: voter == leader)
+    return Configuration(_without(voters, leaving[0]), learners) if leaving else None
 
 
 def _without(replicas: tuple[ReplicaId, ...], replica: ReplicaId) -> tuple[ReplicaId, ...]:

@@ -29,7 +29,7 @@ class Driver:
         self.rng = random.Random(seed)
         voters = self.rng.choice((1, 2, 3, 3, 3, 5))
         self.cluster = Cluster(seed, voters, **cluster_options)  # type: ignore[arg-type]
-        self.wish = [replica(node_id) for node_id in range(1, voters + 1)]
+        self.target = [replica(node_id) for node_id in range(1, voters + 1)]
         actions: list[tuple[Callable[[], None], float]] = [
             (self.deliver, self.rng.choice((15, 30, 60))),
             (self.flush, self.rng.choice((10, 25))),
@@ -47,7 +47,7 @@ class Driver:
             (self.send_deferred, self.rng.choice((0, 3))),
             (self.relink, self.rng.choice((0, 1))),
             (self.transfer, self.rng.choice((0, 0.5))),
-            (self.change_wish, self.rng.choice((0, 0.5))),
+            (self.change_target, self.rng.choice((0, 0.5))),
             (self.reconcile, 5),
             (self.raise_log_start, self.rng.choice((0, 0.5))),
             (self.wipe, self.rng.choice((0, 0.3))),
@@ -162,14 +162,14 @@ class Driver:
             return
         host.apply(out)
 
-    def change_wish(self) -> None:
+    def change_target(self) -> None:
         """Another assignment, of the present nodes and one more."""
         nodes = list(self.cluster.hosts)
         if len(nodes) < 6:
             nodes.append(max(nodes) + 1)
             self.cluster.add_host(replica(nodes[-1]))
-        chosen = self.rng.sample(nodes, min(len(nodes), len(self.wish)))
-        self.wish = [self.cluster.hosts[node_id].self_id for node_id in chosen]
+        chosen = self.rng.sample(nodes, min(len(nodes), len(self.target)))
+        self.target = [self.cluster.hosts[node_id].self_id for node_id in chosen]
 
     def reconcile(self) -> None:
         host = self.cluster.leader()
@@ -177,7 +177,10 @@ class Driver:
             return
         group, now = host.group, self.cluster.now
         change = next_change(
-            group.configuration, self.wish, lambda one: group.is_caught_up(one, now, 0.3), leader=host.self_id
+            group.configuration,
+            self.target,
+            lambda one: group.is_caught_up(one, now, 0.3),
+            leader=host.self_id,
         )
         if change is None:
             return
@@ -217,7 +220,7 @@ class Driver:
     def replace(self, old: ReplicaId) -> None:
         new = old._replace(incarnation=old.incarnation + 1)
         self.cluster.add_host(new)
-        self.wish = [new if one == old else one for one in self.wish]
+        self.target = [new if one == old else one for one in self.target]
 
     def finish_install(self) -> None:
         self.any_host().finish_install()
@@ -266,7 +269,7 @@ class Driver:
         if leader is None or not leader.group.is_established or self.cluster.links:
             return False
         group = leader.group
-        if sorted(group.configuration.voters) != sorted(self.wish) or group.configuration.learners:
+        if sorted(group.configuration.voters) != sorted(self.target) or group.configuration.learners:
             return False
         ends = {(host.group.end_index, host.group.commit_end) for host in self.members(leader)}
         return ends == {(group.end_index, group.end_index)}

@@ -1,4 +1,4 @@
-"""From fact to wish by single steps that never endanger what is acknowledged."""
+"""From the current members to the target by single steps that never endanger what is acknowledged."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ A, B, C, D = (replica(node_id) for node_id in (1, 2, 3, 4))
 C2 = replica(3, 1)
 
 
-def steps(configuration: Configuration, wish: list[ReplicaId], **options: ReplicaId) -> list[Configuration]:
+def steps(configuration: Configuration, target: list[ReplicaId], **options: ReplicaId) -> list[Configuration]:
     found: list[Configuration] = []
     while True:
-        change = next_change(configuration, wish, lambda one: True, **options)
+        change = next_change(configuration, target, lambda one: True, **options)
         if change is None:
             return found
         found.append(change)
@@ -55,7 +55,7 @@ def test_the_leader_goes_last() -> None:
     assert [A in configuration.voters for configuration in path] == [True, True, True, True, False]
 
 
-def test_an_empty_wish_changes_nothing() -> None:
+def test_an_empty_target_changes_nothing() -> None:
     assert next_change(Configuration((A,), ()), [], lambda one: True) is None
 
 
@@ -64,15 +64,15 @@ one_per_node = st.lists(identities, min_size=1, max_size=5, unique_by=lambda one
 
 
 @given(one_per_node, one_per_node, st.randoms(use_true_random=False))
-def test_every_path_ends_at_the_wish_by_single_changes(voters, wish, rng) -> None:  # type: ignore[no-untyped-def]
+def test_every_path_ends_at_the_target_by_single_changes(voters, target, rng) -> None:  # type: ignore[no-untyped-def]
     old = Configuration(tuple(voters), ())
-    stale = [one for one in voters if any(one.node_id == new.node_id and one != new for new in wish)]
+    stale = [one for one in voters if any(one.node_id == new.node_id and one != new for new in target)]
     before = old
-    for after in steps(old, wish, leader=rng.choice(voters)):
+    for after in steps(old, target, leader=rng.choice(voters)):
         _check_single_change(before, after)
-        # Copies that exist: never fewer than the smaller of fact and wish.
+        # Copies that exist: never fewer than the smaller of current and target.
         alive = [voter for voter in after.voters if voter not in stale]
-        assert len(alive) >= min(len(voters) - len(stale), len(wish))
+        assert len(alive) >= min(len(voters) - len(stale), len(target))
         before = after
-    if set(before.voters) != set(wish):  # the only voter's node has another identity: there is no safe step
+    if set(before.voters) != set(target):  # the only voter's node has another identity: there is no safe step
         assert len(before.voters) == 1 and before.voters[0] in stale
