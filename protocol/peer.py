@@ -99,7 +99,7 @@ class Ping(PeerMessage):
     """The number of the receiver's last ping that the sender saw; only this counts as a sign of life."""
     echo_boot_id: uuid.UUID = field(UUID)
     applied_version: int = field(INT64)
-    wants_echo: bool = field(BOOLEAN, default=False)
+    reply_at_once: bool = field(BOOLEAN, default=False)
     """The receiver answers with a ping of its own at once: somebody waits for this round."""
     challenged: list[Challenge] = field(array(Challenge), default_factory=list)
 
@@ -107,7 +107,8 @@ class Ping(PeerMessage):
 class VoteRequest(PeerMessage):
     topic_id: uuid.UUID = field(UUID)
     partition: int = field(INT32)
-    candidate_incarnation: int = field(INT32)
+    incarnation: int = field(INT32)
+    """Of the candidate's log."""
     term: int = field(INT32)
     last_term: int = field(INT32)
     end_index: int = field(INT64)
@@ -139,7 +140,7 @@ class AppendRow(Message):
 
 
 class Append(PeerMessage):
-    """The index range (prev_index, to_index]: whole batches and rows. Compaction may have left holes in it."""
+    """The index range [start_index, to_index): whole batches and rows. Compaction may have left holes in it."""
 
     topic_id: uuid.UUID = field(UUID)
     partition: int = field(INT32)
@@ -147,13 +148,14 @@ class Append(PeerMessage):
     """Of the leader's log."""
     follower_incarnation: int = field(INT32)
     term: int = field(INT32)
-    prev_index: int = field(INT64)
-    """Where the range starts."""
+    start_index: int = field(INT64)
     prev_term: int = field(INT32)
+    """Of the entry before start_index."""
     to_index: int = field(INT64)
-    commit_index: int = field(INT64)
+    commit_end: int = field(INT64)
     log_start: int = field(INT64)
     start_offset: int = field(INT64)
+    """Of the first record at or above start_index."""
     rows: list[AppendRow] = field(array(AppendRow), default_factory=list)
     records: RecordData = field(RECORDS, nullable="0+", default=None)
 
@@ -201,7 +203,7 @@ class AppendError(PeerMessage):
     """CORRUPT_MESSAGE: the bytes are damaged. KAFKA_STORAGE_ERROR: there was no room, and there may be by now."""
 
 
-class ToldLogStart(Message):
+class LogStartUpdate(Message):
     """A leader's log start, with what a follower needs to take it."""
 
     topic_id: uuid.UUID = field(UUID)
@@ -210,17 +212,17 @@ class ToldLogStart(Message):
     """Of the leader's log."""
     follower_incarnation: int = field(INT32)
     term: int = field(INT32)
-    commit_index: int = field(INT64)
+    commit_end: int = field(INT64)
     log_start: int = field(INT64)
 
 
-class LogStarts(PeerMessage):
+class LogStartUpdates(PeerMessage):
     """What the sender leads and the receiver replicates begins later now."""
 
-    groups: list[ToldLogStart] = field(array(ToldLogStart))
+    groups: list[LogStartUpdate] = field(array(LogStartUpdate))
 
 
-class HeldLogStart(Message):
+class LogStartAck(Message):
     """A follower's log start, durable."""
 
     topic_id: uuid.UUID = field(UUID)
@@ -230,8 +232,8 @@ class HeldLogStart(Message):
     log_start: int = field(INT64)
 
 
-class LogStartsReply(PeerMessage):
-    groups: list[HeldLogStart] = field(array(HeldLogStart))
+class LogStartAcks(PeerMessage):
+    groups: list[LogStartAck] = field(array(LogStartAck))
 
 
 class TimeoutNow(PeerMessage):
@@ -299,11 +301,6 @@ class Form(PeerMessage):
     voters: list[FormVoter] = field(array(FormVoter))
 
 
-class FormReply(PeerMessage):
-    error_code: int = field(INT16, default=0)
-    message: str | None = field(STRING, nullable="0+", default=None)
-
-
 PEER_KINDS: dict[int, type[PeerMessage]] = {
     1: Hello,
     2: HelloReply,
@@ -318,9 +315,8 @@ PEER_KINDS: dict[int, type[PeerMessage]] = {
     11: ControllerRequest,
     12: ControllerResponse,
     13: Form,
-    14: FormReply,
-    15: LogStarts,
-    16: LogStartsReply,
+    15: LogStartUpdates,
+    16: LogStartAcks,
     17: AppendError,
     18: AppendRejection,
 }

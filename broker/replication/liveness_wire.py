@@ -29,7 +29,7 @@ def to_wire(ping: Ping) -> peer.Ping:
         echo_number=ping.echo_number,
         echo_boot_id=_boot(ping.echo_boot_id),
         applied_version=ping.applied_version,
-        wants_echo=ping.reply_at_once,
+        reply_at_once=ping.reply_at_once,
         challenged=[
             peer.Challenge(topic_id=_key(group).topic_id, partition=_key(group).partition, term=term)
             for group, term in ping.challenged
@@ -52,7 +52,7 @@ def from_wire(message: peer.Ping) -> Ping:
         message.echo_boot_id.bytes,
         message.applied_version,
         tuple(Challenge(GroupKey(c.topic_id, c.partition), c.term) for c in message.challenged),
-        message.wants_echo,
+        message.reply_at_once,
     )
 
 

@@ -51,7 +51,7 @@ class GroupMessages:
                 if replica is not None:
                     replica.append_error(_identity(sender, message.incarnation), message)
                     self._replicas.reply_arrived(replica)
-            case peer.LogStarts():
+            case peer.LogStartUpdates():
                 for update in message.groups:
                     replica = self._find(update.topic_id, update.partition)
                     if (
@@ -60,9 +60,9 @@ class GroupMessages:
                     ):
                         leader = _identity(sender, update.incarnation)
                         replica.log_start_update_received(
-                            leader, update.term, update.commit_index, update.log_start
+                            leader, update.term, update.commit_end, update.log_start
                         )
-            case peer.LogStartsReply():
+            case peer.LogStartAcks():
                 for ack in message.groups:
                     replica = self._find(ack.topic_id, ack.partition)
                     if replica is not None:
@@ -107,7 +107,7 @@ class GroupMessages:
 
     def _keep(self, sender: PeerIdentity, message: peer.Append) -> None:
         """Without what it carries, whose memory is the link's: the answer makes the leader send it again."""
-        message.to_index, message.rows, message.records = message.prev_index, [], None
+        message.to_index, message.rows, message.records = message.start_index, [], None
         _keep_last(self._early, sender, message)
 
     def _find(self, topic_id: UUID, partition: int) -> Replica | None:
@@ -121,7 +121,7 @@ class GroupMessages:
         request = VoteRequest(
             message.term, message.last_term, message.end_index, message.pre_vote, message.transfer
         )
-        identity = _identity(sender, message.candidate_incarnation)
+        identity = _identity(sender, message.incarnation)
         replica.apply(replica.group.vote_requested(identity, request, self._replicas.now()))
 
     def _vote_reply(self, sender: PeerIdentity, message: peer.VoteReply) -> None:

@@ -32,10 +32,10 @@ def append_message(
         incarnation=group.self_id.incarnation,
         follower_incarnation=send.to.incarnation,
         term=group.term,
-        prev_index=send.start_index,
+        start_index=send.start_index,
         prev_term=send.prev_term,
         to_index=to_index,
-        commit_index=group.commit_end,
+        commit_end=group.commit_end,
         log_start=replica.log.start_offset,
         start_offset=replica.log.lineage.offset_of_index(send.start_index),
         rows=[] if row is None else [row_to_wire(row)],
@@ -45,7 +45,7 @@ def append_message(
 
 def corrupt_range(replica: Replica, message: peer.Append) -> peer.AppendError:
     """Says that the leader's bytes are damaged; it will look at its own."""
-    return _append_error(replica, ErrorCode.CORRUPT_MESSAGE, message.term, message.prev_index)
+    return _append_error(replica, ErrorCode.CORRUPT_MESSAGE, message.term, message.start_index)
 
 
 def send_again(replica: Replica) -> peer.AppendError:
@@ -90,7 +90,7 @@ def check_range(message: peer.Append) -> Batches:
         records if isinstance(records, memoryview) else None,
         message.start_offset,
         message.prev_term,
-        message.to_index - message.prev_index - len(message.rows),
+        message.to_index - message.start_index - len(message.rows),
     )
 
 

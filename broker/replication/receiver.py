@@ -49,11 +49,11 @@ class RangeReceiver:
         out = group.append_received(
             sender,
             message.term,
-            message.prev_index,
+            message.start_index,
             message.prev_term,
             message.to_index,
             rows,
-            message.commit_index,
+            message.commit_end,
             host.now(),
         )
         if out.hard_state is not None:

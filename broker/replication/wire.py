@@ -95,7 +95,7 @@ def message_to_wire(topic_id: UUID, partition: int, self_id: ReplicaId, message:
         case VoteRequest():
             return peer.VoteRequest(
                 **group,
-                candidate_incarnation=incarnation,
+                incarnation=incarnation,
                 last_term=message.last_term,
                 end_index=message.end_index,
                 pre_vote=message.pre_vote,

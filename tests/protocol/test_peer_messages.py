@@ -29,7 +29,7 @@ def test_round_trip(kind: int, data: Any) -> None:
 def append(**changes: Any) -> Append:
     values: dict[str, Any] = {
         "topic_id": TOPIC, "partition": 1, "incarnation": 2, "follower_incarnation": 3, "term": 4,
-        "prev_index": 5, "prev_term": 4, "to_index": 7, "commit_index": 5, "log_start": 0, "start_offset": 5,
+        "start_index": 5, "prev_term": 4, "to_index": 7, "commit_end": 5, "log_start": 0, "start_offset": 5,
     }  # fmt: skip
     return Append(**(values | changes))
 

@@ -84,7 +84,7 @@ class NodeOracle:
         self,
         sender: Directory,
         to: Directory,
-        message: peer.PeerMessage | peer.HeldLogStart,
+        message: peer.PeerMessage | peer.LogStartAck,
         replica: Replica | None,
     ) -> None:
         """A message, or what one says of a group, leaves for another node. `replica`: the sender's of that group; None
@@ -94,7 +94,7 @@ class NodeOracle:
                 voter = ReplicaId(*sender, message.incarnation)
                 self._voted(message, voter, to, replica)
             case peer.VoteRequest(pre_vote=False):
-                voter = ReplicaId(*sender, message.candidate_incarnation)
+                voter = ReplicaId(*sender, message.incarnation)
                 self._voted(message, voter, sender, replica)
             case peer.AppendReply() if replica is not None:
                 self._observe(replica)
@@ -109,7 +109,7 @@ class NodeOracle:
                 self.answered_terms.answered(replica, message.term)
                 self.named_log_starts.named(replica, message.log_start)
                 self.acknowledged.acknowledged(replica, message.match_end)
-            case peer.HeldLogStart() if replica is not None:
+            case peer.LogStartAck() if replica is not None:
                 self.named_log_starts.named(replica, message.log_start)
 
     def scan(self, replica: Replica, journal: Journal) -> None:

@@ -42,11 +42,11 @@ class NodeObserver:
         """Somebody is being told this."""
         by_key = self.node.replicas.by_key
         own = (self.node.me.node_id, self.node.me.directory_id.bytes)
-        if isinstance(message, peer.LogStarts | peer.LogStartsReply):
+        if isinstance(message, peer.LogStartUpdates | peer.LogStartAcks):
             for group in message.groups:
                 replica = by_key[GroupKey(group.topic_id, group.partition)]
                 self._oracle.nodes.log_starts.check(replica)
-                if isinstance(group, peer.HeldLogStart):
+                if isinstance(group, peer.LogStartAck):
                     self._oracle.nodes.sent(own, to, group, replica)
             return
         key = GroupKey(message.topic_id, message.partition)  # type: ignore[attr-defined]

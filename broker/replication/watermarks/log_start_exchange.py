@@ -46,8 +46,8 @@ class LogStartExchange:
 
     def _send(self) -> None:
         replicas, self._replicas = self._replicas, {}
-        updates: dict[Directory, list[peer.ToldLogStart]] = {}
-        acks: dict[Directory, list[peer.HeldLogStart]] = {}
+        updates: dict[Directory, list[peer.LogStartUpdate]] = {}
+        acks: dict[Directory, list[peer.LogStartAck]] = {}
         for replica in replicas:
             if replica.is_leader:
                 for follower in replica.group.lacking_log_start():
@@ -55,31 +55,31 @@ class LogStartExchange:
             elif (leader := replica.group.leader) is not None:
                 acks.setdefault(_directory(leader), []).append(_ack(replica))
         for directory, of_leaders in updates.items():
-            self._send_to(directory, peer.LogStarts(groups=of_leaders))
+            self._send_to(directory, peer.LogStartUpdates(groups=of_leaders))
         for directory, of_followers in acks.items():
-            self._send_to(directory, peer.LogStartsReply(groups=of_followers))
+            self._send_to(directory, peer.LogStartAcks(groups=of_followers))
 
 
 def _directory(replica: ReplicaId) -> Directory:
     return replica.node_id, replica.directory_id
 
 
-def _update(replica: Replica, follower: ReplicaId) -> peer.ToldLogStart:
+def _update(replica: Replica, follower: ReplicaId) -> peer.LogStartUpdate:
     group = replica.group
-    return peer.ToldLogStart(
+    return peer.LogStartUpdate(
         topic_id=replica.key.topic_id,
         partition=replica.key.partition,
         incarnation=group.self_id.incarnation,
         follower_incarnation=follower.incarnation,
         term=group.term,
-        commit_index=group.commit_end,
+        commit_end=group.commit_end,
         log_start=group.watermarks.log_start,
     )
 
 
-def _ack(replica: Replica) -> peer.HeldLogStart:
+def _ack(replica: Replica) -> peer.LogStartAck:
     group = replica.group
-    return peer.HeldLogStart(
+    return peer.LogStartAck(
         topic_id=replica.key.topic_id,
         partition=replica.key.partition,
         incarnation=group.self_id.incarnation,
