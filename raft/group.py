@@ -128,7 +128,7 @@ class Group(GroupState):
             election.answer_vote(self, out, from_, request, now)
         elif not election.answer_pre_vote(self, out, from_, request, now) and self.leading is not None:
             # It has not heard this leader: what was sent before its replica was there is lost.
-            self.leading.resend(out, from_, now)
+            self.leading.resend_unanswered(out, from_, now)
         return out
 
     def vote_replied(self, from_: ReplicaId, reply: VoteReply, now: float) -> Output:
@@ -339,7 +339,7 @@ class Group(GroupState):
         out = Output()
         leading = self._leading_in(out, term, now)
         if leading is not None:
-            leading.resend(out, from_, now)
+            leading.resend_unanswered(out, from_, now)
         return out
 
     def log_start_replied(self, from_: ReplicaId, term: int, log_start: int) -> bool:

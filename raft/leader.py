@@ -104,7 +104,7 @@ class Leader:
             self.replication.probe_again(out, progress, now)
         self.advance_commit(out, now)
 
-    def resend(self, out: Output, from_: ReplicaId, now: float) -> None:
+    def resend_unanswered(self, out: Output, from_: ReplicaId, now: float) -> None:
         """A follower lacks what it was sent and has not answered."""
         progress = self._record_contact(from_, 0, now)
         if progress is not None and progress.awaiting:
@@ -121,7 +121,7 @@ class Leader:
 
     def append_failed(self, end_index: int) -> bool:
         """What was to be appended could not be written; the log ends here still. Whether some follower was sent it."""
-        self.replication.truncate(end_index)
+        self.replication.truncate_batch(end_index)
         return any(
             progress.next_index > end_index or (progress.awaiting and progress.state is ProgressState.PROBE)
             for progress in self.replication.followers

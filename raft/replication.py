@@ -105,7 +105,7 @@ class Replication:
         self._end_batch()
         self._send_due(out, now)
 
-    def truncate(self, end_index: int) -> None:
+    def truncate_batch(self, end_index: int) -> None:
         """What was to be appended could not be written: the log ends here still."""
         self.batch_start = min(self.batch_start, end_index)
 

@@ -35,7 +35,8 @@ NO_CONFIGURATION = Configuration((), ())
 
 
 class GroupState:
-    """The fields, what a host reads of them, and the steps that every role shares.
+    """The fields, what a host reads of them, and the steps that every role shares. A host changes a group by the facts
+    of `raft.group.Group`, and by the fields that say that it sets them; the steps are the roles'.
 
     Invariants (`check` asserts them): exactly one of following, candidacy and leading is set;
     0 <= commit_end <= end_index; 0 <= persisted_end <= end_index; durable_term <= term; commit_end never falls; the log
@@ -299,7 +300,7 @@ class GroupState:
         out.hard_state = HardState(term, voted_for)
 
     def become_follower(self, out: Output, term: int, leader: ReplicaId | None, now: float) -> None:
-        """Follow `leader` in `term`, or wait for one. What this replica was before, it is no more."""
+        """Follow `leader` in `term`, or wait for one. The role that this replica had has ended."""
         assert term >= self.term
         assert leader != self.self_id
         following = self.following

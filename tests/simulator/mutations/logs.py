@@ -98,7 +98,7 @@ def _goes_on_leading(_: Callable[..., Output]) -> Any:
         assert self.leading is not None
         self.end_index = end_index
         replication = self.leading.replication
-        replication.truncate(end_index)
+        replication.truncate_batch(end_index)
         for progress in replication.followers:
             if progress.next_index > end_index or progress.state is not ProgressState.REPLICATE:
                 progress.reset(replication._resume_index(progress))
