@@ -404,9 +404,9 @@ class Replica:
             self._log_start.raise_target(log_start)
             self._log_start.advance_committed()
 
-    def hand_over(self, to: ReplicaId) -> bool:
-        """Begin to hand the leadership over. False: refused, as one is under way or the first row is not committed."""
-        self.settle_pending()  # what is accepted already is not lost to the hand-over
+    def transfer_leadership(self, to: ReplicaId) -> bool:
+        """Begin to transfer the leadership. False: one is under way already, or `to` is no reachable voter."""
+        self.settle_pending()  # what is accepted already is not lost to the transfer
         try:
             self.apply(self.group.transfer_leadership(to, self.host.now()))
         except ProposalRefusedError:

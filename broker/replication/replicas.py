@@ -190,7 +190,7 @@ class Replicas:
             forgotten(key)
 
     def stop_campaigning(self) -> None:
-        """This node is about to stop: it takes no leadership any more, by election or by hand-over."""
+        """This node is about to stop: it takes no leadership any more, by election or by transfer."""
         self.may_campaign = False
 
     def close_all(self, *, is_clean: bool) -> None:

@@ -205,7 +205,7 @@ class TestVoter:
         group = make(leader_row(1, 4), term=2)
         assert group.hard_state == HardState(4, None)
 
-    def test_is_not_asked_while_its_leader_is_alive_but_by_hand_over(self) -> None:
+    def test_refuses_while_its_leader_is_alive_unless_that_transfers_its_leadership(self) -> None:
         group = make(leader_row(1, 1), term=1)
         group.leader_heard(TWO, 1, 1.0)
         asks = VoteRequest(2, 1, 9, False, False)
@@ -465,7 +465,7 @@ class TestLeader:
         assert progress.match_end == 7
         assert progress.state is ProgressState.PROBE
 
-    def test_refuses_a_hand_over_to_itself_and_from_a_follower(self) -> None:
+    def test_refuses_a_transfer_to_itself_and_from_a_follower(self) -> None:
         with pytest.raises(ProposalRefusedError):
             make_leader().transfer_leadership(ONE, 1.0)
         with pytest.raises(ProposalRefusedError):

@@ -122,8 +122,8 @@ def test_who_is_asked_and_with_which_epoch() -> None:
     with running() as world:
         first = with_three_batches(world, start=0)
         leader = 1 + first % 3
-        heir = world.replica(leader, "foo").group.self_id
-        assert world.processes[first].call(world.replica(first, "foo").hand_over, heir)
+        target = world.replica(leader, "foo").group.self_id
+        assert world.processes[first].call(world.replica(first, "foo").transfer_leadership, target)
         world.wait(lambda: world.replica(leader, "foo").is_serving)
         term = world.replica(leader, "foo").leader_epoch
         assert term == 1

@@ -415,7 +415,7 @@ def test_a_session_lives_through_a_change_of_leaders() -> None:
             if replica.group.self_id.node_id == successor:
                 continue
             [to] = [voter for voter in replica.group.configuration.voters if voter.node_id == successor]
-            world.processes[replica.group.self_id.node_id].call(replica.hand_over, to)
+            world.processes[replica.group.self_id.node_id].call(replica.transfer_leadership, to)
             world.wait(lambda replica=replica: not replica.is_leader)  # type: ignore[misc]
             assert (leader := world.leader("bar")) == successor
             codes = [code for _, code, _ in consumer.next()]
