@@ -143,24 +143,24 @@ class Leader:
 
     def durable_end(self, count: int) -> int:
         """See `Group.durable_end`."""
-        ends = self._durable_ends()
-        assert 1 <= count <= len(ends)
-        return ends[-count]
-
-    def _durable_ends(self) -> list[int]:
-        """Of the voters, ascending."""
         replication = self.replication
         ends = [progress.match_end for progress in replication.voting_followers]
         if replication.counts_self:
             ends.append(self._state.persisted_end)
         ends.sort()
-        return ends
+        assert 1 <= count <= len(ends)
+        return ends[-count]
 
     def advance_commit(self, out: Output, now: float) -> None:
         """Commit what a majority of voters holds durably, from the first row of the own term on. May end the
         leadership."""
-        state = self._state
-        ends = self._durable_ends()
+        state, replication = self._state, self.replication
+        ends = [
+            progress.match_end for progress in replication.voting_followers
+        ]  # as in durable_end, without a call
+        if replication.counts_self:
+            ends.append(state.persisted_end)
+        ends.sort()
         commit_end = ends[(len(ends) - 1) // 2]
         if commit_end <= state.commit_end or not self._may_commit(commit_end):
             return
