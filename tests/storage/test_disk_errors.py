@@ -121,8 +121,8 @@ def test_no_operation_raises_an_os_error(tmp_path: Path, name: str) -> None:
         file.append([b"padded"], is_padded=True)
         raised: Exception | None = None
         with without_collector(), pytest.MonkeyPatch.context() as patch:
-            patch.setattr("storage.file_disk.CACHED_TAIL_BYTES", 0)
-            patch.setattr("storage.file_disk.DROP_BYTES", 1)
+            patch.setattr("storage.posix_file.CACHED_TAIL_BYTES", 0)
+            patch.setattr("storage.posix_file.DROP_BYTES", 1)
             fail_every_call(patch, code)
             try:
                 OPERATIONS[name](disk, file)

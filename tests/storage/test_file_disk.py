@@ -32,16 +32,9 @@ from storage.directory import (
 )
 from storage.disk import Buffer, DirectoryLockedError, DiskError, DiskFailedError, DiskFullError
 from storage.errors import DirectoryFormatError
-from storage.file_disk import (
-    AT_ONCE_BYTES,
-    AT_ONCE_S,
-    CACHED_TAIL_BYTES,
-    DROP_BYTES,
-    VOLUME_FROM,
-    FileDisk,
-    PosixFile,
-)
+from storage.file_disk import AT_ONCE_S, VOLUME_FROM, FileDisk
 from storage.log_creation import create_log
+from storage.posix_file import AT_ONCE_BYTES, CACHED_TAIL_BYTES, DROP_BYTES, PosixFile
 from storage.remover import SHRINK_STEP_BYTES
 from storage.volume import Volume
 from tests.storage.helpers import GROUP, ROW_KIND, SMALL, InlineDisk, append, new_log

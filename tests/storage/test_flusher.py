@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from storage.disk import DiskError, DiskFailedError, File
-from storage.file_disk import PosixFile
 from storage.flusher import LIBRARY_PATH, Flusher, NativeFlusher, ThreadFlusher, start_flusher
+from storage.posix_file import PosixFile
 
 pytestmark = pytest.mark.asyncio
 
