@@ -18,7 +18,10 @@ class LedPartition(Generic[S]):
         self.replica = replica
         self.epoch = replica.leader_epoch
         self.shard = shard
+        #: The shard holds all of the log and takes requests.
         self.is_loaded = False
+        #: This build cannot decode the log, and requests are refused until the leadership ends. Excludes `is_loaded`.
+        self.has_failed = False
         #: Cleared when the shard is discarded; whoever waits for the disk or for a peer looks here.
         self.is_current = True
         #: Every ticket that was taken and not answered, parked ones included.

@@ -25,7 +25,8 @@ class Replays(Protocol[R_contra]):
 def load(replica: Replica, codec: RecordCodec[R], shard: Replays[R]) -> Iterator[None]:
     """Replays the log into the shard, and yields after every RECORDS_PER_ITERATION records. The log is read as if it
     were compacted: only the newest record of each key is decoded. Nothing may be appended until it is over. Raises
-    CorruptLogError before anything is believed of a corrupt batch."""
+    CorruptLogError before anything is believed of a corrupt batch; ProtocolError for a known record type in a version
+    that this build does not know, and KafkaError for a batch whose records it cannot read."""
     # A shard that is loaded anew may have appended in this very loop iteration. Those records are accepted, and will be
     # committed, but they are written only when the iteration ends.
     while replica.log.end_offset < replica.next_offset:

@@ -34,7 +34,7 @@ from broker.environment import Clock
 from broker.replication.events import ReplicaEvents
 from broker.replication.reads import Reads
 from broker.replication.replica import Replica
-from protocol.errors import ErrorCode, KafkaError
+from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.records.batch import iter_batches
 from protocol.records.builder import NewRecord, build_batch
 from storage.errors import CorruptLogError
@@ -199,9 +199,9 @@ class CoordinatorRuntime(Generic[S, R]):
         self._apply_outcome(led, Outcome(answers=[(ticket, answer)]))
 
     def read_all(self, reply: Callable[[ErrorCode, list[A]], None], look: Callable[[S], list[A]]) -> None:
-        """Look at every shard of this node. COORDINATOR_LOAD_IN_PROGRESS while one is being loaded. A partition that is
-        not led here any more when the answer leaves is left out."""
-        asked = list(self._led.values())
+        """Look at every shard of this node. COORDINATOR_LOAD_IN_PROGRESS while one is being loaded. A partition that
+        could not be loaded is left out, and so is one that is not led here any more when the answer leaves."""
+        asked = [led for led in self._led.values() if not led.has_failed]
         if not all(led.is_loaded for led in asked):
             reply(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, [])
             return
@@ -229,7 +229,7 @@ class CoordinatorRuntime(Generic[S, R]):
 
     def _loaded_partition(self, key: str) -> LedPartition[S]:
         led = self._led.get(self._topic.partition_of(key))
-        if led is None:
+        if led is None or led.has_failed:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
         if not led.is_loaded:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -311,6 +311,16 @@ class CoordinatorRuntime(Generic[S, R]):
                 return
         except CorruptLogError as error:
             led.replica.host.log_corrupt(led.replica, error)
+            return
+        except (ProtocolError, KafkaError) as error:
+            # A newer build wrote it, so it is not damaged. Kafka refuses such a partition, too, and the node goes on.
+            led.has_failed = True
+            logger.error(
+                "a partition of an internal topic cannot be decoded",
+                topic=self._topic.name,
+                partition=led.replica.partition,
+                reason=str(error),
+            )
             return
         led.is_loaded = True
         led.shard.loaded(self._loop.time())

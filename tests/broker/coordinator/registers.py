@@ -1,7 +1,8 @@
 """A coordinator that is neither of groups nor of transactions: registers, each a name and a number.
 
 It runs beside the group coordinator on the nodes of a `World`, on a topic of its own. A name that begins with "?" is
-written as a type of record that its own codec does not know.
+written as a record type that its own codec does not know. A name that begins with "~" is written in a record version
+that only an upgraded node can decode.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from broker.coordinator.outcome import Outcome, Step, Ticket
 from broker.coordinator.records import EncodedRecord, RecordCodec
 from broker.coordinator.runtime import CoordinatorRuntime
 from broker.replication.replica import Replica
-from protocol.errors import ErrorCode, KafkaError
+from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from tests.broker.world import World
 
 T = TypeVar("T")
@@ -39,14 +40,13 @@ def _encode(record: RegisterRecord) -> EncodedRecord:
     return record.name.encode(), None if record.value is None else b"%d" % record.value
 
 
-def _decode(key: memoryview, value: memoryview | None) -> RegisterRecord | None:
+def _decode(key: memoryview, value: memoryview | None, *, is_upgraded: bool) -> RegisterRecord | None:
     name = bytes(key).decode()
-    return (
-        None if name.startswith("?") else RegisterRecord(name, None if value is None else int(bytes(value)))
-    )
-
-
-REGISTER_RECORDS = RecordCodec(_encode, _decode)
+    if name.startswith("?"):
+        return None
+    if name.startswith("~") and not is_upgraded:
+        raise ProtocolError("a record of version 2")
+    return RegisterRecord(name, None if value is None else int(bytes(value)))
 
 
 class RegisterShard:
@@ -136,6 +136,8 @@ class RegisterWorld:
     def __init__(self, world: World, lifetime_s: float = 1000.0) -> None:
         self.world = world
         self.lifetime_s = lifetime_s
+        #: Node ids. Upgraded nodes decode every record version.
+        self.upgraded: set[int] = set()
         self.nodes = {node_id: self.call(node_id, self._attach, node_id) for node_id in world.nodes}
 
     def call(self, node_id: int, function: Callable[..., T], *arguments: object) -> T:
@@ -151,8 +153,12 @@ class RegisterWorld:
         def new_shard(_: Replica) -> RegisterShard:
             return RegisterShard(self.lifetime_s)
 
+        def decode(key: memoryview, value: memoryview | None) -> RegisterRecord | None:
+            return _decode(key, value, is_upgraded=node_id in self.upgraded)
+
+        codec = RecordCodec(_encode, decode)
         runtime: Runtime = CoordinatorRuntime(
-            topic, REGISTER_RECORDS, new_shard, node.clock, node.loop, node.reads, node.replica_events
+            topic, codec, new_shard, node.clock, node.loop, node.reads, node.replica_events
         )
         registers = Registers(topic, runtime)
         runtime.on_loaded.append(lambda led: registers.loads.append(led.replica.partition))

@@ -10,6 +10,8 @@ import pytest
 from broker.coordinator import loading, runtime
 from broker.coordinator.outcome import Outcome
 from protocol.errors import ErrorCode
+from protocol.records.batch import HEADER_BYTES, renew_crc
+from protocol.records.builder import NewRecord, build_batch
 from tests.broker.coordinator.registers import PARTITIONS, TOPIC, RegisterRecord, RegisterShard, RegisterWorld
 from tests.broker.groups.world import FEW, commit, commit_request, committed, pass_time
 from tests.broker.groups.world import coordinator as group_coordinator
@@ -201,15 +203,69 @@ def test_every_shard_of_a_node_is_looked_at() -> None:
 def test_types_of_records_that_the_codec_does_not_know_are_passed_over() -> None:
     with registers(size=1) as (cluster, partition, node_id):
         (name,) = names_of(cluster, node_id, partition, 1)
-        unknown = next(
-            each
-            for each in (f"?{number}" for number in range(100))
-            if cluster.nodes[node_id].topic.partition_of(each) == partition
-        )
+        unknown = name_with_prefix(cluster, "?", partition)
         assert [cluster.add(node_id, each, 1) for each in (unknown, name)] == [1, 1]
         reload_shard(cluster, node_id, partition)
         assert cluster.coordinator(partition) == node_id
         assert cluster.shard(node_id, name).values == {name: 1}
+
+
+def name_with_prefix(cluster: RegisterWorld, prefix: str, partition: int) -> str:
+    """A name that begins like this and has this partition."""
+    topic = next(iter(cluster.nodes.values())).topic
+    names = (f"{prefix}{number}" for number in range(100))
+    return next(name for name in names if topic.partition_of(name) == partition)
+
+
+def test_a_record_version_that_this_build_cannot_decode_fails_the_partition_and_not_the_node() -> None:
+    """As in Kafka: requests for the partition are refused until another node leads it, or this one in another term."""
+    with registers(size=1) as (cluster, partition, node_id):
+        other = 1 - partition
+        newer, elsewhere = name_with_prefix(cluster, "~", partition), name_with_prefix(cluster, "b", other)
+        assert [cluster.add(node_id, name, 1) for name in (newer, NAME, elsewhere)] == [1, 1, 1]
+        reload_shard(cluster, node_id, partition)
+        assert cluster.add(node_id, NAME, 1) is ErrorCode.NOT_COORDINATOR
+        assert cluster.read(node_id, NAME) is ErrorCode.NOT_COORDINATOR
+        assert cluster.led(node_id, partition) is None
+        assert cluster.add(node_id, elsewhere, 1) == 2
+        listed: list[tuple[ErrorCode, list[str]]] = []
+        runtime = cluster.nodes[node_id].runtime
+        cluster.call(
+            node_id, runtime.read_all, lambda error, names: listed.append((error, names)), list_names
+        )
+        cluster.world.wait(lambda: bool(listed))
+        assert listed == [(ErrorCode.NONE, [elsewhere])]
+
+
+def test_a_batch_whose_records_cannot_be_read_fails_the_partition_and_not_the_node() -> None:
+    """Its CRC is that of its bytes, so the log is not corrupt."""
+    with registers(size=1) as (cluster, partition, node_id):
+        batch = build_batch([NewRecord(b"a", b"1")])
+        batch[HEADER_BYTES] = 0x7F  # the length of the first record, beyond the end of the batch
+        replica = cluster.world.replica(node_id, TOPIC, partition)
+        cluster.call(node_id, replica.append, renew_crc(batch), batch)
+        reload_shard(cluster, node_id, partition)
+        pass_time(cluster.world, 1)
+        assert cluster.read(node_id, NAME) is ErrorCode.NOT_COORDINATOR
+        assert replica.is_serving
+
+
+def test_an_upgraded_node_loads_what_an_older_one_could_not() -> None:
+    with registers() as (cluster, partition, first):
+        newer = name_with_prefix(cluster, "~", partition)
+        assert [cluster.add(first, name, 1) for name in (newer, NAME)] == [1, 1]
+        cut_off(cluster, first)
+        cluster.world.wait(lambda: cluster.led(first, partition) is None)
+        cluster.world.network.heal_all()
+        pass_time(cluster.world, 1)
+        leader = cluster.world.leader(TOPIC, partition)
+        assert cluster.read(leader, NAME) is ErrorCode.NOT_COORDINATOR
+        cluster.upgraded.update(cluster.nodes)
+        assert cluster.read(leader, NAME) is ErrorCode.NOT_COORDINATOR, "a term is loaded once"
+        cut_off(cluster, leader)
+        successor = cluster.coordinator(partition)
+        assert successor != leader
+        assert [cluster.read(successor, name) for name in (newer, NAME)] == [1, 1]
 
 
 # -- what the log refuses ----------------------------------------------------------------------------------
