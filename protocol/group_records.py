@@ -66,28 +66,6 @@ class ConsumerGroupMetadataValue(Message, versions="0", flexible="0+"):
     metadata_hash: int = field(INT64, tag=0, default=0)
 
 
-class ConsumerGroupPartitionMetadataKey(Message, versions="0"):
-    """Type 4: what Kafka 4.0 knew of the topics subscribed to. Newer ones write tombstones of it."""
-
-    group_id: str = field(STRING)
-
-
-class PartitionRacks(Message):
-    partition: int = field(INT32)
-    racks: list[str] = field(array(STRING))
-
-
-class TopicRacks(Message):
-    topic_id: Uuid = field(UUID)
-    topic_name: str = field(STRING)
-    num_partitions: int = field(INT32)
-    partition_metadata: list[PartitionRacks] = field(array(PartitionRacks))
-
-
-class ConsumerGroupPartitionMetadataValue(Message, versions="0", flexible="0+"):
-    topics: list[TopicRacks] = field(array(TopicRacks))
-
-
 class ConsumerGroupMemberMetadataKey(Message, versions="0"):
     """Type 5."""
 
@@ -173,7 +151,6 @@ RECORD_TYPES: dict[int, tuple[type[Message], type[Message], int]] = {
     1: (OffsetCommitKey, OffsetCommitValue, 4),
     2: (GroupMetadataKey, GroupMetadataValue, 3),
     3: (ConsumerGroupMetadataKey, ConsumerGroupMetadataValue, 0),
-    4: (ConsumerGroupPartitionMetadataKey, ConsumerGroupPartitionMetadataValue, 0),
     5: (ConsumerGroupMemberMetadataKey, ConsumerGroupMemberMetadataValue, 0),
     6: (ConsumerGroupTargetAssignmentMetadataKey, ConsumerGroupTargetAssignmentMetadataValue, 0),
     7: (ConsumerGroupTargetAssignmentMemberKey, ConsumerGroupTargetAssignmentMemberValue, 0),

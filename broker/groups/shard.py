@@ -28,7 +28,7 @@ from broker.groups.offsets import Offsets, Place
 from broker.groups.records import GroupRecord
 from broker.metadata.image import Change, MetadataImage, TopicDeleted
 from protocol.errors import ErrorCode, KafkaError
-from protocol.group_records import GroupMetadataKey, OffsetCommitKey, OffsetCommitValue
+from protocol.group_records import RECORD_TYPES, GroupMetadataKey, OffsetCommitKey, OffsetCommitValue
 from protocol.schema import NIL_UUID, Message
 
 #: The protocol type of groups whose members tell which topics they are subscribed to.
@@ -297,6 +297,7 @@ _REPLAY: dict[type[Message], Callable[[Shard, GroupRecord], None]] = {
     GroupMetadataKey: Shard._replay_classic,
     **dict.fromkeys(consumer_shard.CONSUMER_KEYS, consumer_shard.replay),
 }
+assert _REPLAY.keys() == {key for key, _, _ in RECORD_TYPES.values()}, "what is decoded can be replayed"
 
 
 def _is_there(group: Group) -> bool:

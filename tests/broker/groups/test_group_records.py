@@ -49,8 +49,10 @@ def test_bytes_of_a_commit() -> None:
     assert raw_value.hex() == "0004000000000000000500000003026d000000000000006400"
 
 
-def test_types_of_other_groups_are_passed_over() -> None:
+def test_record_types_that_no_shard_replays_are_passed_over() -> None:
+    """Type 11 is of share groups. Type 4 is what Kafka 4.0 stored of a consumer group's topics."""
     assert decode(memoryview(b"\0\x0b\0\1g"), memoryview(b"\0\0\0\0\0\1\0")) is None
+    assert decode(memoryview(b"\0\4\0\1g"), memoryview(b"\0\0\1\0")) is None
 
 
 @pytest.mark.parametrize(
