@@ -5,27 +5,27 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-R = TypeVar("R")
+from broker.coordinator.ticket import Ticket
 
-#: Whatever stands for one waiting request; only whoever made it looks inside (broker.coordinator.runtime).
-Ticket = Any
-#: A plain value without wire versions, which the handler of the request turns into a response.
-Answer = Any
+A = TypeVar("A")
+R = TypeVar("R")
 
 
 @dataclass(slots=True)
 class Outcome(Generic[R]):
-    """`records` are appended as one batch (removals perhaps as several) and replayed at once; `answers` leave when they
-    are committed."""
+    """`records` are appended as one batch (tombstones perhaps as several) and replayed at once. `answers` leave when
+    the records are committed."""
 
     records: list[R] = field(default_factory=list)
-    answers: list[tuple[Ticket, Answer]] = field(default_factory=list)
+    answers: list[tuple[Ticket[Any], Any]] = field(default_factory=list)
+    """Invariant: each answer is of the type that its ticket takes. `add_answer` holds it."""
 
-    def add(self, other: Outcome[R]) -> None:
-        """What was decided after this, to be carried out together with it."""
-        self.records += other.records
-        self.answers += other.answers
+    def add_answer(self, ticket: Ticket[A], answer: A) -> Outcome[R]:
+        """`answer` is a value without wire versions; the handler of the request makes a response of it. Returns this
+        outcome."""
+        self.answers.append((ticket, answer))
+        return self
 
 
-#: A key of a shard, and what was decided about it at the moment the step was taken; empty where there is nothing to do.
+#: A key of a shard, and what was decided about it when the step was taken. Empty if there is nothing to do.
 Step = tuple[str, Outcome[R]]

@@ -26,7 +26,7 @@ import structlog
 from broker.coordinator.internal_topic import InternalTopic
 from broker.coordinator.led_partition import LedPartition
 from broker.coordinator.loading import load
-from broker.coordinator.outcome import Answer, Outcome, Step
+from broker.coordinator.outcome import Outcome, Step
 from broker.coordinator.records import RecordCodec, split_into_batches
 from broker.coordinator.shard import Shard
 from broker.coordinator.ticket import Ticket
@@ -46,7 +46,7 @@ A = TypeVar("A")
 R = TypeVar("R")
 S = TypeVar("S", bound=Shard[Any])
 #: (shard, ticket, now in seconds of the loop's clock, now in ms of the wall clock) -> what to append and to answer.
-Decision = Callable[[S, "Ticket[Any]", float, int], Outcome[R]]
+Decision = Callable[[S, Ticket[A], float, int], Outcome[R]]
 
 #: Keys that are worked on in one loop iteration, where there is something to do about many.
 KEYS_PER_ITERATION = 50
@@ -65,7 +65,7 @@ class _Answers(Generic[S, R]):
         self,
         runtime: CoordinatorRuntime[S, R],
         led: LedPartition[S],
-        answers: list[tuple[Ticket[Any], Answer]],
+        answers: list[tuple[Ticket[Any], Any]],
     ) -> None:
         self._runtime = runtime
         self._led = led
@@ -124,7 +124,7 @@ class CoordinatorRuntime(Generic[S, R]):
         key: str,
         reply: Callable[[A], None],
         failure: Callable[[ErrorCode], A],
-        decide: Decision[S, R],
+        decide: Decision[S, A, R],
     ) -> None:
         """Decide about a key. `reply` gets the ticket's answer, once, perhaps much later; where there is none, or
         `decide` raises KafkaError, it gets `failure` of the error."""
@@ -141,7 +141,7 @@ class CoordinatorRuntime(Generic[S, R]):
         try:
             outcome = decide(led.shard, ticket, self._loop.time(), self._clock.now_ms())
         except KafkaError as refused:
-            outcome = Outcome(answers=[(ticket, ticket.refusal(refused.code))])
+            outcome = Outcome[R]().add_answer(ticket, ticket.refusal(refused.code))
         self._apply_outcome(led, outcome)
         led.shard.update_deadline(key)
         self._arm_timer(led.shard.next_deadline())
@@ -151,7 +151,7 @@ class CoordinatorRuntime(Generic[S, R]):
         key: str,
         reply: Callable[[A], None],
         failure: Callable[[ErrorCode], A],
-        decide: Decision[S, R],
+        decide: Decision[S, A, R],
     ) -> None:
         """As `ask`, after a liveness round: where a refusal says what there is, as "no such group" does."""
         try:
@@ -196,7 +196,7 @@ class CoordinatorRuntime(Generic[S, R]):
             answer = look(led.shard)
         except KafkaError as refused:
             answer = ticket.refusal(refused.code)
-        self._apply_outcome(led, Outcome(answers=[(ticket, answer)]))
+        self._apply_outcome(led, Outcome[R]().add_answer(ticket, answer))
 
     def read_all(self, reply: Callable[[ErrorCode, list[A]], None], look: Callable[[S], list[A]]) -> None:
         """Look at every shard of this node. COORDINATOR_LOAD_IN_PROGRESS while one is being loaded. A partition that
@@ -223,7 +223,7 @@ class CoordinatorRuntime(Generic[S, R]):
             for led in left:
                 ticket: Ticket[list[A]] = Ticket(one_done, lambda error: [])
                 led.open[ticket] = None
-                self._apply_outcome(led, Outcome(answers=[(ticket, look(led.shard))]))
+                self._apply_outcome(led, Outcome[R]().add_answer(ticket, look(led.shard)))
 
         self._reads.confirm([led.replica for led in asked], confirmed)
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from broker.coordinator.outcome import Outcome, Ticket
+from broker.coordinator.outcome import Outcome
+from broker.coordinator.ticket import Ticket
 from broker.groups.classic_members import Member
 from broker.groups.classic_messages import (
     ClassicDescription,
@@ -44,7 +45,9 @@ class ClassicGroup(Rebalance):
 
     # -- join -----------------------------------------------------------------------------------------------
 
-    def join(self, ticket: Ticket, request: JoinRequest, now: float, now_ms: int) -> Outcome[GroupRecord]:
+    def join(
+        self, ticket: Ticket[JoinAnswer], request: JoinRequest, now: float, now_ms: int
+    ) -> Outcome[GroupRecord]:
         step = Step(now, now_ms)
         # Static members are given no id first.
         is_pending = request.member_id in self._pending and request.instance_id is None
@@ -73,7 +76,7 @@ class ClassicGroup(Rebalance):
             return ErrorCode.NONE
         return ErrorCode.GROUP_MAX_SIZE_REACHED
 
-    def _join_without_id(self, step: Step, ticket: Ticket, request: JoinRequest) -> None:
+    def _join_without_id(self, step: Step, ticket: Ticket[JoinAnswer], request: JoinRequest) -> None:
         if request.instance_id is not None:
             member_id = self._new_id(request.instance_id)
             predecessor = self.members.of_instance(request.instance_id)
@@ -93,7 +96,7 @@ class ClassicGroup(Rebalance):
     def _new_id(self, name: str) -> str:
         return f"{name[:MAX_NAME_IN_ID]}-{random_uuid(self._rng)}"
 
-    def _join_again(self, step: Step, ticket: Ticket, request: JoinRequest) -> None:
+    def _join_again(self, step: Step, ticket: Ticket[JoinAnswer], request: JoinRequest) -> None:
         member_id = request.member_id
         error = self._why_not_member(member_id, request.instance_id)
         if error != ErrorCode.NONE:
@@ -111,7 +114,7 @@ class ClassicGroup(Rebalance):
         self._rebalance(step, (member_id, ticket))
 
     def _succeed(
-        self, step: Step, member: Member, member_id: str, ticket: Ticket, request: JoinRequest
+        self, step: Step, member: Member, member_id: str, ticket: Ticket[JoinAnswer], request: JoinRequest
     ) -> None:
         """A static member came back: it has its predecessor's place, under an id of its own (KIP-345)."""
         predecessor, leader = member.member_id, self.leader
@@ -142,7 +145,9 @@ class ClassicGroup(Rebalance):
 
     # -- the other requests ---------------------------------------------------------------------------------
 
-    def sync(self, ticket: Ticket, request: SyncRequest, now: float, now_ms: int) -> Outcome[GroupRecord]:
+    def sync(
+        self, ticket: Ticket[SyncAnswer], request: SyncRequest, now: float, now_ms: int
+    ) -> Outcome[GroupRecord]:
         step = Step(now, now_ms)
         error = self._why_not_sync(request)
         if error != ErrorCode.NONE:
@@ -171,17 +176,22 @@ class ClassicGroup(Rebalance):
         return ErrorCode.REBALANCE_IN_PROGRESS if self.state is PREPARING else ErrorCode.NONE
 
     def heartbeat(
-        self, ticket: Ticket, member_id: str, instance_id: str | None, generation_id: int, now: float
+        self,
+        ticket: Ticket[HeartbeatAnswer],
+        member_id: str,
+        instance_id: str | None,
+        generation_id: int,
+        now: float,
     ) -> Outcome[GroupRecord]:
         error = self._why_not_member(member_id, instance_id, generation_id)
         if error == ErrorCode.NONE:
             self._keep_alive(member_id, now)
             if self.state is PREPARING:
                 error = ErrorCode.REBALANCE_IN_PROGRESS
-        return Outcome(answers=[(ticket, HeartbeatAnswer(error))])
+        return Outcome[GroupRecord]().add_answer(ticket, HeartbeatAnswer(error))
 
     def leave(
-        self, ticket: Ticket, leavers: tuple[Leaver, ...], now: float, now_ms: int
+        self, ticket: Ticket[LeaveAnswer], leavers: tuple[Leaver, ...], now: float, now_ms: int
     ) -> Outcome[GroupRecord]:
         step = Step(now, now_ms)
         size_before = len(self.members)

@@ -88,9 +88,6 @@ class LeaveAnswer:
     """In the order of the request."""
 
 
-Answer = JoinAnswer | SyncAnswer | HeartbeatAnswer | LeaveAnswer
-
-
 class MemberDescription(NamedTuple):
     member_id: str
     instance_id: str | None

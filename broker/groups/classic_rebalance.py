@@ -12,15 +12,19 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from broker.coordinator.deadlines import Deadlines
-from broker.coordinator.outcome import Outcome, Ticket
+from broker.coordinator.outcome import Outcome
+from broker.coordinator.ticket import Ticket
 from broker.groups.classic_members import Member, Members
-from broker.groups.classic_messages import Answer, JoinAnswer, JoinedMember, JoinRequest, SyncAnswer
+from broker.groups.classic_messages import JoinAnswer, JoinedMember, JoinRequest, SyncAnswer
 from broker.groups.classic_states import ClassicState
 from broker.groups.records import GroupRecord
 from protocol.errors import ErrorCode
 from protocol.group_records import GroupMetadataKey, GroupMetadataValue
+
+A = TypeVar("A")
 
 #: A new member's JoinGroup may be parked for this long before its client counts as gone. It cannot tell that it is
 #: alive while it waits, and does not know its session yet.
@@ -55,8 +59,8 @@ class Step:
     now_ms: int
     outcome: Outcome[GroupRecord] = field(default_factory=Outcome)
 
-    def answer(self, ticket: Ticket, answer: Answer) -> None:
-        self.outcome.answers.append((ticket, answer))
+    def answer(self, ticket: Ticket[A], answer: A) -> None:
+        self.outcome.add_answer(ticket, answer)
 
 
 class Rebalance:
@@ -87,8 +91,8 @@ class Rebalance:
         self._rng = rng
         #: Ids that were given out and not joined with yet (KIP-394).
         self._pending: set[str] = set()
-        self._joins: dict[str, Ticket] = {}
-        self._syncs: dict[str, Ticket] = {}
+        self._joins: dict[str, Ticket[JoinAnswer]] = {}
+        self._syncs: dict[str, Ticket[SyncAnswer]] = {}
         #: Members of the generation that have not sent SyncGroup yet.
         self._unsynced: set[str] = set()
         #: Of members and of pending ids.
@@ -103,7 +107,7 @@ class Rebalance:
 
     # -- members --------------------------------------------------------------------------------------------
 
-    def _add(self, step: Step, member_id: str, ticket: Ticket, request: JoinRequest) -> None:
+    def _add(self, step: Step, member_id: str, ticket: Ticket[JoinAnswer], request: JoinRequest) -> None:
         if not len(self.members):
             self.protocol_type = request.protocol_type
         self.members.add(Member.of_request(member_id, request))
@@ -128,14 +132,14 @@ class Rebalance:
         if member_id not in self._joins and member_id not in self._syncs:
             self._sessions.set(member_id, now + self.members[member_id].session_timeout_ms / 1000)
 
-    def _park_join(self, step: Step, member_id: str, ticket: Ticket) -> None:
+    def _park_join(self, step: Step, member_id: str, ticket: Ticket[JoinAnswer]) -> None:
         # A client that gave up waiting may ask again over another connection.
         self._answer_parked(step, member_id, ErrorCode.REBALANCE_IN_PROGRESS)
         self._joins[member_id] = ticket
         is_new = self.members[member_id].is_new
         self._sessions.set(member_id, step.now + NEW_MEMBER_TIMEOUT_S if is_new else None)
 
-    def _park_sync(self, step: Step, member_id: str, ticket: Ticket) -> None:
+    def _park_sync(self, step: Step, member_id: str, ticket: Ticket[SyncAnswer]) -> None:
         self._answer_parked(step, member_id, ErrorCode.REBALANCE_IN_PROGRESS)
         self._syncs[member_id] = ticket
         self._sessions.set(member_id, None)
@@ -148,7 +152,7 @@ class Rebalance:
 
     # -- the join phase -------------------------------------------------------------------------------------
 
-    def _rebalance(self, step: Step, joining: tuple[str, Ticket] | None = None) -> None:
+    def _rebalance(self, step: Step, joining: tuple[str, Ticket[JoinAnswer]] | None = None) -> None:
         """Begin the join phase unless it is on, and end it if nobody is missing."""
         if self.state is not PREPARING:
             self._begin_join_phase(step)

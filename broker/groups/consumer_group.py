@@ -17,7 +17,8 @@ from uuid import UUID
 from broker.config.group_config import GroupConfig
 from broker.config.node_config import NodeConfig
 from broker.coordinator.deadlines import Deadlines
-from broker.coordinator.outcome import Outcome, Ticket
+from broker.coordinator.outcome import Outcome
+from broker.coordinator.ticket import Ticket
 from broker.groups import consumer_records as as_records
 from broker.groups.assignors import EMPTY, Assignment
 from broker.groups.commit import CommitCheck, CommitRequest
@@ -225,7 +226,7 @@ class ConsumerGroup:
     # -- heartbeats --------------------------------------------------------------------------------------
 
     def heartbeat(
-        self, ticket: Ticket, request: HeartbeatRequest, now: float, now_ms: int
+        self, ticket: Ticket[HeartbeatAnswer], request: HeartbeatRequest, now: float, now_ms: int
     ) -> Outcome[GroupRecord]:
         """Answer: HeartbeatAnswer. Raises KafkaError. The request has passed `check_request`."""
         if is_leaving(request):
@@ -252,8 +253,7 @@ class ConsumerGroup:
         is_behind = request.member_epoch != member.epoch or request.member_epoch == JOIN_EPOCH
         if is_behind or request.is_whole or reconciled.assigned != member.assigned:
             answer = replace(answer, assignment=_partitions(reconciled.assigned))
-        outcome.answers.append((ticket, answer))
-        return outcome
+        return outcome.add_answer(ticket, answer)
 
     def _who(self, request: HeartbeatRequest) -> tuple[Member, str | None]:
         """The member, perhaps a new one; and the member id that it replaces, if it is a static member that is back."""
@@ -373,7 +373,7 @@ class ConsumerGroup:
 
     # -- leaving -----------------------------------------------------------------------------------------
 
-    def _leave(self, ticket: Ticket, request: HeartbeatRequest) -> Outcome[GroupRecord]:
+    def _leave(self, ticket: Ticket[HeartbeatAnswer], request: HeartbeatRequest) -> Outcome[GroupRecord]:
         if request.instance_id is not None:
             self._check_instance(request, self._durable.static_member(request.instance_id), joins=False)
         member = self._member(request.member_id)
@@ -393,7 +393,7 @@ class ConsumerGroup:
         else:
             self._remove(draft, [member.member_id])
         answer = HeartbeatAnswer(member_id=member.member_id, member_epoch=request.member_epoch)
-        return Outcome(draft.records, [(ticket, answer)])
+        return Outcome(draft.records).add_answer(ticket, answer)
 
     def _remove(self, draft: Draft, member_ids: list[str]) -> None:
         """The next heartbeat of anybody has the target computed."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.coordinator.outcome import Outcome, Ticket
+from broker.coordinator.outcome import Outcome
+from broker.coordinator.ticket import Ticket
 from broker.groups.consumer_group import ConsumerGroup
 from broker.groups.consumer_member import JOIN_EPOCH
 from broker.groups.consumer_requests import GroupDescription, HeartbeatAnswer, HeartbeatRequest, check_request
@@ -34,7 +35,7 @@ CONSUMER_KEYS = (
 
 
 def heartbeat(
-    shard: Shard, ticket: Ticket, request: HeartbeatRequest, now: float, now_ms: int
+    shard: Shard, ticket: Ticket[HeartbeatAnswer], request: HeartbeatRequest, now: float, now_ms: int
 ) -> Outcome[GroupRecord]:
     """Answer: HeartbeatAnswer, also where it is a refusal: it has a message."""
     try:
@@ -42,11 +43,12 @@ def heartbeat(
         check_group_id(request.group_id)
         return _heartbeat(shard, ticket, request, now, now_ms)
     except KafkaError as refused:
-        return Outcome(answers=[(ticket, HeartbeatAnswer(refused.code, refused.message))])
+        answer = HeartbeatAnswer(refused.code, refused.message)
+        return Outcome[GroupRecord]().add_answer(ticket, answer)
 
 
 def _heartbeat(
-    shard: Shard, ticket: Ticket, request: HeartbeatRequest, now: float, now_ms: int
+    shard: Shard, ticket: Ticket[HeartbeatAnswer], request: HeartbeatRequest, now: float, now_ms: int
 ) -> Outcome[GroupRecord]:
     """Who joins a group without members has it speak this protocol from then on, its offsets stay."""
     existing = shard.groups.get(request.group_id)

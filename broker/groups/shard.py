@@ -16,10 +16,11 @@ from uuid import UUID
 
 from broker.config.node_config import NodeConfig
 from broker.coordinator.deadlines import Deadlines
-from broker.coordinator.outcome import Outcome, Step, Ticket
+from broker.coordinator.outcome import Outcome, Step
+from broker.coordinator.ticket import Ticket
 from broker.groups import consumer_shard
 from broker.groups.classic_group import ClassicGroup
-from broker.groups.classic_messages import ClassicDescription, JoinRequest
+from broker.groups.classic_messages import ClassicDescription, JoinAnswer, JoinRequest
 from broker.groups.classic_rebalance import MIN_INITIAL_DELAY_S, ClassicLimits
 from broker.groups.classic_states import ClassicState
 from broker.groups.commit import CommitAnswer, CommitCheck, CommitRequest
@@ -98,7 +99,7 @@ class Shard:
     # -- offsets -----------------------------------------------------------------------------------------
 
     def commit_offsets(
-        self, ticket: Ticket, request: CommitRequest, now: float, now_ms: int
+        self, ticket: Ticket[CommitAnswer], request: CommitRequest, now: float, now_ms: int
     ) -> Outcome[GroupRecord]:
         """Answer: CommitAnswer. Raises KafkaError where the group does not let this member commit."""
         check_group_id(request.group_id, may_be_empty=True)
@@ -112,7 +113,7 @@ class Shard:
         records, answer = self.offsets.commit(
             request, check, now_ms, self.config.offset_metadata_max_bytes, self._max_batch_bytes
         )
-        return Outcome(records, [(ticket, answer)])
+        return Outcome(records).add_answer(ticket, answer)
 
     def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> None:
         """May offsets be fetched by this member, or from outside (None, -1)? Raises KafkaError."""
@@ -120,7 +121,9 @@ class Shard:
         if group is not None:
             group.check_fetch(member_id, member_epoch)
 
-    def delete_offsets(self, ticket: Ticket, group_id: str, places: list[Place]) -> Outcome[GroupRecord]:
+    def delete_offsets(
+        self, ticket: Ticket[CommitAnswer], group_id: str, places: list[Place]
+    ) -> Outcome[GroupRecord]:
         """Answer: CommitAnswer. An offset that is not there is deleted already. Raises GROUP_ID_NOT_FOUND,
         NON_EMPTY_GROUP."""
         group = self._existing(group_id)
@@ -138,7 +141,7 @@ class Shard:
             for place in dict.fromkeys(places)
             if place.topic not in kept and self.offsets.get(group_id, place) is not None
         ]
-        return Outcome(records, [(ticket, CommitAnswer(ErrorCode.NONE, errors))])
+        return Outcome(records).add_answer(ticket, CommitAnswer(ErrorCode.NONE, errors))
 
     def expire_offsets(self, now_ms: int) -> Iterator[Step[GroupRecord]]:
         """Group by group: the offsets that nobody used for offsets.retention.minutes (KIP-211), and with the last of
@@ -208,13 +211,13 @@ class Shard:
         simple = [group_id for group_id in self.offsets.group_ids if group_id not in self.groups]
         return listed + [ListedGroup(group_id, "", "Empty", "classic") for group_id in simple]
 
-    def delete_group(self, ticket: Ticket, group_id: str) -> Outcome[GroupRecord]:
+    def delete_group(self, ticket: Ticket[ErrorCode], group_id: str) -> Outcome[GroupRecord]:
         """The group and its offsets. Answer: ErrorCode. Raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
         group = self._existing(group_id)
         if group is not None and not group.is_empty:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
         records = self.offsets.tombstones(group_id) + ([] if group is None else group.tombstones())
-        return Outcome(records, [(ticket, ErrorCode.NONE)])
+        return Outcome(records).add_answer(ticket, ErrorCode.NONE)
 
     def _existing(self, group_id: str) -> Group | None:
         """None: it has offsets only. Raises KafkaError where there is nothing at all."""
@@ -229,7 +232,7 @@ class Shard:
     # -- the classic protocol ----------------------------------------------------------------------------
 
     def join(
-        self, ticket: Ticket, group_id: str, request: JoinRequest, now: float, now_ms: int
+        self, ticket: Ticket[JoinAnswer], group_id: str, request: JoinRequest, now: float, now_ms: int
     ) -> Outcome[GroupRecord]:
         """Answer: JoinAnswer, perhaps much later. Raises KafkaError."""
         check_group_id(group_id)

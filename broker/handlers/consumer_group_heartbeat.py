@@ -15,7 +15,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from broker.coordinator.outcome import Outcome, Ticket
+from broker.coordinator.outcome import Outcome
+from broker.coordinator.ticket import Ticket
 from broker.groups import consumer_shard
 from broker.groups.assignors import Assignment
 from broker.groups.consumer_member import JOIN_EPOCH
@@ -63,7 +64,9 @@ def handle(context: Context, request: Request, body: ConsumerGroupHeartbeatReque
     )
     names_itself = request.api_version >= 1 or body.member_epoch != JOIN_EPOCH or body.member_id != ""
 
-    def decide(shard: Shard, ticket: Ticket, now: float, now_ms: int) -> Outcome[GroupRecord]:
+    def decide(
+        shard: Shard, ticket: Ticket[HeartbeatAnswer], now: float, now_ms: int
+    ) -> Outcome[GroupRecord]:
         named = (
             heartbeat if names_itself else replace(heartbeat, member_id=to_base64url(random_uuid(shard.rng)))
         )

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from broker.coordinator.outcome import Outcome, Ticket
+from broker.coordinator.outcome import Outcome
+from broker.coordinator.ticket import Ticket
 from broker.groups.records import GroupRecord
 from broker.groups.shard import Shard
 from broker.serving.api import Api
@@ -48,7 +49,9 @@ def _failed(error: ErrorCode) -> ErrorCode:
     return error
 
 
-def _delete(group_id: str, shard: Shard, ticket: Ticket, now: float, now_ms: int) -> Outcome[GroupRecord]:
+def _delete(
+    group_id: str, shard: Shard, ticket: Ticket[ErrorCode], now: float, now_ms: int
+) -> Outcome[GroupRecord]:
     return shard.delete_group(ticket, group_id)
 
 

@@ -14,14 +14,17 @@ from typing import TypeAlias, TypeVar
 from broker.coordinator.deadlines import Deadlines
 from broker.coordinator.internal_topic import InternalTopic, InternalTopicSpec
 from broker.coordinator.led_partition import LedPartition
-from broker.coordinator.outcome import Outcome, Step, Ticket
+from broker.coordinator.outcome import Outcome, Step
 from broker.coordinator.records import EncodedRecord, RecordCodec
 from broker.coordinator.runtime import CoordinatorRuntime
+from broker.coordinator.ticket import Ticket
 from broker.replication.replica import Replica
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from tests.broker.world import World
 
 T = TypeVar("T")
+#: What a register is answered: a number, or why there is none.
+Sum: TypeAlias = int | ErrorCode
 
 TOPIC = "__registers"
 PARTITIONS = 2
@@ -90,17 +93,17 @@ class RegisterShard:
 
     # -- decisions ---------------------------------------------------------------------------------------
 
-    def add(self, ticket: Ticket, name: str, amount: int, now: float) -> Outcome[RegisterRecord]:
+    def add(self, ticket: Ticket[Sum], name: str, amount: int, now: float) -> Outcome[RegisterRecord]:
         """Answer: the sum. Raises KafkaError for a sum below 0."""
         total = self.values.get(name, 0) + amount
         if total < 0:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         self._expires_at[name] = now + self._lifetime_s
-        return Outcome([RegisterRecord(name, total)], [(ticket, total)])
+        return Outcome([RegisterRecord(name, total)]).add_answer(ticket, total)
 
-    def remove(self, ticket: Ticket, names: list[str]) -> Outcome[RegisterRecord]:
+    def remove(self, ticket: Ticket[Sum], names: list[str]) -> Outcome[RegisterRecord]:
         """Answer: how many."""
-        return Outcome([RegisterRecord(name, None) for name in names], [(ticket, len(names))])
+        return Outcome([RegisterRecord(name, None) for name in names]).add_answer(ticket, len(names))
 
     def increment_all(self) -> Iterator[Step[RegisterRecord]]:
         for name in list(self.values):
@@ -198,29 +201,33 @@ class RegisterWorld:
         assert led is not None
         return led.shard
 
-    def begin_add(self, node_id: int, name: str, amount: int) -> list[int | ErrorCode]:
+    def begin_add(self, node_id: int, name: str, amount: int) -> list[Sum]:
         """The list gets the sum, or the error, when it is answered."""
-        answers: list[int | ErrorCode] = []
+        answers: list[Sum] = []
 
-        def decide(shard: RegisterShard, ticket: Ticket, now: float, now_ms: int) -> Outcome[RegisterRecord]:
+        def decide(
+            shard: RegisterShard, ticket: Ticket[Sum], now: float, now_ms: int
+        ) -> Outcome[RegisterRecord]:
             return shard.add(ticket, name, amount, now)
 
         self.call(node_id, self.nodes[node_id].runtime.ask, name, answers.append, _same, decide)
         return answers
 
-    def begin_remove(self, node_id: int, names: list[str]) -> list[int | ErrorCode]:
+    def begin_remove(self, node_id: int, names: list[str]) -> list[Sum]:
         """All of `names` in one decision, which is asked of the first one's shard."""
-        answers: list[int | ErrorCode] = []
+        answers: list[Sum] = []
 
-        def decide(shard: RegisterShard, ticket: Ticket, now: float, now_ms: int) -> Outcome[RegisterRecord]:
+        def decide(
+            shard: RegisterShard, ticket: Ticket[Sum], now: float, now_ms: int
+        ) -> Outcome[RegisterRecord]:
             return shard.remove(ticket, names)
 
         self.call(node_id, self.nodes[node_id].runtime.ask, names[0], answers.append, _same, decide)
         return answers
 
-    def begin_read(self, node_id: int, name: str) -> list[int | ErrorCode]:
+    def begin_read(self, node_id: int, name: str) -> list[Sum]:
         """The list gets the value, -1 where there is no such register, or the error."""
-        answers: list[int | ErrorCode] = []
+        answers: list[Sum] = []
 
         def look(shard: RegisterShard) -> int:
             return shard.values.get(name, -1)
@@ -228,15 +235,15 @@ class RegisterWorld:
         self.call(node_id, self.nodes[node_id].runtime.read, name, answers.append, _same, look)
         return answers
 
-    def answer(self, answers: list[int | ErrorCode]) -> int | ErrorCode:
+    def answer(self, answers: list[Sum]) -> Sum:
         self.world.wait(lambda: bool(answers))
         (answer,) = answers
         return answer
 
-    def add(self, node_id: int, name: str, amount: int) -> int | ErrorCode:
+    def add(self, node_id: int, name: str, amount: int) -> Sum:
         return self.answer(self.begin_add(node_id, name, amount))
 
-    def read(self, node_id: int, name: str) -> int | ErrorCode:
+    def read(self, node_id: int, name: str) -> Sum:
         return self.answer(self.begin_read(node_id, name))
 
 

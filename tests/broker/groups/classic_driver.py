@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import random
+from collections.abc import Callable
 from typing import Any
 
 from broker.coordinator.outcome import Outcome
@@ -13,6 +13,7 @@ from broker.groups.classic_rebalance import ClassicLimits
 from broker.groups.commit import CommitRequest
 from broker.groups.records import GroupRecord
 from protocol.errors import ErrorCode, KafkaError
+from tests.broker.groups.tickets import AnyTicket, new_ticket
 
 RANGE = (("range", b"r"),)
 SESSION_S = 10.0
@@ -28,9 +29,8 @@ class Driver:
         self.group = ClassicGroup("g", self.limits, self._rng)
         self.log: list[GroupRecord] = []
         self.now = 1000.0
-        self.answers: dict[int, Any] = {}
-        self.open: set[int] = set()
-        self._tickets = itertools.count()
+        self.answers: dict[AnyTicket, Any] = {}
+        self.open: set[AnyTicket] = set()
 
     # -- requests -------------------------------------------------------------------------------------------
 
@@ -45,7 +45,7 @@ class Driver:
         session_s: float = SESSION_S,
         version: int = 9,
         client_id: str = "c",
-    ) -> int:
+    ) -> AnyTicket:
         request = JoinRequest(
             member_id=member_id,
             instance_id=instance,
@@ -68,7 +68,7 @@ class Driver:
         instance: str | None = None,
         generation: int | None = None,
         protocol: str | None = None,
-    ) -> int:
+    ) -> AnyTicket:
         request = SyncRequest(
             member_id=member_id,
             instance_id=instance,
@@ -78,13 +78,15 @@ class Driver:
         )
         return self._ask(lambda ticket: self.group.sync(ticket, request, self.now, self.now_ms))
 
-    def heartbeat(self, member_id: str, *, instance: str | None = None, generation: int | None = None) -> int:
+    def heartbeat(
+        self, member_id: str, *, instance: str | None = None, generation: int | None = None
+    ) -> AnyTicket:
         generation_id = self.group.generation_id if generation is None else generation
         return self._ask(
             lambda ticket: self.group.heartbeat(ticket, member_id, instance, generation_id, self.now)
         )
 
-    def leave(self, *member_ids: str, instance: str | None = None) -> int:
+    def leave(self, *member_ids: str, instance: str | None = None) -> AnyTicket:
         leavers = tuple(Leaver(member_id, instance) for member_id in member_ids)
         return self._ask(lambda ticket: self.group.leave(ticket, leavers, self.now, self.now_ms))
 
@@ -125,8 +127,8 @@ class Driver:
 
     # -- helpers --------------------------------------------------------------------------------------------
 
-    def _ask(self, put: Any) -> int:
-        ticket = next(self._tickets)
+    def _ask(self, put: Callable[[AnyTicket], Outcome[GroupRecord]]) -> AnyTicket:
+        ticket = new_ticket()
         self.open.add(ticket)
         self._take(put(ticket))
         return ticket
@@ -141,7 +143,7 @@ class Driver:
             self.open.remove(ticket)
             self.answers[ticket] = answer
 
-    def join_new(self, **how: Any) -> int:
+    def join_new(self, **how: Any) -> AnyTicket:
         """Join as clients do: with an id that was given out, or with an instance id."""
         if how.get("instance") is not None:
             return self.join(**how)

@@ -18,6 +18,7 @@ from broker.metadata import record_codec
 from broker.metadata import records as metadata
 from broker.metadata.image import MetadataImage
 from protocol.errors import ErrorCode
+from tests.broker.groups.tickets import new_ticket
 
 GROUP = "g"
 Partition = tuple[UUID, int]
@@ -79,10 +80,11 @@ class Coordinator:
         return self.group.describe()
 
     def ask(self, request: HeartbeatRequest) -> HeartbeatAnswer:
-        outcome = consumer_shard.heartbeat(self.shard, "ticket", request, self.now, int(self.now * 1000))
+        asked = new_ticket()
+        outcome = consumer_shard.heartbeat(self.shard, asked, request, self.now, int(self.now * 1000))
         self._carry_out(outcome)
         ((ticket, answer),) = outcome.answers
-        assert ticket == "ticket"
+        assert ticket is asked
         assert isinstance(answer, HeartbeatAnswer)
         return answer
 

@@ -12,6 +12,7 @@ from broker.groups.classic_rebalance import MIN_INITIAL_DELAY_S
 from broker.groups.classic_states import ClassicState
 from protocol.errors import ErrorCode
 from tests.broker.groups.classic_driver import REBALANCE_S, SESSION_S, Driver
+from tests.broker.groups.tickets import AnyTicket
 
 EMPTY, PREPARING, COMPLETING, STABLE = ClassicState
 PARTITIONS = range(12)
@@ -37,7 +38,7 @@ class Client:
         self.generation = -1
         self.leads: list[str] | None = None
         self.waits_for: str | None = None
-        self.ticket: int | None = None
+        self.ticket: AnyTicket | None = None
         self.is_fenced = False
 
     def step(self) -> None:

@@ -11,6 +11,7 @@ import broker.groups.classic_states
 from broker.groups.classic_states import ClassicState
 from protocol.errors import ErrorCode
 from tests.broker.groups.classic_driver import REBALANCE_S, SESSION_S, Driver
+from tests.broker.groups.tickets import AnyTicket
 
 EMPTY, PREPARING, COMPLETING, STABLE = ClassicState
 ANSWERS = {
@@ -57,7 +58,7 @@ def _group(state: ClassicState) -> Group:
     return Group(driver, member_ids[0], member_ids[1], member_ids[2:])
 
 
-def _answer(group: Group, ticket: int) -> ErrorCode | None:
+def _answer(group: Group, ticket: AnyTicket) -> ErrorCode | None:
     answer = group.driver.answers.get(ticket)
     return None if answer is None else answer.error
 

@@ -13,6 +13,7 @@ from tests.broker.groups.consumers import (
     partitions_of,
     settle,
 )
+from tests.broker.groups.tickets import new_ticket
 
 # -- members come and go -----------------------------------------------------------------------------------------
 
@@ -245,7 +246,7 @@ def test_a_deleted_group_leaves_nothing(coordinator: Coordinator) -> None:
     a = Consumer(coordinator, "a", regex="t")
     a.heartbeat()
     a.leave()
-    coordinator._carry_out(coordinator.shard.delete_group("ticket", GROUP))
+    coordinator._carry_out(coordinator.shard.delete_group(new_ticket(), GROUP))
     assert not coordinator.shard.groups
     coordinator.fail_over()
     assert not coordinator.shard.groups

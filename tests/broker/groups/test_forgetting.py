@@ -23,6 +23,7 @@ from tests.broker.asking import ask
 from tests.broker.groups.classic_client import GroupClient
 from tests.broker.groups.consumers import Coordinator, Topics
 from tests.broker.groups.test_fail_over import coordinator_among
+from tests.broker.groups.tickets import new_ticket
 from tests.broker.groups.world import FEW, commit, commit_request, committed, coordinator, pass_time
 from tests.broker.world import World, running
 
@@ -95,7 +96,7 @@ def test_who_names_a_topic_by_its_id_is_told_nothing_of_one_that_had_its_name_be
     old = topics.set("foo", 1)
     shard = Coordinator(topics).shard
     commit = CommitRequest("g", [OffsetToCommit("foo", old, 0, 1000)])
-    for record in shard.commit_offsets("ticket", commit, 0.0, 0).records:
+    for record in shard.commit_offsets(new_ticket(), commit, 0.0, 0).records:
         shard.replay(record)
     topics.delete("foo")
     new = topics.set("foo", 1)
