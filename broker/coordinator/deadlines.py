@@ -1,4 +1,4 @@
-"""Deadlines of many things that are mostly put off: a heartbeat costs a dict entry and leaves the heap alone."""
+"""Deadlines that are mostly put off before they come: a heartbeat changes a dict entry and leaves the heap alone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Deadlines(Generic[K]):
 
     def __init__(self) -> None:
         self._deadlines: dict[K, float] = {}
-        #: (time, number of the entry, key); entries of keys that were put off or dropped are passed over.
+        #: (time, number of the entry, key). Entries of keys that were put off or dropped are skipped.
         self._heap: list[tuple[float, int, K]] = []
         #: The earliest entry of each key in the heap.
         self._entries: dict[K, float] = {}
@@ -29,7 +29,7 @@ class Deadlines(Generic[K]):
         return key in self._deadlines
 
     def set(self, key: K, deadline: float | None) -> None:
-        """None: it has none any more."""
+        """None: the key has no deadline any more."""
         if deadline is None:
             self._deadlines.pop(key, None)
             return
@@ -44,7 +44,7 @@ class Deadlines(Generic[K]):
         heapq.heappush(self._heap, (deadline, self._count, key))
 
     def next(self) -> float | None:
-        """Not later than the earliest deadline; perhaps earlier, where that one was put off."""
+        """A time that is not later than the earliest deadline. It may be earlier, if that deadline was put off."""
         while self._heap:
             time, _, key = self._heap[0]
             if key in self._deadlines and self._entries.get(key) == time:
@@ -54,10 +54,10 @@ class Deadlines(Generic[K]):
                 del self._entries[key]
         return None
 
-    def due(self, now: float, most: int | None = None) -> list[K]:
-        """Takes out the keys whose deadline has come, earliest first; `most` of them: the others are still due."""
+    def take_due(self, now: float, limit: int | None = None) -> list[K]:
+        """Take out at most `limit` of the keys whose deadline has come, earliest first. The others are still due."""
         due: list[K] = []
-        while self._heap and self._heap[0][0] <= now and len(due) != most:
+        while self._heap and self._heap[0][0] <= now and len(due) != limit:
             time, _, key = heapq.heappop(self._heap)
             if self._entries.get(key) != time:
                 continue

@@ -1,7 +1,7 @@
-"""Who gets which partition of a group that the broker assigns (KIP-848): `uniform` and `range`.
+"""The assignors of the consumer protocol (KIP-848): `uniform` and `range`.
 
-Values in, values out. An assignment is of partitions by topic id; members that get nothing are in it, too. The result
-depends on the arguments alone, never on the order of a set.
+They are functions of their arguments alone, and never depend on the order of a set. The result names every member, also
+one that gets no partition.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from heapq import heapify, heappop, heappush
 from uuid import UUID
 
 Assignment = Mapping[UUID, frozenset[int]]
-"""Partitions by topic. No topic without partitions."""
+"""Topic id -> partitions. No topic without partitions."""
 
 EMPTY: Assignment = {}
 
@@ -21,13 +21,13 @@ _Partition = tuple[UUID, int]
 
 @dataclass(frozen=True, slots=True)
 class MemberSpec:
-    """What an assignor knows of a member."""
+    """What an assignor knows about a member."""
 
     topics: Collection[UUID]
-    """Subscribed, and existing."""
+    """The topics that it is subscribed to and that exist."""
     instance_id: str | None = None
     target: Assignment | None = None
-    """What it was to have by the last assignment."""
+    """Its target by the last assignment."""
 
 
 Members = Mapping[str, MemberSpec]
@@ -35,10 +35,10 @@ Assignor = Callable[[Members, Mapping[UUID, int]], dict[str, Assignment]]
 
 
 def assign_range(members: Members, partition_counts: Mapping[UUID, int]) -> dict[str, Assignment]:
-    """Each topic by itself, in runs of adjacent partitions: the first members get the longer runs.
+    """Each topic by itself, in ranges of adjacent partitions. The first members get the longer ranges.
 
-    Topics with as many partitions and the same subscribers are cut at the same places (co-partitioning). Static
-    members come first, by instance id, so that they get the same partitions when they come back under a new member id.
+    Topics with the same number of partitions and the same subscribers are divided at the same places (co-partitioning).
+    Static members come first, by instance id, so that they get the same partitions under a new member id.
     """
     ordered = sorted(members, key=lambda x: (members[x].instance_id is None, members[x].instance_id or "", x))
     subscribers: dict[UUID, list[str]] = {}
@@ -58,10 +58,10 @@ def assign_range(members: Members, partition_counts: Mapping[UUID, int]) -> dict
 
 
 def assign_uniform(members: Members, partition_counts: Mapping[UUID, int]) -> dict[str, Assignment]:
-    """Even over all topics together, and with the fewest changes to what members were to have.
+    """Even over all topics together, with as few changes to the last target as possible.
 
-    Where all members subscribe to the same topics they differ by at most one partition, and no more partitions
-    move than that takes. Where they do not, no partition could go to another subscriber and make the two more even.
+    If all members subscribe to the same topics, the sizes of their shares differ by at most one, and no more partitions
+    move than that takes. Otherwise no single partition could be moved to another subscriber to make the two more even.
     """
     if not members:
         return {}
@@ -74,7 +74,7 @@ def assign_uniform(members: Members, partition_counts: Mapping[UUID, int]) -> di
 
 
 def _uniform_same_topics(members: Members, partition_counts: Mapping[UUID, int]) -> dict[str, Assignment]:
-    """Every member keeps what it may, the rest is dealt out: a walk over the partitions."""
+    """Every member keeps up to its quota of its last target. The other partitions go to members below their quota."""
     least, longer = divmod(sum(partition_counts.values()), len(members))
     kept: dict[str, list[_Partition]] = {}
     free = {
@@ -82,10 +82,10 @@ def _uniform_same_topics(members: Members, partition_counts: Mapping[UUID, int])
     }
     for member_id in sorted(members):
         kept[member_id] = owned = [each for each in _partitions(members[member_id].target) if each in free]
-        free.difference_update(owned)  # never twice, whatever the last assignment says
+        free.difference_update(owned)  # No partition twice, whatever the last target says.
     quotas = dict.fromkeys(kept, least)
     for member_id in sorted(kept, key=lambda x: (-len(kept[x]), x))[:longer]:
-        quotas[member_id] += 1  # to those that have more already: fewer partitions move
+        quotas[member_id] += 1  # To members that have more already, so that fewer partitions move.
     for member_id, owned in kept.items():
         free.update(owned[quotas[member_id] :])
         del owned[quotas[member_id] :]
@@ -99,7 +99,8 @@ def _uniform_same_topics(members: Members, partition_counts: Mapping[UUID, int])
 def _uniform_different_topics(
     members: Members, partition_counts: Mapping[UUID, int]
 ) -> dict[str, Assignment]:
-    """Keep what is subscribed to still, give the rest to whoever has least, then even out topic by topic."""
+    """Members keep what they are still subscribed to. Each other partition goes to the subscriber with the smallest
+    load. Then the loads are balanced topic by topic."""
     subscribers: dict[UUID, list[str]] = {}
     for member_id in sorted(members):
         for topic_id in members[member_id].topics:
@@ -107,7 +108,7 @@ def _uniform_different_topics(
     owned: dict[str, dict[UUID, set[int]]] = {member_id: {} for member_id in members}
     loads = dict.fromkeys(sorted(members), 0)
 
-    def give(member_id: str, topic_id: UUID, partition: int) -> None:
+    def give_partition(member_id: str, topic_id: UUID, partition: int) -> None:
         owned[member_id].setdefault(topic_id, set()).add(partition)
         loads[member_id] += 1
 
@@ -117,18 +118,18 @@ def _uniform_different_topics(
         for topic_id, partition in _partitions(members[member_id].target):
             if topic_id in topics and partition in free[topic_id]:
                 free[topic_id].remove(partition)
-                give(member_id, topic_id, partition)
-    # Topics with few subscribers first: nobody else can take theirs.
+                give_partition(member_id, topic_id, partition)
+    # Topics with few subscribers first: no other member can take their partitions.
     topic_ids = sorted(subscribers, key=lambda x: (len(subscribers[x]), x))
     for topic_id in topic_ids:
         least = [(loads[member_id], member_id) for member_id in subscribers[topic_id]]
         heapify(least)
         for partition in sorted(free[topic_id]):
             load, member_id = heappop(least)
-            give(member_id, topic_id, partition)
+            give_partition(member_id, topic_id, partition)
             heappush(least, (load + 1, member_id))
-    # Each round that moves anything makes the loads more even (their squares' sum falls), so it ends.
-    while sum(_even_out(topic_id, subscribers[topic_id], owned, loads) for topic_id in topic_ids):
+    # It ends, because each round that moves a partition lowers the sum of the squares of the loads.
+    while sum(_balance_topic(topic_id, subscribers[topic_id], owned, loads) for topic_id in topic_ids):
         pass
     return {
         member_id: {topic_id: frozenset(partitions) for topic_id, partitions in topics.items() if partitions}
@@ -136,10 +137,11 @@ def _uniform_different_topics(
     }
 
 
-def _even_out(
+def _balance_topic(
     topic_id: UUID, subscribers: list[str], owned: dict[str, dict[UUID, set[int]]], loads: dict[str, int]
 ) -> bool:
-    """Move partitions of one topic until no two of its subscribers gain by another move. True if any moved."""
+    """Move partitions of one topic until no further move makes two of its subscribers more even. Returns whether any
+    partition moved."""
     most = [(-loads[member_id], member_id) for member_id in subscribers if owned[member_id].get(topic_id)]
     least = [(loads[member_id], member_id) for member_id in subscribers]
     heapify(most)
@@ -173,7 +175,7 @@ def _even_out(
 
 
 def _partitions(target: Assignment | None) -> list[_Partition]:
-    """In order, so that what a member keeps is the same in every process."""
+    """Sorted, so that a member keeps the same partitions in every process."""
     if not target:
         return []
     return [(topic_id, partition) for topic_id in sorted(target) for partition in sorted(target[topic_id])]
@@ -187,4 +189,4 @@ def _assignment(partitions: list[_Partition]) -> Assignment:
 
 
 ASSIGNORS: Mapping[str, Assignor] = {"uniform": assign_uniform, "range": assign_range}
-"""By Kafka's names; the first is taken where no member asks for one."""
+"""By Kafka's names. `group.consumer.assignors` says which of them a node offers."""

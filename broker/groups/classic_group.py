@@ -1,10 +1,11 @@
-"""One group of the classic protocol: what is asked of it.
+"""One group of the classic protocol: the requests of its members, and its deadlines.
 
-Each method is one event and gives an `Outcome`; the table in classic_states.py says what each does in each state. What
-the log says (members, their assignments, and the generation that has them) changes in `replay` alone. Who is joining,
-whose request is parked and until when somebody is waited for is lost with this node's leadership: the next coordinator
-goes on from the last generation that had an assignment, and who was in a later one learns by ILLEGAL_GENERATION or
-UNKNOWN_MEMBER_ID that it has to join again.
+Each method is one event and gives an `Outcome`. The table in classic_states.py says what each event does in each state.
+
+The durable state (members, their assignments, and their generation) changes in `replay` alone. The state of a rebalance
+(who has joined, which requests are parked, and the deadlines) is lost with this node's leadership. The next coordinator
+continues from the last generation that had an assignment. A member of a later generation is told ILLEGAL_GENERATION or
+UNKNOWN_MEMBER_ID, and joins again.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from broker.groups.classic_messages import (
     SyncAnswer,
     SyncRequest,
 )
-from broker.groups.classic_rebalance import COMPLETING, EMPTY, PREPARING, STABLE, Rebalance, Step
+from broker.groups.classic_rebalance import COMPLETING, EMPTY, PREPARING, STABLE, Rebalance, Transition
 from broker.groups.classic_subscription import subscribed_topics
 from broker.groups.commit import CommitRequest
 from broker.groups.records import GroupRecord
@@ -34,12 +35,12 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.group_records import GroupMetadataKey
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
-#: Characters of a client or instance id that a member id begins with. The rest would not fit into what says the id.
+#: How many characters of a client or instance id a member id begins with. A record must be able to hold the member id.
 MAX_NAME_IN_ID = 4096
 
 
 class ClassicGroup(Rebalance):
-    """Parked tickets come back in the `answers` of some later Outcome; there is no other way out for them."""
+    """A parked ticket comes back in the `answers` of a later outcome, and nowhere else."""
 
     group_type = "classic"
 
@@ -48,25 +49,25 @@ class ClassicGroup(Rebalance):
     def join(
         self, ticket: Ticket[JoinAnswer], request: JoinRequest, now: float, now_ms: int
     ) -> Outcome[GroupRecord]:
-        step = Step(now, now_ms)
-        # Static members are given no id first.
+        transition = Transition(now, now_ms)
+        # Static members join without a pending id.
         is_pending = request.member_id in self._pending and request.instance_id is None
         if is_pending:
             self._drop_pending(request.member_id)
         refusal = self._why_not_join(request)
         if refusal != ErrorCode.NONE:
-            step.answer(ticket, JoinAnswer(refusal))
-            self._close_ranks(step, len(self.members))
+            transition.answer(ticket, JoinAnswer(refusal))
+            self._rebalance_or_complete_join(transition, len(self.members))
         elif is_pending:
-            self._add(step, request.member_id, ticket, request)
+            self._add_member(transition, request.member_id, ticket, request)
         elif request.member_id:
-            self._join_again(step, ticket, request)
+            self._rejoin(transition, ticket, request)
         else:
-            self._join_without_id(step, ticket, request)
-        return step.outcome
+            self._join_without_id(transition, ticket, request)
+        return transition.outcome
 
     def _why_not_join(self, request: JoinRequest) -> ErrorCode:
-        if not request.protocol_type or not self.members.share(request.protocols):
+        if not request.protocol_type or not self.members.support_one_of(request.protocols):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if len(self.members) and request.protocol_type != self.protocol_type:
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -76,49 +77,56 @@ class ClassicGroup(Rebalance):
             return ErrorCode.NONE
         return ErrorCode.GROUP_MAX_SIZE_REACHED
 
-    def _join_without_id(self, step: Step, ticket: Ticket[JoinAnswer], request: JoinRequest) -> None:
+    def _join_without_id(
+        self, transition: Transition, ticket: Ticket[JoinAnswer], request: JoinRequest
+    ) -> None:
         if request.instance_id is not None:
             member_id = self._new_id(request.instance_id)
             predecessor = self.members.of_instance(request.instance_id)
             if predecessor is None:
-                self._add(step, member_id, ticket, request)
+                self._add_member(transition, member_id, ticket, request)
             else:
-                self._succeed(step, self.members[predecessor], member_id, ticket, request)
+                self._replace_static_member(transition, self.members[predecessor], member_id, ticket, request)
             return
         member_id = self._new_id(request.client_id)
         if request.takes_id_first:
             self._pending.add(member_id)
-            self._sessions.set(member_id, step.now + request.session_timeout_ms / 1000)
-            step.answer(ticket, JoinAnswer(ErrorCode.MEMBER_ID_REQUIRED, member_id))
+            self._sessions.set(member_id, transition.now + request.session_timeout_ms / 1000)
+            transition.answer(ticket, JoinAnswer(ErrorCode.MEMBER_ID_REQUIRED, member_id))
         else:
-            self._add(step, member_id, ticket, request)
+            self._add_member(transition, member_id, ticket, request)
 
     def _new_id(self, name: str) -> str:
         return f"{name[:MAX_NAME_IN_ID]}-{random_uuid(self._rng)}"
 
-    def _join_again(self, step: Step, ticket: Ticket[JoinAnswer], request: JoinRequest) -> None:
+    def _rejoin(self, transition: Transition, ticket: Ticket[JoinAnswer], request: JoinRequest) -> None:
         member_id = request.member_id
         error = self._why_not_member(member_id, request.instance_id)
         if error != ErrorCode.NONE:
-            step.answer(ticket, JoinAnswer(error, member_id))
+            transition.answer(ticket, JoinAnswer(error, member_id))
             return
         member = self.members[member_id]
-        # The answer may have got lost: who joins like this changes nothing. But the leader of a stable group joins
-        # because it wants to give out the partitions anew.
+        # A member that joins again with the same protocols may have missed the answer, so it gets it once more. But the
+        # leader of a stable group joins again because it wants a new assignment.
         is_repeated = self.state is COMPLETING or (self.state is STABLE and member_id != self.leader)
         if is_repeated and member.protocols == request.protocols:
-            self._keep_alive(member_id, step.now)
-            step.answer(ticket, self._joined(member))
+            self._renew_session(member_id, transition.now)
+            transition.answer(ticket, self._join_answer(member))
             return
         self.members.update(member, request)
-        self._rebalance(step, (member_id, ticket))
+        self._begin_rebalance(transition, (member_id, ticket))
 
-    def _succeed(
-        self, step: Step, member: Member, member_id: str, ticket: Ticket[JoinAnswer], request: JoinRequest
+    def _replace_static_member(
+        self,
+        transition: Transition,
+        member: Member,
+        member_id: str,
+        ticket: Ticket[JoinAnswer],
+        request: JoinRequest,
     ) -> None:
-        """A static member came back: it has its predecessor's place, under an id of its own (KIP-345)."""
+        """A static member is back, and takes its place in the group under a new member id (KIP-345)."""
         predecessor, leader = member.member_id, self.leader
-        self._answer_parked(step, predecessor, ErrorCode.FENCED_INSTANCE_ID)
+        self._answer_parked(transition, predecessor, ErrorCode.FENCED_INSTANCE_ID)
         self._sessions.set(predecessor, None)
         if predecessor in self._unsynced:
             self._unsynced.remove(predecessor)
@@ -128,42 +136,43 @@ class ClassicGroup(Rebalance):
         self.members.rename(member, member_id)
         self.members.update(member, request)
         record = None
-        if self.state is STABLE and self.members.choose() == self.protocol:
-            record = self._record(self.generation_id, step.now_ms, self.members.assignments())
-        if record is None or not self._fits(record):
-            self._rebalance(step, (member_id, ticket))
+        if self.state is STABLE and self.members.choose_protocol() == self.protocol:
+            record = self._group_record(self.generation_id, transition.now_ms, self.members.assignments())
+        if record is None or not self._fits_into_batch(record):
+            self._begin_rebalance(transition, (member_id, ticket))
             return
-        step.outcome.records.append(record)
-        self._keep_alive(member_id, step.now)
-        answer = self._joined(member, skip_assignment=True)
+        transition.outcome.records.append(record)
+        self._renew_session(member_id, transition.now)
+        answer = self._join_answer(member, skip_assignment=True)
         if not request.may_skip_assignment:
-            # A client that heard it is the leader would give out the partitions, and nobody would ask for them.
+            # This client does not know skip_assignment. As leader it would send an assignment that no member asks for.
+            # So it is told the member id that the leader had before.
             answer = JoinAnswer(
                 ErrorCode.NONE, member_id, self.generation_id, self.protocol_type, self.protocol, leader or ""
             )
-        step.answer(ticket, answer)
+        transition.answer(ticket, answer)
 
     # -- the other requests ---------------------------------------------------------------------------------
 
     def sync(
         self, ticket: Ticket[SyncAnswer], request: SyncRequest, now: float, now_ms: int
     ) -> Outcome[GroupRecord]:
-        step = Step(now, now_ms)
+        transition = Transition(now, now_ms)
         error = self._why_not_sync(request)
         if error != ErrorCode.NONE:
-            step.answer(ticket, SyncAnswer(error))
-            return step.outcome
+            transition.answer(ticket, SyncAnswer(error))
+            return transition.outcome
         self._unsynced.discard(request.member_id)
         if not self._unsynced:
             self._phase_ends = None
         if self.state is STABLE:
-            self._keep_alive(request.member_id, now)
-            step.answer(ticket, self._assigned(self.members[request.member_id].assignment))
-            return step.outcome
-        self._park_sync(step, request.member_id, ticket)
+            self._renew_session(request.member_id, now)
+            transition.answer(ticket, self._sync_answer(self.members[request.member_id].assignment))
+            return transition.outcome
+        self._park_sync(transition, request.member_id, ticket)
         if request.member_id == self.leader:
-            self._assign(step, request.assignments)
-        return step.outcome
+            self._store_assignment(transition, request.assignments)
+        return transition.outcome
 
     def _why_not_sync(self, request: SyncRequest) -> ErrorCode:
         error = self._why_not_member(request.member_id, request.instance_id, request.generation_id)
@@ -185,7 +194,7 @@ class ClassicGroup(Rebalance):
     ) -> Outcome[GroupRecord]:
         error = self._why_not_member(member_id, instance_id, generation_id)
         if error == ErrorCode.NONE:
-            self._keep_alive(member_id, now)
+            self._renew_session(member_id, now)
             if self.state is PREPARING:
                 error = ErrorCode.REBALANCE_IN_PROGRESS
         return Outcome[GroupRecord]().add_answer(ticket, HeartbeatAnswer(error))
@@ -193,14 +202,14 @@ class ClassicGroup(Rebalance):
     def leave(
         self, ticket: Ticket[LeaveAnswer], leavers: tuple[Leaver, ...], now: float, now_ms: int
     ) -> Outcome[GroupRecord]:
-        step = Step(now, now_ms)
+        transition = Transition(now, now_ms)
         size_before = len(self.members)
-        errors = [self._leave(step, leaver) for leaver in leavers]
-        self._close_ranks(step, size_before)
-        step.answer(ticket, LeaveAnswer(ErrorCode.NONE, tuple(zip(leavers, errors, strict=True))))
-        return step.outcome
+        errors = [self._leave(transition, leaver) for leaver in leavers]
+        self._rebalance_or_complete_join(transition, size_before)
+        transition.answer(ticket, LeaveAnswer(ErrorCode.NONE, tuple(zip(leavers, errors, strict=True))))
+        return transition.outcome
 
-    def _leave(self, step: Step, leaver: Leaver) -> ErrorCode:
+    def _leave(self, transition: Transition, leaver: Leaver) -> ErrorCode:
         member_id = leaver.member_id
         if not member_id and leaver.instance_id is not None:
             member_id = self.members.of_instance(leaver.instance_id) or ""
@@ -209,22 +218,22 @@ class ClassicGroup(Rebalance):
             return ErrorCode.NONE
         error = self._why_not_member(member_id, leaver.instance_id)
         if error == ErrorCode.NONE:
-            self._remove(step, member_id)
+            self._remove_member(transition, member_id)
         return error
 
     def check_commit(self, request: CommitRequest, now: float) -> None:
         if request.generation < 0 and self.is_empty:
-            return  # an administrator's tool, or a consumer that assigns partitions to itself
+            return  # An admin tool, or a consumer that assigns partitions to itself.
         error = self._why_not_member(request.member_id, request.instance_id, request.generation)
         if error != ErrorCode.NONE:
             raise KafkaError(error)
-        self._keep_alive(request.member_id, now)
+        self._renew_session(request.member_id, now)
         if self.state is COMPLETING:
-            # Whose partitions these are is being decided.
+            # The leader is assigning the partitions.
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """Anybody may (only KIP-848 asks who it is)."""
+        """Everybody may. Only the consumer protocol checks the member."""
 
     def _why_not_member(
         self, member_id: str, instance_id: str | None, generation_id: int | None = None
@@ -244,24 +253,23 @@ class ClassicGroup(Rebalance):
     # -- time -----------------------------------------------------------------------------------------------
 
     def next_deadline(self) -> float | None:
-        """When `expire` may have something to do. Never too late, perhaps too early."""
         times = [time for time in (self._sessions.next(), self._phase_ends) if time is not None]
         return min(times, default=None)
 
     def expire(self, now: float, now_ms: int) -> Outcome[GroupRecord]:
-        step = Step(now, now_ms)
+        transition = Transition(now, now_ms)
         size_before = len(self.members)
-        for member_id in self._sessions.due(now):
+        for member_id in self._sessions.take_due(now):
             if member_id in self._pending:
                 self._pending.remove(member_id)
             else:
-                self._remove(step, member_id)
-        self._close_ranks(step, size_before)
+                self._remove_member(transition, member_id)
+        self._rebalance_or_complete_join(transition, size_before)
         if self._phase_ends is not None and self._phase_ends <= now:
-            self._end_phase(step)
-        return step.outcome
+            self._phase_timed_out(transition)
+        return transition.outcome
 
-    # -- what it looks like ---------------------------------------------------------------------------------
+    # -- questions ------------------------------------------------------------------------------------------
 
     def describe(self) -> ClassicDescription:
         protocol = self.protocol or "" if self.state is STABLE else ""
@@ -284,11 +292,11 @@ class ClassicGroup(Rebalance):
 
     @property
     def is_vacant(self) -> bool:
-        """No members, and none to come."""
+        """No members, and no member id was given out."""
         return self.state is EMPTY and not self._pending
 
     def subscribed_among(self, topics: Set[str]) -> Set[str]:
-        """All of them where it cannot be known: no consumers, or no generation yet."""
+        """All topics if the subscriptions are not known: the members are not consumers, or have no generation yet."""
         if self.state is EMPTY:
             return frozenset()
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE or self.state is PREPARING:
@@ -309,5 +317,5 @@ class ClassicGroup(Rebalance):
         return commit_timestamp_ms if knows_topics else None
 
     def tombstones(self) -> list[GroupRecord]:
-        """None as long as the group is not in the log."""
+        """Empty as long as the group is not in the log."""
         return [GroupRecord(GroupMetadataKey(group=self.group_id), None)] if self.is_stored else []

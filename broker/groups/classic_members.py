@@ -1,4 +1,4 @@
-"""The members of a classic group: who they are, which protocols they share, and which one they choose."""
+"""The members of a classic group, the protocols that all of them support, and the one that they choose."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Member:
     rebalance_timeout_ms: int
     protocols: Protocols
     assignment: bytes = b""
-    """As the log has it."""
+    """Its assignment in the log."""
     is_new: bool = True
-    """No generation has had it yet."""
+    """It has not been in a generation yet."""
 
     @classmethod
     def of_request(cls, member_id: str, request: JoinRequest) -> Member:
@@ -62,14 +62,14 @@ class Member:
         )
 
     def metadata(self, protocol: str) -> bytes:
-        """What it says under a protocol. Only for one that it supports."""
+        """Its metadata for a protocol, which it must support."""
         return next(metadata for name, metadata in self.protocols if name == protocol)
 
 
 class Members:
-    """By member id, in the order in which they came; static ones by instance id, too.
+    """Members by member id, in the order in which they joined. Static members can be found by instance id, too.
 
-    Invariants: `_support[name]` is how many members support that protocol; `_instances` names exactly the members that
+    Invariants: `_support[name]` is how many members support that protocol. `_instances` holds exactly the members that
     have an instance id.
     """
 
@@ -94,28 +94,28 @@ class Members:
         return self._members.get(member_id)
 
     def of_instance(self, instance_id: str) -> str | None:
-        """The member id that an instance has now."""
+        """The current member id of a static member."""
         return self._instances.get(instance_id)
 
     def add(self, member: Member) -> None:
-        assert member.member_id not in self._members, "ids are drawn at random"
+        assert member.member_id not in self._members, "a new member has a new id"
         self._members[member.member_id] = member
         if member.instance_id is not None:
-            assert member.instance_id not in self._instances, "its successor replaces it"
+            assert member.instance_id not in self._instances, "an instance that is there is renamed"
             self._instances[member.instance_id] = member.member_id
-        self._count(member.protocols, 1)
+        self._count_support(member.protocols, 1)
 
     def remove(self, member_id: str) -> Member:
         member = self._members.pop(member_id)
         if member.instance_id is not None:
             del self._instances[member.instance_id]
-        self._count(member.protocols, -1)
+        self._count_support(member.protocols, -1)
         return member
 
     def update(self, member: Member, request: JoinRequest) -> None:
-        """It joined again, with this."""
-        self._count(member.protocols, -1)
-        self._count(request.protocols, 1)
+        """The member joined again, with this request."""
+        self._count_support(member.protocols, -1)
+        self._count_support(request.protocols, 1)
         member.protocols = request.protocols
         member.client_id = request.client_id
         member.client_host = request.client_host
@@ -123,7 +123,7 @@ class Members:
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
 
     def rename(self, member: Member, member_id: str) -> None:
-        """A static member's successor takes its place, and its assignment."""
+        """A static member is back under a new member id. It keeps its place and its assignment."""
         assert member.instance_id is not None
         del self._members[member.member_id]
         member.member_id = member_id
@@ -133,18 +133,19 @@ class Members:
     def assignments(self) -> dict[str, bytes]:
         return {member.member_id: member.assignment for member in self}
 
-    def _count(self, protocols: Protocols, change: int) -> None:
+    def _count_support(self, protocols: Protocols, change: int) -> None:
         for name in {name for name, _ in protocols}:
             self._support[name] += change
             if not self._support[name]:
                 del self._support[name]
 
-    def share(self, protocols: Protocols) -> bool:
-        """Whether one of these is supported by everybody."""
+    def support_one_of(self, protocols: Protocols) -> bool:
+        """Whether all members support one of these protocols."""
         return any(self._support[name] == len(self._members) for name, _ in protocols)
 
-    def choose(self) -> str:
-        """The protocol that everybody supports and most prefer. Of equals, the one that the first member prefers."""
+    def choose_protocol(self) -> str:
+        """The protocol that all members support and most members prefer. Of several, the one that the first member
+        prefers."""
         votes: Counter[str] = Counter()
         for member in self:
             shared = (name for name, _ in member.protocols if self._support[name] == len(self._members))

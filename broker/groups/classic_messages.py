@@ -1,4 +1,4 @@
-"""What is asked of a classic group and what it answers: values without wire versions, the error first."""
+"""Requests and answers of classic groups as values without wire versions. The error comes first."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 from protocol.errors import ErrorCode
 
-#: (name, metadata) in a member's order of preference.
+#: (name, metadata), in the order in which a member prefers them.
 Protocols = tuple[tuple[str, bytes], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinRequest:
     member_id: str = ""
-    """Empty for one that has no id yet."""
+    """Empty for a member that has no id yet."""
     instance_id: str | None = None
     """The name of a static member (KIP-345)."""
     client_id: str = ""
@@ -27,7 +27,7 @@ class JoinRequest:
     takes_id_first: bool = True
     """A new member is given its id before it may join (KIP-394, version 4 on)."""
     may_skip_assignment: bool = True
-    """As leader it understands that the assignment stays as it is (KIP-814, version 9 on)."""
+    """A leader of this client understands skip_assignment: the assignment stays as it is (KIP-814, version 9 on)."""
 
 
 class JoinedMember(NamedTuple):
@@ -46,7 +46,7 @@ class JoinAnswer:
     leader: str = ""
     skip_assignment: bool = False
     members: tuple[JoinedMember, ...] = ()
-    """Everybody, for the leader alone."""
+    """All members if this one is the leader, otherwise empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,10 +55,10 @@ class SyncRequest:
     instance_id: str | None = None
     generation_id: int
     protocol_type: str | None = None
-    """None, as is `protocol`, where the version does not say it."""
+    """None in versions that do not have it, as is `protocol`."""
     protocol: str | None = None
     assignments: Mapping[str, bytes]
-    """By member id. Empty but for the leader's; who is not named gets nothing."""
+    """By member id. Only the leader's request has any. A member that is not named gets an empty assignment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class HeartbeatAnswer:
 
 
 class Leaver(NamedTuple):
-    """Who leaves: by member id, or by instance id alone."""
+    """A member that leaves, named by its member id or by its instance id alone."""
 
     member_id: str
     instance_id: str | None
@@ -102,5 +102,5 @@ class ClassicDescription:
     state: str
     protocol_type: str
     protocol: str
-    """Empty unless the group is stable, and so is the members' metadata."""
+    """Empty unless the group is stable. So is the metadata of the members."""
     members: tuple[MemberDescription, ...]

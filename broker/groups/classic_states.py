@@ -1,6 +1,6 @@
 """The states of a group of the classic protocol, and what each event does in each of them.
 
-A cell is the answer, and the next state where it is another: `ok, C` leads to CompletingRebalance. States are named by
+A cell holds the answer, and the next state if it changes: `ok, C` leads to CompletingRebalance. States are named by
 their first letter. `parked`: the answer comes later. `-`: cannot happen.
 
 | event                               | Empty      | PreparingRebalance | CompletingRebalance | Stable      |
@@ -12,9 +12,9 @@ their first letter. `parked`: the answer comes later. `-`: cannot happen.
 | join of a follower, unchanged       | unknown    | parked             | ok                  | ok          |
 | join of the leader, unchanged       | unknown    | parked             | ok                  | parked, P   |
 | join of a follower, changed         | unknown    | parked             | parked, P           | parked, P   |
-| join of the last that was missing   | -          | ok, C              | -                   | -           |
-| join of a static member's successor | parked, P  | parked             | parked, P           | ok          |
-| the same, and the vote changes      | parked, P  | parked             | parked, P           | parked, P   |
+| join of the last missing member     | -          | ok, C              | -                   | -           |
+| join of a returning static member   | parked, P  | parked             | parked, P           | ok          |
+| the same, and the protocol changes  | parked, P  | parked             | parked, P           | parked, P   |
 | sync of a follower                  | unknown    | rebalancing        | parked              | ok          |
 | sync of the leader                  | unknown    | rebalancing        | ok, S               | ok          |
 | sync of another generation          | unknown    | generation         | generation          | generation  |
@@ -25,10 +25,10 @@ their first letter. `parked`: the answer comes later. `-`: cannot happen.
 | leave of one                        | unknown    | ok                 | ok, P               | ok, P       |
 | leave of all                        | unknown    | ok, E              | ok, E               | ok, E       |
 | commit of a member                  | unknown    | ok                 | rebalancing         | ok          |
-| commit of nobody                    | ok         | unknown            | unknown             | unknown     |
+| commit from outside                 | ok         | unknown            | unknown             | unknown     |
 | one session expires                 | -          | ok                 | ok, P               | ok, P       |
 | all sessions expire                 | -          | ok, E              | ok, E               | ok, E       |
-| somebody is waited for too long     | -          | ok, C              | ok, P               | ok, P       |
+| the phase times out                 | -          | ok, C              | ok, P               | ok, P       |
 
 `id first` is MEMBER_ID_REQUIRED, `unknown` UNKNOWN_MEMBER_ID, `protocol` INCONSISTENT_GROUP_PROTOCOL, `rebalancing`
 REBALANCE_IN_PROGRESS, `generation` ILLEGAL_GENERATION, `fenced` FENCED_INSTANCE_ID. They are what Apache Kafka 4.3
@@ -41,13 +41,13 @@ from enum import StrEnum
 
 
 class ClassicState(StrEnum):
-    """By the names that DescribeGroups shows; it calls a group that does not exist "Dead"."""
+    """The values are the names that DescribeGroups answers. It calls a group that does not exist "Dead"."""
 
     EMPTY = "Empty"
-    """No members. It may hold offsets."""
+    """No members. The group may have committed offsets."""
     PREPARING = "PreparingRebalance"
-    """Members are joining; who was a member before is waited for."""
+    """Members are joining. The group waits for everybody who was a member before."""
     COMPLETING = "CompletingRebalance"
-    """The generation is made, and its leader works out the assignment."""
+    """The generation has begun, and its leader computes the assignment."""
     STABLE = "Stable"
     """The assignment is in the log."""

@@ -1,4 +1,4 @@
-"""What a consumer of the classic protocol says to its group's leader, as far as a coordinator has to know it."""
+"""The part of a consumer's metadata in the classic protocol that a coordinator has to read: the subscribed topics."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ _LENGTH = struct.Struct(">h")
 
 
 def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
-    """The topics that a ConsumerProtocolSubscription names; None where it is none.
+    """The topics that a ConsumerProtocolSubscription names. None if the bytes are not one.
 
-    They come first in every version of it, and brokers read no further: what follows is between the members.
+    The topics come first in every version. Brokers read no further, because the rest is for the other members only.
     """
     topics = set()
     try:

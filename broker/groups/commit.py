@@ -1,4 +1,4 @@
-"""A commit of offsets: what is asked, what is answered, and what a group allows of it."""
+"""A commit of offsets: the request, the answer, and which partitions the group allows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from uuid import UUID
 
 from protocol.errors import ErrorCode
 
-#: (topic id, partition) -> NONE, or why this member may not commit there.
+#: (topic id, partition) -> NONE, or the error with which this partition is refused.
 CommitCheck = Callable[[UUID, int], ErrorCode]
 
 
@@ -24,21 +24,22 @@ class OffsetToCommit:
 
 @dataclass(frozen=True, slots=True)
 class CommitRequest:
-    """Of one member, or from outside: generation -1 (KIP-848: the member epoch)."""
+    """A commit of a member, or from outside the group: then `generation` is -1."""
 
     group_id: str
     offsets: list[OffsetToCommit]
     member_id: str = ""
     instance_id: str | None = None
     generation: int = -1
+    """The generation of a classic group, the member epoch of a consumer group."""
     retention_ms: int = -1
-    """How long this very commit is kept (OffsetCommit v2 to v4); -1: offsets.retention.minutes."""
+    """How long the offsets of this commit are kept (OffsetCommit v2 to v4). -1: offsets.retention.minutes."""
     knows_epochs: bool = True
-    """The client knows that `generation` may be a member epoch: OffsetCommit v9 and later."""
+    """`generation` may be a member epoch: OffsetCommit v9 and later."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommitAnswer:
     error: ErrorCode
     errors: list[ErrorCode]
-    """One per offset, in the order of the request; empty where `error` is for all."""
+    """One per offset, in the order of the request. Empty if `error` is for all of them."""

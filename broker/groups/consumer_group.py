@@ -1,11 +1,11 @@
-"""A group of the consumer protocol (KIP-848): the broker assigns, and each member is brought there by itself.
+"""A group of the consumer protocol (KIP-848): the broker assigns partitions, and reconciles each member by itself.
 
-Three steps, each with its own epoch. The *group epoch* rises whenever members, their subscriptions or the topics
-change. The *target assignment* is computed for a group epoch, at most once in `group.consumer.assignment.interval.ms`.
-A *member epoch* follows when that member has given up what the target takes from it (broker.groups.consumer_member).
-Members whose partitions stay where they are notice nothing but a new number.
+There are three steps, each with an epoch of its own. The *group epoch* rises whenever members, their subscriptions or
+the topics change. The *target assignment* is computed for a group epoch, at most once in
+`group.consumer.assignment.interval.ms`. A *member epoch* follows when that member has given up what the target takes
+from it (broker.groups.consumer_member). A member whose partitions stay where they are only gets a new epoch.
 
-Heartbeats are the only way in and out: nothing waits here.
+Everything happens in heartbeats and in `expire`. Nothing waits here.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from uuid import UUID
 
 from broker.config.group_config import GroupConfig
 from broker.config.node_config import NodeConfig
-from broker.coordinator.deadlines import Deadlines
 from broker.coordinator.outcome import Outcome
 from broker.coordinator.ticket import Ticket
 from broker.groups import consumer_records as as_records
 from broker.groups.assignors import EMPTY, Assignment
 from broker.groups.commit import CommitCheck, CommitRequest
 from broker.groups.consumer_draft import Draft, assignor_of
+from broker.groups.consumer_identity import check_instance, existing_member, identify_member
 from broker.groups.consumer_member import (
     JOIN_EPOCH,
-    LEAVE_FOR_A_WHILE_EPOCH,
-    NOTHING,
+    LEAVE_STATIC_EPOCH,
+    NO_PARTITIONS,
     Member,
     MemberState,
     Owned,
@@ -38,24 +38,22 @@ from broker.groups.consumer_requests import (
     HeartbeatAnswer,
     HeartbeatRequest,
     MemberDescription,
-    check_epoch,
     is_leaving,
-    said,
+    updated_subscription,
 )
+from broker.groups.consumer_schedule import Schedule
 from broker.groups.consumer_state import ConsumerGroupState
 from broker.groups.consumer_subscriptions import Subscriptions, all_names, check_regex
 from broker.groups.records import GroupRecord
 from broker.metadata.image import MetadataImage
 from protocol.errors import ErrorCode, KafkaError
 
+#: The heartbeat interval of a member that waits for partitions, for a target or for an expression.
 _WAITING_INTERVAL_MS = 500
-#: At this pace the heartbeats of all members together are 200 in a second.
+#: ... but not less than this for each member of the group: all together send 200 heartbeats a second at most.
 _WAITING_INTERVAL_PER_MEMBER_MS = 5
-#: Where expressions are more work than is done at a time, everybody else has the loop for so long.
-_MATCH_PAUSE_S = 0.1
-#: Members put out in one decision for each reason, some 10 kB each at most: all sessions may end at the same moment,
-#: and a decision is one batch of the log. The others are still due.
-_MAX_EXPIRED = 100
+#: The pause between two slices of matching, in which the loop does other work.
+_MATCHING_PAUSE_S = 0.1
 
 
 class ConsumerGroup:
@@ -67,30 +65,22 @@ class ConsumerGroup:
         self._config = config
         self._image = image
         self._durable = ConsumerGroupState()
-        # Soft: lost with leadership.
-        self._sessions: Deadlines[str] = Deadlines()
-        #: Of members in UNREVOKED_PARTITIONS: they have the rebalance timeout to give up what they shall.
-        self._revocations: Deadlines[str] = Deadlines()
-        #: When a target was last computed here.
-        self._assigned_at: float | None = None
-        #: When the target that is behind will be computed; None: it is not behind, or the next heartbeat sees to it.
-        self._assign_at: float | None = None
-        #: When expressions are matched: at once, but not while a member waits for its answer, as in Kafka. Not None
-        #: exactly while `_subscriptions` has some pending, and from loading to the first heartbeat where one is new.
-        self._match_at: float | None = None
+        # Soft state, which is lost with leadership.
+        self._schedule = Schedule()
         self._subscriptions = Subscriptions(image)
-        #: The topics that members want; None: to be found out again.
+        #: The names of all topics that members are subscribed to. None: to be found out again.
         self._names: frozenset[str] | None = None
-        self._settings = GroupConfig.resolve(image.configs_of("group", group_id), config)
-        #: `end_offset` of the image that the settings are of.
-        self._settings_of = image.end_offset
+        self._cached_settings = GroupConfig.resolve(image.configs_of("group", group_id), config)
+        #: `end_offset` of the image that `_cached_settings` were read from.
+        self._cached_settings_at = image.end_offset
 
     @property
-    def _limits(self) -> GroupConfig:
-        if self._image.end_offset != self._settings_of:
-            self._settings_of = self._image.end_offset
-            self._settings = GroupConfig.resolve(self._image.configs_of("group", self.group_id), self._config)
-        return self._settings
+    def _settings(self) -> GroupConfig:
+        if self._image.end_offset != self._cached_settings_at:
+            self._cached_settings_at = self._image.end_offset
+            configs = self._image.configs_of("group", self.group_id)
+            self._cached_settings = GroupConfig.resolve(configs, self._config)
+        return self._cached_settings
 
     # -- questions ---------------------------------------------------------------------------------------
 
@@ -139,18 +129,17 @@ class ConsumerGroup:
         return topics & self._names
 
     def expires_from_ms(self, commit_timestamp_ms: int) -> int | None:
-        return (
-            commit_timestamp_ms  # what is not subscribed to any more; the rest is kept (`subscribed_among`)
-        )
+        return commit_timestamp_ms  # Offsets of subscribed topics are kept (`subscribed_among`).
 
     def check_commit(self, request: CommitRequest, now: float) -> CommitCheck | None:
-        """A member that has not heard of its new epoch yet may commit what it had in the old one (KIP-1251)."""
+        """A member that has not heard of its new epoch yet may commit for partitions that it had in the old one
+        (KIP-1251)."""
         generation = request.generation
         if generation < 0 and self.is_empty:
             return None
-        member = self._member(request.member_id)
+        member = existing_member(self._durable, self.group_id, request.member_id)
         if not request.knows_epochs:
-            # What such a request names is no member epoch, also where the number happens to be the same.
+            # The request names a generation of the classic protocol, even if the number equals a member epoch.
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
         if generation == member.epoch:
             return None
@@ -158,24 +147,17 @@ class ConsumerGroup:
             raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH)
 
         def check(topic_id: UUID, partition: int) -> ErrorCode:
-            since = member.has_since(topic_id, partition)
-            return (
-                ErrorCode.NONE if since is not None and since <= generation else ErrorCode.STALE_MEMBER_EPOCH
-            )
+            epoch = member.assignment_epoch(topic_id, partition)
+            may_commit = epoch is not None and epoch <= generation
+            return ErrorCode.NONE if may_commit else ErrorCode.STALE_MEMBER_EPOCH
 
         return check
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
         if member_id is None and member_epoch < 0:
             return
-        if member_epoch != self._member(member_id or "").epoch:
+        if member_epoch != existing_member(self._durable, self.group_id, member_id or "").epoch:
             raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH)
-
-    def _member(self, member_id: str) -> Member:
-        member = self._durable.members.get(member_id)
-        if member is None:
-            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"{self.group_id} has no member {member_id}")
-        return member
 
     # -- durable state -----------------------------------------------------------------------------------
 
@@ -194,34 +176,24 @@ class ConsumerGroup:
 
     def loaded(self, now: float) -> None:
         for member in self._durable.members.values():
-            self._put_off(member, now)
-        self._match_at = now if self._draft().has_new_regexes else None
+            self._schedule.renew_session(member, self._settings, now)
+        self._schedule.matching_due_at = now if self._new_draft().has_new_regexes else None
 
     def next_deadline(self) -> float | None:
-        deadlines = (self._sessions.next(), self._revocations.next(), self._assign_at, self._match_at)
-        return min((each for each in deadlines if each is not None), default=None)
+        return self._schedule.next_deadline()
 
     def expire(self, now: float, now_ms: int) -> Outcome[GroupRecord]:
-        """Members that were not heard, or kept what they were to give up, are put out; expressions are matched;
-        a target is computed."""
-        due = {*self._sessions.due(now, _MAX_EXPIRED), *self._revocations.due(now, _MAX_EXPIRED)}
-        draft = self._draft()
-        self._remove(draft, sorted(due & draft.members.keys()))
-        if self._match_at is not None and self._match_at <= now:
-            draft.match(now, now_ms)
+        """Remove members whose session or revocation timed out. Match expressions and compute the target if due."""
+        schedule, draft = self._schedule, self._new_draft()
+        self._remove_members(draft, sorted(schedule.take_due_members(now) & draft.members.keys()))
+        if schedule.matching_due_at is not None and schedule.matching_due_at <= now:
+            draft.match_regexes(now, now_ms)
             draft.raise_epoch(must=False)
-            self._match_at = now + _MATCH_PAUSE_S if self._subscriptions.has_pending else None
-        if self._assign_at is not None and self._assign_at <= now:
-            self._assign(draft, now, now_ms)
+            has_pending = self._subscriptions.has_pending
+            schedule.matching_due_at = now + _MATCHING_PAUSE_S if has_pending else None
+        if schedule.target_due_at is not None and schedule.target_due_at <= now:
+            self._compute_target(draft, now, now_ms)
         return Outcome(draft.records)
-
-    def _put_off(self, member: Member, now: float) -> None:
-        self._sessions.set(member.member_id, now + self._limits.consumer_session_timeout_ms / 1000)
-        if member.state is not MemberState.UNREVOKED_PARTITIONS:
-            self._revocations.set(member.member_id, None)
-        elif member.member_id not in self._revocations:
-            timeout_s = max(member.subscription.rebalance_timeout_ms, 0) / 1000
-            self._revocations.set(member.member_id, now + timeout_s)
 
     # -- heartbeats --------------------------------------------------------------------------------------
 
@@ -231,75 +203,43 @@ class ConsumerGroup:
         """Answer: HeartbeatAnswer. Raises KafkaError. The request has passed `check_request`."""
         if is_leaving(request):
             return self._leave(ticket, request)
-        member, replaced = self._who(request)
-        subscription = said(member.subscription, request)
+        member, replaced_id = identify_member(self._durable, request, self._config.consumer_group_max_size)
+        subscription = updated_subscription(member.subscription, request)
         outcome: Outcome[GroupRecord] = Outcome()
         reconciled = member
-        if self._has_news(member, subscription, now):
-            draft = self._draft()
-            reconciled = self._change(draft, member, replaced, subscription, request, now, now_ms)
+        if self._needs_decision(member, subscription, now):
+            draft = self._new_draft()
+            reconciled = self._decide(draft, member, replaced_id, subscription, request, now, now_ms)
             outcome.records = draft.records
-        if replaced is not None:
-            self._sessions.set(replaced, None)
+        if replaced_id is not None:
+            self._schedule.drop_member(replaced_id)
         if reconciled.revoking != member.revoking:
-            self._revocations.set(member.member_id, None)  # another time for other partitions
-        self._put_off(reconciled, now)
+            self._schedule.end_revocation(member.member_id)  # Other partitions have a deadline of their own.
+        self._schedule.renew_session(reconciled, self._settings, now)
         answer = HeartbeatAnswer(
             member_id=reconciled.member_id,
             member_epoch=reconciled.epoch,
-            heartbeat_interval_ms=self._interval_ms(reconciled),
+            heartbeat_interval_ms=self._heartbeat_interval_ms(reconciled),
         )
-        # Who comes with another epoch than its own joins, or has missed an answer.
+        # A member that names another epoch than its own joins, or has missed an answer.
         is_behind = request.member_epoch != member.epoch or request.member_epoch == JOIN_EPOCH
         if is_behind or request.is_whole or reconciled.assigned != member.assigned:
             answer = replace(answer, assignment=_partitions(reconciled.assigned))
         return outcome.add_answer(ticket, answer)
 
-    def _who(self, request: HeartbeatRequest) -> tuple[Member, str | None]:
-        """The member, perhaps a new one; and the member id that it replaces, if it is a static member that is back."""
-        joins = request.member_epoch == JOIN_EPOCH
-        known = self._durable.members.get(request.member_id)
-        if request.instance_id is not None:
-            known = self._durable.static_member(request.instance_id)
-            if known is not None and known.epoch == LEAVE_FOR_A_WHILE_EPOCH and joins:
-                back = Member(request.member_id, known.subscription, assigned=known.assigned)
-                return back, known.member_id
-            self._check_instance(request, known, joins)
-        if known is not None:
-            if not joins:
-                check_epoch(known, request)
-            return known, None
-        if not joins:
-            self._member(request.member_id)  # raises
-        if len(self._durable.members) >= self._config.consumer_group_max_size:
-            raise KafkaError(
-                ErrorCode.GROUP_MAX_SIZE_REACHED, f"{self.group_id} has as many members as it may"
-            )
-        return Member(request.member_id), None
-
-    def _check_instance(self, request: HeartbeatRequest, known: Member | None, joins: bool) -> None:
-        if known is None:
-            if not joins:
-                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no instance {request.instance_id}")
-        elif known.member_id != request.member_id:
-            raise KafkaError(
-                ErrorCode.UNRELEASED_INSTANCE_ID if joins else ErrorCode.FENCED_INSTANCE_ID,
-                f"instance {request.instance_id} is member {known.member_id}",
-            )
-
-    def _interval_ms(self, member: Member) -> int:
-        """Who waits for what others give up, or for the target, is asked to come back soon: they give it up at any
-        moment, and nobody can tell the one who waits. The more members, the less often."""
-        usual_ms = self._limits.consumer_heartbeat_interval_ms
-        waits = member.state is MemberState.UNRELEASED_PARTITIONS
-        if not waits and self._assign_at is None and self._match_at is None:
+    def _heartbeat_interval_ms(self, member: Member) -> int:
+        """A member that waits for partitions of others, or for the target assignment, is asked to come back soon: the
+        broker cannot call it when they are free. The more members the group has, the longer that interval is."""
+        usual_ms = self._settings.consumer_heartbeat_interval_ms
+        schedule = self._schedule
+        waits_for_group = schedule.target_due_at is not None or schedule.matching_due_at is not None
+        if member.state is not MemberState.UNRELEASED_PARTITIONS and not waits_for_group:
             return usual_ms
-        return min(
-            usual_ms, max(_WAITING_INTERVAL_MS, _WAITING_INTERVAL_PER_MEMBER_MS * len(self._durable.members))
-        )
+        shortest_ms = _WAITING_INTERVAL_PER_MEMBER_MS * len(self._durable.members)
+        return min(usual_ms, max(_WAITING_INTERVAL_MS, shortest_ms))
 
-    def _has_news(self, member: Member, subscription: Subscription, now: float) -> bool:
-        """The usual heartbeat has none, and costs next to nothing."""
+    def _needs_decision(self, member: Member, subscription: Subscription, now: float) -> bool:
+        """False for the usual heartbeat, which changes nothing and must cost next to nothing."""
         durable = self._durable
         return (
             durable.epoch != durable.assignment_epoch
@@ -309,106 +249,101 @@ class ConsumerGroup:
             or self._subscriptions.may_have_changed(durable.regexes, now)
         )
 
-    def _change(
+    def _decide(
         self,
         draft: Draft,
         member: Member,
-        replaced: str | None,
+        replaced_id: str | None,
         subscription: Subscription,
         request: HeartbeatRequest,
         now: float,
         now_ms: int,
     ) -> Member:
-        """Everything that one heartbeat can bring about; returns the member after it. Raises KafkaError."""
+        """Put everything into the draft that this heartbeat changes. Returns the member after it. Raises KafkaError."""
         if subscription.topic_regex not in ("", member.subscription.topic_regex):
             check_regex(subscription.topic_regex)
         updated = replace(member, subscription=subscription)
-        is_new = replaced is None and member.member_id not in draft.members
-        resubscribes = not is_new and _wants(subscription) != _wants(member.subscription)
-        if replaced is not None:
-            draft.replace(replaced, updated)
+        is_new = replaced_id is None and member.member_id not in draft.members
+        resubscribes = not is_new and _assignment_inputs(subscription) != _assignment_inputs(
+            member.subscription
+        )
+        if replaced_id is not None:
+            draft.replace_member(replaced_id, updated)
         elif is_new or updated != member:
-            draft.put(updated)
+            draft.put_member(updated)
         if draft.records or self._subscriptions.may_have_changed(self._durable.regexes, now):
             draft.use_regexes(now)
             draft.raise_epoch(must=is_new or resubscribes)
-            self._match_soon(now)
+            self._schedule_matching(now)
         if draft.epoch > draft.assignment_epoch:
-            self._assign_when_due(draft, resubscribes, now, now_ms)
-        stepped = reconcile(
+            # A thousand members that join within a second cost one assignment, not a thousand. A member that changes
+            # its subscription does not wait: the old target may hold topics that it does not want any more.
+            interval_s = self._settings.consumer_assignment_interval_ms / 1000
+            if resubscribes or not self._schedule.postpone_target(interval_s, now):
+                self._compute_target(draft, now, now_ms)
+        reconciled = reconcile(
             updated,
             draft.targets.get(member.member_id, EMPTY),
             draft.assignment_epoch,
             request.owned,
             lambda topic_id, partition: self._durable.owner(topic_id, partition) is None,
         )
-        if stepped is not updated:
-            draft.step(stepped)
-        return stepped
+        if reconciled is not updated:
+            draft.put_assignment(reconciled)
+        return reconciled
 
-    def _match_soon(self, now: float) -> None:
+    def _schedule_matching(self, now: float) -> None:
         if not self._subscriptions.has_pending:
-            self._match_at = None
-        elif self._match_at is None:
-            self._match_at = now
+            self._schedule.matching_due_at = None
+        elif self._schedule.matching_due_at is None:
+            self._schedule.matching_due_at = now
 
-    def _draft(self) -> Draft:
+    def _new_draft(self) -> Draft:
         return Draft(
             self.group_id, self._durable, self._subscriptions, self._image, self._config.consumer_assignors
         )
 
-    def _assign_when_due(self, draft: Draft, is_urgent: bool, now: float, now_ms: int) -> None:
-        """A thousand members that join within a second cost one assignment, not a thousand. Who changes what it
-        subscribes to gets its answer at once: the old target may hold what it does not want any more."""
-        interval_s = self._limits.consumer_assignment_interval_ms / 1000
-        if is_urgent or self._assigned_at is None or now >= self._assigned_at + interval_s:
-            self._assign(draft, now, now_ms)
-        else:
-            self._assign_at = self._assigned_at + interval_s
-
-    def _assign(self, draft: Draft, now: float, now_ms: int) -> None:
-        draft.assign(now_ms)
-        self._assigned_at = now
-        self._assign_at = None
+    def _compute_target(self, draft: Draft, now: float, now_ms: int) -> None:
+        draft.compute_target(now_ms)
+        self._schedule.target_computed(now)
 
     # -- leaving -----------------------------------------------------------------------------------------
 
     def _leave(self, ticket: Ticket[HeartbeatAnswer], request: HeartbeatRequest) -> Outcome[GroupRecord]:
         if request.instance_id is not None:
-            self._check_instance(request, self._durable.static_member(request.instance_id), joins=False)
-        member = self._member(request.member_id)
-        draft = self._draft()
-        if request.member_epoch == LEAVE_FOR_A_WHILE_EPOCH:
-            away = replace(
-                member,
-                epoch=LEAVE_FOR_A_WHILE_EPOCH,
-                previous_epoch=member.epoch,
-                state=MemberState.STABLE,
-                revoking=NOTHING,
+            check_instance(request, self._durable.static_member(request.instance_id), joins=False)
+        member = existing_member(self._durable, self.group_id, request.member_id)
+        draft = self._new_draft()
+        if request.member_epoch == LEAVE_STATIC_EPOCH:
+            # Its session goes on: that is how long it may be away.
+            self._schedule.end_revocation(member.member_id)
+            draft.put_assignment(
+                replace(
+                    member,
+                    epoch=LEAVE_STATIC_EPOCH,
+                    previous_epoch=member.epoch,
+                    state=MemberState.STABLE,
+                    revoking=NO_PARTITIONS,
+                )
             )
-            draft.step(away)
-            self._revocations.set(
-                member.member_id, None
-            )  # its session goes on: that is how long it may be away
         else:
-            self._remove(draft, [member.member_id])
+            self._remove_members(draft, [member.member_id])
         answer = HeartbeatAnswer(member_id=member.member_id, member_epoch=request.member_epoch)
         return Outcome(draft.records).add_answer(ticket, answer)
 
-    def _remove(self, draft: Draft, member_ids: list[str]) -> None:
-        """The next heartbeat of anybody has the target computed."""
+    def _remove_members(self, draft: Draft, member_ids: list[str]) -> None:
+        """The next heartbeat of another member has the target assignment computed."""
         if not member_ids:
             return
-        draft.remove(member_ids)
+        draft.remove_members(member_ids)
         for member_id in member_ids:
-            self._sessions.set(member_id, None)
-            self._revocations.set(member_id, None)
+            self._schedule.drop_member(member_id)
         if not draft.members:
-            self._assign_at = None
+            self._schedule.target_due_at = None
 
 
-def _wants(subscription: Subscription) -> tuple[object, ...]:
-    """What the assignment depends on."""
+def _assignment_inputs(subscription: Subscription) -> tuple[object, ...]:
+    """What the target assignment depends on."""
     return subscription.topics, subscription.server_assignor
 
 

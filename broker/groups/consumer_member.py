@@ -1,7 +1,7 @@
-"""One member of a consumer group, and how it gets from what it has to what it is to have (KIP-848).
+"""One member of a consumer group, and how it gets from its assignment to its target assignment (KIP-848).
 
-A partition is taken away before anybody else gets it: the member is told first, says in a heartbeat that it no longer
-owns it, and only then it is free. Whoever waits for it goes on with what it has meanwhile.
+A partition is revoked before another member gets it. Its owner is told first, and says in a heartbeat that it does not
+own the partition any more. Only then is the partition free. A member that waits for it works on its other partitions.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from broker.groups.assignors import Assignment
 
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
-LEAVE_FOR_A_WHILE_EPOCH = -2
-"""Of a static member that will be back under the same instance id; its partitions stay with it."""
+LEAVE_STATIC_EPOCH = -2
+"""A static member leaves and will be back under the same instance id. It keeps its partitions."""
 
 
 class MemberState(IntEnum):
@@ -24,34 +24,35 @@ class MemberState(IntEnum):
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
-    """It has to give partitions up, and stays in its epoch until it has said that it did."""
+    """The member has to give up partitions, and stays in its epoch until a heartbeat says that it has."""
     UNRELEASED_PARTITIONS = 2
-    """It has all that is free of its target; others still own the rest."""
+    """The member has all partitions of its target that are free. Other members still own the rest."""
 
 
 Owned = Mapping[UUID, Mapping[int, int]]
-"""Topic -> partition -> the member epoch at which it was given to the member (KIP-1251). No empty topic."""
+"""Topic id -> partition -> the member epoch at which it was assigned to the member (KIP-1251). No topic without
+partitions."""
 
-NOTHING: Owned = {}
-NOTHING_OF_TOPIC: Mapping[int, int] = {}
+NO_PARTITIONS: Owned = {}
+_NONE_OF_TOPIC: Mapping[int, int] = {}
 
 
 TopicsWanted = tuple[tuple[str, ...], str]
-"""Topics by name, and an expression that more topics match; empty: none. Most members of a group want the same."""
+"""Topic names, and a regular expression for further topics; empty: none. Most members of a group have equal ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a member says about itself. A heartbeat repeats only what has changed."""
+    """What a member has said about itself. A heartbeat names only what has changed."""
 
     instance_id: str | None = None
     rack_id: str | None = None
     client_id: str = ""
     client_host: str = ""
     topic_names: tuple[str, ...] = ()
-    """In order, none twice."""
+    """Sorted, without duplicates."""
     topic_regex: str = ""
-    """Empty: none."""
+    """Empty: no expression."""
     rebalance_timeout_ms: int = -1
     server_assignor: str | None = None
 
@@ -66,15 +67,15 @@ class Member:
     subscription: Subscription = Subscription()
     epoch: int = JOIN_EPOCH
     previous_epoch: int = JOIN_EPOCH
-    """The one before, with which a member may come once more: the answer that told it the new one may be lost."""
+    """The epoch before. The member may use it once more, because the answer that told it the new one may be lost."""
     state: MemberState = MemberState.STABLE
     assigned: Owned = field(default_factory=dict)
-    """What it may work on. Invariant: a partition is in `assigned` or `revoking` of one member at most."""
+    """Partitions that it may work on. Invariant: a partition is in `assigned` or `revoking` of one member at most."""
     revoking: Owned = field(default_factory=dict)
-    """What it was told to give up and may still work on. Not empty exactly in UNREVOKED_PARTITIONS."""
+    """Partitions that it was told to give up and may still work on. Not empty exactly in UNREVOKED_PARTITIONS."""
 
-    def owns(self) -> list[tuple[UUID, int]]:
-        """What nobody else may have."""
+    def owned_partitions(self) -> list[tuple[UUID, int]]:
+        """Partitions that no other member may be assigned."""
         return [
             (topic_id, partition)
             for owned in (self.assigned, self.revoking)
@@ -82,10 +83,10 @@ class Member:
             for partition in partitions
         ]
 
-    def has_since(self, topic_id: UUID, partition: int) -> int | None:
-        """The epoch in which it was given a partition; None: it has not got it."""
+    def assignment_epoch(self, topic_id: UUID, partition: int) -> int | None:
+        """The member epoch at which it was assigned a partition. None: it does not own that partition."""
         for owned in (self.assigned, self.revoking):
-            if partition in owned.get(topic_id, NOTHING_OF_TOPIC):
+            if partition in owned.get(topic_id, _NONE_OF_TOPIC):
                 return owned[topic_id][partition]
         return None
 
@@ -100,10 +101,10 @@ def reconcile(
     reported: Assignment | None,
     is_free: Callable[[UUID, int], bool],
 ) -> Member:
-    """The next step towards `target`; the same member where there is none.
+    """The member after the next step towards `target`; the same object if there is no step to take.
 
-    `reported` is what the member says that it owns, None where it does not say. `is_free` tells of partitions that are
-    not this member's whether nobody owns them.
+    `reported` is what the member says it owns, None if its heartbeat does not say. `is_free` is asked about partitions
+    that this member does not own: whether nobody else does.
     """
     if member.state is MemberState.STABLE and member.epoch == target_epoch:
         return member
@@ -125,8 +126,8 @@ def reconcile(
         )
     state = MemberState.STABLE
     for topic_id, wanted in target.items():
-        given_up = member.revoking.get(topic_id, NOTHING_OF_TOPIC)
-        for partition in wanted - kept.get(topic_id, NOTHING_OF_TOPIC).keys():
+        given_up = member.revoking.get(topic_id, _NONE_OF_TOPIC)
+        for partition in wanted - kept.get(topic_id, _NONE_OF_TOPIC).keys():
             if partition in given_up or is_free(topic_id, partition):
                 kept.setdefault(topic_id, {})[partition] = target_epoch
             else:
@@ -137,9 +138,9 @@ def reconcile(
         previous_epoch=member.epoch,
         state=state,
         assigned=kept,
-        revoking=NOTHING,
+        revoking=NO_PARTITIONS,
     )
-    # A member that waits and gets nothing new has nothing new to record either.
+    # Nothing is recorded for a member that goes on waiting.
     return member if replace(stepped, previous_epoch=member.previous_epoch) == member else stepped
 
 
@@ -152,11 +153,11 @@ def _still_owns(reported: Assignment | None, revoking: Owned) -> bool:
     )
 
 
-def is_part_of(reported: Assignment | None, assigned: Owned) -> bool:
-    """Does a member own nothing but what it was given? It does not say: no."""
+def owns_only_assigned(reported: Assignment | None, assigned: Owned) -> bool:
+    """Whether a member says that it owns nothing but what is assigned to it. False if it does not say."""
     if reported is None:
         return False
     return all(
-        partitions <= assigned.get(topic_id, NOTHING_OF_TOPIC).keys()
+        partitions <= assigned.get(topic_id, _NONE_OF_TOPIC).keys()
         for topic_id, partitions in reported.items()
     )

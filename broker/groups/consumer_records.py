@@ -1,4 +1,4 @@
-"""A consumer group as records of `__consumer_offsets`: Kafka's types 3 and 5 to 8, and 16."""
+"""The state of a consumer group as records of `__consumer_offsets`: Kafka's record types 3, 5 to 8, and 16."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def regex_tombstone(group_id: str, regex: str) -> GroupRecord:
 
 
 def group_tombstones(group_id: str) -> list[GroupRecord]:
-    """Behind those of the members and expressions."""
+    """Of the records of the group itself. They go behind the tombstones of its members and expressions."""
     return [
         GroupRecord(ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None),
         GroupRecord(ConsumerGroupMetadataKey(group_id=group_id), None),
@@ -115,7 +115,7 @@ def member_tombstones(group_id: str, member_id: str) -> list[GroupRecord]:
     ]
 
 
-# -- back again ------------------------------------------------------------------------------------------------
+# -- from records ----------------------------------------------------------------------------------------------
 
 
 def with_metadata(member: Member, value: ConsumerGroupMemberMetadataValue) -> Member:
@@ -157,7 +157,7 @@ def _owned_partitions(owned: Owned) -> list[OwnedPartitions]:
 
 
 def _owned(topics: list[OwnedPartitions], member_epoch: int) -> Owned:
-    """A record of before Kafka 4.3 has no epochs: the member's own then, which is the strictest."""
+    """Kafka before 4.3 wrote no assignment epochs. The epoch of the member stands for them, which is the strictest."""
     result: dict[UUID, dict[int, int]] = {}
     for topic in topics:
         epochs = topic.assignment_epochs

@@ -1,4 +1,4 @@
-"""What the members of a consumer group ask and are told (KIP-848), free of wire versions."""
+"""Requests and answers of consumer groups (KIP-848) as values without wire versions, and the checks of a request."""
 
 from __future__ import annotations
 
@@ -9,23 +9,21 @@ from broker.groups.assignors import Assignment
 from broker.groups.consumer_member import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
-    LEAVE_FOR_A_WHILE_EPOCH,
-    Member,
+    LEAVE_STATIC_EPOCH,
     Subscription,
-    is_part_of,
 )
 from broker.metadata.topic_checks import MAX_NAME_LENGTH
 from protocol.errors import ErrorCode, KafkaError
 
 MAX_TEXT_BYTES = 1_000
-"""Of a group id, a member id, an instance id, a rack and a regular expression: they are kept, every heartbeat looks at
-them, and a decision about many members has to fit into one batch."""
+"""The longest group id, member id, instance id, client id, client address, rack id or regular expression. They are kept
+in memory, compared in every heartbeat, and a decision about many members has to fit into one batch."""
 MAX_TOPIC_NAMES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatRequest:
-    """None, and -1 for the timeout: as in the member's heartbeat before."""
+    """A field that is None, or a timeout of -1, has not changed since the member's last heartbeat."""
 
     group_id: str
     member_id: str
@@ -39,11 +37,11 @@ class HeartbeatRequest:
     topic_regex: str | None = None
     server_assignor: str | None = None
     owned: Assignment | None = None
-    """What the member owns now."""
+    """The partitions that the member owns now."""
 
     @property
     def is_whole(self) -> bool:
-        """A member that missed an answer says everything again, and is told everything again."""
+        """The request names everything, as from a member that missed an answer. The answer names everything, too."""
         subscribes = self.topic_names is not None or self.topic_regex is not None
         return self.rebalance_timeout_ms >= 0 and subscribes and self.owned is not None
 
@@ -56,7 +54,7 @@ class HeartbeatAnswer:
     member_epoch: int = 0
     heartbeat_interval_ms: int = 0
     assignment: Assignment | None = None
-    """None: as before."""
+    """None: it has not changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +77,7 @@ class GroupDescription:
 
 
 def check_request(request: HeartbeatRequest, assignors: Collection[str]) -> None:
-    """What Kafka refuses before it looks for the group, in its order. Raises KafkaError."""
+    """The checks that Kafka makes before it looks for the group, in Kafka's order. Raises KafkaError."""
     if not request.member_id.strip():
         raise _invalid("the member id is empty")
     if not request.group_id.strip():
@@ -90,10 +88,10 @@ def check_request(request: HeartbeatRequest, assignors: Collection[str]) -> None
         raise _invalid("the rack is empty")
     if request.member_epoch == JOIN_EPOCH:
         _check_join(request)
-    elif request.member_epoch == LEAVE_FOR_A_WHILE_EPOCH and request.instance_id is None:
-        raise _invalid("only a static member leaves for a while: there is no instance id")
-    elif request.member_epoch < LEAVE_FOR_A_WHILE_EPOCH:
-        raise _invalid("not a member epoch")
+    elif request.member_epoch == LEAVE_STATIC_EPOCH and request.instance_id is None:
+        raise _invalid("a request with member epoch -2 needs an instance id")
+    elif request.member_epoch < LEAVE_STATIC_EPOCH:
+        raise _invalid(f"{request.member_epoch} is not a member epoch")
     _check_sizes(request)
     if request.server_assignor is not None and request.server_assignor not in assignors:
         raise KafkaError(
@@ -122,19 +120,19 @@ def _check_sizes(request: HeartbeatRequest) -> None:
 
 def _check_join(request: HeartbeatRequest) -> None:
     if request.rebalance_timeout_ms == -1:
-        raise _invalid("who joins has to say its rebalance timeout")
+        raise _invalid("a member that joins has to name its rebalance timeout")
     if request.owned is None or request.owned:
-        raise _invalid("who joins owns nothing")
+        raise _invalid("a member that joins cannot own partitions")
     if request.topic_names is None and request.topic_regex is None:
-        raise _invalid("who joins has to say what it subscribes to")
+        raise _invalid("a member that joins has to name its subscription")
 
 
 def is_leaving(request: HeartbeatRequest) -> bool:
-    return request.member_epoch in (LEAVE_EPOCH, LEAVE_FOR_A_WHILE_EPOCH)
+    return request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH)
 
 
-def said(before: Subscription, request: HeartbeatRequest) -> Subscription:
-    """What a member has said in all. Who joins says everything: what is missing then is not as before."""
+def updated_subscription(before: Subscription, request: HeartbeatRequest) -> Subscription:
+    """The subscription after this heartbeat. A member that joins names everything, so nothing is kept from before."""
     if request.member_epoch == JOIN_EPOCH:
         before = Subscription()
     changes: dict[str, object] = {"client_id": request.client_id, "client_host": request.client_host}
@@ -151,19 +149,6 @@ def said(before: Subscription, request: HeartbeatRequest) -> Subscription:
     if request.server_assignor is not None:
         changes["server_assignor"] = request.server_assignor
     return replace(before, **changes)  # type: ignore[arg-type]
-
-
-def check_epoch(member: Member, request: HeartbeatRequest) -> None:
-    """A member may come once more with the epoch before, if it has nothing but what it was given: it did not hear."""
-    epoch = request.member_epoch
-    if epoch == member.epoch:
-        return
-    if epoch == member.previous_epoch and epoch < member.epoch and is_part_of(request.owned, member.assigned):
-        return
-    raise KafkaError(
-        ErrorCode.FENCED_MEMBER_EPOCH,
-        f"member {member.member_id} is in epoch {member.epoch}, not {epoch}, and has to join again",
-    )
 
 
 def _invalid(message: str) -> KafkaError:

@@ -1,4 +1,4 @@
-"""Groups of the consumer protocol as a shard holds them: which request finds which group, and which record."""
+"""The consumer protocol in a shard: which group a request or a record is for, and when a group is created."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CONSUMER_KEYS = (
 def heartbeat(
     shard: Shard, ticket: Ticket[HeartbeatAnswer], request: HeartbeatRequest, now: float, now_ms: int
 ) -> Outcome[GroupRecord]:
-    """Answer: HeartbeatAnswer, also where it is a refusal: it has a message."""
+    """Answer: HeartbeatAnswer. A refusal is one, too, because it has a message."""
     try:
         check_request(request, shard.config.consumer_assignors)
         check_group_id(request.group_id)
@@ -50,7 +50,7 @@ def heartbeat(
 def _heartbeat(
     shard: Shard, ticket: Ticket[HeartbeatAnswer], request: HeartbeatRequest, now: float, now_ms: int
 ) -> Outcome[GroupRecord]:
-    """Who joins a group without members has it speak this protocol from then on, its offsets stay."""
+    """A member that joins an empty group of the classic protocol makes it a consumer group. Its offsets stay."""
     existing = shard.groups.get(request.group_id)
     if isinstance(existing, ConsumerGroup):
         return existing.heartbeat(ticket, request, now, now_ms)
@@ -65,7 +65,7 @@ def _heartbeat(
 
 
 def describe(shard: Shard, group_id: str) -> GroupDescription:
-    """Raises GROUP_ID_NOT_FOUND, also for a group of the classic protocol."""
+    """Raises GROUP_ID_NOT_FOUND if there is no such group, or if it is of the classic protocol."""
     group = shard.groups.get(group_id)
     if not isinstance(group, ConsumerGroup):
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no consumer group {group_id}")

@@ -1,4 +1,4 @@
-"""What `__consumer_offsets` says about one consumer group. `replay` is the only mutator."""
+"""The durable state of one consumer group: what `__consumer_offsets` says about it. Only `replay` changes it."""
 
 from __future__ import annotations
 
@@ -26,20 +26,21 @@ from protocol.group_records import (
 
 
 class ConsumerGroupState:
-    """Compaction may have removed any record that a later one replaces, so each kind is taken by itself."""
+    """Compaction may have removed any record that a later one replaces. So the kinds of records are independent of each
+    other: a member's assignment, for example, may come before the record of the member."""
 
     def __init__(self) -> None:
         self.epoch = 0
         self.metadata_hash = 0
-        """Of the topics subscribed to, when the epoch was last raised for them."""
+        """Hash of the subscribed topics when the group epoch was last raised."""
         self.assignment_epoch = 0
-        """The group epoch that `targets` was computed for. Never above `epoch`."""
+        """The group epoch that `targets` was computed for. Invariant: not above `epoch`."""
         self._members: dict[str, Member] = {}
         self._targets: dict[str, Assignment] = {}
         self._regexes: dict[str, frozenset[str]] = {}
-        #: Instance id -> member id, of `_members`.
+        #: Instance id -> member id, for the static members of `_members`.
         self._static_members: dict[str, str] = {}
-        #: Topic -> partition -> member, of what `_members` own.
+        #: Topic id -> partition -> id of the member that owns it.
         self._owners: dict[UUID, dict[int, str]] = {}
 
     @property
@@ -52,7 +53,7 @@ class ConsumerGroupState:
 
     @property
     def regexes(self) -> Mapping[str, frozenset[str]]:
-        """Expression -> the topics that matched when it was last looked at."""
+        """Expression -> the names of the topics that matched it last time."""
         return self._regexes
 
     def static_member(self, instance_id: str) -> Member | None:
@@ -60,6 +61,7 @@ class ConsumerGroupState:
         return None if member_id is None else self._members[member_id]
 
     def owner(self, topic_id: UUID, partition: int) -> str | None:
+        """The id of the member that owns a partition."""
         return self._owners.get(topic_id, {}).get(partition)
 
     def replay(self, record: GroupRecord) -> None:
@@ -98,7 +100,7 @@ class ConsumerGroupState:
             del self._static_members[instance_id]
         if value is None:
             if old is not None:
-                self._disown(old)
+                self._remove_ownership(old)
                 del self._members[member_id]
             return
         member = with_metadata(old or Member(member_id), value)
@@ -111,18 +113,18 @@ class ConsumerGroupState:
     ) -> None:
         old = self._members.get(member_id)
         if old is not None:
-            self._disown(old)
+            self._remove_ownership(old)
         if value is None:
             if old is not None:
                 self._members[member_id] = Member(member_id, old.subscription, LEAVE_EPOCH, LEAVE_EPOCH)
             return
         member = with_assignment(old or Member(member_id), value)
         self._members[member_id] = member
-        for topic_id, partition in member.owns():
+        for topic_id, partition in member.owned_partitions():
             self._owners.setdefault(topic_id, {})[partition] = member_id
 
-    def _disown(self, member: Member) -> None:
-        for topic_id, partition in member.owns():
+    def _remove_ownership(self, member: Member) -> None:
+        for topic_id, partition in member.owned_partitions():
             partitions = self._owners.get(topic_id, {})
             if partitions.get(partition) == member.member_id:
                 del partitions[partition]

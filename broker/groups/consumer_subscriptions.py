@@ -15,69 +15,75 @@ from protocol.errors import ErrorCode, KafkaError
 _log = logging.getLogger(__name__)
 
 REFRESH_S = 1.0
-"""Expressions are matched with new topics at most this often: a thousand topics may be made one after the other."""
+"""The shortest time between two refreshes of all expressions. A thousand topics may be created one after the other."""
 MAX_WORK_US = 100_000
-"""Of one `match`, which holds the loop no longer than that, by what patterns may cost (`TopicPattern.cost_us`)."""
+"""How long one `match_regexes` may hold the event loop, by what patterns may cost (`TopicPattern.cost_us`)."""
 MAX_PATTERN_WORK_US = 10_000_000
-"""Of one expression with all topics, by the same count: 3,300 instructions with 10,000 names of 100 characters."""
+"""The most that one expression may cost with all topics, by the same count: 3,300 instructions with 10,000 names of 100
+characters."""
 MAX_CHANGED_BYTES = 512 << 10
-"""Of topic names that one `match` finds to be others: they are written in one batch, with whatever else was decided."""
+"""How many bytes of changed topic names one `match_regexes` gives. They are written in one batch, with the rest of the
+decision."""
 
 
 class Subscriptions:
-    """Which expressions have to be matched with the topics (again). All of it is soft state.
+    """Which expressions have to be matched with the topics, for the first time or again. All of it is soft state.
 
-    That is done piece by piece behind the heartbeats (`match`): there may be any number of expressions, and somebody
-    may mean harm with each of them.
+    Matching is done in slices behind the heartbeats (`match_regexes`). A group may have any number of expressions, and
+    a client may send one that takes long on purpose.
     """
 
     def __init__(self, image: MetadataImage) -> None:
         self._image = image
-        #: `end_offset` of the image when topics were last looked at.
-        self._looked = -1
-        #: Expressions in use that have to be matched, in the order of their turns; and those that do not, which are all
-        #: known to the group.
+        #: `end_offset` of the image when `hash_topics` was last called.
+        self._hashed_end_offset = -1
+        #: Expressions in use that have to be matched, in order.
         self._pending: dict[str, None] = {}
+        #: Expressions in use that need not be matched. The group has the topics of each of them.
         self._matched: set[str] = set()
-        #: What was not finished by the last `match`: that of the first one pending, as long as it is pending.
+        #: The search that the last `match_regexes` left unfinished. Invariant: it is of the first pending expression.
         self._search: _Search | None = None
-        #: When all expressions were last put down to be matched, and `end_offset` of the image then.
-        self._refreshed = -1
+        #: When all expressions last became pending, and `end_offset` of the image then.
         self._refreshed_at: float | None = None
+        self._refreshed_end_offset = -1
 
     @property
     def has_pending(self) -> bool:
         return bool(self._pending)
 
     def may_have_changed(self, regexes: Mapping[str, frozenset[str]], now: float) -> bool:
-        return self._image.end_offset != self._looked or (bool(regexes) and self._is_refresh_due(now))
+        """Whether the topics that members are subscribed to may be others than at the last `hash_topics`."""
+        has_new_image = self._image.end_offset != self._hashed_end_offset
+        return has_new_image or (bool(regexes) and self._is_refresh_due(now))
 
-    def look(self, names: Iterable[str]) -> int:
-        """The hash of the topics of these names."""
-        self._looked = self._image.end_offset
+    def hash_topics(self, names: Iterable[str]) -> int:
+        """The `metadata_hash` of the topics of these names."""
+        self._hashed_end_offset = self._image.end_offset
         return metadata_hash(names, self._image)
 
     def _is_refresh_due(self, now: float) -> bool:
-        """Not before all had their turn: the last ones would never have it while topics come and go."""
-        if self._pending or self._image.end_offset == self._refreshed:
+        """Not while expressions are pending: if topics change all the time, the last ones would never be matched."""
+        if self._pending or self._image.end_offset == self._refreshed_end_offset:
             return False
         return self._refreshed_at is None or now >= self._refreshed_at + REFRESH_S
 
-    def use(self, regexes: Set[str], known: Set[str], now: float) -> None:
-        """`regexes` are all expressions that members use. Those whose topics are not known, and from time to time all,
-        are to be matched."""
+    def use_regexes(self, regexes: Set[str], known: Set[str], now: float) -> None:
+        """`regexes` are all expressions that members use, `known` those whose topics the group has. The others become
+        pending, and at a refresh all do."""
         self._pending = {regex: None for regex in self._pending if regex in regexes}
         if self._search is not None and self._search.regex not in self._pending:
-            self._search = None  # or who uses it next year would get the topics of today
+            # A member that uses the expression later would get the topics of this search, which are old by then.
+            self._search = None
         if self._is_refresh_due(now):
             self._matched.clear()
-            self._refreshed, self._refreshed_at = self._image.end_offset, now
-        self._matched &= regexes & known  # what was dropped with its last member may be back with another one
+            self._refreshed_at, self._refreshed_end_offset = now, self._image.end_offset
+        # An expression whose last member left is dropped by the group. Another member may use it again later.
+        self._matched &= regexes & known
         self._pending.update(dict.fromkeys(sorted(regexes - self._matched)))
 
-    def match(self, known: Mapping[str, frozenset[str]]) -> dict[str, frozenset[str]]:
-        """As many of those pending as one decision may take; those whose topics are others than is known. One that is
-        too much work, or that only Kafka takes for an expression, keeps those that it had."""
+    def match_regexes(self, known: Mapping[str, frozenset[str]]) -> dict[str, frozenset[str]]:
+        """Match as many pending expressions as one decision may. Returns those whose topics are not as in `known`. An
+        expression that takes too much work, or that only Kafka accepts, keeps the topics that it had."""
         changed = {}
         work_us = size_bytes = 0
         while self._pending and work_us < MAX_WORK_US and size_bytes < MAX_CHANGED_BYTES:
@@ -85,14 +91,14 @@ class Subscriptions:
             try:
                 if self._search is None or self._search.regex != regex:
                     self._search = _Search(regex, self._image)
-                work_us = self._search.go_on(work_us)
+                work_us = self._search.continue_until_limit(work_us)
                 if not self._search.is_done:
                     break
                 names = frozenset(self._search.found)
             except PatternError as error:
-                _log.warning("the topics of the expression %r stay as they are: %s", regex, error)
+                _log.warning("The regular expression %r keeps the topics that it had: %s", regex, error)
                 names = known.get(regex, frozenset())
-                work_us = MAX_WORK_US  # what it took, nobody has counted
+                work_us = MAX_WORK_US  # The work of an expression that fails is not counted: assume the most.
             self._search = None
             del self._pending[regex]
             self._matched.add(regex)
@@ -103,27 +109,28 @@ class Subscriptions:
 
 
 class _Search:
-    """For the topics whose whole name matches; internal ones, too, as in Kafka. Raises PatternError."""
+    """The search for the topics whose whole name matches an expression. Internal topics match, too, as in Kafka.
+    Raises PatternError."""
 
     def __init__(self, regex: str, image: MetadataImage) -> None:
         self.regex = regex
         self.found: list[str] = []
         self.is_done = False
         self._pattern = TopicPattern(regex)
-        #: Not looked at yet, the last one first; what is made or deleted meanwhile is for the next refresh.
+        #: Names that are still to be matched, from the end. The next refresh sees what is created or deleted meanwhile.
         self._names = [topic.name for topic in image.topics.values()]
         self._compile_us = len(regex) * COMPILE_US
         self._matching_us = 0
 
-    def go_on(self, work_us: int) -> int:
-        """Until MAX_WORK_US is done, of which `work_us` is already; returns what is then."""
+    def continue_until_limit(self, work_us: int) -> int:
+        """Continue until MAX_WORK_US is used up, of which `work_us` is already. Returns how much is used then."""
         work_us, self._compile_us = work_us + self._compile_us, 0
         while self._names and work_us < MAX_WORK_US:
             name = self._names.pop()
             cost_us = self._pattern.cost_us(name)
             self._matching_us += cost_us
             if self._matching_us > MAX_PATTERN_WORK_US:
-                raise PatternError("too much work with the topics that there are")
+                raise PatternError("it takes too much work with the topics that there are")
             if self._pattern.matches(name):
                 self.found.append(name)
             work_us += cost_us
@@ -132,7 +139,7 @@ class _Search:
 
 
 def check_regex(regex: str) -> None:
-    """Raises KafkaError for what is no expression."""
+    """Raises INVALID_REGULAR_EXPRESSION."""
     try:
         TopicPattern(regex)
     except PatternError as error:
@@ -140,13 +147,13 @@ def check_regex(regex: str) -> None:
 
 
 def topic_names(wanted: TopicsWanted, regexes: Mapping[str, frozenset[str]]) -> frozenset[str]:
-    """All that a member wants, whether it exists or not."""
+    """The names of all topics that a member is subscribed to, whether they exist or not."""
     names, regex = wanted
     return frozenset(names) | regexes.get(regex, frozenset())
 
 
 def all_names(members: Iterable[Member], regexes: Mapping[str, frozenset[str]]) -> frozenset[str]:
-    """What any member wants."""
+    """The names of all topics that any member is subscribed to."""
     wanted = {member.subscription.topics for member in members}
     return frozenset().union(*(topic_names(each, regexes) for each in wanted))
 
@@ -157,7 +164,7 @@ def topic_ids(names: Iterable[str], image: MetadataImage) -> frozenset[UUID]:
 
 
 def metadata_hash(names: Iterable[str], image: MetadataImage) -> int:
-    """Differs where a topic subscribed to was made, deleted, or got more partitions. 0 where none exists."""
+    """A hash that changes when one of these topics is created or deleted, or gets partitions. 0 if none exists."""
     digest = blake2b(digest_size=8)
     any_exists = False
     for name in sorted(names):

@@ -1,4 +1,4 @@
-"""The group coordinator at work: the runtime over the shards of groups, and what groups need although nobody asks."""
+"""The group coordinator: the runtime over the shards of groups, and the maintenance of groups without requests."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ logger = structlog.get_logger()
 
 GroupCoordinator: TypeAlias = CoordinatorRuntime[Shard, GroupRecord]
 
-#: The pause after a question that no controller has answered.
-ASK_AGAIN_S = 1.0
+#: The pause before a question is repeated that no controller has answered.
+RETRY_S = 1.0
 
 
 def new_group_coordinator(
@@ -50,7 +50,7 @@ def new_group_coordinator(
 
 
 class GroupMaintenance:
-    """What happens to groups although no member asks: offsets expire, and topics change or are deleted."""
+    """What happens to groups without a request: offsets expire, and the offsets of deleted topics are deleted."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class GroupMaintenance:
         count = len(led.shard.group_ids())
         if count:
             logger.info("groups are loaded", partition=led.replica.partition, count=count)
-        self._forget_deleted_topics(led)
+        self._delete_offsets_of_deleted_topics(led)
 
     def _image_changed(self, change: Change) -> None:
         """A committed change of the cluster's metadata."""
@@ -86,11 +86,11 @@ class GroupMaintenance:
         """Called every offsets.retention.check.interval.ms."""
         for led in self._coordinator.loaded_partitions():
             self._coordinator.carry_out_steps(led, led.shard.expire_offsets(self._clock.now_ms()))
-            self._forget_deleted_topics(led)
+            self._delete_offsets_of_deleted_topics(led)
 
-    def _forget_deleted_topics(self, led: LedPartition[Shard]) -> None:
-        """A topic may have been deleted while nobody led the partition. The image of this node may be behind and not
-        have a topic yet, so the controller says which are deleted."""
+    def _delete_offsets_of_deleted_topics(self, led: LedPartition[Shard]) -> None:
+        """A topic may have been deleted while nobody led the partition. The image of this node may be behind and lack a
+        topic that is new. So the controller is asked which topics are deleted."""
         if not self._coordinator.is_active(led):
             return
         unknown = led.shard.unknown_topics()
@@ -99,8 +99,9 @@ class GroupMaintenance:
 
         def answered(result: FindDeletedTopicsResult | KafkaError) -> None:
             if isinstance(result, KafkaError):
-                self._loop.call_later(ASK_AGAIN_S, self._forget_deleted_topics, led)
+                self._loop.call_later(RETRY_S, self._delete_offsets_of_deleted_topics, led)
                 return
-            self._coordinator.carry_out_steps(led, led.shard.forget_topics(set(result.topic_ids)))
+            deleted = set(result.topic_ids)
+            self._coordinator.carry_out_steps(led, led.shard.delete_topic_offsets(deleted))
 
         self._controller.call(FindDeletedTopics(topic_ids=sorted(unknown)), answered)

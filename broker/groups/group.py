@@ -1,8 +1,8 @@
-"""What a group's machine offers to the shard that holds it, whichever protocol its members speak.
+"""What a shard asks of a group, whichever protocol the group's members speak.
 
-A machine decides and never waits. What it decides durably it returns as records and learns of in `replay`, like
-everybody who loads the log later; who is joining, timers and parked tickets are its own, and are lost with leadership.
-A method that refuses raises KafkaError, and has changed nothing then but that a session may be kept alive.
+A group is a state machine that decides and never waits. Durable changes are returned as records and happen in `replay`,
+here as on every node that loads the log later. The rest of its state (who is joining, timers, parked tickets) is lost
+with leadership. A method that refuses raises KafkaError and has changed nothing. It may have renewed a session, though.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from broker.groups.commit import CommitCheck, CommitRequest
 from broker.groups.records import GroupRecord
 from protocol.errors import ErrorCode, KafkaError
 
-#: What a record, or an older version of an answer, can hold of a text. Newer requests can bring longer ones.
+#: The longest string that a record, or an older version of an answer, can hold. Newer requests can bring longer ones.
 MAX_TEXT_BYTES = 32767
 
 
@@ -24,58 +24,60 @@ class Group(Protocol):
 
     @property
     def group_type(self) -> str:
-        """As ListGroups names it: "classic" or "consumer"."""
+        """The name that ListGroups answers: "classic" or "consumer"."""
 
     @property
     def state(self) -> str:
-        """As ListGroups and DescribeGroups name it: "Stable", "PreparingRebalance", ..."""
+        """The name that ListGroups and DescribeGroups answer: "Stable", "PreparingRebalance", ..."""
 
     @property
     def protocol_type(self) -> str: ...
     @property
     def is_empty(self) -> bool:
-        """No members: it may be deleted, and admin tools may commit offsets."""
+        """No members. Only an empty group may be deleted, or have offsets committed by admin tools."""
 
     def replay(self, record: GroupRecord) -> None:
-        """One of the group's own records. The only way its durable state changes."""
+        """Apply one of the group's own records. Durable state changes here and nowhere else."""
 
     def loaded(self, now: float) -> None:
-        """All of the log is replayed: members have their full session timeout from now on."""
+        """All of the log is replayed. Every member has its full session timeout from now on."""
 
     def next_deadline(self) -> float | None:
-        """When `expire` has something to do. May be too early, never too late; asked after every decision, so it must
-        not walk the members (broker.coordinator.deadlines)."""
+        """When `expire` may have something to do: perhaps too early, never too late. Asked after every decision, so it
+        must not walk the members (broker.coordinator.deadlines)."""
 
     def expire(self, now: float, now_ms: int) -> Outcome[GroupRecord]:
-        """A deadline has come, perhaps."""
+        """The time of `next_deadline` has come. There may be nothing to do."""
 
     def check_commit(self, request: CommitRequest, now: float) -> CommitCheck | None:
-        """May this member commit offsets? A commit of the classic protocol counts as a heartbeat. The request's
-        generation is the member epoch of a consumer group, where the client `knows_epochs`; -1 is a commit from outside
-        (admin tools). Raises KafkaError. None: of every partition."""
+        """Check that the sender may commit offsets. Raises KafkaError. None: it may commit for every partition.
+
+        The request's generation is the member epoch in a consumer group, if the client `knows_epochs`. -1 is a commit
+        from outside the group (admin tools). A commit of the classic protocol counts as a heartbeat."""
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """May this member fetch committed offsets? (None, -1) is not a member, and may. Raises KafkaError."""
+        """Check that a member may fetch committed offsets. (None, -1) is a client that is no member; it may. Raises
+        KafkaError."""
 
     def subscribed_among(self, topics: Set[str]) -> Set[str]:
-        """While members are subscribed to a topic its offsets neither expire nor may be deleted. Of many at once: it
-        may have to look at what every member has said."""
+        """Those of `topics` that members are subscribed to. Their offsets do not expire and cannot be deleted. It takes
+        many topics at once because it may have to look at every member's subscription."""
 
     def expires_from_ms(self, commit_timestamp_ms: int) -> int | None:
-        """The moment from which offsets.retention.minutes count for an offset of this commit time (KIP-211).
-        None: not while the group is as it is."""
+        """The time from which offsets.retention.minutes counts for an offset that was committed at this time (KIP-211).
+        None: the offset does not expire while the group is in its present state."""
 
     def tombstones(self) -> list[GroupRecord]:
-        """Of all records of the group, offsets excepted."""
+        """Tombstones of all records of the group except its offsets."""
 
 
 def check_group_id(group_id: str, *, may_be_empty: bool = False) -> None:
-    """Offsets may be committed for the group "", as in Kafka; nobody can join it."""
+    """Raises INVALID_GROUP_ID. As in Kafka, nobody can join the group "", but offsets may be committed for it."""
     if not (group_id or may_be_empty) or len(group_id.encode()) > MAX_TEXT_BYTES:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID)
 
 
 def check_texts(*texts: str | None) -> None:
-    """Of a request, which are to be stored."""
+    """Raises INVALID_REQUEST if one of these strings of a request is too long to be stored."""
     if any(text is not None and len(text.encode()) > MAX_TEXT_BYTES for text in texts):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"a text of more than {MAX_TEXT_BYTES} bytes")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"a string of more than {MAX_TEXT_BYTES} bytes")

@@ -14,26 +14,26 @@ from protocol.errors import ErrorCode
 from protocol.group_records import OffsetCommitKey, OffsetCommitValue
 
 INT64_MAX = 2**63 - 1
-#: What a record of an offset takes in a batch beside its texts, and a little more.
+#: What the record of an offset takes in a batch beside its strings, rounded up.
 _RECORD_OVERHEAD_BYTES = 64
 
 
 class Place(NamedTuple):
-    """A partition of a topic, by name: where an offset was committed."""
+    """A partition of a topic, named by the topic's name: where an offset was committed."""
 
     topic: str
     partition: int
 
 
 class Offsets:
-    """`replay` is the only mutator.
+    """Only `replay` changes it.
 
-    Invariant: a group that is in it has at least one offset, and so has a topic of a group.
+    Invariant: every group in it has at least one offset, and so has every topic of a group.
     """
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[str, dict[int, OffsetCommitValue]]] = {}
-        #: How many offsets there are of each topic; of none, no entry.
+        #: How many offsets each topic has. No topic without offsets.
         self._topic_counts: Counter[UUID] = Counter()
 
     # -- reading -----------------------------------------------------------------------------------------
@@ -44,7 +44,7 @@ class Offsets:
 
     @property
     def topic_ids(self) -> KeysView[UUID]:
-        """Of all topics with offsets; the nil id where a record did not name one."""
+        """The ids of all topics with offsets. The nil id stands for offsets whose record names no topic id."""
         return self._topic_counts.keys()
 
     def has_group(self, group_id: str) -> bool:
@@ -54,7 +54,7 @@ class Offsets:
         return self._groups.get(group_id, {}).get(place.topic, {}).get(place.partition)
 
     def of_topic(self, group_id: str, topic: str) -> dict[int, OffsetCommitValue]:
-        """Partition -> what is committed there."""
+        """Partition -> its committed offset."""
         return self._groups.get(group_id, {}).get(topic, {})
 
     def of_group(self, group_id: str) -> Iterator[tuple[Place, OffsetCommitValue]]:
@@ -72,7 +72,7 @@ class Offsets:
         max_metadata_bytes: int,
         max_batch_bytes: int,
     ) -> tuple[list[GroupRecord], CommitAnswer]:
-        """The records of a commit that its group allows. All of it is refused where it would not fit into one batch."""
+        """The records of a commit that its group allows. The whole commit is refused if it is too large for a batch."""
         expire_ms = min(now_ms + request.retention_ms, INT64_MAX) if request.retention_ms >= 0 else -1
         records: list[GroupRecord] = []
         errors: list[ErrorCode] = []

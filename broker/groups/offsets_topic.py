@@ -1,4 +1,4 @@
-"""`__consumer_offsets` as the group coordinator wants it."""
+"""How the group coordinator creates `__consumer_offsets`."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def offsets_topic_spec(config: NodeConfig) -> InternalTopicSpec:
         {
             "cleanup.policy": "compact",
             "compression.type": "producer",
-            # Records are committed by a majority in any case. With a higher value every answer to a member would wait
-            # for a node that is down.
+            # A majority has every committed record anyway. With a higher value every answer to a member would have to
+            # wait for a node that is down.
             "min.insync.replicas": "1",
             "segment.bytes": str(config.offsets_topic_segment_bytes),
         },
@@ -29,5 +29,5 @@ def offsets_topic_spec(config: NodeConfig) -> InternalTopicSpec:
 
 
 def _check_key(group_id: str) -> None:
-    """Raises INVALID_GROUP_ID. Offsets may be committed for the group "", too."""
+    """Raises INVALID_GROUP_ID."""
     check_group_id(group_id, may_be_empty=True)

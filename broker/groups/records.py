@@ -1,4 +1,4 @@
-"""Records of `__consumer_offsets` as values: a typed key, and a typed value or a tombstone."""
+"""The records of `__consumer_offsets` as values: a typed key, and a typed value or none (a tombstone)."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from protocol.schema import Message
 _INT16 = struct.Struct(">h")
 _TYPE_OF = {key: number for number, (key, _, _) in RECORD_TYPES.items()}
 _VALUES = {number: (value, version) for number, (_, value, version) in RECORD_TYPES.items()}
-#: Of before Kafka 0.9; written by nobody, and the same as type 1.
+#: From before Kafka 0.9. The same format as type 1, and nobody writes it any more.
 _LEGACY_OFFSET_COMMIT = 0
 _VERSION_WITH_EXPIRY = 1
 
 
 @dataclass(frozen=True, slots=True)
 class GroupRecord:
-    """`key` is one of the keys of protocol.group_records; `value` is that key's value, or None: a tombstone."""
+    """`key` is a key of protocol.group_records, `value` the value of that key. None: a tombstone."""
 
     key: Message
     value: Message | None
 
 
 def encode(record: GroupRecord) -> EncodedRecord:
-    """(key, value) as they lie in the log. Raises KafkaError for a text that its field cannot hold: who took it from a
-    request should have looked (broker.groups.group.check_texts)."""
+    """(key, value) as they lie in the log. Raises KafkaError for a string that is too long for its field. Strings of
+    requests should have been checked before (broker.groups.group.check_texts)."""
     try:
         return _encode(record)
     except struct.error as error:
@@ -42,16 +42,16 @@ def _encode(record: GroupRecord) -> EncodedRecord:
     if record.value is None:
         return key, None
     value_type, version = _VALUES[number]
-    assert isinstance(record.value, value_type), "a key's value"
+    assert isinstance(record.value, value_type), "the value is of the key's type"
     if isinstance(record.value, OffsetCommitValue) and record.value.expire_timestamp_ms >= 0:
         version = _VERSION_WITH_EXPIRY
     return key, _INT16.pack(version) + encoder(value_type, version)(record.value)
 
 
 def decode(key: memoryview, value: memoryview | None) -> GroupRecord | None:
-    """None: a type that this build does not know (share and streams groups have theirs in the same topic).
+    """None: a record type that this build does not know. Share groups and streams groups use the same topic.
 
-    Raises ProtocolError for what is not a record of a known type, or of a newer version of it.
+    Raises ProtocolError for bytes that are not a record, and for a known record type in an unknown version.
     """
     if len(key) < _INT16.size:
         raise ProtocolError(f"a group record's key has {len(key)} bytes")

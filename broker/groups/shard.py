@@ -1,10 +1,10 @@
-"""What one partition of `__consumer_offsets` holds: groups by id, and the offsets that they committed.
+"""The state of one partition of `__consumer_offsets`: groups by id, and their committed offsets.
 
-`replay` is the only way durable state changes: for what was decided here, at its append, and for the whole log when a
-node begins to serve the partition. The other methods are decisions and questions; none of them waits.
+Durable state changes in `replay` alone. Records of a decision are replayed when they are appended, and the whole log is
+replayed when a node begins to lead the partition. The other methods decide or answer questions. None of them waits.
 
-A group that only has offsets ("simple": committed from outside, by `assign`, or by an admin tool) is in no record but
-those of its offsets, and in `groups` it is not.
+A simple group has offsets only: they were committed from outside, by a consumer that assigns partitions to itself or by
+an admin tool. It has no records of its own, and it is not in `groups`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.group_records import RECORD_TYPES, GroupMetadataKey, OffsetCommitKey, OffsetCommitValue
 from protocol.schema import NIL_UUID, Message
 
-#: The protocol type of groups whose members tell which topics they are subscribed to.
+#: The protocol type of groups whose members say which topics they are subscribed to.
 CONSUMER_PROTOCOL_TYPE = "consumer"
 
 
@@ -45,7 +45,7 @@ class ListedGroup:
 
 
 class Shard:
-    """`image` is the node's own, which goes on while the shard lives."""
+    """`image` is the image of the node, which changes while the shard lives."""
 
     def __init__(
         self, config: NodeConfig, image: MetadataImage, rng: random.Random, max_batch_bytes: int
@@ -77,10 +77,10 @@ class Shard:
     # -- deadlines ---------------------------------------------------------------------------------------
 
     def update_deadline(self, group_id: str) -> None:
-        """A decision about this group is carried out: it may have another deadline, or be gone."""
+        """A decision about this group is carried out. Its deadline may have changed, and the group may be gone."""
         group = self.groups.get(group_id)
         deadline = None if group is None else group.next_deadline()
-        if group is not None and deadline is None and not _is_there(group):
+        if group is not None and deadline is None and not _exists(group):
             del self.groups[group_id]
         self._deadlines.set(group_id, deadline)
 
@@ -88,9 +88,9 @@ class Shard:
         return self._deadlines.next()
 
     def take_due_keys(self, now: float, limit: int | None = None) -> list[str]:
-        """At most `limit` of the groups whose deadline has come. The caller owes each an `expire` and an
-        `update_deadline`."""
-        return self._deadlines.due(now, limit)
+        """At most `limit` of the groups whose deadline has come. The caller calls `expire` and `update_deadline` for
+        each."""
+        return self._deadlines.take_due(now, limit)
 
     def expire(self, group_id: str, now: float, now_ms: int) -> Outcome[GroupRecord]:
         group = self.groups.get(group_id)
@@ -101,7 +101,7 @@ class Shard:
     def commit_offsets(
         self, ticket: Ticket[CommitAnswer], request: CommitRequest, now: float, now_ms: int
     ) -> Outcome[GroupRecord]:
-        """Answer: CommitAnswer. Raises KafkaError where the group does not let this member commit."""
+        """Answer: CommitAnswer. Raises KafkaError if the group does not allow the commit."""
         check_group_id(request.group_id, may_be_empty=True)
         group = self.groups.get(request.group_id)
         check: CommitCheck | None = None
@@ -116,7 +116,7 @@ class Shard:
         return Outcome(records).add_answer(ticket, answer)
 
     def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> None:
-        """May offsets be fetched by this member, or from outside (None, -1)? Raises KafkaError."""
+        """Check that a member may fetch offsets. (None, -1) is a client that is no member. Raises KafkaError."""
         group = self.groups.get(group_id)
         if group is not None:
             group.check_fetch(member_id, member_epoch)
@@ -124,18 +124,18 @@ class Shard:
     def delete_offsets(
         self, ticket: Ticket[CommitAnswer], group_id: str, places: list[Place]
     ) -> Outcome[GroupRecord]:
-        """Answer: CommitAnswer. An offset that is not there is deleted already. Raises GROUP_ID_NOT_FOUND,
+        """Answer: CommitAnswer. Deleting an offset that does not exist succeeds. Raises GROUP_ID_NOT_FOUND,
         NON_EMPTY_GROUP."""
-        group = self._existing(group_id)
+        group = self._existing_group(group_id)
         if group is not None and not group.is_empty and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
-            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)  # nobody knows what its members read
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)  # The topics of its members are not known.
         kept: Set[str] = frozenset()
         if group is not None:
             kept = group.subscribed_among({place.topic for place in places})
         errors = [
             ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if place.topic in kept else ErrorCode.NONE for place in places
         ]
-        # Each once, however often it is named: the group's id stands in every record.
+        # One record for each place, however often the request names it: every record holds the whole group id.
         records = [
             self.offsets.tombstone(group_id, place)
             for place in dict.fromkeys(places)
@@ -144,8 +144,8 @@ class Shard:
         return Outcome(records).add_answer(ticket, CommitAnswer(ErrorCode.NONE, errors))
 
     def expire_offsets(self, now_ms: int) -> Iterator[Step[GroupRecord]]:
-        """Group by group: the offsets that nobody used for offsets.retention.minutes (KIP-211), and with the last of
-        them a group that is empty."""
+        """Group by group: delete offsets that were not used for offsets.retention.minutes (KIP-211). An empty group is
+        deleted with its last offset."""
         for group_id in self.group_ids():
             yield group_id, self._expire_offsets_of(group_id, now_ms)
 
@@ -177,13 +177,15 @@ class Shard:
     # -- topics ------------------------------------------------------------------------------------------
 
     def image_changed(self, change: Change) -> Iterator[Step[GroupRecord]]:
-        """The cluster's metadata changed. Group by group: what has to be done about it."""
+        """The cluster's metadata changed. Group by group: delete the offsets of a deleted topic."""
         if isinstance(change, TopicDeleted):
-            yield from self.forget_topics({change.old.topic_id}, change.old.name)
+            yield from self.delete_topic_offsets({change.old.topic_id}, change.old.name)
 
-    def forget_topics(self, deleted: Set[UUID], name: str | None = None) -> Iterator[Step[GroupRecord]]:
-        """Drop the offsets of topics that are deleted for good. `name` finds those that were committed with a retention
-        and loaded: that form of the record has no place for a topic's id."""
+    def delete_topic_offsets(
+        self, deleted: Set[UUID], name: str | None = None
+    ) -> Iterator[Step[GroupRecord]]:
+        """Group by group: delete the offsets of deleted topics. `name` finds offsets that were committed with a
+        retention of their own and then loaded: that version of the record has no topic id."""
         for group_id in list(self.offsets.group_ids):
             places = [
                 place
@@ -193,37 +195,37 @@ class Shard:
             yield group_id, Outcome([self.offsets.tombstone(group_id, place) for place in places])
 
     def unknown_topics(self) -> set[UUID]:
-        """Topics with offsets that the image does not have: deleted, or newer than what this node has heard of."""
+        """Topics with offsets that the image does not have. They are deleted, or newer than this node's image."""
         return self.offsets.topic_ids - self.image.topics.keys() - {NIL_UUID}
 
     # -- groups ------------------------------------------------------------------------------------------
 
     def group_ids(self) -> list[str]:
-        """Of all groups, those that only have offsets included."""
+        """The ids of all groups, simple groups included."""
         return list(dict.fromkeys([*self.groups, *self.offsets.group_ids]))
 
     def list_groups(self) -> list[ListedGroup]:
         listed = [
             ListedGroup(x.group_id, x.protocol_type, x.state, x.group_type)
             for x in self.groups.values()
-            if _is_there(x)
+            if _exists(x)
         ]
         simple = [group_id for group_id in self.offsets.group_ids if group_id not in self.groups]
         return listed + [ListedGroup(group_id, "", "Empty", "classic") for group_id in simple]
 
     def delete_group(self, ticket: Ticket[ErrorCode], group_id: str) -> Outcome[GroupRecord]:
-        """The group and its offsets. Answer: ErrorCode. Raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
-        group = self._existing(group_id)
+        """Delete the group and its offsets. Answer: ErrorCode. Raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
+        group = self._existing_group(group_id)
         if group is not None and not group.is_empty:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
         records = self.offsets.tombstones(group_id) + ([] if group is None else group.tombstones())
         return Outcome(records).add_answer(ticket, ErrorCode.NONE)
 
-    def _existing(self, group_id: str) -> Group | None:
-        """None: it has offsets only. Raises KafkaError where there is nothing at all."""
+    def _existing_group(self, group_id: str) -> Group | None:
+        """None: a simple group. Raises GROUP_ID_NOT_FOUND if there is no such group."""
         check_group_id(group_id, may_be_empty=True)
         group = self.groups.get(group_id)
-        if group is not None and not _is_there(group):
+        if group is not None and not _exists(group):
             group = None
         if group is None and not self.offsets.has_group(group_id):
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
@@ -250,14 +252,14 @@ class Shard:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         successor = self._new_classic(group_id)
         outcome = successor.join(ticket, request, now, now_ms)
-        if not successor.is_vacant:  # it was not refused
+        if not successor.is_vacant:  # The join was not refused.
             if group is not None:
                 outcome.records[:0] = group.tombstones()
             self.groups[group_id] = successor
         return outcome
 
     def classic(self, group_id: str) -> ClassicGroup:
-        """For its members. Raises KafkaError where there is none."""
+        """The classic group that a member's request is about. Raises UNKNOWN_MEMBER_ID if there is none."""
         check_group_id(group_id)
         group = self.groups.get(group_id)
         if not isinstance(group, ClassicGroup):
@@ -265,8 +267,8 @@ class Shard:
         return group
 
     def describe_classic(self, group_id: str) -> ClassicDescription:
-        """Raises GROUP_ID_NOT_FOUND, also for a group of another protocol."""
-        group = self._existing(group_id)
+        """Raises GROUP_ID_NOT_FOUND if there is no such group, or if it is of the consumer protocol."""
+        group = self._existing_group(group_id)
         if group is None:
             return ClassicDescription(ClassicState.EMPTY, "", "", ())
         if not isinstance(group, ClassicGroup):
@@ -286,7 +288,7 @@ class Shard:
         group_id = record.key.group
         group = self.groups.get(group_id)
         if record.value is None:
-            # Not where the group goes on under the other protocol.
+            # A group that has changed to the consumer protocol stays.
             if isinstance(group, ClassicGroup):
                 del self.groups[group_id]
             return
@@ -303,6 +305,6 @@ _REPLAY: dict[type[Message], Callable[[Shard, GroupRecord], None]] = {
 assert _REPLAY.keys() == {key for key, _, _ in RECORD_TYPES.values()}, "what is decoded can be replayed"
 
 
-def _is_there(group: Group) -> bool:
-    """Not one of which there is only an id that somebody was given to join with."""
+def _exists(group: Group) -> bool:
+    """False for a group of which there is only a member id that was given out to join with (KIP-394)."""
     return not group.is_empty or bool(group.tombstones())

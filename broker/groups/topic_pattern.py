@@ -1,40 +1,41 @@
-"""Regular expressions over topic names, as members of consumer groups send them (KIP-848): RE2's syntax, whole names.
+"""Regular expressions of consumer groups (KIP-848), in RE2's syntax. An expression matches whole topic names.
 
-Clients send them, so Python's `re` will not do: it tries alternatives one after the other, and a short expression can
-make that take years. RE2 follows all alternatives at once. What it takes is bounded by the length of the name times the
-size of the compiled expression, and that size by the memory that RE2 is given.
+Clients send these expressions, so Python's `re` cannot be used: it tries alternatives one after the other, and a short
+expression can make that take years. RE2 follows all alternatives at once. The time of a match is bounded by the length
+of the name times the size of the compiled expression. That size is bounded by the memory that RE2 is given.
 """
 
 from __future__ import annotations
 
 MAX_LENGTH = 1_000
-"""Characters of an expression."""
+"""The longest expression, in characters."""
 MAX_MEMORY_BYTES = 256 << 10
-"""Of a compiled expression: RE2's instructions (18,000 at most) and the states that it keeps. An expression that needs
-more instructions is refused. One that needs more states is matched without keeping them, which takes longer. The module
-`re2` keeps the 128 expressions that were compiled last, which is 32 MiB at most."""
+"""The most memory of a compiled expression, for RE2's instructions (18,000 at most) and its cached states.
+
+An expression that needs more instructions is refused. One that needs more states is matched without caching them, which
+takes longer. The module `re2` keeps the 128 expressions that were compiled last, which is 32 MiB at most."""
 _CALL_US = 3
 _INSTRUCTION_NS = 3
-"""What one instruction takes at one character, at most. Measured were up to 2.9."""
+"""The longest time of one instruction at one character. Up to 2.9 ns were measured."""
 COMPILE_US = 80
-"""What compiling takes for each character, at most. Unicode classes that ignore case take longest."""
+"""The longest time to compile one character. Unicode classes that ignore case take longest."""
 
 
 class PatternError(ValueError):
-    """Not an expression, or too large a one."""
+    """The text is not an expression, or the expression is too large."""
 
 
 class TopicPattern:
     """A compiled expression. Raises PatternError."""
 
     def __init__(self, text: str) -> None:
-        import re2  # here, for most nodes never see an expression: it takes 3 MB of memory
+        import re2  # Imported here because it takes 3 MB of memory, and most nodes never see an expression.
 
         if len(text) > MAX_LENGTH:
             raise PatternError(f"longer than {MAX_LENGTH} characters")
         options = re2.Options()
         options.max_mem = MAX_MEMORY_BYTES
-        options.never_capture = True  # what a group matched is not asked for, and would take longer
+        options.never_capture = True  # Nobody asks what a group matched, and it would take longer.
         options.log_errors = False
         try:
             self._regexp = re2.compile(text, options)
@@ -43,9 +44,9 @@ class TopicPattern:
         self._instructions: int = self._regexp.programsize
 
     def matches(self, name: str) -> bool:
-        """The whole name, as Kafka does."""
+        """Whether the whole name matches, as in Kafka."""
         return self._regexp.fullmatch(name) is not None
 
     def cost_us(self, name: str) -> int:
-        """How many microseconds `matches` may take. Mostly it takes three: states that RE2 has met before are kept."""
+        """The longest time of `matches` in microseconds. Mostly it takes three, because RE2 caches its states."""
         return _CALL_US + len(name) * self._instructions * _INSTRUCTION_NS // 1000

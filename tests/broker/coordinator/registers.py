@@ -83,7 +83,7 @@ class RegisterShard:
         return self._deadlines.next()
 
     def take_due_keys(self, now: float, limit: int) -> list[str]:
-        due = self._deadlines.due(now, limit)
+        due = self._deadlines.take_due(now, limit)
         if due:
             self.taken.append(len(due))
         return due

@@ -29,7 +29,7 @@ def test_what_is_due_is_what_a_dict_says(events: list[tuple[str, int, int | None
                 plain[key] = time
         else:
             assert time is not None
-            due = deadlines.due(time)
+            due = deadlines.take_due(time)
             assert sorted(due) == sorted(key for key, at in plain.items() if at <= time)
             for key in due:
                 del plain[key]
@@ -46,11 +46,11 @@ def test_what_is_not_taken_is_still_due(most: int) -> None:
         deadlines.set(key, key)
     taken: list[int] = []
     while (following := deadlines.next()) is not None and following <= 3:
-        part = deadlines.due(3, most)
+        part = deadlines.take_due(3, most)
         assert len(part) <= most
         taken += part
     assert taken == [0, 1, 2, 3]
-    assert deadlines.due(4) == [4]
+    assert deadlines.take_due(4) == [4]
 
 
 def test_what_is_put_off_a_thousand_times_is_one_entry() -> None:
@@ -58,6 +58,6 @@ def test_what_is_put_off_a_thousand_times_is_one_entry() -> None:
     for time in range(1000):
         deadlines.set("member", time)
     assert len(deadlines._heap) == 1
-    assert deadlines.due(998) == []
-    assert deadlines.due(999) == ["member"]
+    assert deadlines.take_due(998) == []
+    assert deadlines.take_due(999) == ["member"]
     assert deadlines.next() is None

@@ -106,7 +106,7 @@ class Coordinator:
         owners: dict[Partition, str] = {}
         members = self.group.members
         for member in members.values():
-            for partition in member.owns():
+            for partition in member.owned_partitions():
                 assert owners.setdefault(partition, member.member_id) == member.member_id, "one owner"
             assert member.epoch <= described.epoch
         targets = [each for member in described.members for each in partitions_of(member.target)]

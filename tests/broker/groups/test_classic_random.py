@@ -162,7 +162,7 @@ class World:
                 not is_parked or (member.is_new and group.state is PREPARING)
             )
         if members:
-            assert group.members.share(((group.members.choose(), b""),))
+            assert group.members.support_one_of(((group.members.choose_protocol(), b""),))
         assert group.generation_id >= self.generation
         self.generation = group.generation_id
         stored = [record.value.generation for record in self.driver.log]  # type: ignore[union-attr]

@@ -174,9 +174,9 @@ EVENTS: dict[str, Callable[[Group], ErrorCode | None]] = {
     "join of a follower, unchanged": lambda group: _join(group, group.follower),
     "join of the leader, unchanged": lambda group: _join(group, group.leader),
     "join of a follower, changed": lambda group: _join(group, group.follower, protocols=CHANGED),
-    "join of the last that was missing": _join_last,
-    "join of a static member's successor": lambda group: _join(group, "", instance="s", protocols=CHANGED),
-    "the same, and the vote changes": _vote_changes,
+    "join of the last missing member": _join_last,
+    "join of a returning static member": lambda group: _join(group, "", instance="s", protocols=CHANGED),
+    "the same, and the protocol changes": _vote_changes,
     "sync of a follower": lambda group: _sync(group, group.follower),
     "sync of the leader": lambda group: _sync(group, group.leader),
     "sync of another generation": _sync_other,
@@ -187,10 +187,10 @@ EVENTS: dict[str, Callable[[Group], ErrorCode | None]] = {
     "leave of one": lambda group: _leave(group, group.follower),
     "leave of all": lambda group: _leave(group, *group.all),
     "commit of a member": _commit_of_member,
-    "commit of nobody": lambda group: group.driver.commit(),
+    "commit from outside": lambda group: group.driver.commit(),
     "one session expires": _one_session_expires,
     "all sessions expire": _all_sessions_expire,
-    "somebody is waited for too long": _too_long,
+    "the phase times out": _too_long,
 }
 
 

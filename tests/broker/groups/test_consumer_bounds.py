@@ -73,7 +73,7 @@ def test_expressions_are_matched_a_piece_at_a_time_and_never_in_a_heartbeat(
         for consumer in consumers:
             assert consumer.heartbeat().error == ErrorCode.NONE
         assert spent.pop() == 0, "in heartbeats"
-        while (deadline := coordinator.group._match_at) is not None:
+        while (deadline := coordinator.group._schedule.matching_due_at) is not None:
             coordinator.now = deadline
             spent.append(0)
             coordinator.expire()
@@ -94,8 +94,8 @@ def test_topics_of_expressions_are_written_a_piece_at_a_time(
     consumers = [Consumer(coordinator, f"m{number}", regex=f".*|{number}") for number in range(5)]
     for consumer in consumers:
         consumer.heartbeat()
-    while coordinator.group._match_at is not None:
-        coordinator.now = coordinator.group._match_at
+    while coordinator.group._schedule.matching_due_at is not None:
+        coordinator.now = coordinator.group._schedule.matching_due_at
         records = len(coordinator.log)
         coordinator.expire()
         assert len(coordinator.log) <= records + 2, "one expression, and the group's epoch"
