@@ -1,4 +1,4 @@
-"""`python -m broker.cli`, and what the installed command `varve` runs."""
+"""The entry point of `python -m broker.cli`, which the installed command `varve` runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands that use a Kafka client share: where the cluster is, options, errors in plain words."""
+"""Shared by the commands that use a Kafka client: common options, the client's configuration, errors as one line."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: Seconds for one question to the cluster. A leader change takes about two.
+#: How long one request to the cluster may take. A change of leader takes about 2 s.
 TIMEOUT_S = 15.0
 
 
 def _default_bootstrap_server() -> str:
-    """The cluster of this working directory, else the usual ports on this machine."""
+    """The cluster of this working directory, otherwise the default ports on this machine."""
     try:
         local = LocalCluster.load(DEFAULT_BASE_DIR)
     except LocalClusterError as error:
@@ -35,12 +35,19 @@ def bootstrap_option(command: F) -> F:
         "-b",
         metavar="HOST:PORT,...",
         default=_default_bootstrap_server,
-        help="Where the cluster is.  [default: the cluster in ./.varve, else localhost:19092,29092,39092]",
+        help="Brokers to connect to.  [default: the cluster in ./.varve, else localhost:19092,29092,39092]",
     )(command)
 
 
 def format_option(command: F) -> F:
-    return click.option("--format", "shape", type=click.Choice(["text", "json"]), default="text")(command)
+    return click.option(
+        "--format",
+        "shape",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        show_default=True,
+        help="Output format.",
+    )(command)
 
 
 def client_config(bootstrap_server: str, **more: object) -> dict[str, Any]:
@@ -49,7 +56,7 @@ def client_config(bootstrap_server: str, **more: object) -> dict[str, Any]:
         "client.id": "varve-cli",
         "broker.address.family": "any",
         "reconnect.backoff.max.ms": 500,
-        # librdkafka prints its own lines about every failed connection attempt; we print one at the end.
+        # librdkafka prints a line about every failed connection attempt. We print one line at the end.
         "log_level": 0,
         **{key.replace("_", "."): value for key, value in more.items()},
     }
@@ -62,7 +69,7 @@ def admin_client(bootstrap_server: str) -> AdminClient:
 
 
 def refusal(error: KafkaError, bootstrap_server: str) -> CommandError:
-    """What the cluster or the client library answered, as a line for the terminal."""
+    """The error of the cluster or the client library as one line for the terminal."""
     from confluent_kafka import KafkaError
 
     unreachable = (

@@ -1,5 +1,5 @@
-"""`varve cluster up|down|status`: a cluster on this machine, for development, tests and the demo; and beside them what
-is asked of a cluster as a whole, wherever it is."""
+"""`varve cluster`: `up`, `down` and `status` of a cluster on this machine, for development, tests and the demo. The
+other subcommands are about any cluster as a whole."""
 
 from __future__ import annotations
 
@@ -21,27 +21,30 @@ from broker.cli.local_cluster import (
     LocalClusterError,
     LocalNode,
 )
-from broker.cli.processes import POLL_S, Process, is_running, stop
+from broker.cli.processes import POLL_S, Process, is_running, stop_processes
 from broker.cli.reassign import reassign
 from broker.cli.root import CommandError
-from broker.cli.start import pairs
+from broker.cli.start import parse_pairs
 
 _PROBE_TIMEOUT_S = 1.0
-#: How often somebody who waits is told for what.
-WORD_INTERVAL_S = 5.0
+#: How often `up` says what it is waiting for.
+PROGRESS_INTERVAL_S = 5.0
 
 _base_dir_option = click.option(
     "--base-dir",
     type=click.Path(file_okay=False, path_type=Path),
     default=DEFAULT_BASE_DIR,
     show_default=True,
-    help="Where the nodes keep their data.",
+    help="The directory of the cluster and its data.",
 )
 
 
 @click.group()
 def cluster() -> None:
-    """A cluster of three nodes on this machine (up, down, status), or any cluster as a whole."""
+    """Run a cluster on this machine, or manage any cluster.
+
+    up, down and status are for a cluster on this machine, of three nodes unless --nodes or --ports says otherwise.
+    """
 
 
 for command in (health, quorum, elect_leaders, reassign):
@@ -56,15 +59,17 @@ def _ports(_: click.Context, __: click.Parameter, value: str | None) -> tuple[in
         raise click.BadParameter("expected ports, as in 19092,29092,39092")
     ports = tuple(int(part) for part in parts)
     if len({*ports, *(port + 1 for port in ports)}) != 2 * len(ports):
-        raise click.BadParameter("each node needs its port and the next one for itself")
+        raise click.BadParameter("each node needs its port and the next one, and no two may share one")
     return ports
 
 
 @cluster.command()
 @_base_dir_option
 @click.option("--nodes", type=click.IntRange(1, len(DEFAULT_PORTS)), help="Number of nodes.  [default: 3]")
-@click.option("--ports", callback=_ports, help="Client port of each node; the next one is for its peers.")
-@click.option("--config", multiple=True, metavar="KEY=VALUE", help="A setting for every node. Repeatable.")
+@click.option(
+    "--ports", callback=_ports, help="The client port of each node. The next port is for the other nodes."
+)
+@click.option("--config", multiple=True, metavar="KEY=VALUE", help="A setting of every node. Repeatable.")
 @click.option("--timeout", "timeout_s", type=float, default=90.0, show_default=True, help="Seconds to wait.")
 @format_option
 def up(
@@ -75,7 +80,7 @@ def up(
     timeout_s: float,
     shape: str,
 ) -> None:
-    """Start the cluster, or those of its nodes that do not run; wait until all answer."""
+    """Start the nodes that are not running. Wait until all nodes answer."""
     begun = time.monotonic()
     wanted = ports or (DEFAULT_PORTS[:nodes] if nodes else None)
     if ports and nodes not in (None, len(ports)):
@@ -85,9 +90,9 @@ def up(
         if found and wanted not in (None, found.ports):
             raise CommandError(
                 f"{base_dir} holds a cluster of {len(found.ports)} nodes at {found.bootstrap_server}; "
-                "`varve cluster down --delete-data` makes room for another"
+                "`varve cluster down --delete-data` removes it"
             )
-        settings = {**(found.settings if found else {}), **pairs(config, "--config")}
+        settings = {**(found.settings if found else {}), **parse_pairs(config, "--config")}
         local = LocalCluster(base_dir, found.ports if found else wanted or DEFAULT_PORTS[:3], settings)
         with local.locked():
             processes = {node.node_id: process for node in local.nodes if (process := node.process())}
@@ -119,11 +124,16 @@ def up(
 @cluster.command()
 @_base_dir_option
 @click.option(
-    "--grace", "grace_s", type=float, default=30.0, show_default=True, help="Seconds before SIGKILL."
+    "--grace",
+    "grace_s",
+    type=float,
+    default=30.0,
+    show_default=True,
+    help="Seconds between SIGTERM and SIGKILL.",
 )
-@click.option("--delete-data", is_flag=True, help="Remove the nodes' data as well.")
+@click.option("--delete-data", is_flag=True, help="Delete the data of the nodes, too.")
 def down(base_dir: Path, grace_s: float, delete_data: bool) -> None:
-    """Stop the nodes: SIGTERM, and SIGKILL after the time of grace."""
+    """Stop the nodes. The data stays, unless --delete-data is given."""
     try:
         local = LocalCluster.load(base_dir)
         if local is None:
@@ -131,7 +141,7 @@ def down(base_dir: Path, grace_s: float, delete_data: bool) -> None:
             return
         with local.locked():
             processes = {node.node_id: process for node in local.nodes if (process := node.process())}
-            killed = {process.pid for process in stop(list(processes.values()), grace_s)}
+            killed = {process.pid for process in stop_processes(list(processes.values()), grace_s)}
             for node in local.nodes:
                 (node.directory / "pid").unlink(missing_ok=True)
             if delete_data:
@@ -153,10 +163,10 @@ def down(base_dir: Path, grace_s: float, delete_data: bool) -> None:
 @_base_dir_option
 @format_option
 def status(base_dir: Path, shape: str) -> None:
-    """Show each node's process and whether it answers.
+    """Show each node's process and state.
 
-    States: up; not answering (it runs, but does not answer or sees no majority); down. `varve health` says it
-    by its exit code.
+    The states are up, not answering (the process runs, but does not answer or knows no controller), and down. For an
+    exit code use `varve health`.
     """
     from broker.cli.probe import ProbeError, probe
 
@@ -196,11 +206,12 @@ def _row(node: LocalNode, process: Process | None, state: str) -> dict[str, obje
 def _wait_until_ready(
     local: LocalCluster, processes: dict[int, Process], begun: float, timeout_s: float
 ) -> None:
-    """Until every node answers, knows all nodes and who leads. Raises CommandError with what the node printed."""
+    """Wait until every node answers, and knows all nodes and the controller. Raises CommandError with the end of the
+    log of a node that stopped."""
     from broker.cli.probe import ProbeError, probe
 
     pending = local.nodes
-    next_word_s = WORD_INTERVAL_S
+    next_progress_s = PROGRESS_INTERVAL_S
     node_ids = {node.node_id for node in local.nodes}
     while pending:
         left, reason = [], ""
@@ -226,8 +237,8 @@ def _wait_until_ready(
         if pending and waited_s > timeout_s:
             node = pending[-1]
             raise CommandError(f"node {node.node_id} is not ready ({reason}); its log is {node.log}")
-        if pending and waited_s > next_word_s:
-            next_word_s += WORD_INTERVAL_S
+        if pending and waited_s > next_progress_s:
+            next_progress_s += PROGRESS_INTERVAL_S
             node = pending[-1]
             click.echo(f"waiting for node {node.node_id}: {node.log_tail(1)}", err=True)
         if pending:

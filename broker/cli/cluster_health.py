@@ -1,4 +1,4 @@
-"""`varve cluster health`: what is wrong with the cluster as a whole, in the shape of `rpk cluster health`."""
+"""`varve cluster health`: what is wrong with the cluster as a whole. The output is that of `rpk cluster health`."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ WATCH_INTERVAL_S = 1.0
 
 @click.command()
 @bootstrap_option
-@click.option("--watch", "-w", is_flag=True, help="Go on, and print whatever changes, until Ctrl-C.")
-@click.option("--exit-when-healthy", "-e", is_flag=True, help="Go on until the cluster is healthy.")
+@click.option("--watch", "-w", is_flag=True, help="Keep running and print every change, until Ctrl-C.")
+@click.option("--exit-when-healthy", "-e", is_flag=True, help="Keep running until the cluster is healthy.")
 @format_option
 def health(bootstrap_server: str, watch: bool, exit_when_healthy: bool, shape: str) -> None:
-    """Show nodes that are down, and partitions without a leader or with a replica out of sync.
+    """Show what is wrong with the cluster.
 
-    Exit codes: 0 healthy; 10 not; 1 no broker answers.
+    It is healthy if it has a controller, no node is down, and every partition has a leader and no out-of-sync replica.
+    Exit codes: 0 healthy, 10 not healthy, 1 no broker answers.
     """
     shown: dict[str, object] | None = None
     while True:
-        report = _report(bootstrap_server, is_patient=watch or exit_when_healthy)
+        report = _report(bootstrap_server, keeps_running=watch or exit_when_healthy)
         is_healthy = bool(report["healthy"])
         if report != shown:
             click.echo(json.dumps(report) if shape == "json" else _text(report))
@@ -43,18 +44,18 @@ def health(bootstrap_server: str, watch: bool, exit_when_healthy: bool, shape: s
         time.sleep(WATCH_INTERVAL_S)
 
 
-def _report(bootstrap_server: str, *, is_patient: bool) -> dict[str, object]:
-    from broker.cli.cluster_state import look
+def _report(bootstrap_server: str, *, keeps_running: bool) -> dict[str, object]:
+    from broker.cli.cluster_state import describe_cluster
 
     try:
-        return _judged(look(bootstrap_server))
+        return _assess(describe_cluster(bootstrap_server))
     except CommandError as error:
-        if not is_patient:
+        if not keeps_running:
             raise
         return {"healthy": False, "unhealthy_reasons": [error.format_message()]}
 
 
-def _judged(state: ClusterState) -> dict[str, object]:
+def _assess(state: ClusterState) -> dict[str, object]:
     problems = {
         "no controller": state.controller is None,
         "nodes down": bool(state.down),

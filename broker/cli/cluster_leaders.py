@@ -1,4 +1,4 @@
-"""`varve cluster elect-leaders`: leadership goes back to the replicas that are named first."""
+"""`varve cluster elect-leaders`: preferred replica election."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ _VERSION = 2
 @bootstrap_option
 @format_option
 def elect_leaders(topics: tuple[str, ...], timeout_s: int, bootstrap_server: str, shape: str) -> None:
-    """Have each partition led by its preferred replica, the first of its list, where that can lead.
+    """Make the preferred replica of each partition its leader. That is the first replica of the partition's list.
 
-    Nodes do this by themselves, too (leader.imbalance.check.interval.seconds). Exit code 1 if some cannot be.
+    Nodes do this by themselves, too (leader.imbalance.check.interval.seconds). Exit code 1 if a preferred replica
+    cannot lead.
     """
-    from broker.cli.cluster_state import chosen, look
-    from broker.cli.wire_client import WireClient, check, words
+    from broker.cli.cluster_state import describe_cluster, select_partitions
+    from broker.cli.wire_client import WireClient, check_error, error_text
     from protocol.errors import ErrorCode
     from protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
 
     wanted = None
     if topics:
-        names = chosen(look(bootstrap_server), topics)
+        names = select_partitions(describe_cluster(bootstrap_server), topics)
         wanted = [
             TopicPartitions(topic=topic, partitions=[number for name, number in names if name == topic])
             for topic in topics
@@ -39,7 +40,7 @@ def elect_leaders(topics: tuple[str, ...], timeout_s: int, bootstrap_server: str
     question = ElectLeadersRequest(topic_partitions=wanted, timeout_ms=1000 * timeout_s)
     patience_s = timeout_s + TIMEOUT_S
     answer = WireClient(bootstrap_server).ask(question, _VERSION, ElectLeadersResponse, patience_s)
-    check(answer.error_code, None)
+    check_error(answer.error_code, None)
     results = {
         f"{topic.topic}-{x.partition_id}": (ErrorCode(x.error_code), x.error_message)
         for topic in answer.replica_election_results
@@ -52,5 +53,5 @@ def elect_leaders(topics: tuple[str, ...], timeout_s: int, bootstrap_server: str
         click.echo("Every partition is led by its preferred replica.")
     else:
         for name, (code, message) in results.items():
-            click.echo(f"{name}: {'elected' if code == ErrorCode.NONE else words(code, message)}")
+            click.echo(f"{name}: {'elected' if code == ErrorCode.NONE else error_text(code, message)}")
     sys.exit(any(code != ErrorCode.NONE for code, _ in results.values()))

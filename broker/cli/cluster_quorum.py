@@ -1,4 +1,4 @@
-"""`varve cluster quorum`: who votes on the cluster's metadata; rows as of kafka-metadata-quorum."""
+"""`varve cluster quorum`: the metadata quorum. The rows are those of kafka-metadata-quorum."""
 
 from __future__ import annotations
 
@@ -25,8 +25,11 @@ _COLUMNS = (
 @bootstrap_option
 @format_option
 def quorum(bootstrap_server: str, shape: str) -> None:
-    """Show who votes on the metadata, who leads, and how far each has got. Times are ms of the leader's clock."""
-    from broker.cli.wire_client import WireClient, check
+    """Show the metadata quorum.
+
+    The rows are its voters and observers. Times are in ms of the leader's clock.
+    """
+    from broker.cli.wire_client import WireClient, check_error
     from protocol.messages.describe_quorum import (
         DescribeQuorumRequest,
         DescribeQuorumResponse,
@@ -39,9 +42,9 @@ def quorum(bootstrap_server: str, shape: str) -> None:
     )
     question = DescribeQuorumRequest(topics=[wanted])
     answer = WireClient(bootstrap_server).ask(question, _VERSION, DescribeQuorumResponse)
-    check(answer.error_code, answer.error_message)
+    check_error(answer.error_code, answer.error_message)
     found = answer.topics[0].partitions[0]
-    check(found.error_code, found.error_message)
+    check_error(found.error_code, found.error_message)
     leader_end = next(x.log_end_offset for x in found.current_voters if x.replica_id == found.leader_id)
     statuses = [
         (state, "Leader" if state.replica_id == found.leader_id else "Follower")

@@ -1,4 +1,4 @@
-"""The cluster as its brokers tell it: who is there, where each partition is, who leads it and who keeps up."""
+"""The state of a cluster as its brokers describe it: brokers, replicas, leaders, and which replicas are in sync."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from broker.cli.root import CommandError
-from broker.cli.wire_client import WireClient, ask_at, check
+from broker.cli.wire_client import WireClient, ask_at, check_error
 from protocol.errors import ProtocolError
 from protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -14,7 +14,7 @@ from protocol.messages.metadata import MetadataRequest, MetadataResponse
 #: Topic and number.
 Partition = tuple[str, int]
 
-#: A broker that is asked for itself and says nothing for so long counts as down.
+#: A broker that does not answer for this long counts as down.
 BROKER_TIMEOUT_S = 3.0
 _DESCRIBE_CLUSTER_VERSION = 2
 _METADATA_VERSION = 8
@@ -32,11 +32,11 @@ class PartitionState:
 @dataclass
 class ClusterState:
     cluster_id: str
-    #: None: no controller is known, so no majority is seen.
+    #: None: no controller is known.
     controller: int | None
     #: Node id -> (host, port), alive or not.
     brokers: dict[int, tuple[str, int]]
-    #: Registered, and not there.
+    #: Brokers that are registered and do not answer.
     down: list[int]
     partitions: dict[Partition, PartitionState] = field(default_factory=dict)
 
@@ -57,11 +57,12 @@ class ClusterState:
         ]
 
 
-def look(bootstrap_server: str) -> ClusterState:
-    """Ask every broker: only a partition's leader knows who keeps up. Raises CommandError where none answers."""
+def describe_cluster(bootstrap_server: str) -> ClusterState:
+    """Ask every broker, because only the leader of a partition knows which replicas are in sync. Raises CommandError if
+    none answers."""
     question = DescribeClusterRequest(include_fenced_brokers=True)
     described = WireClient(bootstrap_server).ask(question, _DESCRIBE_CLUSTER_VERSION, DescribeClusterResponse)
-    check(described.error_code, described.error_message)
+    check_error(described.error_code, described.error_message)
     state = ClusterState(
         cluster_id=described.cluster_id,
         controller=described.controller_id if described.controller_id >= 0 else None,
@@ -73,17 +74,17 @@ def look(bootstrap_server: str) -> ClusterState:
             address = state.brokers[node_id]
             everything = MetadataRequest(topics=None, allow_auto_topic_creation=False)
             metadata = ask_at(*address, everything, _METADATA_VERSION, MetadataResponse, BROKER_TIMEOUT_S)
-            _add(state, node_id, metadata)
+            _add_partitions(state, node_id, metadata)
         except (OSError, ProtocolError):
             state.down.append(node_id)
     for partition in state.partitions.values():
-        # Its last leader is down, and the others have not noticed yet.
+        # The other brokers may not have noticed yet that the leader is down.
         partition.leader = None if partition.leader in state.down else partition.leader
     state.down.sort()
     return state
 
 
-def _add(state: ClusterState, node_id: int, metadata: MetadataResponse) -> None:
+def _add_partitions(state: ClusterState, node_id: int, metadata: MetadataResponse) -> None:
     for topic in metadata.topics:
         for found in topic.partitions:
             name = (topic.name or "", found.partition_index)
@@ -93,8 +94,8 @@ def _add(state: ClusterState, node_id: int, metadata: MetadataResponse) -> None:
                 state.partitions[name] = PartitionState(found.replica_nodes, leader, found.isr_nodes)
 
 
-def chosen(state: ClusterState, topics: Iterable[str]) -> dict[Partition, PartitionState]:
-    """The partitions of these topics, or all. Raises CommandError for a topic that is not there."""
+def select_partitions(state: ClusterState, topics: Iterable[str]) -> dict[Partition, PartitionState]:
+    """The partitions of these topics, or all if none is named. Raises CommandError if a topic does not exist."""
     wanted = list(topics)
     known = {topic for topic, _ in state.partitions}
     for topic in wanted:

@@ -1,4 +1,4 @@
-"""`varve config describe|alter`: settings of topics, brokers and groups, named and shown as kafka-configs does."""
+"""`varve config describe|alter`: settings of topics, brokers and groups, with the output of kafka-configs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 from broker.cli.clients import bootstrap_option, format_option
 from broker.cli.root import CommandError
-from broker.cli.start import pairs
+from broker.cli.start import parse_pairs
 from broker.cli.wire_client import WireClient
 from broker.config.layers import ConfigSource
 from broker.metadata.alterations import AlterOperation
@@ -29,7 +29,7 @@ from protocol.messages.incremental_alter_configs import (
 
 _TOPIC, _BROKER, _GROUP = 2, 4, 32
 
-#: Kafka's names for where a value comes from, as its tool prints them.
+#: The sources of a value, as kafka-configs prints them.
 _SOURCES = {
     ConfigSource.TOPIC: "DYNAMIC_TOPIC_CONFIG",
     ConfigSource.DYNAMIC_BROKER: "DYNAMIC_BROKER_CONFIG",
@@ -54,7 +54,7 @@ class _Resource(NamedTuple):
 
 @click.group()
 def config() -> None:
-    """Show and change settings of topics, brokers and groups while they run."""
+    """Show and change settings of topics, brokers and groups while the cluster runs."""
 
 
 def _resource(topic: str | None, broker: int | None, broker_defaults: bool, group: str | None) -> _Resource:
@@ -74,11 +74,11 @@ def _resource(topic: str | None, broker: int | None, broker_defaults: bool, grou
 
 
 @config.command()
-@click.option("--topic", help="Settings of this topic.")
-@click.option("--broker", type=click.IntRange(0), metavar="ID", help="Settings of this broker.")
-@click.option("--broker-defaults", is_flag=True, help="What is set for all brokers.")
-@click.option("--group", help="Settings of this consumer group.")
-@click.option("--all", "show_all", is_flag=True, help="Also what nobody has set.")
+@click.option("--topic", metavar="NAME", help="Show settings of this topic.")
+@click.option("--broker", type=click.IntRange(0), metavar="ID", help="Show settings of this broker.")
+@click.option("--broker-defaults", is_flag=True, help="Show the default settings of all brokers.")
+@click.option("--group", metavar="NAME", help="Show settings of this consumer group.")
+@click.option("--all", "show_all", is_flag=True, help="Include settings that have their default value.")
 @bootstrap_option
 @format_option
 def describe(
@@ -90,7 +90,7 @@ def describe(
     bootstrap_server: str,
     shape: str,
 ) -> None:
-    """Show settings, where they come from, and what else would count."""
+    """Show settings and where their values come from."""
     resource = _resource(topic, broker, broker_defaults, group)
     request = DescribeConfigsRequest(
         resources=[
@@ -106,7 +106,7 @@ def describe(
     else:
         answer = client.ask_broker(broker, request, 4, DescribeConfigsResponse)
     (result,) = answer.results
-    _check(resource, result.error_code, result.error_message)
+    _check_result(resource, result.error_code, result.error_message)
     rows = [row for row in result.configs if show_all or row.config_source in _SET_BY_CLIENTS]
     rows.sort(key=lambda row: row.name)
     if shape == "json":
@@ -130,14 +130,26 @@ def _json(row: DescribeConfigsResourceResult) -> dict[str, object]:
 
 
 @config.command()
-@click.option("--topic", help="Change settings of this topic.")
+@click.option("--topic", metavar="NAME", help="Change settings of this topic.")
 @click.option("--broker", type=click.IntRange(0), metavar="ID", help="Change settings of this broker.")
-@click.option("--broker-defaults", is_flag=True, help="Change what is set for all brokers.")
-@click.option("--group", help="Change settings of this consumer group.")
-@click.option("--add-config", multiple=True, metavar="KEY=VALUE", help="Set. Repeatable.")
-@click.option("--delete-config", multiple=True, metavar="KEY", help="Back to the default. Repeatable.")
-@click.option("--append-config", multiple=True, metavar="KEY=VALUE", help="Add to a list. Repeatable.")
-@click.option("--subtract-config", multiple=True, metavar="KEY=VALUE", help="Take from a list. Repeatable.")
+@click.option("--broker-defaults", is_flag=True, help="Change the default settings of all brokers.")
+@click.option("--group", metavar="NAME", help="Change settings of this consumer group.")
+@click.option("--add-config", multiple=True, metavar="KEY=VALUE", help="Set a value. Repeatable.")
+@click.option(
+    "--delete-config", multiple=True, metavar="KEY", help="Go back to the default value. Repeatable."
+)
+@click.option(
+    "--append-config",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Add to the value of a list setting. Repeatable.",
+)
+@click.option(
+    "--subtract-config",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Remove from the value of a list setting. Repeatable.",
+)
 @bootstrap_option
 def alter(
     topic: str | None,
@@ -150,7 +162,7 @@ def alter(
     subtract_config: tuple[str, ...],
     bootstrap_server: str,
 ) -> None:
-    """Change settings: all that is named here, or nothing."""
+    """Change settings. If one change is refused, none is made."""
     resource = _resource(topic, broker, broker_defaults, group)
     operations: list[tuple[str, AlterOperation, str | None]] = []
     for texts, option, operation in (
@@ -158,7 +170,7 @@ def alter(
         (append_config, "--append-config", AlterOperation.APPEND),
         (subtract_config, "--subtract-config", AlterOperation.SUBTRACT),
     ):
-        operations += [(name, operation, value) for name, value in pairs(texts, option).items()]
+        operations += [(name, operation, value) for name, value in parse_pairs(texts, option).items()]
     operations += [(name, AlterOperation.DELETE, None) for name in delete_config]
     if not operations:
         raise click.UsageError("nothing to change: use --add-config or --delete-config")
@@ -173,7 +185,7 @@ def alter_resource(
     name: str,
     operations: list[tuple[str, AlterOperation, str | None]],
 ) -> None:
-    """Raises CommandError where the cluster refuses."""
+    """Raises CommandError if the cluster refuses."""
     request = IncrementalAlterConfigsRequest(
         resources=[
             AlterConfigsResource(
@@ -191,7 +203,7 @@ def alter_resource(
     else:
         answer = client.ask(request, 1, IncrementalAlterConfigsResponse)
     (result,) = answer.responses
-    _check(_Resource(resource_type, name), result.error_code, result.error_message)
+    _check_result(_Resource(resource_type, name), result.error_code, result.error_message)
 
 
 def alter_topic(client: WireClient, name: str, configs: dict[str, str], deleted: tuple[str, ...]) -> None:
@@ -203,7 +215,7 @@ def alter_topic(client: WireClient, name: str, configs: dict[str, str], deleted:
     alter_resource(client, _TOPIC, name, operations)
 
 
-def _check(resource: _Resource, code: int, message: str | None) -> None:
+def _check_result(resource: _Resource, code: int, message: str | None) -> None:
     if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         raise CommandError(f"Topic '{resource.name}' does not exist")
     if code:

@@ -1,5 +1,5 @@
-"""`varve consume TOPIC`: print records. By itself it has all partitions and remembers nothing; with `--group` it is a
-member of that group, which shares the partitions and remembers what was printed."""
+"""`varve consume TOPIC`: print records. Without `--group` it reads all partitions and commits nothing. With `--group`
+it is a member of that consumer group, and commits the offsets of printed records."""
 
 from __future__ import annotations
 
@@ -29,10 +29,13 @@ def _check_offset(_: click.Context, __: click.Parameter, value: str | None) -> s
 @click.command()
 @click.argument("topic")
 @click.option(
-    "--from-beginning", is_flag=True, help="From the first record; else only records that come from now on."
+    "--from-beginning", is_flag=True, help="Begin with the first record.  [default: only new records]"
 )
 @click.option(
-    "--offset", "-o", callback=_check_offset, help="start, end, N, +N (after the start), -N (before the end)."
+    "--offset",
+    "-o",
+    callback=_check_offset,
+    help="Begin at start, end, N, +N (after the start) or -N (before the end).",
 )
 @click.option(
     "--partition",
@@ -40,19 +43,24 @@ def _check_offset(_: click.Context, __: click.Parameter, value: str | None) -> s
     "partitions",
     type=click.IntRange(0),
     multiple=True,
-    help="Repeatable.  [default: all]",
+    help="Read only this partition. Repeatable.  [default: all]",
 )
 @click.option(
     "--group",
     "-g",
-    help="As a member of this group, from where it is; --from-beginning is for a group that has no offsets.",
+    help="Consume as a member of this group, from its committed offsets. --from-beginning is for partitions that "
+    "have none.",
 )
-@click.option("--max-messages", "-n", type=click.IntRange(1), help="Stop after so many records.")
+@click.option("--max-messages", "-n", type=click.IntRange(1), help="Stop after this many records.")
 @click.option("--exit-on-end", "-e", is_flag=True, help="Stop at the end of every partition.")
-@click.option("--timeout-ms", type=click.IntRange(1), help="Stop when no record has come for so long.")
-@click.option("--key-separator", "-K", help="Print the key and this text before each value.")
+@click.option("--timeout-ms", type=click.IntRange(1), help="Stop if no record has come for this long.")
+@click.option("--key-separator", "-K", help="Print the key and this separator before each value.")
 @click.option(
-    "--isolation-level", type=click.Choice(["read_committed", "read_uncommitted"]), default="read_uncommitted"
+    "--isolation-level",
+    type=click.Choice(["read_committed", "read_uncommitted"]),
+    default="read_uncommitted",
+    show_default=True,
+    help="Whether records of open and aborted transactions are read.",
 )
 @bootstrap_option
 @format_option
@@ -70,19 +78,19 @@ def consume(
     bootstrap_server: str,
     shape: str,
 ) -> None:
-    """Print the records of a topic: values as lines, or one JSON object for each record."""
+    """Print the records of a topic: each value as a line, or each record as a JSON object."""
     if from_beginning and offset is not None:
         raise click.UsageError("--from-beginning and --offset exclude each other")
     if group is not None and (partitions or offset is not None):
         raise click.UsageError(
-            "a group chooses partitions and offsets: --partition and --offset are not for it"
+            "--partition and --offset cannot be used with --group: a group has its own partitions and offsets"
         )
     from confluent_kafka import Consumer, KafkaException
 
     consumer = Consumer(
         client_config(
             bootstrap_server,
-            # The library wants a name; without --group none is joined, and nothing is committed.
+            # The library needs a name. Without --group no group is joined and nothing is committed.
             group_id=group or "varve-cli",
             enable_auto_commit=group is not None,
             enable_auto_offset_store=False,
@@ -92,18 +100,18 @@ def consume(
         )
     )
     printer = _Printer(as_json=shape == "json", key_separator=key_separator)
-    follower = _Follower(consumer, printer, remembers=group is not None)
+    reader = _Reader(consumer, printer, commits=group is not None)
     try:
         if group is None:
             start = "start" if from_beginning else offset or "end"
-            follower.assign(_positions(consumer, topic, partitions, start))
+            reader.assign_partitions(_start_positions(consumer, topic, partitions, start))
         else:
-            follower.join(topic)
-        follower.run(max_messages, timeout_ms, exit_on_end=exit_on_end)
+            reader.join_group(topic)
+        reader.print_records(max_messages, timeout_ms, exit_on_end=exit_on_end)
     except KafkaException as failure:
         raise refusal(failure.args[0], bootstrap_server) from None
     except KeyboardInterrupt:
-        click.echo("", err=True)  # seen enough; the shell's prompt begins on a line of its own
+        click.echo("", err=True)  # The prompt of the shell begins on a line of its own.
     finally:
         consumer.close()
 
@@ -113,7 +121,7 @@ class _Printer:
         self.as_json = as_json
         self.key_separator = None if key_separator is None else key_separator.encode()
 
-    def write(self, message: Message) -> None:
+    def print_record(self, message: Message) -> None:
         if self.as_json:
             line = json.dumps(_as_json(message), ensure_ascii=False).encode()
         elif self.key_separator is None:
@@ -125,7 +133,7 @@ class _Printer:
 
 
 def _bytes(data: Any) -> bytes:
-    """A null as Kafka's console consumer prints it."""
+    """None is printed as null, as by Kafka's console consumer."""
     return b"null" if data is None else bytes(data)
 
 
@@ -142,17 +150,17 @@ def _as_json(message: Message) -> dict[str, Any]:
 
 
 def _text(data: Any) -> str | None:
-    """Bytes that are no UTF-8 are shown as \\xNN."""
+    """Bytes that are not UTF-8 are shown as \\xNN."""
     return None if data is None else bytes(data).decode("utf-8", "backslashreplace")
 
 
-def _positions(
+def _start_positions(
     consumer: Consumer, topic: str, partitions: tuple[int, ...], offset: str
 ) -> list[TopicPartition]:
-    """Where to begin in each partition, as absolute offsets."""
+    """The absolute offset at which each partition begins to be read."""
     from confluent_kafka import TopicPartition
 
-    # Asked for by name a topic could be created; so ask for all.
+    # All topics are asked for, because a request that names a topic could create it.
     found = consumer.list_topics(timeout=TIMEOUT_S).topics.get(topic)
     if found is None:
         raise CommandError(f"Topic '{topic}' does not exist")
@@ -173,22 +181,22 @@ def _positions(
     return positions
 
 
-class _Follower:
-    """Prints what comes from the partitions that it has. `remembers`: what was printed is committed, at the latest when
-    the consumer is closed."""
+class _Reader:
+    """Prints the records of its partitions. `commits`: offsets of printed records are committed, at the latest when the
+    consumer is closed."""
 
-    def __init__(self, consumer: Consumer, printer: _Printer, *, remembers: bool) -> None:
+    def __init__(self, consumer: Consumer, printer: _Printer, *, commits: bool) -> None:
         self._consumer = consumer
         self._printer = printer
-        self._remembers = remembers
-        #: Partitions whose end was not seen. None: nothing is assigned yet.
+        self._commits = commits
+        #: Partitions that were not read to their end. None: no partition is assigned yet.
         self._open: set[int | None] | None = None
 
-    def assign(self, positions: list[TopicPartition]) -> None:
+    def assign_partitions(self, positions: list[TopicPartition]) -> None:
         self._consumer.assign(positions)
         self._open = {position.partition for position in positions}
 
-    def join(self, topic: str) -> None:
+    def join_group(self, topic: str) -> None:
         """Raises CommandError if there is no such topic."""
         if topic not in self._consumer.list_topics(timeout=TIMEOUT_S).topics:
             raise CommandError(f"Topic '{topic}' does not exist")
@@ -198,8 +206,8 @@ class _Follower:
 
         self._consumer.subscribe([topic], on_assign=assigned)
 
-    def run(self, max_messages: int | None, timeout_ms: int | None, *, exit_on_end: bool) -> None:
-        """Print until one of the bounds is reached. Raises KafkaException for an error of the cluster."""
+    def print_records(self, max_messages: int | None, timeout_ms: int | None, *, exit_on_end: bool) -> None:
+        """Print until a limit is reached. Raises KafkaException for an error of the cluster."""
         from confluent_kafka import KafkaError, KafkaException
 
         printed = 0
@@ -210,19 +218,19 @@ class _Follower:
                 if timeout_ms is not None and (time.monotonic() - last_s) * 1000 > timeout_ms:
                     return
             elif (error := message.error()) is None:
-                self._note(message.partition(), is_at_end=False)
-                self._printer.write(message)
-                if self._remembers:
+                self._set_at_end(message.partition(), is_at_end=False)
+                self._printer.print_record(message)
+                if self._commits:
                     self._consumer.store_offsets(message)
                 printed += 1
                 last_s = time.monotonic()
             elif error.code() == KafkaError._PARTITION_EOF:
-                self._note(message.partition(), is_at_end=True)
+                self._set_at_end(message.partition(), is_at_end=True)
             elif error.code() not in (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT):
-                raise KafkaException(error)  # the two above pass: the client connects again by itself
+                raise KafkaException(error)  # After the other two the client connects again by itself.
             if exit_on_end and self._open is not None and not self._open:
                 return
 
-    def _note(self, partition: int | None, *, is_at_end: bool) -> None:
+    def _set_at_end(self, partition: int | None, *, is_at_end: bool) -> None:
         if self._open is not None:
             (self._open.discard if is_at_end else self._open.add)(partition)

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from broker.cli.clients import admin_client, bootstrap_option, format_option
-from broker.cli.group_offsets import Scope, target
+from broker.cli.group_offsets import Scope, parse_target
 from broker.cli.root import CommandError
 
 if TYPE_CHECKING:
     from broker.cli.group_admin import Group, GroupAdmin
 
-#: Columns are as wide as Kafka's tool makes them, or as what is in them.
+#: The least widths of columns, as in Kafka's tool.
 _WIDTHS = {"PARTITION": 10, "COORDINATOR (ID)": 25, "ASSIGNMENT-STRATEGY": 20, "STATE": 20}
 _LEAST_WIDTH = 15
 _OFFSET_COLUMNS = "GROUP TOPIC PARTITION CURRENT-OFFSET LOG-END-OFFSET LAG CONSUMER-ID HOST CLIENT-ID".split()
@@ -35,16 +35,21 @@ def group() -> None:
     is_flag=False,
     flag_value="",
     metavar="[STATE,...]",
-    help="Show the state of each group; only those in these states, if any are named.",
+    help="Show the state of each group. If states are named, show only groups in these states.",
 )
 @click.option(
-    "--type", "types", is_flag=False, flag_value="", metavar="[TYPE,...]", help="As --state, of types."
+    "--type",
+    "types",
+    is_flag=False,
+    flag_value="",
+    metavar="[TYPE,...]",
+    help="Show the type of each group. If types are named, show only groups of these types.",
 )
 @bootstrap_option
 @format_option
 def list_groups(states: str | None, types: str | None, bootstrap_server: str, shape: str) -> None:
     """List the groups, one name on each line."""
-    found = _admin(bootstrap_server).listing(_names(states), _names(types))
+    found = _admin(bootstrap_server).list_groups(_names(states), _names(types))
     if shape == "json":
         click.echo(json.dumps(found))
     elif states is None and types is None:
@@ -64,11 +69,9 @@ def _names(text: str | None) -> list[str]:
 @group.command()
 @click.argument("names", nargs=-1, metavar="[GROUP]...")
 @click.option("--all-groups", is_flag=True, help="All groups of the cluster.")
-@click.option("--members", is_flag=True, help="Members instead of offsets.")
-@click.option("--state", is_flag=True, help="Coordinator and state instead of offsets.")
-@click.option(
-    "--verbose", is_flag=True, help="With --members: what is assigned to each; else: leader epochs."
-)
+@click.option("--members", is_flag=True, help="Show members instead of offsets.")
+@click.option("--state", is_flag=True, help="Show coordinator and state instead of offsets.")
+@click.option("--verbose", is_flag=True, help="Show assignments, too (with --members), or leader epochs.")
 @bootstrap_option
 @format_option
 def describe(
@@ -80,16 +83,16 @@ def describe(
     bootstrap_server: str,
     shape: str,
 ) -> None:
-    """Show how far groups are and who is in them.
+    """Show the offsets, the lag and the members of groups.
 
-    JSON has everything: one object where one group was named, else a list.
+    JSON has everything, whatever the other options: one object if one group is named, otherwise a list.
     """
     if members and state:
         raise click.UsageError("--members and --state exclude each other")
     admin = _admin(bootstrap_server)
     groups = admin.describe(_chosen(admin, names, all_groups))
     if shape == "json":
-        shown = [{**found, "offsets": admin.offsets(found)} for found in groups]
+        shown = [{**found, "offsets": admin.describe_offsets(found)} for found in groups]
         click.echo(json.dumps(shown[0] if len(names) == 1 else shown))
         return
     for found in groups:
@@ -100,23 +103,35 @@ def describe(
         elif state:
             _print_state(found)
         else:
-            _print_offsets(admin.offsets(found), verbose=verbose)
+            _print_offsets(admin.describe_offsets(found), verbose=verbose)
 
 
 @group.command(name="reset-offsets")
 @click.argument("names", nargs=-1, metavar="[GROUP]...")
 @click.option("--all-groups", is_flag=True, help="All groups of the cluster.")
-@click.option("--topic", "topics", multiple=True, metavar="TOPIC[:0,1,...]", help="Repeatable.")
-@click.option("--all-topics", is_flag=True, help="All topics in which the group has offsets.")
-@click.option("--to-earliest", is_flag=True, help="The first record that there is.")
-@click.option("--to-latest", is_flag=True, help="The next record to come.")
-@click.option("--to-current", is_flag=True, help="Where the group is, or the next record to come.")
-@click.option("--to-offset", type=click.IntRange(0), metavar="N", help="This offset.")
-@click.option("--shift-by", type=int, metavar="N", help="Forwards, or with a minus backwards.")
-@click.option("--by-duration", metavar="PnDTnHnMnS", help="The first record that is not older, as PT1H.")
-@click.option("--to-datetime", metavar="YYYY-MM-DDTHH:mm:SS.sss", help="The first record from then on; UTC.")
-@click.option("--dry-run", is_flag=True, help="Only show the offsets that would result.  [default]")
-@click.option("--execute", is_flag=True, help="Do it.")
+@click.option(
+    "--topic", "topics", multiple=True, metavar="TOPIC[:0,1,...]", help="Reset these partitions. Repeatable."
+)
+@click.option("--all-topics", is_flag=True, help="Reset all partitions that the group has offsets for.")
+@click.option("--to-earliest", is_flag=True, help="To the first record of each partition.")
+@click.option("--to-latest", is_flag=True, help="To the next record, behind the last one.")
+@click.option(
+    "--to-current", is_flag=True, help="To the present offset of the group, or else to the next record."
+)
+@click.option("--to-offset", type=click.IntRange(0), metavar="N", help="To this offset.")
+@click.option(
+    "--shift-by", type=int, metavar="N", help="By N records forwards, or backwards if N is negative."
+)
+@click.option(
+    "--by-duration", metavar="PnDTnHnMnS", help="To the first record that is not older than this, as in PT1H."
+)
+@click.option(
+    "--to-datetime",
+    metavar="YYYY-MM-DDTHH:mm:SS.sss",
+    help="To the first record at or after this time, in UTC.",
+)
+@click.option("--dry-run", is_flag=True, help="Only show the new offsets.  [default]")
+@click.option("--execute", is_flag=True, help="Reset the offsets.")
 @bootstrap_option
 @format_option
 def reset_offsets(
@@ -130,11 +145,11 @@ def reset_offsets(
     shape: str,
     **options: Any,
 ) -> None:
-    """Set the offsets from which groups go on. Nobody may be a member of them meanwhile."""
+    """Set the committed offsets of groups. The groups must not have members meanwhile."""
     if dry_run and execute:
         raise click.UsageError("--dry-run and --execute exclude each other")
     scope = Scope.of(topics, all_topics)
-    wanted = target(round(time.time() * 1000), **options)
+    wanted = parse_target(round(time.time() * 1000), **options)
     admin = _admin(bootstrap_server)
     groups = admin.describe(_chosen(admin, names, all_groups), may_be_missing=True)
     for found in groups:
@@ -145,9 +160,9 @@ def reset_offsets(
             )
     rows = []
     for found in groups:
-        offsets = admin.resolve(found["group"], scope, wanted)
+        offsets = admin.resolve_offsets(found["group"], scope, wanted)
         if execute:
-            admin.commit(found["group"], offsets)
+            admin.commit_offsets(found["group"], offsets)
         rows += [(found["group"], *partition, offset) for partition, offset in sorted(offsets.items())]
     columns = ("GROUP", "TOPIC", "PARTITION", "NEW-OFFSET")
     if shape == "json":
@@ -156,7 +171,7 @@ def reset_offsets(
         return
     _print_table(columns, rows)
     if not execute:
-        click.echo("Nothing was changed: --execute does it.", err=True)
+        click.echo("Nothing was changed. Use --execute to reset the offsets.", err=True)
 
 
 @group.command()
@@ -165,7 +180,7 @@ def reset_offsets(
 @bootstrap_option
 @format_option
 def delete(names: tuple[str, ...], all_groups: bool, bootstrap_server: str, shape: str) -> None:
-    """Delete groups without members, with their offsets."""
+    """Delete groups and their offsets. The groups must not have members."""
     admin = _admin(bootstrap_server)
     chosen = _chosen(admin, names, all_groups)
     refused = admin.delete(chosen)
@@ -182,15 +197,15 @@ def delete(names: tuple[str, ...], all_groups: bool, bootstrap_server: str, shap
 
 
 def _admin(bootstrap_server: str) -> GroupAdmin:
-    from broker.cli.group_admin import GroupAdmin  # the client library: not for help and wrong usage
+    from broker.cli.group_admin import GroupAdmin  # Imports the client library, which help does not need.
 
     return GroupAdmin(admin_client(bootstrap_server), bootstrap_server)
 
 
 def _chosen(admin: GroupAdmin, names: tuple[str, ...], all_groups: bool) -> list[str]:
     if bool(names) == all_groups:
-        raise click.UsageError("name either groups, or --all-groups")
-    return list(dict.fromkeys(names)) if names else [row["group"] for row in admin.listing()]
+        raise click.UsageError("name groups, or use --all-groups, but not both")
+    return list(dict.fromkeys(names)) if names else [row["group"] for row in admin.list_groups()]
 
 
 def _print_offsets(rows: list[dict[str, Any]], *, verbose: bool) -> None:
@@ -224,7 +239,7 @@ def _print_state(found: Group) -> None:
 
 
 def _print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Columns side by side, - where there is nothing."""
+    """Print columns side by side. A value that is None is printed as `-`."""
     texts = [["-" if value is None else str(value) for value in row] for row in rows]
     widths = [
         max(_WIDTHS.get(column, _LEAST_WIDTH), *(len(row[at]) for row in [columns, *texts]))

@@ -1,4 +1,4 @@
-"""What `varve group` asks of a cluster, by the client library's admin. Errors come out as `CommandError`."""
+"""The requests of `varve group`, sent by the client library's admin client. Errors are raised as `CommandError`."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Kafka's names of the states, where the client library has its own.
+#: Kafka's names of the states that the client library calls otherwise.
 _STATES = {"PREPARING_REBALANCING": "PreparingRebalance", "COMPLETING_REBALANCING": "CompletingRebalance"}
 
 
 class Group(TypedDict):
-    """A description, as JSON shows it."""
+    """The description of a group in JSON."""
 
     group: str
     state: str
@@ -34,10 +34,10 @@ class Group(TypedDict):
 
 
 class GroupAdmin:
-    """Questions and orders about groups. Each waits for its answer."""
+    """Requests about groups. Each method waits for the answer."""
 
     def __init__(self, admin: AdminClient, bootstrap_server: str) -> None:
-        self._admin = admin  # kept: without it the pending requests are given up
+        self._admin = admin  # Kept, because pending requests end with it.
         self._bootstrap_server = bootstrap_server
 
     def _result(self, future: Future[T]) -> T:
@@ -48,13 +48,13 @@ class GroupAdmin:
 
     # -- groups ------------------------------------------------------------------------------------------
 
-    def listing(
+    def list_groups(
         self, states: list[str] | None = None, types: list[str] | None = None
     ) -> list[dict[str, str]]:
-        """Group, state and type of each, by name. Names of states and types are compared without regard to case."""
+        """The name, state and type of each group, sorted by name. `states` and `types` are not case-sensitive."""
         result = self._result(self._admin.list_consumer_groups(request_timeout=TIMEOUT_S))
         for failure in result.errors or ():
-            # Exceptions by its documentation, errors in fact.
+            # The library documents exceptions, and returns errors.
             error = failure.args[0] if isinstance(failure, KafkaException) else failure
             raise refusal(error, self._bootstrap_server)
         rows = [
@@ -67,7 +67,7 @@ class GroupAdmin:
         return sorted(rows, key=lambda row: row["group"])
 
     def describe(self, names: list[str], *, may_be_missing: bool = False) -> list[Group]:
-        """Raises CommandError for a group that does not exist, unless it may be missing."""
+        """Raises CommandError if a group does not exist and `may_be_missing` is false."""
         if not names:
             return []
         futures = self._admin.describe_consumer_groups(names, request_timeout=TIMEOUT_S)
@@ -79,7 +79,7 @@ class GroupAdmin:
         return groups
 
     def delete(self, names: list[str]) -> dict[str, str]:
-        """Returns why, for those that are not deleted."""
+        """Returns the errors of the groups that are not deleted."""
         refused = {}
         if names:
             futures = self._admin.delete_consumer_groups(names, request_timeout=TIMEOUT_S)
@@ -92,8 +92,8 @@ class GroupAdmin:
 
     # -- offsets -----------------------------------------------------------------------------------------
 
-    def offsets(self, found: Group) -> list[dict[str, Any]]:
-        """A row for each partition of which the group has an offset or a member, as `describe` shows them."""
+    def describe_offsets(self, found: Group) -> list[dict[str, Any]]:
+        """A row for each partition that the group has an offset for, or that is assigned to a member."""
         committed = self._committed(found["group"])
         owners = {
             (topic, number): member
@@ -124,8 +124,8 @@ class GroupAdmin:
             )
         return rows
 
-    def resolve(self, name: str, scope: Scope, target: Target) -> dict[Partition, int]:
-        """Where the target puts the group in each partition of the scope."""
+    def resolve_offsets(self, name: str, scope: Scope, target: Target) -> dict[Partition, int]:
+        """The new offset of each partition of the scope."""
         committed = self._committed(name)
         partitions = sorted(committed) if scope.all_topics else self._partitions(scope.topics)
         starts = self._list_offsets(partitions, OffsetSpec.earliest())
@@ -137,13 +137,13 @@ class GroupAdmin:
         resolved = {}
         for partition in partitions:
             if partition not in starts or partition not in ends:
-                continue  # the topic was deleted, and the group's offsets are about to follow
+                continue  # The topic was deleted. The group's offsets will be deleted soon.
             current = committed[partition].offset if partition in committed else None
             bounds = Bounds(starts[partition], ends[partition])
             resolved[partition] = target.offset(partition, bounds, current, at_time.get(partition))
         return resolved
 
-    def commit(self, name: str, offsets: Mapping[Partition, int]) -> None:
+    def commit_offsets(self, name: str, offsets: Mapping[Partition, int]) -> None:
         if not offsets:
             return
         wanted = ConsumerGroupTopicPartitions(
@@ -161,7 +161,7 @@ class GroupAdmin:
         return {(each.topic, each.partition): each for each in found if each.offset >= 0}
 
     def _partitions(self, topics: Mapping[str, frozenset[int] | None]) -> list[Partition]:
-        """Raises CommandError for what does not exist."""
+        """Raises CommandError if a topic or partition does not exist."""
         try:
             known = self._admin.list_topics(timeout=TIMEOUT_S).topics
         except KafkaException as failure:
@@ -178,7 +178,7 @@ class GroupAdmin:
         return partitions
 
     def _list_offsets(self, partitions: list[Partition], spec: OffsetSpec) -> dict[Partition, int]:
-        """Without those of topics that do not exist any more."""
+        """Partitions of topics that do not exist any more are left out."""
         if not partitions:
             return {}
         asked = {TopicPartition(*partition): spec for partition in partitions}

@@ -1,5 +1,4 @@
-"""Where `varve group reset-offsets` puts a group: what the options mean, and the offsets that result. As Kafka's
-kafka-consumer-groups --reset-offsets."""
+"""The options of `varve group reset-offsets`, and the offsets that result (as with kafka-consumer-groups)."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ Partition = tuple[str, int]
 
 
 class Bounds(NamedTuple):
-    """Of a partition's log: the offset of its first record, and of the next one to come."""
+    """The first offset of a partition, and the offset of its next record."""
 
     start: int
     end: int
@@ -28,17 +27,17 @@ class Bounds(NamedTuple):
 
 @dataclass(frozen=True)
 class Scope:
-    """What is to be reset: whole topics, partitions of some, or all of which the group has offsets."""
+    """The partitions to reset: those of some topics, or all that the group has offsets for."""
 
     topics: Mapping[str, frozenset[int] | None]
-    """None: all partitions of it."""
+    """Topic -> partitions. None: all partitions of the topic."""
     all_topics: bool
 
     @classmethod
     def of(cls, texts: tuple[str, ...], all_topics: bool) -> Scope:
-        """From `--topic t` and `--topic t:0,1`. Raises click.UsageError."""
+        """Parses `--topic t` and `--topic t:0,1`. Raises click.UsageError."""
         if bool(texts) == all_topics:
-            raise click.UsageError("name either topics by --topic, or --all-topics")
+            raise click.UsageError("use --topic or --all-topics, but not both")
         topics: dict[str, frozenset[int] | None] = {}
         for text in texts:
             name, colon, numbers = text.partition(":")
@@ -50,9 +49,9 @@ class Scope:
         return cls(topics, all_topics)
 
 
-#: Of a partition: its bounds, where the group is (None: nowhere), and the offset at the target's time (None: behind the
-#: newest record). Returns the wanted offset, perhaps out of bounds. Raises click.ClickException.
-Choose = Callable[[Partition, Bounds, int | None, int | None], int]
+#: (partition, its bounds, the group's committed offset or None, the offset at the target's time or None) -> the wanted
+#: offset, which may be out of bounds. There is no offset at a time after the last record. Raises click.ClickException.
+ChooseOffset = Callable[[Partition, Bounds, int | None, int | None], int]
 
 
 @dataclass(frozen=True)
@@ -60,16 +59,16 @@ class Target:
     """One of the options --to-earliest, --to-latest, --to-current, --to-offset, --shift-by, --by-duration,
     --to-datetime."""
 
-    choose: Choose
+    choose: ChooseOffset
     timestamp_ms: int | None = None
-    """The time that is asked for, if it is one."""
+    """The time that the offset is looked up for. None: the target is not a time."""
 
     def offset(self, partition: Partition, bounds: Bounds, current: int | None, at_time: int | None) -> int:
-        """Where the group begins in a partition; within its bounds, as Kafka's tool puts it."""
+        """The new offset of a partition. Limited to the partition's bounds, as in Kafka's tool."""
         return min(max(self.choose(partition, bounds, current, at_time), bounds.start), bounds.end)
 
 
-def target(
+def parse_target(
     now_ms: int,
     *,
     to_earliest: bool,
@@ -80,7 +79,7 @@ def target(
     by_duration: str | None,
     to_datetime: str | None,
 ) -> Target:
-    """The one that was chosen. Raises click.UsageError where it is not exactly one."""
+    """The chosen target. Raises click.UsageError unless exactly one is chosen."""
     chosen: list[Target] = []
     if to_earliest:
         chosen.append(Target(lambda _, bounds, __, ___: bounds.start))
@@ -104,7 +103,7 @@ def target(
     return chosen[0]
 
 
-def _shifted(by: int) -> Choose:
+def _shifted(by: int) -> ChooseOffset:
     def choose(partition: Partition, _: Bounds, current: int | None, __: int | None) -> int:
         if current is None:
             raise click.ClickException(
@@ -123,13 +122,13 @@ def duration_ms(text: str) -> int:
     """PnDTnHnMnS in milliseconds. Raises click.BadParameter."""
     found = _DURATION.fullmatch(text)
     if found is None or not any(found.groups()):
-        raise click.BadParameter(f"{text}: expected PnDTnHnMnS, as P1DT12H", param_hint="--by-duration")
+        raise click.BadParameter(f"{text}: expected PnDTnHnMnS, as in P1DT12H", param_hint="--by-duration")
     parts = ((name, value) for name, value in found.groupdict().items() if value is not None)
     return round(sum(float(value) * _SECONDS[name] * 1000 for name, value in parts))
 
 
 def datetime_ms(text: str) -> int:
-    """YYYY-MM-DDTHH:mm:SS.sss, in UTC where it names no offset, as milliseconds since 1970. Raises
+    """YYYY-MM-DDTHH:mm:SS.sss in milliseconds since 1970. A time without a UTC offset is in UTC. Raises
     click.BadParameter."""
     try:
         moment = datetime.fromisoformat(text)

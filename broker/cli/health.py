@@ -1,4 +1,4 @@
-"""`varve health`: what a container's healthcheck and a start script ask."""
+"""`varve health`: for the healthcheck of a container and for start scripts."""
 
 from __future__ import annotations
 
@@ -15,13 +15,18 @@ from broker.config.values import address
 @click.command()
 @bootstrap_option
 @click.option(
-    "--timeout", "timeout_s", type=float, default=3.0, show_default=True, help="Seconds for each broker."
+    "--timeout",
+    "timeout_s",
+    type=float,
+    default=3.0,
+    show_default=True,
+    help="How many seconds each broker has to answer.",
 )
 @format_option
 def health(bootstrap_server: str, timeout_s: float, shape: str) -> None:
-    """Ask each named broker; exit code 0 only if all answer and know the controller.
+    """Ask each named broker. Exit code 0 if all of them answer and know the controller, otherwise 1.
 
-    A broker that sees no majority of the cluster knows no controller.
+    A broker that is not connected to a majority of the cluster knows no controller.
     """
     rows = []
     for server in bootstrap_server.split(","):

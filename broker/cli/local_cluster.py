@@ -1,9 +1,9 @@
-"""The cluster of this working directory: which nodes it has, which of them run, starting and stopping them.
+"""The cluster of this working directory: its nodes, which of them run, and how they are started.
 
-BASE/cluster.json       the layout: node ids, ports, settings; written by the first `up`
-BASE/node-N/data        the node's log.dirs
-BASE/node-N/log         what it printed
-BASE/node-N/pid         its process id and when that process started
+BASE/cluster.json       the layout: ports and settings, written by the first `up`
+BASE/node-N/data        log.dirs of the node
+BASE/node-N/log         its output
+BASE/node-N/pid         its process id, and when that process started
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from broker.cli.processes import Process, is_running, spawn
+from broker.cli.processes import Process, is_running, spawn_process
 
 DEFAULT_BASE_DIR = Path(".varve")
 DEFAULT_PORTS = (19092, 29092, 39092, 49092, 59092)
@@ -27,7 +27,7 @@ _LAYOUT_FILE = "cluster.json"
 
 
 class LocalClusterError(Exception):
-    """In plain words what is in the way."""
+    """The command cannot use the cluster. The message says why."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class LocalNode:
 class LocalCluster:
     base_dir: Path
     ports: tuple[int, ...]
-    #: Settings for every node, beside those that tell nodes apart.
+    #: Settings of every node, without those that differ from node to node.
     settings: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -83,7 +83,7 @@ class LocalCluster:
 
     @classmethod
     def load(cls, base_dir: Path) -> LocalCluster | None:
-        """The cluster of a directory, or None. Raises LocalClusterError where its file is damaged."""
+        """The cluster of a directory. None: there is none. Raises LocalClusterError if its file is damaged."""
         path = base_dir / _LAYOUT_FILE
         try:
             layout = json.loads(path.read_text(encoding="utf-8"))
@@ -102,7 +102,7 @@ class LocalCluster:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """One `up` or `down` at a time."""
+        """Hold the lock of the cluster. Raises LocalClusterError if another `up` or `down` holds it."""
         try:
             self.base_dir.mkdir(parents=True, exist_ok=True)
             lock = (self.base_dir / "lock").open("w", encoding="utf-8")
@@ -118,16 +118,16 @@ class LocalCluster:
             yield
 
     def start(self, nodes: Sequence[LocalNode]) -> dict[int, Process]:
-        """Start these nodes in the background. Raises LocalClusterError before any is started where a port is taken."""
+        """Start these nodes in the background. Raises LocalClusterError if a port is in use, and starts none then."""
         for node in nodes:
             for port in (node.port, node.controller_port):
                 _check_free(port)
-        # Only now: other commands find the cluster by this file, and must not find whoever had the ports.
+        # Not before: other commands find the cluster by this file, and would talk to whoever has the ports.
         self.save()
         started = {}
         for node in nodes:
             node.directory.mkdir(parents=True, exist_ok=True)
-            process = spawn(self._command(node), node.log)
+            process = spawn_process(self._command(node), node.log)
             (node.directory / "pid").write_text(json.dumps([process.pid, process.started]), encoding="utf-8")
             started[node.node_id] = process
         return started
@@ -135,7 +135,7 @@ class LocalCluster:
     def _command(self, node: LocalNode) -> list[str]:
         voters = ",".join(f"{x.node_id}@localhost:{x.controller_port}" for x in self.nodes)
         settings = {
-            # As in the file that Apache Kafka comes with: who tries something does not wait for more members.
+            # As in the server.properties of Apache Kafka: on a developer's machine nobody waits for more members.
             "group.initial.rebalance.delay.ms": "0",
             **self.settings,
             "node.id": str(node.node_id),
@@ -148,14 +148,14 @@ class LocalCluster:
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
             "log.dirs": os.path.abspath(node.directory / "data"),
         }
-        # As isolated as this very process: from a checkout that is not installed, isolation would hide the packages.
+        # Isolated if this process is. Isolation would hide the packages of a checkout that is not installed.
         isolation = ["-I"] if sys.flags.isolated else []
         overrides = [part for key, value in settings.items() for part in ("--override", f"{key}={value}")]
         return [sys.executable, *isolation, "-m", "broker.cli", "start", *overrides]
 
 
 def _check_free(port: int) -> None:
-    """Raise LocalClusterError where something else listens on this port of either loopback address."""
+    """Raises LocalClusterError if another process listens on this port of a loopback address."""
     for family, host in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
         try:
             with socket.socket(family, socket.SOCK_STREAM) as sock:
@@ -164,7 +164,7 @@ def _check_free(port: int) -> None:
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 if not _is_served(family, host, port):
-                    continue  # an outgoing connection happens to have it: the node waits until that is gone
+                    continue  # An outgoing connection has the port. The node waits until it is closed.
                 raise LocalClusterError(
                     f"port {port} is in use by another process; --ports names others"
                 ) from None
@@ -172,7 +172,7 @@ def _check_free(port: int) -> None:
                 raise LocalClusterError(
                     f"no permission to listen on port {port}; --ports names others"
                 ) from None
-            if family == socket.AF_INET:  # a machine without IPv6 is fine
+            if family == socket.AF_INET:  # A machine need not have IPv6.
                 raise LocalClusterError(f"port {port} cannot be listened on: {error.strerror}") from None
 
 

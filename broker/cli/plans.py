@@ -1,4 +1,4 @@
-"""Where replicas should be: plans that move as little as possible. Values only."""
+"""Reassignment plans that move as few replicas as possible. Values only."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ Plan = dict[tuple[str, int], list[int]]
 
 
 class PlanError(Exception):
-    """There are too few brokers for what is wanted; the text says for what."""
+    """There are too few brokers for the replicas. The message names a partition."""
 
 
-def spread(current: Replicas, brokers: Sequence[int], replication_factor: int | None = None) -> Plan:
-    """All replicas on these brokers, as evenly as can be; so the preferred leaders. What may stay stays.
+def plan_even_spread(
+    current: Replicas, brokers: Sequence[int], replication_factor: int | None = None
+) -> Plan:
+    """Spread all replicas over these brokers, as evenly as possible, and so the preferred leaders. A replica moves only
+    if it has to.
 
-    `replication_factor`: None keeps each partition's own.
+    `replication_factor`: None keeps that of each partition.
     """
     plan: Plan = {}
     load = Counter(dict.fromkeys(brokers, 0))
@@ -30,16 +33,16 @@ def spread(current: Replicas, brokers: Sequence[int], replication_factor: int | 
         load.update(plan[name])
     for name, replicas in plan.items():
         for _ in range((replication_factor or len(current[name])) - len(replicas)):
-            heir = min((node_id for node_id in brokers if node_id not in replicas), key=lambda x: load[x])
-            replicas.append(heir)
-            load[heir] += 1
-    _even_out(plan, load)
-    _even_out_leaders(plan, brokers)
+            added = min((node_id for node_id in brokers if node_id not in replicas), key=lambda x: load[x])
+            replicas.append(added)
+            load[added] += 1
+    _balance_replicas(plan, load)
+    _balance_leaders(plan, brokers)
     return plan
 
 
-def without(current: Replicas, leaving: int, others: Sequence[int]) -> Plan:
-    """The partitions of one broker, with another in its place: the least loaded that does not have it yet."""
+def plan_removal(current: Replicas, leaving: int, others: Sequence[int]) -> Plan:
+    """The partitions of one broker, each with another broker in its place: the least loaded that can take it."""
     load = Counter(node_id for replicas in current.values() for node_id in replicas)
     plan: Plan = {}
     for name, replicas in current.items():
@@ -51,14 +54,14 @@ def without(current: Replicas, leaving: int, others: Sequence[int]) -> Plan:
                 f"{name[0]}-{name[1]} has {len(replicas)} replicas, and without broker {leaving} there are "
                 f"{len(others)} brokers for them"
             )
-        heir = min(free, key=lambda node_id: load[node_id])
-        load[heir] += 1
-        plan[name] = [heir if node_id == leaving else node_id for node_id in replicas]
+        replacement = min(free, key=lambda node_id: load[node_id])
+        load[replacement] += 1
+        plan[name] = [replacement if node_id == leaving else node_id for node_id in replicas]
     return plan
 
 
-def _even_out(plan: Plan, load: Counter[int]) -> None:
-    """Move one replica after the other from the fullest broker to the emptiest that can take it."""
+def _balance_replicas(plan: Plan, load: Counter[int]) -> None:
+    """Move replicas, one at a time, from the broker with the most to the one with the fewest."""
     for _ in range(sum(load.values())):
         fullest, emptiest = max(load, key=lambda x: load[x]), min(load, key=lambda x: load[x])
         movable = next(
@@ -71,8 +74,8 @@ def _even_out(plan: Plan, load: Counter[int]) -> None:
         load[emptiest] += 1
 
 
-def _even_out_leaders(plan: Plan, brokers: Sequence[int]) -> None:
-    """Another replica of the same partition comes first where that evens the number of preferred leaders out."""
+def _balance_leaders(plan: Plan, brokers: Sequence[int]) -> None:
+    """Put another replica of a partition first if that makes the numbers of preferred leaders more even."""
     leads = Counter(dict.fromkeys(brokers, 0))
     leads.update(replicas[0] for replicas in plan.values())
     for replicas in plan.values():

@@ -1,6 +1,6 @@
-"""Ask one broker how it is: ApiVersions and Metadata over a plain socket.
+"""Ask one broker for ApiVersions and Metadata over a plain socket.
 
-A whole client library takes longer to import than this takes to ask, and it hides which broker answered.
+Importing a client library takes longer than that, and a client library hides which broker has answered.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _METADATA_VERSION = 4
 
 
 class ProbeError(Exception):
-    """The broker did not answer as a broker does; the text says why."""
+    """The broker did not answer as a broker should. The message says why."""
 
 
 class View(NamedTuple):
     """The cluster as one broker sees it."""
 
     cluster_id: str | None
-    #: -1 where it knows of no controller, so cannot see a majority.
+    #: -1: the broker knows no controller, so it is not connected to a majority.
     controller_id: int
     #: Node id -> advertised host:port.
     brokers: dict[int, str]

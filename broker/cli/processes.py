@@ -1,7 +1,7 @@
 """Processes that outlive the command that started them.
 
-A process id alone is not proof: it is given to another process once its own has ended. The time of the start, to the
-clock tick, makes it one; so a process that somebody else started is never signalled.
+A process id does not identify a process: when the process has ended, another one may get the same id. The id together
+with the start time does. So a process that somebody else started is never signalled.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ POLL_S = 0.02
 
 class Process(NamedTuple):
     pid: int
-    #: When it started, in whatever form the system tells; only compared.
+    #: When it started, in the format of the system. Only compared.
     started: str
 
 
 def find_process(pid: int) -> Process | None:
-    """The running process with this id. A process that has ended and only waits to be collected is none."""
+    """The running process with this id. A process that has ended and was not collected does not count."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
         return None if Path("/proc/self/stat").exists() else _find_by_ps(pid)
-    # proc(5): the command stands in parentheses and may hold anything; state is field 3, start time field 22.
+    # proc(5): the command is in parentheses and may contain anything. Field 3 is the state, field 22 the start time.
     fields = stat.rpartition(")")[2].split()
     return None if fields[0] in "ZX" else Process(pid, f"{boot}/{fields[19]}")
 
 
 def _find_by_ps(pid: int) -> Process | None:
-    """Where there is no /proc (macOS)."""
+    """For systems without /proc (macOS)."""
     done = subprocess.run(
         ["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
     )
@@ -49,28 +49,28 @@ def is_running(process: Process) -> bool:
     return find_process(process.pid) == process
 
 
-def spawn(command: Sequence[str], output: Path) -> Process:
-    """Start in the background, in a session of its own: Ctrl-C in this terminal does not reach it."""
+def spawn_process(command: Sequence[str], output: Path) -> Process:
+    """Start a process in the background, in a session of its own. Ctrl-C in this terminal does not reach it."""
     with output.open("ab") as log:
         child = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
         )
     process = find_process(child.pid)
-    # It is our child and not yet collected, so the id is its own even where it has ended already.
+    # If it has ended already, it is a child that was not collected, so nobody else has its id.
     return process or Process(child.pid, "ended")
 
 
-def stop(processes: Sequence[Process], grace_s: float) -> list[Process]:
-    """SIGTERM to all, SIGKILL to those that still run after `grace_s`. Returns the ones that were killed."""
+def stop_processes(processes: Sequence[Process], grace_s: float) -> list[Process]:
+    """Send SIGTERM to all, and SIGKILL to those that still run after `grace_s`. Returns the ones that were killed."""
     _signal(processes, signal.SIGTERM)
-    left = wait_ended(processes, grace_s)
+    left = wait_until_ended(processes, grace_s)
     _signal(left, signal.SIGKILL)
-    wait_ended(left, grace_s)
+    wait_until_ended(left, grace_s)
     return left
 
 
-def wait_ended(processes: Sequence[Process], timeout_s: float) -> list[Process]:
-    """Wait until all have ended; returns those that have not by then."""
+def wait_until_ended(processes: Sequence[Process], timeout_s: float) -> list[Process]:
+    """Wait until all have ended. Returns those that still run after `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     left = [process for process in processes if is_running(process)]
     while left and time.monotonic() < deadline:
@@ -82,5 +82,5 @@ def wait_ended(processes: Sequence[Process], timeout_s: float) -> list[Process]:
 def _signal(processes: Sequence[Process], number: signal.Signals) -> None:
     for process in processes:
         if is_running(process):
-            with contextlib.suppress(ProcessLookupError):  # it ended between the two lines
+            with contextlib.suppress(ProcessLookupError):  # It ended between the two lines.
                 os.kill(process.pid, number)

@@ -1,4 +1,4 @@
-"""`varve produce TOPIC`: each line of standard input becomes a record."""
+"""`varve produce TOPIC`: write each line of standard input as a record."""
 
 from __future__ import annotations
 
@@ -17,21 +17,40 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("topic")
-@click.option("--key", "-k", help="The same key for every record.")
-@click.option("--key-separator", "-K", help="Text before its first occurrence in a line is the key.")
-@click.option("--header", "-H", "headers", multiple=True, metavar="NAME:VALUE", help="A header. Repeatable.")
+@click.option("--key", "-k", help="The key of every record.")
+@click.option("--key-separator", "-K", help="The part of a line before this separator is the key.")
+@click.option(
+    "--header",
+    "-H",
+    "headers",
+    multiple=True,
+    metavar="NAME:VALUE",
+    help="A header of every record. Repeatable.",
+)
 @click.option("--partition", "-p", type=click.IntRange(0), help="Write to this partition only.")
-@click.option("--tombstone", "-Z", is_flag=True, help="An empty value is a tombstone (null).")
+@click.option("--tombstone", "-Z", is_flag=True, help="Write an empty value as a tombstone (null).")
 @click.option(
     "--compression",
     "-z",
     type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
     default="none",
     show_default=True,
+    help="Compression of the record batches.",
 )
-@click.option("--acks", type=click.Choice(["all", "-1", "1", "0"]), default="all", show_default=True)
 @click.option(
-    "--timeout", "timeout_s", type=float, default=30.0, show_default=True, help="Seconds for a record."
+    "--acks",
+    type=click.Choice(["all", "-1", "1", "0"]),
+    default="all",
+    show_default=True,
+    help="Which replicas have to acknowledge a record.",
+)
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=float,
+    default=30.0,
+    show_default=True,
+    help="How many seconds a record may take.",
 )
 @bootstrap_option
 @format_option
@@ -50,8 +69,8 @@ def produce(
 ) -> None:
     """Write the lines of standard input to a topic, one record each.
 
-    Text output ends with a line on standard error; JSON is one line for each acknowledged record. Exit code 1
-    if a record was not acknowledged.
+    With --format text, one line on standard error says how many records were acknowledged. With --format json, there
+    is one line on standard output for each of them. Exit code 1 if a record was not acknowledged.
     """
     if key is not None and key_separator is not None:
         raise click.UsageError("--key and --key-separator exclude each other")
@@ -62,7 +81,7 @@ def produce(
             bootstrap_server,
             compression_type=compression,
             acks=acks,
-            # Only acks=all can be idempotent: a retry then never makes a second record.
+            # An idempotent producer never writes a record twice. It needs acks=all.
             enable_idempotence=acks in ("all", "-1"),
             message_timeout_ms=round(timeout_s * 1000),
             linger_ms=5,
@@ -79,7 +98,7 @@ def produce(
             record_key, value = _split(line.rstrip(b"\r\n"), key_separator)
         if tombstone and not value:
             value = None
-        _send(producer, topic, value=value, key=record_key, on_delivery=reports.add, **more)
+        _send(producer, topic, value=value, key=record_key, on_delivery=reports.add_report, **more)
     producer.flush()
     if reports.first_error is not None:
         error = refusal(reports.first_error, bootstrap_server)
@@ -89,7 +108,7 @@ def produce(
 
 
 class _Reports:
-    """What became of the records."""
+    """Counts acknowledged and failed records."""
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
@@ -97,7 +116,7 @@ class _Reports:
         self.failed = 0
         self.first_error: KafkaError | None = None
 
-    def add(self, error: KafkaError | None, message: Message) -> None:
+    def add_report(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
             self.failed += 1
             self.first_error = self.first_error or error
@@ -109,7 +128,7 @@ class _Reports:
 
 
 def _send(producer: Producer, topic: str, **record: Any) -> None:
-    """Hand a record to the client; wait where its queue is full."""
+    """Hand a record to the client. Wait while its queue is full."""
     while True:
         try:
             producer.produce(topic, **record)

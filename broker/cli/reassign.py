@@ -1,4 +1,4 @@
-"""`varve cluster reassign`: partitions move to other nodes, by a plan as kafka-reassign-partitions has it."""
+"""`varve cluster reassign`: move partitions to other nodes, by plans in the format of kafka-reassign-partitions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ _plan_argument = click.argument("plan", type=click.Path(exists=True, dir_okay=Fa
 
 @click.group()
 def reassign() -> None:
-    """Move partitions to other nodes: generate a plan, execute it, verify that it is done, or cancel it."""
+    """Move partitions to other nodes.
+
+    Generate a plan, execute it, and verify that it is completed, or cancel it.
+    """
 
 
 def _node_ids(_: click.Context, __: click.Parameter, value: str | None) -> list[int] | None:
@@ -27,17 +30,19 @@ def _node_ids(_: click.Context, __: click.Parameter, value: str | None) -> list[
         return None
     parts = value.split(",")
     if not all(part.isdecimal() for part in parts) or len(set(parts)) != len(parts):
-        raise click.BadParameter("expected the ids of brokers, as in 1,2,3")
+        raise click.BadParameter("expected broker ids, as in 1,2,3")
     return [int(part) for part in parts]
 
 
 @reassign.command()
-@click.option("--topic", "topics", multiple=True, help="Only this topic. Repeatable.")
+@click.option("--topic", "topics", multiple=True, help="Only this topic. Repeatable.  [default: all topics]")
 @click.option(
-    "--brokers", callback=_node_ids, help="Where the replicas may be.  [default: all that are alive]"
+    "--brokers", callback=_node_ids, help="The brokers that may hold replicas.  [default: all that are alive]"
 )
 @click.option(
-    "--replication-factor", type=click.IntRange(1), help="Replicas of each.  [default: as many as now]"
+    "--replication-factor",
+    type=click.IntRange(1),
+    help="Replicas of each partition.  [default: as many as now]",
 )
 @bootstrap_option
 def generate(
@@ -46,67 +51,70 @@ def generate(
     replication_factor: int | None,
     bootstrap_server: str,
 ) -> None:
-    """Print a plan that spreads replicas and preferred leaders evenly and moves as little as it can.
+    """Print a plan that spreads replicas evenly.
 
-    Only what changes is in it. Standard output is the plan and nothing else.
+    It spreads preferred leaders evenly, too, and moves as few replicas as possible. The plan holds only the partitions
+    that change. Standard output is the plan and nothing else.
     """
-    from broker.cli.cluster_state import chosen, look
-    from broker.cli.moves import to_json
-    from broker.cli.plans import PlanError, spread
+    from broker.cli.cluster_state import describe_cluster, select_partitions
+    from broker.cli.moves import plan_to_json
+    from broker.cli.plans import PlanError, plan_even_spread
 
-    state = look(bootstrap_server)
+    state = describe_cluster(bootstrap_server)
     unknown = [node_id for node_id in brokers or () if node_id not in state.brokers]
     if unknown:
         raise CommandError(f"there is no broker {unknown[0]}")
-    current = {name: x.replicas for name, x in chosen(state, topics).items()}
+    current = {name: x.replicas for name, x in select_partitions(state, topics).items()}
     try:
-        plan = spread(current, brokers or state.alive, replication_factor)
+        plan = plan_even_spread(current, brokers or state.alive, replication_factor)
     except PlanError as error:
         raise CommandError(str(error)) from None
     plan = {name: replicas for name, replicas in plan.items() if replicas != current[name]}
-    click.echo(to_json(plan))
+    click.echo(plan_to_json(plan))
     click.echo(f"{len(plan)} of {len(current)} partitions change.", err=True)
 
 
 @reassign.command()
 @_plan_argument
-@click.option("--wait", "is_waiting", is_flag=True, help="Stay until all have moved.")
+@click.option("--wait", "is_waiting", is_flag=True, help="Wait until all partitions have moved.")
 @bootstrap_option
 def execute(plan: Path, is_waiting: bool, bootstrap_server: str) -> None:
-    """Start what the plan says. Standard output is the plan that leads back."""
-    from broker.cli.cluster_state import look
-    from broker.cli.moves import alter, from_file, to_json, wait
+    """Start the reassignments of a plan. Standard output is a plan that undoes them."""
+    from broker.cli.cluster_state import describe_cluster
+    from broker.cli.moves import alter_reassignments, plan_to_json, read_plan, wait_until_moved
 
-    wishes = from_file(plan)
-    state = look(bootstrap_server)
-    before = {name: state.partitions[name].replicas for name in wishes if name in state.partitions}
-    _refuse(alter(bootstrap_server, wishes), len(wishes))
-    click.echo(to_json(before))
-    click.echo(f"{len(wishes)} partitions move. The plan above leads back.", err=True)
+    targets = read_plan(plan)
+    state = describe_cluster(bootstrap_server)
+    before = {name: state.partitions[name].replicas for name in targets if name in state.partitions}
+    _raise_if_refused(alter_reassignments(bootstrap_server, targets), len(targets))
+    click.echo(plan_to_json(before))
+    click.echo(f"{len(targets)} partitions are moving. The plan above moves them back.", err=True)
     if is_waiting:
-        wait(bootstrap_server, list(wishes), lambda left: click.echo(f"{left} still move.", err=True))
+        wait_until_moved(
+            bootstrap_server, list(targets), lambda left: click.echo(f"{left} are still moving.", err=True)
+        )
 
 
 @reassign.command()
 @_plan_argument
 @bootstrap_option
 def verify(plan: Path, bootstrap_server: str) -> None:
-    """Say of each partition whether it is where the plan wants it. Exit code 1 while one is not."""
-    from broker.cli.cluster_state import look
-    from broker.cli.moves import from_file, ongoing
+    """Show for each partition whether its reassignment is completed. Exit code 1 if one is not."""
+    from broker.cli.cluster_state import describe_cluster
+    from broker.cli.moves import list_reassignments, read_plan
 
-    wishes = from_file(plan)
-    moving, state = ongoing(bootstrap_server), look(bootstrap_server)
+    targets = read_plan(plan)
+    moving, state = list_reassignments(bootstrap_server), describe_cluster(bootstrap_server)
     is_done = True
-    for name, wish in sorted(wishes.items()):
+    for name, target in sorted(targets.items()):
         found = state.partitions.get(name)
         if name in moving:
             adding, removing = moving[name]
             verdict = f"is still in progress (adding {adding}, removing {removing})"
         elif found is None:
-            verdict = "cannot be: there is no such partition"
-        elif found.replicas != wish:
-            verdict = f"is not what is there: the replicas are {found.replicas}"
+            verdict = "failed: there is no such partition"
+        elif found.replicas != target:
+            verdict = f"is not under way: the replicas are {found.replicas}, not {target}"
         else:
             click.echo(f"Reassignment of partition {name[0]}-{name[1]} is completed.")
             continue
@@ -117,25 +125,25 @@ def verify(plan: Path, bootstrap_server: str) -> None:
 
 @reassign.command()
 @click.argument("plan", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--all", "is_all", is_flag=True, help="Everything that is on its way.")
+@click.option("--all", "is_all", is_flag=True, help="Cancel all reassignments under way.")
 @bootstrap_option
 def cancel(plan: Path | None, is_all: bool, bootstrap_server: str) -> None:
-    """Give up what a plan began, or all: the partitions stay where they were before."""
-    from broker.cli.moves import alter, from_file, ongoing
+    """Cancel the reassignments of a plan, or all. The partitions stay on the nodes where they were before."""
+    from broker.cli.moves import alter_reassignments, list_reassignments, read_plan
 
     if (plan is None) != is_all:
         raise click.UsageError("name a plan, or --all")
-    moving = ongoing(bootstrap_server)
-    wanted = [name for name in moving if plan is None or name in from_file(plan)]
+    moving = list_reassignments(bootstrap_server)
+    wanted = [name for name in moving if plan is None or name in read_plan(plan)]
     if not wanted:
-        click.echo("Nothing of it is on its way.")
+        click.echo("Nothing to cancel: no such reassignment is under way.")
         return
-    _refuse(alter(bootstrap_server, dict.fromkeys(wanted)), len(wanted))
+    _raise_if_refused(alter_reassignments(bootstrap_server, dict.fromkeys(wanted)), len(wanted))
     for topic, number in sorted(wanted):
         click.echo(f"Cancelled {topic}-{number}.")
 
 
-def _refuse(refused: dict[Partition, str], asked: int) -> None:
+def _raise_if_refused(refused: dict[Partition, str], asked: int) -> None:
     if refused:
         for (topic, number), why in sorted(refused.items()):
             click.echo(f"{topic}-{number}: {why}", err=True)

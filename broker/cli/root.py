@@ -1,4 +1,4 @@
-"""The command `varve`: names of its subcommands, imported when they are used."""
+"""The command `varve`. A subcommand is imported when it is used."""
 
 from __future__ import annotations
 
@@ -7,26 +7,30 @@ from collections.abc import Iterator
 
 import click
 
-#: name -> (module, attribute, line in the help). Help must not import what a subcommand needs.
+#: name -> (module, attribute, line in the help). So `varve --help` imports no subcommand.
 _COMMANDS: dict[str, tuple[str, str, str]] = {
     "start": ("broker.cli.start", "start", "Run one node in the foreground."),
     "cluster": (
         "broker.cli.cluster",
         "cluster",
-        "Three nodes on this machine; health and moves of any cluster.",
+        "Run a cluster on this machine, or manage any cluster.",
     ),
-    "broker": ("broker.cli.broker", "broker", "Take a broker out of the cluster."),
+    "broker": ("broker.cli.broker", "broker", "Remove a broker from the cluster."),
     "topic": ("broker.cli.topic", "topic", "Create, list, describe, change and delete topics."),
-    "config": ("broker.cli.config", "config", "Settings of topics, brokers and groups: describe, alter."),
-    "group": ("broker.cli.group", "group", "Consumer groups: list, describe, reset offsets, delete."),
+    "config": ("broker.cli.config", "config", "Describe and alter settings of topics, brokers and groups."),
+    "group": ("broker.cli.group", "group", "List, describe, reset and delete consumer groups."),
     "produce": ("broker.cli.produce", "produce", "Write the lines of standard input to a topic."),
     "consume": ("broker.cli.consume", "consume", "Print the records of a topic."),
-    "health": ("broker.cli.health", "health", "Exit code 0 if the brokers answer and agree on a leader."),
+    "health": (
+        "broker.cli.health",
+        "health",
+        "Check that brokers answer and know the controller (exit code 0).",
+    ),
 }
 
 
 class CommandError(click.ClickException):
-    """What was asked for could not be done. One line on standard error, exit code 1."""
+    """The command failed. It prints one line on standard error and exits with 1."""
 
     exit_code = 1
 
@@ -75,5 +79,6 @@ def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None
 def varve() -> None:
     """Varve, a Kafka-protocol broker cluster.
 
-    Exit codes: 0 done, 1 failed, 2 wrong usage or configuration; `cluster health` has 10 for a cluster that is not.
+    Exit codes: 0 done, 1 failed, 2 wrong usage or configuration. `cluster health` exits with 10 if the cluster is not
+    healthy.
     """

@@ -1,4 +1,4 @@
-"""`varve start`: read the configuration, run one node until it is told to stop."""
+"""`varve start`: read the configuration and run one node until it is told to stop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 from broker.cli.root import CommandError
 
-#: Flags for the settings that differ from node to node; everything else goes by --override.
+#: Flags of their own have the settings that differ from node to node. Every other setting goes by --override.
 _NAMED = {
     "node_id": "node.id",
     "cluster_id": "cluster.id",
@@ -21,8 +21,8 @@ _NAMED = {
 }
 
 
-def pairs(values: tuple[str, ...], option: str) -> dict[str, str]:
-    """KEY=VALUE options as a dict. Raises BadParameter, exit code 2."""
+def parse_pairs(values: tuple[str, ...], option: str) -> dict[str, str]:
+    """The values of a KEY=VALUE option as a dict. Raises BadParameter (exit code 2)."""
     found = {}
     for value in values:
         key, separator, text = value.partition("=")
@@ -36,31 +36,36 @@ def pairs(values: tuple[str, ...], option: str) -> dict[str, str]:
 @click.option(
     "--config", "file", type=click.Path(dir_okay=False, path_type=Path), help="A server.properties file."
 )
-@click.option("--override", multiple=True, metavar="KEY=VALUE", help="Any setting, by its name. Repeatable.")
-@click.option("--node-id", help="node.id: the number of this node.")
-@click.option("--cluster-id", help="cluster.id: the cluster to belong to.")
-@click.option("--listeners", metavar="NAME://HOST:PORT,...", help="listeners: where to listen.")
 @click.option(
-    "--advertised-listeners", metavar="NAME://HOST:PORT,...", help="advertised.listeners: told to clients."
+    "--override", multiple=True, metavar="KEY=VALUE", help="Set any setting by its name. Repeatable."
+)
+@click.option("--node-id", help="node.id: the id of this node.")
+@click.option("--cluster-id", help="cluster.id: the cluster that this node belongs to.")
+@click.option("--listeners", metavar="NAME://HOST:PORT,...", help="listeners: the addresses to listen on.")
+@click.option(
+    "--advertised-listeners",
+    metavar="NAME://HOST:PORT,...",
+    help="advertised.listeners: the addresses that clients are given.",
 )
 @click.option(
     "--controller-quorum-voters",
     metavar="ID@HOST:PORT,...",
-    help="controller.quorum.voters: the nodes of the cluster.",
+    help="controller.quorum.voters: the voters of the metadata quorum.",
 )
 @click.option("--log-dirs", metavar="DIRECTORY", help="log.dirs: the data directory.")
-@click.option("--check", is_flag=True, help="Only check the configuration and print it.")
+@click.option("--check", is_flag=True, help="Check the configuration, print it, and exit.")
 def start(file: Path | None, override: tuple[str, ...], check: bool, **named: str | None) -> None:
     """Run one node in the foreground until SIGTERM or Ctrl-C.
 
-    Settings come from the file, then KAFKA_* environment variables (and CLUSTER_ID), then flags; later ones
-    win. Without any, a cluster of one listens on localhost:9092 and keeps its data in ./varve-data.
+    Settings come from the file, then from KAFKA_* environment variables (and CLUSTER_ID), then from flags. Later ones
+    win. Without any setting, the node is a cluster of one that listens on localhost:9092 and keeps its data in
+    ./varve-data.
     """
     from broker.config.node_config import ConfigError
     from broker.config.sources import NODE_KEYS, load, parse_properties
     from broker.config.values import show
 
-    flags = pairs(override, "--override")
+    flags = parse_pairs(override, "--override")
     flags |= {_NAMED[name]: value for name, value in named.items() if value is not None}
     try:
         text = file.read_text(encoding="utf-8") if file else ""

@@ -9,7 +9,7 @@ import click
 
 from broker.cli.clients import TIMEOUT_S, admin_client, bootstrap_option, format_option, refusal
 from broker.cli.root import CommandError
-from broker.cli.start import pairs
+from broker.cli.start import parse_pairs
 from broker.cli.topic_records import offsets as offsets_command
 from broker.cli.topic_records import purge
 from broker.metadata.ids import INTERNAL_TOPICS
@@ -33,9 +33,13 @@ topic.add_command(purge)
 @topic.command()
 @click.argument("names", nargs=-1, required=True, metavar="TOPIC...")
 @click.option("--partitions", type=click.IntRange(1), help="Number of partitions.  [default: num.partitions]")
-@click.option("--replication-factor", type=click.IntRange(1, 32767), help="Number of replicas.")
+@click.option(
+    "--replication-factor",
+    type=click.IntRange(1, 32767),
+    help="Number of replicas.  [default: default.replication.factor]",
+)
 @click.option("--config", multiple=True, metavar="KEY=VALUE", help="A topic setting. Repeatable.")
-@click.option("--if-not-exists", is_flag=True, help="Do nothing where the topic exists.")
+@click.option("--if-not-exists", is_flag=True, help="Do nothing if the topic exists.")
 @bootstrap_option
 @format_option
 def create(
@@ -48,7 +52,7 @@ def create(
     shape: str,
 ) -> None:
     """Create topics."""
-    settings = pairs(config, "--config")
+    settings = parse_pairs(config, "--config")
     from confluent_kafka import KafkaError
     from confluent_kafka.admin import NewTopic
 
@@ -61,14 +65,14 @@ def create(
         )
         for name in dict.fromkeys(names)
     ]
-    admin = admin_client(bootstrap_server)  # kept: without it the pending requests are given up
+    admin = admin_client(bootstrap_server)  # Kept, because pending requests end with it.
     futures = admin.create_topics(requests, operation_timeout=TIMEOUT_S, request_timeout=TIMEOUT_S)
-    passed_over = KafkaError.TOPIC_ALREADY_EXISTS if if_not_exists else None
-    _report("created", _outcomes(futures, passed_over, bootstrap_server), shape)
+    ignored = KafkaError.TOPIC_ALREADY_EXISTS if if_not_exists else None
+    _report("created", _outcomes(futures, ignored, bootstrap_server), shape)
 
 
 _exclude_internal_option = click.option(
-    "--exclude-internal", is_flag=True, help="Without the topics that brokers keep for themselves."
+    "--exclude-internal", is_flag=True, help="Leave out internal topics, such as __consumer_offsets."
 )
 
 
@@ -85,9 +89,9 @@ def list_topics(exclude_internal: bool, bootstrap_server: str, shape: str) -> No
 @topic.command()
 @click.argument("names", nargs=-1, metavar="[TOPIC]...")
 @click.option(
-    "--under-replicated-partitions", is_flag=True, help="Only partitions with a replica out of sync."
+    "--under-replicated-partitions", is_flag=True, help="Show only partitions with an out-of-sync replica."
 )
-@click.option("--offsets", is_flag=True, help="First and next offset of each partition as well.")
+@click.option("--offsets", is_flag=True, help="Show the start and end offset of each partition, too.")
 @_exclude_internal_option
 @bootstrap_option
 @format_option
@@ -99,9 +103,9 @@ def describe(
     bootstrap_server: str,
     shape: str,
 ) -> None:
-    """Show partitions, leaders and replicas of topics, or of all of them.
+    """Show partitions, leaders and replicas of topics.
 
-    JSON: one object where one topic was named, else a list.
+    All topics are shown if none is named. JSON is one object if one topic is named, otherwise a list.
     """
     admin = admin_client(bootstrap_server)
     wanted = list(dict.fromkeys(names)) or _names(admin, bootstrap_server, with_internal=not exclude_internal)
@@ -125,9 +129,13 @@ def describe(
 
 @topic.command()
 @click.argument("name", metavar="TOPIC")
-@click.option("--partitions", type=click.IntRange(1), help="How many partitions there shall be; never fewer.")
+@click.option(
+    "--partitions", type=click.IntRange(1), help="The new number of partitions. It cannot be reduced."
+)
 @click.option("--config", multiple=True, metavar="KEY=VALUE", help="A topic setting. Repeatable.")
-@click.option("--delete-config", multiple=True, metavar="KEY", help="Back to the default. Repeatable.")
+@click.option(
+    "--delete-config", multiple=True, metavar="KEY", help="Go back to the default value. Repeatable."
+)
 @bootstrap_option
 def alter(
     name: str,
@@ -136,11 +144,11 @@ def alter(
     delete_config: tuple[str, ...],
     bootstrap_server: str,
 ) -> None:
-    """Change the settings of a topic, or give it more partitions."""
+    """Change settings of a topic, or add partitions."""
     from broker.cli.config import alter_topic
     from broker.cli.wire_client import WireClient
 
-    settings = pairs(config, "--config")
+    settings = parse_pairs(config, "--config")
     if not (settings or delete_config or partitions):
         raise click.UsageError("nothing to change: use --partitions, --config or --delete-config")
     if settings or delete_config:
@@ -152,10 +160,12 @@ def alter(
 
 @topic.command(name="add-partitions")
 @click.argument("names", nargs=-1, required=True, metavar="TOPIC...")
-@click.option("--num", type=click.IntRange(1), required=True, help="How many to add to each topic.")
+@click.option(
+    "--num", type=click.IntRange(1), required=True, help="How many partitions to add to each topic."
+)
 @bootstrap_option
 def add_partitions(names: tuple[str, ...], num: int, bootstrap_server: str) -> None:
-    """Give topics more partitions. Keys may belong to other partitions afterwards."""
+    """Add partitions to topics. Keys may belong to other partitions afterwards."""
     admin = admin_client(bootstrap_server)
     present = {d["topic"]: d["partition_count"] for d in _describe(admin, list(names), bootstrap_server)}
     _create_partitions(admin, {name: count + num for name, count in present.items()}, bootstrap_server)
@@ -173,26 +183,24 @@ def _create_partitions(admin: AdminClient, counts: dict[str, int], bootstrap_ser
 
 @topic.command()
 @click.argument("names", nargs=-1, required=True, metavar="TOPIC...")
-@click.option("--if-exists", is_flag=True, help="Do nothing where there is no such topic.")
+@click.option("--if-exists", is_flag=True, help="Do nothing if the topic does not exist.")
 @bootstrap_option
 @format_option
 def delete(names: tuple[str, ...], if_exists: bool, bootstrap_server: str, shape: str) -> None:
     """Delete topics with all their records."""
     from confluent_kafka import KafkaError
 
-    admin = admin_client(bootstrap_server)  # kept: without it the pending requests are given up
+    admin = admin_client(bootstrap_server)  # Kept, because pending requests end with it.
     futures = admin.delete_topics(
         list(dict.fromkeys(names)), operation_timeout=TIMEOUT_S, request_timeout=TIMEOUT_S
     )
-    passed_over = KafkaError.UNKNOWN_TOPIC_OR_PART if if_exists else None
-    _report("deleted", _outcomes(futures, passed_over, bootstrap_server), shape)
+    ignored = KafkaError.UNKNOWN_TOPIC_OR_PART if if_exists else None
+    _report("deleted", _outcomes(futures, ignored, bootstrap_server), shape)
 
 
-def _outcomes(
-    futures: dict[str, Future[Any]], passed_over: int | None, bootstrap_server: str
-) -> dict[str, bool]:
-    """Whether each topic was dealt with; False where the answer was the error that is passed over. Raises
-    CommandError for any other."""
+def _outcomes(futures: dict[str, Future[Any]], ignored: int | None, bootstrap_server: str) -> dict[str, bool]:
+    """Whether the request succeeded, for each topic. False if its error is `ignored`. Raises CommandError for any other
+    error."""
     from confluent_kafka import KafkaException
 
     outcomes = {}
@@ -201,7 +209,7 @@ def _outcomes(
             future.result()
             outcomes[name] = True
         except KafkaException as failure:
-            if failure.args[0].code() != passed_over:
+            if failure.args[0].code() != ignored:
                 raise _refusal(name, failure, bootstrap_server) from None
             outcomes[name] = False
     return outcomes
@@ -259,7 +267,7 @@ def _describe(admin: AdminClient, names: list[str], bootstrap_server: str) -> li
         described.append(
             {
                 "topic": name,
-                # The client library writes base64's other alphabet.
+                # The client library uses the other alphabet of base64.
                 "topic_id": str(found.topic_id).replace("+", "-").replace("/", "_"),
                 "partition_count": len(partitions),
                 "replication_factor": len(partitions[0]["replicas"]) if partitions else 0,
@@ -271,7 +279,7 @@ def _describe(admin: AdminClient, names: list[str], bootstrap_server: str) -> li
 
 
 def _settings(admin: AdminClient, names: list[str], bootstrap_server: str) -> dict[str, dict[str, str]]:
-    """Settings that are not defaults, per topic; nothing from a cluster that cannot be asked for them."""
+    """The settings of each topic that are not defaults. Empty if the cluster does not support the request."""
     from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.admin import ConfigResource
 
@@ -283,7 +291,7 @@ def _settings(admin: AdminClient, names: list[str], bootstrap_server: str) -> di
         except KafkaException as failure:
             code = failure.args[0].code()
             if code in (KafkaError._UNSUPPORTED_FEATURE, KafkaError.UNKNOWN_TOPIC_OR_PART):
-                continue  # an unknown topic is reported by the question about its partitions
+                continue  # The request about partitions reports an unknown topic.
             raise refusal(failure.args[0], bootstrap_server) from None
         settings[resource.name] = {entry.name: entry.value for entry in entries if not entry.is_default}
     return settings
@@ -317,7 +325,7 @@ def _headline(description: dict[str, Any]) -> str:
 
 
 def _partition_line(name: str, partition: dict[str, Any]) -> str:
-    """Kafka's line; people parse it. The offsets come behind it where they were asked for."""
+    """The line that kafka-topics prints, because scripts parse it. Offsets come at its end."""
     leader = "none" if partition["leader"] is None else partition["leader"]
     replicas, isr = (",".join(map(str, partition[key])) for key in ("replicas", "isr"))
     line = (

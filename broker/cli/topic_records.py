@@ -1,4 +1,4 @@
-"""`varve topic offsets|purge`: where partitions begin and end, and having them begin later; with the output of Kafka's
+"""`varve topic offsets|purge`: show the offsets of partitions, and delete their oldest records. The output is that of
 kafka-get-offsets and kafka-delete-records."""
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from confluent_kafka import TopicPartition
     from confluent_kafka.admin import AdminClient
 
-#: What Kafka's tools call the special timestamps of ListOffsets.
+#: The special timestamps of ListOffsets, by their names in Kafka's tools.
 _TIMES = {"latest": -1, "earliest": -2, "max-timestamp": -3}
-#: Offset in a deletion: all that is there.
+#: The offset in DeleteRecords that means all records.
 _ALL = -1
 
 
@@ -35,7 +35,7 @@ class Time(click.ParamType[int]):
         except ValueError:
             self.fail(f"{value!r} is neither {', '.join(_TIMES)} nor milliseconds since 1970", param, ctx)
         if time_ms < min(_TIMES.values()):
-            self.fail(f"{value} is no special timestamp", param, ctx)
+            self.fail(f"{value} is not a special timestamp", param, ctx)
         return time_ms
 
 
@@ -78,7 +78,11 @@ def offsets(
     bootstrap_server: str,
     shape: str,
 ) -> None:
-    """Show offsets of topics, or of all: TOPIC:PARTITION:OFFSET, without OFFSET where no record is that young."""
+    """Show offsets of partitions.
+
+    All topics are shown if none is named. Each line is TOPIC:PARTITION:OFFSET. OFFSET is empty if there is no record at
+    or after the time.
+    """
     admin = admin_client(bootstrap_server)
     wanted = _partitions(admin, names, partitions, bootstrap_server)
     found = _list_offsets(admin, wanted, time_ms, bootstrap_server)
@@ -93,13 +97,13 @@ def offsets(
 @click.argument("names", nargs=-1, metavar="[TOPIC]...")
 @partitions_option
 @click.option(
-    "--before-offset", type=click.IntRange(0), metavar="OFFSET", help="Delete the records below it."
+    "--before-offset", type=click.IntRange(0), metavar="OFFSET", help="Delete the records below this offset."
 )
 @click.option("--all", "all_records", is_flag=True, help="Delete all records.")
 @click.option(
     "--offset-json-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help='As for kafka-delete-records: {"partitions": [{"topic": "t", "partition": 0, "offset": 3}]}.',
+    help='A file as for kafka-delete-records: {"partitions": [{"topic": "t", "partition": 0, "offset": 3}]}.',
 )
 @bootstrap_option
 @format_option
@@ -112,11 +116,11 @@ def purge(
     bootstrap_server: str,
     shape: str,
 ) -> None:
-    """Delete the oldest records of partitions, for good. Shows where each begins then (its low watermark)."""
+    """Delete the oldest records of partitions for good. Show the low watermark of each: where it begins now."""
     if [before_offset is not None, all_records, offset_json_file is not None].count(True) != 1:
-        raise click.UsageError("say what to delete: one of --before-offset, --all and --offset-json-file")
+        raise click.UsageError("use exactly one of --before-offset, --all and --offset-json-file")
     if bool(names) == (offset_json_file is not None):
-        raise click.UsageError("topics are named in the command or in --offset-json-file")
+        raise click.UsageError("name topics in the command or in --offset-json-file, not in both")
     admin = admin_client(bootstrap_server)
     if offset_json_file is not None:
         wanted = _from_file(offset_json_file)
@@ -139,7 +143,7 @@ def purge(
 def _partitions(
     admin: AdminClient, names: Sequence[str], numbers: Sequence[int] | None, bootstrap_server: str
 ) -> list[TopicPartition]:
-    """Those that are named, in order. Raises CommandError where one does not exist."""
+    """The named partitions, in order. Raises CommandError if one does not exist."""
     from confluent_kafka import KafkaException, TopicPartition
 
     try:
@@ -191,13 +195,13 @@ def _from_file(path: Path) -> list[TopicPartition]:
         entries = json.loads(path.read_text())["partitions"]
         return [TopicPartition(str(x["topic"]), int(x["partition"]), int(x["offset"])) for x in entries]
     except (ValueError, KeyError, TypeError) as error:
-        raise click.UsageError(f"{path} is not what --help shows: {error!r}") from None
+        raise click.UsageError(f"{path} does not have the format that --help shows: {error!r}") from None
 
 
 def _delete_records(
     admin: AdminClient, wanted: Sequence[TopicPartition]
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """What was deleted, and what was not and why: the others are done all the same."""
+    """The new low watermarks, and the errors of refused partitions. A refused one does not stop the others."""
     from confluent_kafka import KafkaException
 
     deleted: list[dict[str, Any]] = []

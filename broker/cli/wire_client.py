@@ -1,7 +1,4 @@
-"""Requests that the client library does not have, over plain sockets: one request, one answer.
-
-They work with Apache Kafka, too.
-"""
+"""Requests that the client library does not offer, over plain sockets. They work with Apache Kafka, too."""
 
 from __future__ import annotations
 
@@ -24,13 +21,13 @@ _MAX_RESPONSE_BYTES = 64 << 20
 
 
 class WireClient:
-    """Asks any broker of a cluster, or a certain one. Raises CommandError where nobody answers."""
+    """Sends requests to any broker of a cluster, or to a certain one. Raises CommandError if nobody answers."""
 
     def __init__(self, bootstrap_server: str) -> None:
         self._bootstrap_server = bootstrap_server
 
     def ask(self, request: Message, version: int, response: type[M], timeout_s: float = TIMEOUT_S) -> M:
-        """The answer of the first broker of the list that gives one, within `timeout_s` of the question."""
+        """The answer of the first broker of the list that answers. Each has `timeout_s`."""
         for address in self._bootstrap_server.split(","):
             host, _, port = address.strip().rpartition(":")
             try:
@@ -77,14 +74,14 @@ def ask_on(connection: socket.socket, request: Message, version: int, response: 
     return decode(response, version, frame, position)[0]
 
 
-def check(error_code: int, message: str | None) -> None:
-    """Raise CommandError where an answer is a refusal."""
+def check_error(error_code: int, message: str | None) -> None:
+    """Raises CommandError if the answer is an error."""
     if error_code != ErrorCode.NONE:
-        raise CommandError(words(error_code, message))
+        raise CommandError(error_text(error_code, message))
 
 
-def words(error_code: int, message: str | None) -> str:
-    """What a broker answered, as a line for the terminal."""
+def error_text(error_code: int, message: str | None) -> str:
+    """The error of a broker as one line for the terminal."""
     name = ErrorCode(error_code).name
     return f"{message} ({name})" if message else name
 

@@ -7,7 +7,7 @@ from typing import Any
 import click
 import pytest
 
-from broker.cli.group_offsets import Bounds, Scope, Target, datetime_ms, duration_ms, target
+from broker.cli.group_offsets import Bounds, Scope, Target, datetime_ms, duration_ms, parse_target
 
 NOW_MS = 1_000_000
 LOG = Bounds(10, 50)
@@ -23,7 +23,7 @@ NOTHING: dict[str, Any] = {
 
 
 def chosen(**options: Any) -> Target:
-    return target(NOW_MS, **{**NOTHING, **options})
+    return parse_target(NOW_MS, **{**NOTHING, **options})
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from broker.cli.processes import Process, find_process, is_running, spawn, stop, wait_ended
+from broker.cli.processes import (
+    Process,
+    find_process,
+    is_running,
+    spawn_process,
+    stop_processes,
+    wait_until_ended,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
 
@@ -19,7 +26,7 @@ STUBBORN = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEE
 
 
 def start(code: str, output: Path) -> Process:
-    process = spawn([sys.executable, "-c", code], output)
+    process = spawn_process([sys.executable, "-c", code], output)
     deadline = time.monotonic() + 20
     while "ready" not in output.read_text():
         assert time.monotonic() < deadline
@@ -32,7 +39,7 @@ def test_a_process_stops_on_sigterm_and_one_that_does_not_is_killed(tmp_path: Pa
     stubborn = start(STUBBORN, tmp_path / "stubborn")
     assert is_running(gentle)
     assert is_running(stubborn)
-    assert stop([gentle, stubborn], grace_s=0.5) == [stubborn]
+    assert stop_processes([gentle, stubborn], grace_s=0.5) == [stubborn]
     assert not is_running(gentle)
     assert not is_running(stubborn)
 
@@ -41,22 +48,22 @@ def test_a_process_that_only_has_the_same_id_is_left_alone(tmp_path: Path) -> No
     process = start(SLEEPER, tmp_path / "output")
     former = Process(process.pid, "an earlier boot/1")
     assert not is_running(former)
-    assert stop([former], grace_s=5) == []
+    assert stop_processes([former], grace_s=5) == []
     assert is_running(process)
-    stop([process], grace_s=20)
+    stop_processes([process], grace_s=20)
 
 
 def test_a_process_that_was_stopped_by_a_signal_still_runs(tmp_path: Path) -> None:
     process = start(SLEEPER, tmp_path / "output")
     os.kill(process.pid, signal.SIGSTOP)
     assert is_running(process)
-    stop([process], grace_s=0.1)
+    stop_processes([process], grace_s=0.1)
     assert not is_running(process)
 
 
 def test_a_child_that_ended_but_was_not_collected_does_not_run(tmp_path: Path) -> None:
-    process = spawn([sys.executable, "-c", ""], tmp_path / "output")
-    assert wait_ended([process], timeout_s=20) == []
+    process = spawn_process([sys.executable, "-c", ""], tmp_path / "output")
+    assert wait_until_ended([process], timeout_s=20) == []
     assert Path(f"/proc/{process.pid}").exists() or sys.platform != "linux", (
         "this very process has not waited for it"
     )
