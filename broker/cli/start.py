@@ -63,7 +63,7 @@ def start(file: Path | None, override: tuple[str, ...], check: bool, **named: st
     """
     from broker.config.node_config import ConfigError
     from broker.config.sources import NODE_KEYS, load, parse_properties
-    from broker.config.values import show
+    from broker.config.values import format_value
 
     flags = parse_pairs(override, "--override")
     flags |= {_NAMED[name]: value for name, value in named.items() if value is not None}
@@ -83,7 +83,7 @@ def start(file: Path | None, override: tuple[str, ...], check: bool, **named: st
         click.echo(f"varve: {line}", err=True)
     if check:
         for attribute, key in NODE_KEYS.items():
-            click.echo(f"{key.name}={show(getattr(loaded.config, attribute))}")
+            click.echo(f"{key.name}={format_value(getattr(loaded.config, attribute))}")
         return
 
     from broker.main import run

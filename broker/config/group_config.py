@@ -1,6 +1,6 @@
-"""The settings of one group of the consumer protocol: what clients have set for it, else what the node says (KIP-848).
+"""The settings of one group of the consumer protocol (KIP-848): what clients have set for it, otherwise the node's.
 
-Of Kafka's settings for groups these are the ones for groups that exist here; those of share and Streams groups do not.
+Kafka's other settings of groups are for share groups and streams groups, which do not exist here.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from protocol.errors import ErrorCode, KafkaError
 
 @dataclass(frozen=True, kw_only=True)
 class GroupConfig:
-    """The effective settings. Made by `resolve`; the defaults are the node's settings of the same attributes."""
+    """The effective settings, made by `resolve`. The defaults are the attributes of the same name of `NodeConfig`."""
 
     consumer_session_timeout_ms: int = setting(
         "consumer.session.timeout.ms",
         integer(1),
         "45000",
-        "A member that has sent no heartbeat for so long is put out of the group.",
+        "A member that has sent no heartbeat for this long is removed from the group.",
     )
     consumer_heartbeat_interval_ms: int = setting(
         "consumer.heartbeat.interval.ms",
         integer(1),
         "5000",
-        "How often members are told to send a heartbeat: how soon they learn of a change.",
+        "How often members send a heartbeat. A member learns of a new assignment from the answer.",
     )
     consumer_assignment_interval_ms: int = setting(
         "consumer.assignment.interval.ms",
         integer(0),
         "1000",
-        "The group is assigned anew at most this often, however many members come and go.",
+        "The shortest time between two assignments of the group, however many members join and leave.",
     )
 
     @classmethod
     def validate(cls, overrides: Mapping[str, str], node: NodeConfig) -> None:
-        """Raise KafkaError(INVALID_CONFIG) for a setting that does not exist or a value that it cannot have."""
+        """Raises INVALID_CONFIG for an unknown setting or an invalid value."""
         for name, value in overrides.items():
             key = GROUP_KEYS.get(name)
             if key is None:
@@ -55,18 +55,18 @@ class GroupConfig:
 
     @classmethod
     def resolve(cls, overrides: Mapping[str, str], node: NodeConfig) -> GroupConfig:
-        """`overrides` have passed `validate` before they were stored. KafkaError(INVALID_CONFIG) otherwise."""
+        """`overrides` have passed `validate`. Raises INVALID_CONFIG if they have not."""
         values: dict[str, object] = {
             attribute: parse_override(key, overrides[key.name])
             if key.name in overrides
             else getattr(node, attribute)
             for attribute, key in keys_of(cls).items()
         }
-        return cls(**values)  # type: ignore[arg-type]  # each value came from its own field's parser
+        return cls(**values)  # type: ignore[arg-type]  # Each value is from the parser of its field.
 
     @classmethod
     def describe(cls, overrides: Mapping[str, str], settings: NodeSettings) -> list[Described]:
-        """Every setting as clients are shown it, sorted by name."""
+        """Every setting as DescribeConfigs shows it, sorted by name."""
         rows = []
         for attribute, key in sorted(keys_of(cls).items(), key=lambda item: item[1].name):
             values = settings.values_of(attribute)

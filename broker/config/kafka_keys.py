@@ -1,8 +1,8 @@
-"""Names of Apache Kafka's broker settings, so that a server.properties that people already have is not refused.
+"""Names of Apache Kafka's broker settings, so that existing server.properties files are accepted.
 
-Read from the configuration definition of Apache Kafka 4.3.1 (`kafka.server.KafkaConfig.configDef`), without its
-internal keys. Which of them mean something to Varve stands in broker.config.node_keys; the others are accepted and
-named in one log line. To renew the list for a newer Kafka, print the same definition's names.
+The names are from the configuration definition of Apache Kafka 4.3.1 (`kafka.server.KafkaConfig.configDef`), without
+internal keys. The settings that Varve uses are in broker.config.node_keys. The others are accepted and named in one
+line at the start. To update the list for a newer Kafka, print the names of the same definition.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ unclean.leader.election.interval.ms unstable.api.versions.enable unstable.featur
 """.split()
 )
 
-#: Settings of Kafka 2 and 3 that are still found in files and compose environments.
+#: Settings of Kafka 2 and 3 that are still found in properties files and compose environments.
 FORMER_KEYS = frozenset(
     """
 auto.include.jmx.reporter broker.id.generation.enable control.plane.listener.name
@@ -149,8 +149,7 @@ zookeeper.max.in.flight.requests zookeeper.session.timeout.ms zookeeper.set.acl
 """.split()
 )
 
-#: Settings that Kafka changes while a broker runs and that mean nothing here. Tools set them, as for a throttled
-#: reassignment.
+#: Dynamic settings of Kafka that have no effect here. Tools set them, for example for a throttled reassignment.
 DYNAMIC_KEYS_WITHOUT_USE = frozenset(
     """
 background.threads compression.gzip.level compression.lz4.level compression.zstd.level
@@ -165,7 +164,7 @@ unclean.leader.election.enable
 """.split()
 )
 
-#: Plug-ins and listeners have settings below these prefixes.
+#: The prefixes of the settings of plug-ins and listeners.
 KNOWN_PREFIXES = (
     "listener.name.",
     "config.providers.",
@@ -174,7 +173,7 @@ KNOWN_PREFIXES = (
     "rsm.config.",
 )
 
-#: What the start scripts of Kafka's images read from the environment: about the Java machine, not the broker.
+#: Environment variables of the start scripts of Kafka's images. They are about the JVM, not the broker.
 LAUNCHER_VARIABLES = frozenset(
     """
 KAFKA_DATA_DIR KAFKA_DEBUG KAFKA_GC_LOG_OPTS KAFKA_GROUP KAFKA_HEAP_OPTS KAFKA_HOME KAFKA_JMX_HOSTNAME

@@ -1,8 +1,9 @@
-"""A node's settings in layers: above what it was started with, what clients have set for it or for all (KIP-226).
+"""The layers of a node's settings (KIP-226): set by clients for this node, set by clients for all nodes, set at the
+start, and defaults.
 
-Values that clients set are in the cluster's metadata and count on every node from the moment it replays them. Only
-settings declared with `dynamic` can be set so. What a later version or another node wrote and this one cannot use is
-passed over: a node does not stop because of it.
+What clients set is in the cluster's metadata, and takes effect on a node when the node replays it. Only settings that
+are declared with `dynamic` can be set by clients. A node ignores a value that it cannot use, because a newer version
+may have written it.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from typing import Any, NamedTuple
 from broker.config.kafka_keys import DYNAMIC_KEYS_WITHOUT_USE
 from broker.config.node_config import NodeConfig
 from broker.config.sources import NODE_KEYS
-from broker.config.values import ConfigError, ConfigType, Key, show
+from broker.config.values import ConfigError, ConfigType, Key, format_value
 from protocol.errors import ErrorCode, KafkaError
 
 
 class ConfigSource(IntEnum):
-    """Kafka's numbers for where a value comes from (DescribeConfigs and CreateTopics, "config_source")."""
+    """The source of a value, by Kafka's numbers (`config_source` of DescribeConfigs and CreateTopics)."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -34,7 +35,7 @@ class ConfigSource(IntEnum):
 
 
 class Synonym(NamedTuple):
-    """A value that counts where no stronger one is given, under the name by which it was given."""
+    """A value of a setting in one layer, under the name by which it was set."""
 
     name: str
     value: str
@@ -42,7 +43,7 @@ class Synonym(NamedTuple):
 
 
 class Described(NamedTuple):
-    """One setting as CreateTopics (v5 and later) and DescribeConfigs show it. None of ours is sensitive."""
+    """One setting as CreateTopics (v5 and later) and DescribeConfigs show it. No setting is sensitive."""
 
     name: str
     value: str
@@ -51,21 +52,21 @@ class Described(NamedTuple):
     type: ConfigType
     doc: str
     synonyms: Sequence[Synonym]
-    """Strongest first; the first is the value that counts."""
+    """The highest layer first. That is the effective value."""
 
     @classmethod
     def of(cls, key: Key, values: Sequence[Synonym], *, is_read_only: bool) -> Described:
-        strongest = values[0]
-        return cls(key.name, strongest.value, strongest.source, is_read_only, key.parse.type, key.doc, values)
+        effective = values[0]
+        return cls(key.name, effective.value, effective.source, is_read_only, key.parse.type, key.doc, values)
 
 
-#: Name -> attribute of NodeConfig, for every setting of a node that can be changed while it runs.
+#: Name -> attribute of NodeConfig, for the settings that clients can change while a node runs.
 _DYNAMIC_ATTRIBUTES = {key.name: attribute for attribute, key in NODE_KEYS.items() if key.is_dynamic}
 
 
 @dataclass(frozen=True)
 class NodeSettings:
-    """All layers of one node. `own` and `cluster`: what clients have set for this node, and for all."""
+    """All layers of one node. Clients have set `own` for this node and `cluster` for all nodes."""
 
     static: NodeConfig
     cluster: Mapping[str, str] = field(default_factory=dict)
@@ -73,7 +74,7 @@ class NodeSettings:
 
     @cached_property
     def config(self) -> NodeConfig:
-        """What counts."""
+        """The effective settings."""
         values: dict[str, Any] = {}
         for name, text in {**self.cluster, **self.own}.items():
             attribute = _DYNAMIC_ATTRIBUTES.get(name)
@@ -82,11 +83,11 @@ class NodeSettings:
             try:
                 values[attribute] = NODE_KEYS[attribute].parse(text.strip())
             except ValueError:
-                continue  # of a version that takes more
+                continue  # A newer version may accept this value.
         return dataclasses.replace(self.static, **values)
 
     def values_of(self, attribute: str) -> list[Synonym]:
-        """The values of one setting in all layers, strongest first. The last is the default."""
+        """The values of one setting in all layers, the highest first. The last one is the default."""
         key = NODE_KEYS[attribute]
         values = []
         for layer, source in (
@@ -97,25 +98,26 @@ class NodeSettings:
                 values.append(Synonym(key.name, layer[key.name], source))
         if not {key.name, *(scaled for scaled, _ in key.scaled)}.isdisjoint(self.static.given):
             values.append(
-                Synonym(key.name, show(getattr(self.static, attribute)), ConfigSource.STATIC_BROKER)
+                Synonym(key.name, format_value(getattr(self.static, attribute)), ConfigSource.STATIC_BROKER)
             )
         values.append(Synonym(key.name, key.default, ConfigSource.DEFAULT))
         return values
 
     def describe(self) -> list[Described]:
-        """Every setting of this node, sorted by name. What follows from other settings is shown as it came out."""
+        """Every setting of this node, sorted by name. A default that depends on other settings is shown as its
+        result."""
         rows = []
         for attribute, key in NODE_KEYS.items():
             values = self.values_of(attribute)
             if values[0].source is ConfigSource.DEFAULT:
-                values[0] = values[0]._replace(value=show(getattr(self.static, attribute)))
+                values[0] = values[0]._replace(value=format_value(getattr(self.static, attribute)))
             rows.append(Described.of(key, values, is_read_only=not key.is_dynamic))
-        rows += _without_use(self.cluster, ConfigSource.DYNAMIC_DEFAULT_BROKER, hidden_by=self.own)
-        rows += _without_use(self.own, ConfigSource.DYNAMIC_BROKER)
+        rows += _describe_unused(self.cluster, ConfigSource.DYNAMIC_DEFAULT_BROKER, hidden_by=self.own)
+        rows += _describe_unused(self.own, ConfigSource.DYNAMIC_BROKER)
         return sorted(rows)
 
     def describe_cluster(self) -> list[Described]:
-        """What is set for all nodes, and nothing else."""
+        """Only the settings that clients have set for all nodes."""
         source = ConfigSource.DYNAMIC_DEFAULT_BROKER
         rows = [
             Described.of(
@@ -124,34 +126,41 @@ class NodeSettings:
             for name, value in self.cluster.items()
             if name in _DYNAMIC_ATTRIBUTES
         ]
-        return sorted([*rows, *_without_use(self.cluster, source)])
+        return sorted([*rows, *_describe_unused(self.cluster, source)])
 
 
 class LiveSettings:
-    """A node's settings as they are now, for all of its parts."""
+    """The present settings of a node. All parts of the node share this object."""
 
     def __init__(self, static: NodeConfig) -> None:
         self.layers = NodeSettings(static)
-        #: What counts. Settings that are not dynamic never change.
+        #: The effective settings. Only dynamic settings change.
         self.config = self.layers.config
         #: Called after each change.
         self.on_change: list[Callable[[], None]] = []
 
     def change(self, cluster: Mapping[str, str], own: Mapping[str, str]) -> None:
-        """Clients have set these for all nodes, and for this one."""
+        """Clients have changed what is set for all nodes (`cluster`) or for this node (`own`)."""
         self.layers = NodeSettings(self.layers.static, cluster, own)
         self.config = self.layers.config
         for changed in self.on_change:
             changed()
 
 
-def _without_use(
+def _describe_unused(
     layer: Mapping[str, str], source: ConfigSource, hidden_by: Mapping[str, str] = MappingProxyType({})
 ) -> list[Described]:
-    """What is set although it means nothing here: tools that have set it look for it, and take it away again."""
+    """Settings of Kafka that clients have set and that have no effect here. The tools that set them read and delete
+    them later."""
     return [
         Described(
-            name, value, source, False, ConfigType.STRING, "Kept, not used.", [Synonym(name, value, source)]
+            name,
+            value,
+            source,
+            False,
+            ConfigType.STRING,
+            "Accepted without effect.",
+            [Synonym(name, value, source)],
         )
         for name, value in layer.items()
         if name in DYNAMIC_KEYS_WITHOUT_USE and name not in hidden_by
@@ -159,7 +168,7 @@ def _without_use(
 
 
 def validate_dynamic(overrides: Mapping[str, str], static: NodeConfig) -> None:
-    """Raise KafkaError(INVALID_REQUEST) for what cannot be set, or not so, while a node with these settings runs."""
+    """Raises INVALID_REQUEST for a setting that clients cannot change while a node runs, and for an invalid value."""
     for name, text in overrides.items():
         if name in DYNAMIC_KEYS_WITHOUT_USE:
             continue
@@ -179,7 +188,7 @@ def validate_dynamic(overrides: Mapping[str, str], static: NodeConfig) -> None:
 
 
 def parse_override(key: Key, value: str) -> object:
-    """A value that a client gave a resource's setting. Raises KafkaError(INVALID_CONFIG)."""
+    """Parses a value that a client has set. Raises INVALID_CONFIG."""
     try:
         parsed: object = key.parse(value.strip())
     except ValueError as error:

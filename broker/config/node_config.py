@@ -1,9 +1,9 @@
-"""What one node is told: all its settings, and how they must fit together.
+"""All settings of one node, and the rules by which they must agree.
 
-The names are Kafka's (`node.id`, `log.dirs`), so that server.properties files and compose environments that people
-have can be used as they are; `varve.*` and `log.min.free.bytes` are ours. Each is declared, with its default and its
-meaning, in broker.config.node_keys; where the values come from stands in broker.config.sources. Tests and the simulator
-make a `NodeConfig` directly and call `validate` or do not.
+The names are Kafka's (`node.id`, `log.dirs`), so existing server.properties files and compose environments can be used
+as they are. `varve.*` and `log.min.free.bytes` are ours. Each setting is declared, with its default and its meaning, in
+broker.config.node_keys. broker.config.sources reads their values. Tests and the simulator may also construct a
+`NodeConfig` directly.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from broker.config.values import Address, ConfigError, Listener
 
 __all__ = ["Address", "ConfigError", "Listener", "NodeConfig"]
 
-#: Hosts that mean "every address of this machine"; nobody can connect to them.
+#: Hosts that stand for every address of this machine. Clients cannot connect to them.
 WILDCARD_HOSTS = frozenset({"", "0.0.0.0", "::"})
 
 
 # A dataclass has the fields of its last base first.
 @dataclass(frozen=True, kw_only=True)
 class NodeConfig(ReplicationKeys, GroupKeys, ConnectionKeys, TopicKeys, IdentityKeys):
-    #: Keys that were set at the start, by any source: DescribeConfigs and CreateTopics tell these from defaults.
+    #: Names of the settings that were set at the start, by any source. DescribeConfigs tells them from defaults.
     given: frozenset[str] = frozenset()
 
     @property
     def controller_endpoint(self) -> Listener:
-        """Where this node listens for its peers."""
+        """The listener for other nodes."""
         return next(x for x in self.listeners if x.name == self.controller_listener)
 
     @property
@@ -40,18 +40,18 @@ class NodeConfig(ReplicationKeys, GroupKeys, ConnectionKeys, TopicKeys, Identity
 
     @property
     def peer_address(self) -> Address:
-        """Where other nodes reach this one."""
+        """The address at which other nodes reach this one."""
         return self.quorum_voters[self.node_id]
 
     def advertised_address(self, listener: Listener) -> Address:
-        """What clients of this listener are told to connect to."""
+        """The address that clients of this listener are given."""
         if listener.name in self.advertised:
             return self.advertised[listener.name]
         host = "localhost" if listener.host in WILDCARD_HOSTS else listener.host
         return Address(host, listener.port)
 
     def validate(self) -> None:
-        """Raise ConfigError where settings contradict each other. Single values were checked when parsed."""
+        """Raises ConfigError if settings contradict each other. Each value was checked when it was parsed."""
         if "broker" not in self.process_roles:
             raise ConfigError("process.roles: every Varve node serves clients; use broker,controller")
         self._validate_listeners()
@@ -61,12 +61,12 @@ class NodeConfig(ReplicationKeys, GroupKeys, ConnectionKeys, TopicKeys, Identity
         if self.election_timeout_ms < 3 * self.heartbeat_interval_ms:
             raise ConfigError(
                 f"varve.election.timeout.ms ({self.election_timeout_ms}) must be at least three times "
-                f"varve.heartbeat.interval.ms ({self.heartbeat_interval_ms}), or a lost packet costs a leader"
+                f"varve.heartbeat.interval.ms ({self.heartbeat_interval_ms}), or one lost packet deposes a leader"
             )
         if self.consumer_heartbeat_interval_ms >= self.consumer_session_timeout_ms:
             raise ConfigError(
                 f"group.consumer.heartbeat.interval.ms ({self.consumer_heartbeat_interval_ms}) must be below "
-                f"group.consumer.session.timeout.ms ({self.consumer_session_timeout_ms}), or every member is put out"
+                f"group.consumer.session.timeout.ms ({self.consumer_session_timeout_ms}), or every member is removed"
             )
         if self.message_max_bytes >= self.socket_request_max_bytes:
             raise ConfigError(
@@ -96,7 +96,7 @@ class NodeConfig(ReplicationKeys, GroupKeys, ConnectionKeys, TopicKeys, Identity
         for name, host, port in self.listeners:
             if not port:
                 raise ConfigError(
-                    f"listeners: {name} needs a port of its own, nobody could be told of any free one"
+                    f"listeners: {name} needs a port that is not 0, because others must know it"
                 )
             if (host, port) in seen:
                 raise ConfigError(f"listeners: {seen[host, port]} and {name} have the same address")
@@ -115,7 +115,7 @@ class NodeConfig(ReplicationKeys, GroupKeys, ConnectionKeys, TopicKeys, Identity
 
     def _validate_voters(self) -> None:
         if not self.quorum_voters:
-            raise ConfigError("controller.quorum.voters: nobody votes")
+            raise ConfigError("controller.quorum.voters: there are no voters")
         if len(set(self.quorum_voters.values())) != len(self.quorum_voters):
             raise ConfigError("controller.quorum.voters: two voters have the same address")
         if self.node_id not in self.quorum_voters:

@@ -1,4 +1,4 @@
-"""What has settings that clients can read and change: topics, brokers and groups."""
+"""The kinds of resources whose settings clients can read and change: topics, brokers and groups."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from broker.config.topic_config import TOPIC_KEYS, TopicConfig
 from broker.config.values import ConfigType, Key
 from protocol.errors import ErrorCode, KafkaError
 
-#: Kafka's numbers for what a setting belongs to ("resource_type"), and the names they have in the metadata.
+#: Kafka's resource types, and their names in the metadata.
 KINDS = {2: "topic", 4: "broker", 32: "group"}
 
-#: Of a value, as in Kafka. Older versions of DescribeConfigs hold no more, and a list that is appended to must not grow
-#: beyond what nodes can send each other.
+#: The longest value, as in Kafka. Older versions of DescribeConfigs cannot hold a longer one, and a list that clients
+#: append to must not grow without bound.
 MAX_VALUE_BYTES = 32767
 
 _KEYS: dict[str, Mapping[str, Key]] = {
@@ -26,13 +26,13 @@ _KEYS: dict[str, Mapping[str, Key]] = {
 
 
 class Resources:
-    """The rules for each kind, on the node that is asked. `settings`: its own."""
+    """The rules of each kind. `settings` are those of the node that answers."""
 
     def __init__(self, settings: LiveSettings) -> None:
         self._settings = settings
 
     def validate(self, kind: str, overrides: Mapping[str, str]) -> None:
-        """Raise KafkaError where these cannot be all that is set for one of a kind."""
+        """Raises KafkaError if these cannot be the settings of a resource. `overrides` are all that is set for it."""
         for name, value in overrides.items():
             if len(value.encode()) > MAX_VALUE_BYTES:
                 raise KafkaError(
@@ -46,12 +46,12 @@ class Resources:
             validate_dynamic(overrides, self._settings.layers.static)
 
     def is_list(self, kind: str, name: str) -> bool:
-        """Whether values can be appended to this setting, and taken from it."""
+        """Whether values can be appended to this setting and subtracted from it."""
         key = _KEYS[kind].get(name)
         return key is not None and key.parse.type is ConfigType.LIST
 
     def default(self, kind: str, name: str) -> str:
-        """What counts where nothing is set. `name` is a setting of this kind."""
+        """The value of a setting of this kind if clients have not set it."""
         rows = (
             self.describe_topic({})
             if kind == "topic"
@@ -66,9 +66,9 @@ class Resources:
         return GroupConfig.describe(overrides, self._settings.layers)
 
     def describe_node(self) -> list[Described]:
-        """This node."""
+        """The settings of this node."""
         return self._settings.layers.describe()
 
     def describe_all_nodes(self) -> list[Described]:
-        """What is set for all nodes."""
+        """The settings that clients have set for all nodes."""
         return self._settings.layers.describe_cluster()

@@ -1,11 +1,11 @@
-"""Where settings come from: defaults < file < environment < flags; later ones win key by key.
+"""The sources of settings: defaults, file, environment, flags. For each key the last source that sets it wins.
 
-The file has the syntax of server.properties (Java's Properties). The environment follows the rule of Apache's
-container images: `KAFKA_` and the key with `.` as `_`, `_` as `__`, `-` as `___`; and CLUSTER_ID.
+The file has the syntax of server.properties (Java's Properties). Environment variables are named as in Apache's
+container images: `KAFKA_` and the key with `.` as `_`, `_` as `__`, `-` as `___`. There is also CLUSTER_ID.
 
-Nothing is silently dropped. A key that nobody knows is an error in a file or a flag, with the nearest name, and a
-warning in the environment, where images and shells set variables of their own. A key that Kafka knows and Varve has no
-use for is accepted and named in one note.
+No setting is dropped silently. An unknown key in a file or a flag is an error that names the nearest known key. In the
+environment it is a warning, because images and shells set variables of their own. A key of Kafka that has no effect
+here is accepted and named in a note.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from broker.config.node_config import WILDCARD_HOSTS, NodeConfig
 from broker.config.values import Address, ConfigError, Key, keys_of
 
 NODE_KEYS: dict[str, Key] = keys_of(NodeConfig)
-#: Every name that sets something, the coarser ones included, with the attribute it sets.
+#: Name -> the attribute that it sets, for all names of settings, names in coarser units included.
 _ATTRIBUTES: dict[str, str] = {
     name: attribute
     for attribute, key in NODE_KEYS.items()
     for name in (key.name, *(scaled for scaled, _ in key.scaled))
 }
 
-#: Kafka settings whose promise we would break by passing them over: name -> (harmless values, why not).
+#: Settings of Kafka that would be dangerous to ignore: name -> (values that are accepted, why others are not).
 _REFUSED: dict[str, tuple[frozenset[str], str]] = {
     "authorizer.class.name": (frozenset({""}), "access control is not built yet, everybody would be let in"),
     "ssl.client.auth": (
         frozenset({"", "none", "requested"}),
-        "TLS is not built yet, nobody would be checked",
+        "TLS is not built yet, no client would be authenticated",
     ),
     "security.inter.broker.protocol": (frozenset({"", "PLAINTEXT"}), "only PLAINTEXT is built so far"),
     "remote.log.storage.system.enable": (frozenset({"", "false"}), "there is no tiered storage"),
@@ -45,23 +45,23 @@ _REFUSED: dict[str, tuple[frozenset[str], str]] = {
 
 class Given(NamedTuple):
     value: str
-    #: For messages: "server.properties", "KAFKA_NODE_ID", "--override".
+    #: For messages: "server.properties", "KAFKA_NODE_ID", "the command line".
     origin: str
 
 
 @dataclass
 class Loaded:
     config: NodeConfig
-    #: Lines worth a warning: unknown variables of the environment, listeners that only this machine can reach.
+    #: Warnings: unknown environment variables, listeners that only this machine can reach.
     warnings: list[str] = field(default_factory=list)
     #: Lines for information.
     notes: list[str] = field(default_factory=list)
 
 
 def parse_properties(source: str) -> dict[str, str]:
-    """The pairs of a Java properties text. The last of several values of a key counts.
+    """The pairs of a file in the syntax of Java properties. Of several values of a key the last one counts.
 
-    Comments begin with # or !; a backslash at the end continues a line; `\\:`, `\\=`, `\\ ` and `\\uXXXX` are escapes.
+    Comments begin with # or !. A backslash at the end continues a line. `\\:`, `\\=`, `\\ ` and `\\uXXXX` are escapes.
     """
     pairs: dict[str, str] = {}
     pending = ""
@@ -74,7 +74,7 @@ def parse_properties(source: str) -> dict[str, str]:
             pending = line[:-1]
             continue
         match = re.match(r"((?:\\.|[^\\:=\s])*)[ \t\f]*[:=]?[ \t\f]*(.*)", line)
-        assert match is not None, "the pattern takes the empty text"
+        assert match is not None, "the pattern matches the empty string"
         pairs[_unescape(match[1])] = _unescape(match[2]).rstrip()
     return pairs
 
@@ -89,14 +89,14 @@ def _unescape(part: str) -> str:
 
 
 def key_of_variable(name: str) -> str:
-    """The setting that a `KAFKA_*` variable names: KAFKA_NODE_ID -> node.id."""
+    """The key that a `KAFKA_*` variable sets: KAFKA_NODE_ID -> node.id."""
     parts = re.split("(_+)", name.removeprefix("KAFKA_").lower())
     separators = {"_": ".", "__": "_", "___": "-"}
     return "".join(separators.get(part, part) for part in parts)
 
 
 def read_environment(environ: Mapping[str, str]) -> tuple[dict[str, Given], list[str], list[str]]:
-    """(settings, warnings, notes) from `KAFKA_*` and CLUSTER_ID."""
+    """(settings, warnings, notes) of `KAFKA_*` and CLUSTER_ID."""
     given: dict[str, Given] = {}
     warnings: list[str] = []
     unused: list[str] = []
@@ -112,7 +112,7 @@ def read_environment(environ: Mapping[str, str]) -> tuple[dict[str, Given], list
             given[key] = Given(environ[name], name)
         else:
             warnings.append(f"{name} is not used: there is no setting {key}{_nearest(key)}")
-    notes = [f"for Kafka's start scripts, not used here: {', '.join(unused)}"] if unused else []
+    notes = [f"variables for Kafka's start scripts, not used here: {', '.join(unused)}"] if unused else []
     return given, warnings, notes
 
 
@@ -139,35 +139,35 @@ def load(
             raise ConfigError(f"{key} in {given[key].origin}: {reason}")
     unused = [key for key in sorted(given) if key not in _ATTRIBUTES]
     if unused:
-        notes.append(f"settings of Kafka that Varve has no use for: {', '.join(unused)}")
+        notes.append(f"settings of Kafka without effect here: {', '.join(unused)}")
 
     values: dict[str, Any] = {}
     for attribute, declared in NODE_KEYS.items():
-        found = _pick(declared, given)
+        found = _given_value(declared, given)
         if found is not None:
             values[attribute] = found
     config = NodeConfig(**values, given=frozenset(key for key in given if key in _ATTRIBUTES))
-    config = _complete(config)
+    config = _derive_settings(config)
     config.validate()
-    return Loaded(config, warnings + _advice(config), notes)
+    return Loaded(config, warnings + _listener_warnings(config), notes)
 
 
-def _pick(key: Key, given: Mapping[str, Given]) -> Any:
-    """The value of a key from its fine name or else its coarser ones; None where none is given."""
+def _given_value(key: Key, given: Mapping[str, Given]) -> Any:
+    """The value of a setting, from its name or else from its names in coarser units. None if no source sets it."""
     for name, factor in [(key.name, 1), *key.scaled]:
         if name not in given:
             continue
         try:
             value = key.parse(given[name].value.strip())
-            # -1 says "no bound" in every unit.
+            # -1 means no bound in every unit.
             return value * factor if isinstance(value, int) and factor != 1 and value > 0 else value
         except ValueError as error:
             raise ConfigError(f"{name} in {given[name].origin}: {error}") from None
     return None
 
 
-def _complete(config: NodeConfig) -> NodeConfig:
-    """Fill in what follows from other settings: listener names in upper case, a lone node as its own voter."""
+def _derive_settings(config: NodeConfig) -> NodeConfig:
+    """Set what follows from other settings: listener names in upper case, and a single node as its own voter."""
     config = dataclasses.replace(
         config,
         controller_listener=config.controller_listener.upper(),
@@ -177,7 +177,7 @@ def _complete(config: NodeConfig) -> NodeConfig:
         return config
     own = next((x for x in config.listeners if x.name == config.controller_listener), None)
     if own is None:
-        return config  # validate says so in plain words
+        return config  # `validate` raises the error.
     others = [str(server) for server in config.quorum_bootstrap if server.port != own.port]
     if others or len(config.quorum_bootstrap) > 1:
         raise ConfigError(
@@ -188,10 +188,10 @@ def _complete(config: NodeConfig) -> NodeConfig:
     return dataclasses.replace(config, quorum_voters={config.node_id: Address(*address)})
 
 
-def _advice(config: NodeConfig) -> list[str]:
-    """What is allowed and yet likely to disappoint."""
+def _listener_warnings(config: NodeConfig) -> list[str]:
+    """Listeners that are valid, but that only clients of this machine can use."""
     return [
-        f"{listener} advertises localhost: clients on other machines will be sent to themselves "
+        f"{listener} advertises localhost, so clients on other machines cannot use it "
         "(set advertised.listeners)"
         for listener in config.client_listeners
         if listener.host in WILDCARD_HOSTS and listener.name not in config.advertised

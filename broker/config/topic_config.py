@@ -1,8 +1,8 @@
-"""The settings of a topic: Kafka's names, checked when a topic is created, typed where the broker reads them.
+"""The settings of a topic, under Kafka's names.
 
-Only what a topic overrides is stored in the metadata; the rest follows the node's settings (`_NODE_DEFAULTS`), as in
-Kafka. Every setting that Apache Kafka 4.3 has for topics is taken, so that its tools and Kafka Streams can create
-what they need; those that ask for something Varve does not do are said so in their paragraph.
+The metadata stores only what a topic overrides. The other settings follow those of the node (`_NODE_DEFAULTS`), as in
+Kafka. All topic settings of Apache Kafka 4.3 are accepted, so that its tools and Kafka Streams can create their topics.
+The paragraph of a setting says so if it has no effect here.
 """
 
 from __future__ import annotations
@@ -62,57 +62,83 @@ class TopicConfig:
         "cleanup.policy",
         choices("delete", "compact"),
         "delete",
-        """delete: retention removes old segments. compact: records without a key are refused; until compaction is built
-        it removes nothing. Empty: everything is kept.""",
+        """delete: retention deletes old segments. compact: records without a key are refused, and nothing is removed
+        until compaction is built. Empty: everything is kept.""",
     )
     compression_gzip_level: int = setting(
         "compression.gzip.level",
         _gzip_level,
         "-1",
-        "Kept, not used: batches stay as the producer compressed them.",
+        "Accepted without effect: batches stay as the producer compressed them.",
     )
-    compression_lz4_level: int = setting("compression.lz4.level", integer(1, 17), "9", "Kept, not used.")
+    compression_lz4_level: int = setting(
+        "compression.lz4.level", integer(1, 17), "9", "Accepted without effect."
+    )
     compression_type: str = setting(
         "compression.type",
         choice("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
         "producer",
-        "Kept, not used: batches stay as the producer compressed them.",
+        "Accepted without effect: batches stay as the producer compressed them.",
     )
     compression_zstd_level: int = setting(
-        "compression.zstd.level", integer(-131072, 22), "3", "Kept, not used."
+        "compression.zstd.level", integer(-131072, 22), "3", "Accepted without effect."
     )
     delete_retention_ms: int = setting(
-        "delete.retention.ms", long(0), "86400000", "How long compaction keeps a tombstone."
+        "delete.retention.ms",
+        long(0),
+        "86400000",
+        "How long compaction keeps a tombstone. Without effect until compaction is built.",
     )
     file_delete_delay_ms: int = setting(
         "file.delete.delay.ms",
         long(0),
         "60000",
-        "Kept, not used: readers keep a deleted segment open themselves.",
+        "Accepted without effect: readers keep a deleted segment open themselves.",
     )
     flush_messages: int = setting(
-        "flush.messages", long(1), str(INT64_MAX), "Kept, not used: every record is flushed before it counts."
+        "flush.messages",
+        long(1),
+        str(INT64_MAX),
+        "Accepted without effect: every record is flushed before it is acknowledged.",
     )
-    flush_ms: int = setting("flush.ms", long(0), str(INT64_MAX), "Kept, not used, as flush.messages.")
+    flush_ms: int = setting(
+        "flush.ms", long(0), str(INT64_MAX), "Accepted without effect, as flush.messages."
+    )
     follower_throttled_replicas: str = setting(
         "follower.replication.throttled.replicas",
         _throttled_replicas,
         "",
-        "Kept, not used: no throttling yet.",
+        "Accepted without effect: there is no throttling yet.",
     )
     index_interval_bytes: int = setting(
-        "index.interval.bytes", integer(0), "4096", "Bytes between two entries of a segment's sparse index."
+        "index.interval.bytes",
+        integer(0),
+        "4096",
+        "How many bytes lie between two entries of a segment's indexes.",
     )
     leader_throttled_replicas: str = setting(
-        "leader.replication.throttled.replicas", _throttled_replicas, "", "Kept, not used: no throttling yet."
+        "leader.replication.throttled.replicas",
+        _throttled_replicas,
+        "",
+        "Accepted without effect: there is no throttling yet.",
     )
-    local_retention_bytes: int = setting("local.retention.bytes", long(-2), "-2", "Kept: no tiered storage.")
-    local_retention_ms: int = setting("local.retention.ms", long(-2), "-2", "Kept: no tiered storage.")
+    local_retention_bytes: int = setting(
+        "local.retention.bytes", long(-2), "-2", "Accepted without effect: there is no tiered storage."
+    )
+    local_retention_ms: int = setting(
+        "local.retention.ms", long(-2), "-2", "Accepted without effect: there is no tiered storage."
+    )
     max_compaction_lag_ms: int = setting(
-        "max.compaction.lag.ms", long(1), str(INT64_MAX), "Age by which compaction has looked at a record."
+        "max.compaction.lag.ms",
+        long(1),
+        str(INT64_MAX),
+        "The age at which a record is compacted at the latest. Without effect until compaction is built.",
     )
     max_message_bytes: int = setting(
-        "max.message.bytes", integer(0), "1048588", "Largest record batch, after compression, that is taken."
+        "max.message.bytes",
+        integer(0),
+        "1048588",
+        "The largest record batch, after compression, that a producer may send.",
     )
     message_timestamp_after_max_ms: int = setting(
         "message.timestamp.after.max.ms",
@@ -130,57 +156,70 @@ class TopicConfig:
         "message.timestamp.type",
         choice("CreateTime", "LogAppendTime"),
         "CreateTime",
-        "Whose time records carry: the producer's or the broker's.",
+        "The timestamp of records: that of the producer, or the time of the append.",
     )
     min_cleanable_dirty_ratio: float = setting(
-        "min.cleanable.dirty.ratio", number(0, 1), "0.5", "Dirty part from which compaction is worth while."
+        "min.cleanable.dirty.ratio",
+        number(0, 1),
+        "0.5",
+        "The part of the log that must be dirty before it is compacted. Without effect until compaction is built.",
     )
     min_compaction_lag_ms: int = setting(
-        "min.compaction.lag.ms", long(0), "0", "Age below which a record is not compacted."
+        "min.compaction.lag.ms",
+        long(0),
+        "0",
+        "The age below which a record is not compacted. Without effect until compaction is built.",
     )
     min_insync_replicas: int = setting(
         "min.insync.replicas",
         integer(1),
         "1",
-        "Replicas that must hold an acks=all record on disk, where that is more than a majority.",
+        """Replicas that must have an acks=all record on disk before it is acknowledged, if that is more than a
+        majority.""",
     )
-    preallocate: bool = setting("preallocate", boolean, "false", "Kept, not used.")
+    preallocate: bool = setting("preallocate", boolean, "false", "Accepted without effect.")
     remote_log_copy_disable: bool = setting(
-        "remote.log.copy.disable", boolean, "false", "Kept: no tiered storage."
+        "remote.log.copy.disable", boolean, "false", "Accepted without effect: there is no tiered storage."
     )
     remote_log_delete_on_disable: bool = setting(
-        "remote.log.delete.on.disable", boolean, "false", "Kept: no tiered storage."
+        "remote.log.delete.on.disable",
+        boolean,
+        "false",
+        "Accepted without effect: there is no tiered storage.",
     )
     remote_storage_enable: bool = setting(
-        "remote.storage.enable", _only_false, "false", "true is refused: there is no tiered storage."
+        "remote.storage.enable", _only_false, "false", "Must be false: there is no tiered storage."
     )
     retention_bytes: int = setting(
         "retention.bytes",
         long(-1),
         "-1",
-        "Bytes a partition may hold before old segments go; -1 is no bound.",
+        "The size of a partition above which its oldest segments are deleted. -1: no bound.",
     )
     retention_ms: int = setting(
-        "retention.ms", long(-1), "604800000", "How long records are kept; -1 is for ever."
+        "retention.ms", long(-1), "604800000", "How long records are kept. -1: for ever."
     )
     segment_bytes: int = setting(
         "segment.bytes",
         integer(1024),
         "1073741824",
-        "Size at which a segment is closed. (Kafka 4 asks for at least 1 MiB; smaller ones serve tests.)",
+        "The size at which a segment is closed. (The least value is 1 MiB in Kafka 4. Smaller ones are for tests.)",
     )
     segment_index_bytes: int = setting(
-        "segment.index.bytes", integer(4), "10485760", "Kept, not used: indexes grow as they need to."
+        "segment.index.bytes",
+        integer(4),
+        "10485760",
+        "Accepted without effect: indexes grow as they need to.",
     )
-    segment_jitter_ms: int = setting("segment.jitter.ms", long(0), "0", "Kept, not used.")
+    segment_jitter_ms: int = setting("segment.jitter.ms", long(0), "0", "Accepted without effect.")
     segment_ms: int = setting(
-        "segment.ms", long(1), "604800000", "Age at which a segment is closed although it is small."
+        "segment.ms", long(1), "604800000", "The age at which a segment is closed, whatever its size."
     )
     unclean_leader_election_enable: bool = setting(
         "unclean.leader.election.enable",
         boolean,
         "false",
-        "Kept, not used: a leader always holds every acknowledged record (replication.md section 10).",
+        "Accepted without effect: a leader always holds every acknowledged record (replication.md section 10).",
     )
 
     @property
@@ -197,12 +236,12 @@ class TopicConfig:
 
     @property
     def log_config(self) -> LogConfig:
-        """What shapes the log of each partition."""
+        """The settings that storage needs for the log of a partition."""
         return LogConfig(self.segment_bytes, self.segment_ms, self.index_interval_bytes)
 
     @staticmethod
     def validate(overrides: Mapping[str, str | None]) -> None:
-        """Raise KafkaError(INVALID_CONFIG) for a setting that does not exist or a value that it cannot have."""
+        """Raises INVALID_CONFIG for an unknown setting or an invalid value."""
         for name, value in overrides.items():
             key = TOPIC_KEYS.get(name)
             if key is None:
@@ -224,9 +263,9 @@ class TopicConfig:
 
     @classmethod
     def resolve(cls, overrides: Mapping[str, str], node: NodeConfig) -> TopicConfig:
-        """The effective settings: what the topic overrides, else what the node says, else the default.
+        """The effective settings: what the topic overrides, otherwise the setting of the node, otherwise the default.
 
-        `overrides` have passed `validate` before they were stored. KafkaError(INVALID_CONFIG) otherwise.
+        `overrides` have passed `validate`. Raises INVALID_CONFIG if they have not.
         """
         values: dict[str, object] = {}
         for attribute, key in keys_of(cls).items():
@@ -234,11 +273,11 @@ class TopicConfig:
                 values[attribute] = parse_override(key, overrides[key.name])
             elif key.name in _NODE_DEFAULTS:
                 values[attribute] = getattr(node, _NODE_DEFAULTS[key.name])
-        return cls(**values)  # type: ignore[arg-type]  # each value came from its own field's parser
+        return cls(**values)  # type: ignore[arg-type]  # Each value is from the parser of its field.
 
     @staticmethod
     def describe(overrides: Mapping[str, str], settings: NodeSettings) -> list[Described]:
-        """Every setting as clients are shown it, sorted by name."""
+        """Every setting as DescribeConfigs shows it, sorted by name."""
         return [_describe(key, overrides, settings) for _, key in sorted(TOPIC_KEYS.items())]
 
 

@@ -1,6 +1,6 @@
-"""Settings as data: a key has a Kafka name, a parser, a default and a paragraph.
+"""Settings as data: a `Key` has a name, a parser, a default and a paragraph. And the parsers.
 
-`NodeConfig` (node_config.py) and `TopicConfig` (topic_config.py) are dataclasses whose fields carry a `Key`.
+`NodeConfig`, `TopicConfig` and `GroupConfig` are dataclasses whose fields carry a `Key`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class ConfigType(IntEnum):
-    """Kafka's numbers for what a value is (DescribeConfigs, "config_type")."""
+    """The type of a value, by Kafka's numbers (`config_type` of DescribeConfigs)."""
 
     BOOLEAN = 1
     STRING = 2
@@ -32,7 +32,7 @@ class ConfigType(IntEnum):
 
 @dataclass(frozen=True)
 class Parser(Generic[T_co]):
-    """Reads one value; raises ValueError with a plain sentence."""
+    """Parses one value. Raises ValueError with a message for the user."""
 
     read: Callable[[str], T_co]
     type: ConfigType
@@ -42,12 +42,12 @@ class Parser(Generic[T_co]):
 
 
 def typed(type_: ConfigType) -> Callable[[Callable[[str], T]], Parser[T]]:
-    """Makes a parser of a function."""
+    """Decorator: makes a parser of a function."""
     return lambda read: Parser(read, type_)
 
 
 class ConfigError(ValueError):
-    """A setting cannot be used. The text is for the person who wrote it and names the setting."""
+    """A setting cannot be used. The message is for the user and names the setting."""
 
 
 class Address(NamedTuple):
@@ -73,9 +73,9 @@ class Listener(NamedTuple):
 class Key:
     """One setting.
 
-    `scaled` are Kafka's coarser names of the same setting with their factor ("log.roll.hours", 3600000): they
-    count where the fine one is not given; an integer factor of 1 means a synonym. A setting that `is_dynamic` can be
-    changed while the node runs (KIP-226).
+    `scaled` are other names of the same setting, with the factor of their unit: ("log.roll.hours", 3600000). They are
+    used if `name` is not set. A factor of 1 is a synonym. Clients can change a setting that `is_dynamic` while the node
+    runs (KIP-226).
     """
 
     name: str
@@ -95,7 +95,7 @@ def setting(
     scaled: Sequence[tuple[str, int]] = (),
     dynamic: bool = False,
 ) -> T:
-    """A dataclass field that declares a key. The default is written as a user would write it."""
+    """A dataclass field that declares a key. The default is written as in a properties file."""
     key = Key(name, parse, default, " ".join(doc.split()), tuple(scaled), dynamic)
     value: T = dataclasses.field(default_factory=lambda: parse(default), metadata={"key": key})
     return value
@@ -162,11 +162,11 @@ def choice(*allowed: str) -> Parser[str]:
 
 
 def choices(*allowed: str, may_be_empty: bool = True) -> Parser[tuple[str, ...]]:
-    """A comma-separated list. A value that stands twice counts once, as in Kafka."""
+    """A comma-separated list. A value that is named twice counts once, as in Kafka."""
 
     @typed(ConfigType.LIST)
     def parse(text: str) -> tuple[str, ...]:
-        values = split(text)
+        values = split_list(text)
         for value in values:
             if value not in allowed:
                 raise ValueError(f"expected a list of {', '.join(allowed)}, not {value!r}")
@@ -187,8 +187,8 @@ def optional_text(value: str) -> str | None:
     return value or None
 
 
-def split(value: str) -> tuple[str, ...]:
-    """Parts of a comma-separated list; spaces around them do not count and an empty text has no parts."""
+def split_list(value: str) -> tuple[str, ...]:
+    """The parts of a comma-separated list, without spaces around them. An empty string has no parts."""
     return tuple(part.strip() for part in value.split(",")) if value.strip() else ()
 
 
@@ -206,14 +206,14 @@ def address(value: str) -> Address:
 
 @typed(ConfigType.LIST)
 def addresses(value: str) -> tuple[Address, ...]:
-    return tuple(address(part) for part in split(value))
+    return tuple(address(part) for part in split_list(value))
 
 
 @typed(ConfigType.LIST)
 def listeners(value: str) -> tuple[Listener, ...]:
     """`NAME://host:port,...`. Names are compared in upper case, as Kafka does."""
     found: dict[str, Listener] = {}
-    for part in split(value):
+    for part in split_list(value):
         name, separator, rest = part.partition("://")
         if not separator or not name:
             raise ValueError(f"expected NAME://HOST:PORT, not {part!r}")
@@ -232,7 +232,7 @@ def advertised(value: str) -> dict[str, Address]:
 def voters(value: str) -> dict[int, Address]:
     """`1@host:port,2@host:port,...`, in the order of the node ids."""
     found: dict[int, Address] = {}
-    for part in split(value):
+    for part in split_list(value):
         node_id, separator, rest = part.partition("@")
         if not separator or not node_id.strip().isdecimal():
             raise ValueError(f"expected NODE_ID@HOST:PORT, not {part!r}")
@@ -248,7 +248,7 @@ def voters(value: str) -> dict[int, Address]:
 def protocol_map(value: str) -> dict[str, str]:
     """`LISTENER:PROTOCOL,...`."""
     found: dict[str, str] = {}
-    for part in split(value):
+    for part in split_list(value):
         name, separator, protocol = part.partition(":")
         if not separator or not name or not protocol:
             raise ValueError(f"expected LISTENER:PROTOCOL, not {part!r}")
@@ -256,20 +256,22 @@ def protocol_map(value: str) -> dict[str, str]:
     return found
 
 
-def show(value: object) -> str:
-    """A typed value as it would be written in a file."""
+def format_value(value: object) -> str:
+    """A typed value as it is written in a properties file."""
     if value is None:
         return ""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, Mapping):
         voters = all(isinstance(key, int) for key in value)
-        return ",".join(f"{key}@{item}" if voters else _show_named(key, item) for key, item in value.items())
+        return ",".join(
+            f"{key}@{item}" if voters else _format_named(key, item) for key, item in value.items()
+        )
     if isinstance(value, tuple):
         return ",".join(str(item) for item in value)
     return str(value)
 
 
-def _show_named(name: str, value: object) -> str:
+def _format_named(name: str, value: object) -> str:
     """`NAME://host:port` of an advertised listener, `NAME:PROTOCOL` of the protocol map."""
     return f"{name}:{value}" if isinstance(value, str) else f"{name}://{value}"

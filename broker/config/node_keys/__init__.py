@@ -1,1 +1,1 @@
-"""The settings of a node, a module for each part of it that reads them. `NodeConfig` is all of them."""
+"""The settings of a node, one module for each part of the node. `NodeConfig` combines them."""

@@ -1,4 +1,4 @@
-"""Connections and requests: what clients may use, and what is remembered of them."""
+"""Connections and requests: limits of clients, and for how long state of clients is kept."""
 
 from __future__ import annotations
 
@@ -15,62 +15,62 @@ class ConnectionKeys:
         "socket.request.max.bytes",
         integer(1024),
         str(100 << 20),
-        "Largest request; a larger one closes the connection.",
+        "The largest request. A larger one closes the connection.",
     )
     max_connections_per_ip: int = setting(
         "max.connections.per.ip",
         integer(1),
         "2147483647",
-        "Connections that one client address may hold open.",
+        "How many connections one client address may have open.",
         dynamic=True,
     )
     connections_max_idle_ms: int = setting(
         "connections.max.idle.ms",
         long(1),
         "600000",
-        "A client connection without a request for so long is closed.",
+        "A client connection without a request for this long is closed.",
     )
     fetch_max_bytes: int = setting(
         "fetch.max.bytes",
         integer(1024),
         str(55 << 20),
-        "Most bytes in one answer to a fetch, whatever the client asks for.",
+        "The most bytes in one fetch response, whatever the client asks for.",
     )
     max_incremental_fetch_session_cache_slots: int = setting(
         "max.incremental.fetch.session.cache.slots",
         integer(0),
         "1000",
-        "How many consumers may have this node remember what they fetch, so that they name only changes (KIP-227).",
+        "How many incremental fetch sessions this node keeps (KIP-227).",
     )
     queued_max_request_bytes: int = setting(
         "queued.max.request.bytes",
         long(-1),
         "-1",
-        "Bytes of requests that may wait unanswered in this node before it stops reading; -1 is no bound.",
+        "How many bytes of unanswered requests this node holds before it stops reading. -1: no bound.",
     )
     queued_max_response_bytes: int = setting(
         "varve.queued.max.response.bytes",
         long(1 << 20),
         str(256 << 20),
-        """Bytes of answers that clients have not taken yet at which answers to fetches become small, and clients that
-        take nothing for ten seconds are disconnected.""",
+        """How many bytes of unsent responses this node holds before it makes fetch responses small and disconnects
+        clients that have read nothing for ten seconds.""",
     )
     producer_id_expiration_ms: int = setting(
         "producer.id.expiration.ms",
         integer(1),
         str(24 * _HOUR_MS),
-        "An idempotent producer that has not written for so long is forgotten.",
+        "The state of an idempotent producer that has not written for this long is dropped.",
         dynamic=True,
     )
     quota_window_num: int = setting(
         "quota.window.num",
         integer(2),
         "11",
-        "Windows over which a client's rate is measured: what it saved in them it may use at once.",
+        "Over how many windows a client's rate is measured. A client may use at once what it has not used in them.",
     )
     quota_window_size_s: int = setting(
         "quota.window.size.seconds",
         integer(1),
         "1",
-        "Length of such a window.",
+        "The length of such a window.",
     )

@@ -15,45 +15,46 @@ class GroupKeys:
         "offsets.topic.num.partitions",
         integer(1),
         "50",
-        "Partitions of __consumer_offsets when it is created; each group belongs to one of them, for ever.",
+        "How many partitions __consumer_offsets is created with. Each group belongs to one of them for ever.",
     )
     offsets_topic_replication_factor: int = setting(
         "offsets.topic.replication.factor",
         integer(1, 32767),
         "3",
-        "Replicas of __consumer_offsets. Not set: three, or one for each broker.",
+        """How many replicas __consumer_offsets is created with. Not set: three, or one for each broker if there are
+        fewer.""",
     )
     offsets_topic_segment_bytes: int = setting(
         "offsets.topic.segment.bytes",
         integer(1024),
         str(100 << 20),
-        "segment.bytes of __consumer_offsets when it is created.",
+        "The segment.bytes that __consumer_offsets is created with.",
     )
     offset_metadata_max_bytes: int = setting(
         "offset.metadata.max.bytes",
         integer(0),
         "4096",
-        "Characters of text that a client may store beside a committed offset.",
+        "How many characters of metadata a client may store with a committed offset.",
     )
     offsets_retention_minutes: int = setting(
         "offsets.retention.minutes",
         integer(1),
         str(7 * 24 * 60),
-        "How long offsets are kept once nobody uses them: their group is empty, or not subscribed to their topic.",
+        "How long offsets are kept while their group is empty or not subscribed to their topic.",
     )
     offsets_retention_check_interval_ms: int = setting(
         "offsets.retention.check.interval.ms",
         long(1),
         "600000",
-        "How often offsets that nobody uses are looked for.",
+        "How often expired offsets are looked for.",
     )
 
     group_initial_rebalance_delay_ms: int = setting(
         "group.initial.rebalance.delay.ms",
         integer(0),
         "3000",
-        """How long the first rebalance of an empty group waits for more members, so that a start is one rebalance.
-        Never less than 50 ms.""",
+        """How long the first rebalance of an empty group waits for more members. At least 50 ms, whatever the
+        value.""",
     )
     group_max_size: int = setting(
         "group.max.size",
@@ -65,48 +66,48 @@ class GroupKeys:
         "group.min.session.timeout.ms",
         integer(1),
         "6000",
-        "The shortest session that a member of a classic group may ask for.",
+        "The shortest session timeout that a member of a classic group may ask for.",
     )
     group_max_session_timeout_ms: int = setting(
         "group.max.session.timeout.ms",
         integer(1),
         str(30 * _MINUTE_MS),
-        "The longest session that a member of a classic group may ask for.",
+        "The longest session timeout that a member of a classic group may ask for.",
     )
     consumer_session_timeout_ms: int = setting(
         "group.consumer.session.timeout.ms",
         integer(1),
         "45000",
-        "A member of the consumer protocol that has sent no heartbeat for so long is put out of its group.",
+        "A member of the consumer protocol that has sent no heartbeat for this long is removed from its group.",
     )
     consumer_heartbeat_interval_ms: int = setting(
         "group.consumer.heartbeat.interval.ms",
         integer(1),
         "5000",
-        "How often members of the consumer protocol are told to send a heartbeat: how soon they learn of a change.",
+        "How often members of the consumer protocol send a heartbeat. They learn of a new assignment from the answer.",
     )
     consumer_group_max_size: int = setting(
         "group.consumer.max.size",
         integer(1),
         str(INT32_MAX),
-        "Members that a group of the consumer protocol may have.",
+        "How many members a group of the consumer protocol may have.",
     )
     consumer_assignment_interval_ms: int = setting(
         "group.consumer.assignment.interval.ms",
         integer(0),
         "1000",
-        "A group of the consumer protocol is assigned anew at most this often, however many members come and go.",
+        "The shortest time between two assignments of a group of the consumer protocol.",
     )
     consumer_assignors: tuple[str, ...] = setting(
         "group.consumer.assignors",
         choices("uniform", "range", may_be_empty=False),
         "uniform,range",
-        """What members of the consumer protocol may ask to be assigned by; the first is taken where as many ask for
-        another, or nobody asks.""",
+        """The assignors that members of the consumer protocol may ask for. If no assignor has the most votes of a
+        group, the first of these wins.""",
     )
     group_protocols: tuple[str, ...] = setting(
         "group.coordinator.rebalance.protocols",
         choices("classic", "consumer"),
         "classic,consumer",
-        "The protocols that groups may have members of.",
+        "The group protocols that this node serves.",
     )

@@ -1,4 +1,4 @@
-"""Topics: what CreateTopics and auto-creation start from. Topic settings override most of these."""
+"""Defaults of topics. The settings of a topic override most of them."""
 
 from __future__ import annotations
 
@@ -13,27 +13,31 @@ _MINUTE_MS = 60_000
 @dataclass(frozen=True, kw_only=True)
 class TopicKeys:
     num_partitions: int = setting(
-        "num.partitions", integer(1), "1", "Partitions of a topic whose creator does not say."
+        "num.partitions",
+        integer(1),
+        "1",
+        "The number of partitions of a topic if the client that creates it names none.",
     )
     default_replication_factor: int = setting(
         "default.replication.factor",
         integer(1, 32767),
         "3",
-        "Replicas of a topic whose creator does not say. Not set: three, or one for each broker. (Kafka: 1.)",
+        """The number of replicas of a topic if the client names none. Not set: three, or one for each broker. (Kafka:
+        1.)""",
     )
     min_insync_replicas: int = setting(
         "min.insync.replicas",
         integer(1),
         "1",
-        """Replicas that must hold an acks=all record on disk before it is acknowledged, where that is more than a
-        majority: a majority it always is.""",
+        """How many replicas must have an acks=all record on disk before it is acknowledged. It is always at least a
+        majority.""",
         dynamic=True,
     )
     auto_create_topics_enable: bool = setting(
         "auto.create.topics.enable",
         boolean,
         "true",
-        "Create a topic when a client that wants that asks for it.",
+        "Whether a topic is created when a client asks for its metadata, if the client allows that.",
     )
     delete_topic_enable: bool = setting(
         "delete.topic.enable", boolean, "true", "Whether topics can be deleted."
@@ -42,14 +46,14 @@ class TopicKeys:
         "log.segment.bytes",
         integer(1024),
         str(1 << 30),
-        "Size at which a segment is closed. (Kafka 4 asks for at least 1 MiB.)",
+        "The size at which a segment is closed. (The least value is 1 MiB in Kafka 4.)",
         dynamic=True,
     )
     log_roll_ms: int = setting(
         "log.roll.ms",
         long(1),
         str(168 * _HOUR_MS),
-        "Age at which a segment is closed although it is small.",
+        "The age at which a segment is closed, whatever its size.",
         scaled=[("log.roll.hours", _HOUR_MS)],
         dynamic=True,
     )
@@ -57,7 +61,7 @@ class TopicKeys:
         "log.retention.ms",
         long(-1),
         str(168 * _HOUR_MS),
-        "How long records are kept; -1 is for ever.",
+        "How long records are kept. -1: for ever.",
         scaled=[("log.retention.minutes", _MINUTE_MS), ("log.retention.hours", _HOUR_MS)],
         dynamic=True,
     )
@@ -65,34 +69,34 @@ class TopicKeys:
         "log.retention.bytes",
         long(-1),
         "-1",
-        "Bytes that a partition may hold before old segments go; -1 is no bound.",
+        "The size of a partition above which its oldest segments are deleted. -1: no bound.",
         dynamic=True,
     )
     log_retention_check_interval_ms: int = setting(
         "log.retention.check.interval.ms",
         long(1),
         "300000",
-        "How often retention looks for segments to delete.",
+        "How often segments are checked for retention.",
     )
     log_index_interval_bytes: int = setting(
         "log.index.interval.bytes",
         integer(0),
         "4096",
-        "Bytes between two entries of a segment's sparse index.",
+        "How many bytes lie between two entries of a segment's indexes.",
         dynamic=True,
     )
     message_max_bytes: int = setting(
         "message.max.bytes",
         integer(0),
         "1048588",
-        "Largest record batch, after compression, that is taken.",
+        "The largest record batch, after compression, that a producer may send.",
         dynamic=True,
     )
     log_message_timestamp_type: str = setting(
         "log.message.timestamp.type",
         choice("CreateTime", "LogAppendTime"),
         "CreateTime",
-        "Whose time records carry: the producer's or the broker's.",
+        "The timestamp of records: that of the producer, or the time of the append.",
         dynamic=True,
     )
     log_message_timestamp_before_max_ms: int = setting(
@@ -113,41 +117,41 @@ class TopicKeys:
         "log.cleanup.policy",
         choices("delete", "compact"),
         "delete",
-        "What happens to old records. compact is accepted; until compaction is built it removes nothing.",
+        "What happens to old records. compact is accepted, and removes nothing until compaction is built.",
         dynamic=True,
     )
     compression_type: str = setting(
         "compression.type",
         choice("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
         "producer",
-        "Kept with the topic. Batches are stored as the producer compressed them.",
+        "Accepted without effect: batches stay as the producer compressed them.",
         dynamic=True,
     )
     log_cleaner_delete_retention_ms: int = setting(
         "log.cleaner.delete.retention.ms",
         long(0),
         str(24 * _HOUR_MS),
-        "How long a compacted topic keeps tombstones. For compaction, when it comes.",
+        "How long compaction keeps a tombstone. Without effect until compaction is built.",
         dynamic=True,
     )
     log_cleaner_min_compaction_lag_ms: int = setting(
         "log.cleaner.min.compaction.lag.ms",
         long(0),
         "0",
-        "Age below which a record is not compacted. As above.",
+        "The age below which a record is not compacted. Without effect until compaction is built.",
         dynamic=True,
     )
     log_cleaner_max_compaction_lag_ms: int = setting(
         "log.cleaner.max.compaction.lag.ms",
         long(1),
         str(INT64_MAX),
-        "Age by which a record has been looked at by compaction. As above.",
+        "The age at which a record is compacted at the latest. Without effect until compaction is built.",
         dynamic=True,
     )
     log_cleaner_min_cleanable_ratio: float = setting(
         "log.cleaner.min.cleanable.ratio",
         number(0, 1),
         "0.5",
-        "Dirty part from which compaction is worth while. As above.",
+        "The part of the log that must be dirty before it is compacted. Without effect until compaction is built.",
         dynamic=True,
     )
