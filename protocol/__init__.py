@@ -1,4 +1,4 @@
-"""Bytes to values and back: Kafka's wire protocol, record batches, and our own peer messages.
+"""Encoding and decoding: Kafka's wire protocol, record batches, and the messages between our own nodes.
 
-No I/O, no clock, no state beyond generated codecs. Read `README.md` first.
+There is no I/O and no clock here. Read `README.md` first.
 """

@@ -1,7 +1,7 @@
-"""Kafka's API keys, and from which version each API is flexible (KIP-482).
+"""Kafka's API keys, and the first flexible version of each API (KIP-482).
 
-Flexible requests have header version 2 (tagged fields behind the client id) and their responses header
-version 1. The table covers more APIs than have codecs here, so that every header can be read.
+Flexible requests have header version 2, with tagged fields behind the client id. Their responses have header version 1.
+The table covers more APIs than have codecs here, so that every header can be read.
 """
 
 from __future__ import annotations

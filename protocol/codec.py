@@ -1,7 +1,7 @@
 """Encoding and decoding of declared messages (`protocol.schema`).
 
-A codec is generated, compiled and kept when a (message, version, direction) is first used. The source of
-one can be read:
+A codec is generated and compiled when a message is first encoded or decoded in a version, and kept. Its source can be
+printed:
 
     python -m protocol.codec Produce 9            # decoder of the request
     python -m protocol.codec ProduceResponse 9    # any message by its class name
@@ -29,10 +29,10 @@ _parts_encoders: dict[tuple[type[Message], int], Callable[[Any], list[Buffer]]] 
 
 
 def decoder(cls: type[M], version: int) -> Decoder[M]:
-    """Returns the decoder of a version, for repeated use.
+    """The decoder of a message in one version, for repeated use. Raises ProtocolError for an undeclared version.
 
-    Record fields of the message are slices of the buffer, everything else is copied. The function
-    raises ProtocolError for every malformed input, and this one does for a version that is not declared.
+    The decoder raises ProtocolError for malformed input. Record fields of a decoded message are slices of the buffer.
+    Everything else is copied.
     """
     found = _decoders.get((cls, version))
     if found is None:
@@ -45,8 +45,9 @@ def decoder(cls: type[M], version: int) -> Decoder[M]:
 
 
 def encoder(cls: type[M], version: int) -> Callable[[M], bytes]:
-    """Returns a function message -> bytes. Fields that the version lacks are left out silently, as if all
-    were "ignorable" in Kafka's sense. Raises ValueError for a version that is not declared."""
+    """The encoder of a message in one version, for repeated use. Raises ValueError for an undeclared version.
+
+    Fields that the version lacks are left out silently, as if Kafka's schema called all of them ignorable."""
     found = _encoders.get((cls, version))
     if found is None:
         found = _encoders[cls, version] = _make_encoder(cls, version, joined=True)
@@ -54,7 +55,8 @@ def encoder(cls: type[M], version: int) -> Callable[[M], bytes]:
 
 
 def parts_encoder(cls: type[M], version: int) -> Callable[[M], list[Buffer]]:
-    """As `encoder`, but record buffers come back as they were given, between joined small pieces."""
+    """As `encoder`, but the result is a list of buffers. Record buffers are in it as they were given, without a
+    copy."""
     found = _parts_encoders.get((cls, version))
     if found is None:
         found = _parts_encoders[cls, version] = _make_encoder(cls, version, joined=False)
@@ -82,14 +84,16 @@ def _make_encoder(cls: type[Message], version: int, *, joined: bool) -> Callable
 
 
 def _compile(title: str, source: str, names: dict[str, Any], function: str) -> Callable[..., Any]:
-    """Compiles generated source and hands it to linecache, so that tracebacks and debuggers show it."""
+    """Compile generated source, and give it to linecache, so that tracebacks and debuggers show it."""
     exec(compile(source, title, "exec"), names)
     linecache.cache[title] = (len(source), None, source.splitlines(keepends=True), title)
     return names[function]  # type: ignore[no-any-return]
 
 
 def _print_source(name: str, version: int) -> None:
-    from protocol.messages import ALL_MESSAGES  # only here: codecs know no messages
+    from protocol.messages import (
+        ALL_MESSAGES,
+    )  # Imported here because codecs are independent of the messages.
 
     by_name = {cls.__name__: cls for cls in ALL_MESSAGES}
     cls = by_name.get(name) or by_name[f"{name}Request"]

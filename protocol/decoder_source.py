@@ -1,10 +1,11 @@
-"""Writes the source of a decoder for one version of a message.
+"""Generates the source of a decoder for one version of a message.
 
-The result is straight-line code: fixed-width fields that follow each other, together with the length
-prefix behind them, become one `struct.unpack_from`. `python -m protocol.codec Fetch 11` prints it.
-Every read is checked: `unpack_from` and indexing raise beyond the end, slices are compared with the
-length of the buffer first, and a count is compared with what its elements need at the least, and with
-what the message may still hold (`room`, from `wire.MAX_ELEMENTS` down), before anything is made.
+The result is straight-line code: adjacent fields of fixed width, with the length prefix behind them, become one
+`struct.unpack_from`. `python -m protocol.codec Fetch 11` prints an example.
+
+Every read is checked. `unpack_from` and indexing raise beyond the end, and the end of a slice is compared with the
+length of the buffer. A count is compared with the least size of its elements, and with how many elements the message
+may still hold (`room`, which begins with `wire.MAX_ELEMENTS`), before anything is created.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class _DecoderWriter:
         self.flexible = cls.__schema__.flexible.includes(version)
         self.lines: list[str] = []
         self.indent = 2
-        # Fields that await one common unpack: (struct code, size, local variable).
+        # Fields that will be unpacked together: (struct code, size, local variable).
         self.run: list[tuple[str, int, str]] = []
         self.counter = 0
         self.names: dict[str, Any] = {
@@ -70,7 +71,7 @@ class _DecoderWriter:
         return f"{hint}_{self.counter}"
 
     def _flush(self) -> None:
-        """Emits the pending run as one read."""
+        """Emit the pending run as one read."""
         if not self.run:
             return
         size = sum(each[1] for each in self.run)
@@ -87,7 +88,7 @@ class _DecoderWriter:
         self._emit(f"pos += {size}")
 
     def _struct(self, cls: type[Message]) -> str:
-        """Emits the reading of a struct. Returns the local variable that holds it."""
+        """Emit the code that reads a struct. Returns the local variable that holds it."""
         values: dict[str, str] = {}
         uuids: list[str] = []
         for each in cls.__schema__.at(self.version):
@@ -145,7 +146,7 @@ class _DecoderWriter:
         return local
 
     def _length(self, name: str, code: str, size_bytes: int) -> str:
-        """Emits the reading of a length or count: -1 is null, in compact form too."""
+        """Emit the code that reads a length or count. -1 is null, in compact form, too."""
         local = self._local(f"n_{name}")
         if not self.flexible:
             self.run.append((code, size_bytes, local))
@@ -259,12 +260,12 @@ class _DecoderWriter:
 
 
 def _unpack_many(code: str, count: int, buf: memoryview, pos: int) -> list[Any]:
-    """Numbers side by side, read at once. `count` has been checked against the rest of the buffer."""
+    """Reads adjacent numbers. `count` was checked against the rest of the buffer."""
     return list(Struct(f">{count}{code}").unpack_from(buf, pos))
 
 
 def min_size_bytes(kind: Any, version: int, flexible: bool) -> int:
-    """The fewest bytes that a value of this type can take: what bounds a count before anything is kept."""
+    """The least size of a value of this type. It bounds a count before anything is created."""
     if isinstance(kind, Fixed):
         return kind.size_bytes
     if isinstance(kind, Array):

@@ -1,8 +1,8 @@
-"""Writes the source of an encoder for one version of a message: the mirror of `protocol.decoder_source`.
+"""Generates the source of an encoder for one version of a message. It mirrors `protocol.decoder_source`.
 
-The code appends pieces to a list: one `struct.pack` per run of fixed-width fields and the length prefix
-behind them, one piece per string. Two shapes exist: `joined` returns bytes; otherwise the result is a
-list in which record buffers stand as they were given, and only the small pieces between are joined.
+The code appends pieces to a list: one `struct.pack` for adjacent fields of fixed width and the length prefix behind
+them, and one piece for each string. With `joined` the encoder returns bytes. Otherwise it returns a list that holds
+record buffers as they were given, and the joined pieces between them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _EncoderWriter:
         self.flexible = cls.__schema__.flexible.includes(version)
         self.lines: list[str] = []
         self.indent = 1
-        # What awaits one common pack: (struct code, expression or None for a zero byte).
+        # Fields that will be packed together: (struct code, expression or None for a zero byte).
         self.run: list[tuple[str, str | None]] = []
         self.counter = 0
         self.sink = "out"
@@ -64,7 +64,7 @@ class _EncoderWriter:
         self._emit(f"{add}({expression})")
 
     def _flush(self) -> None:
-        """Emits the pending run as one pack."""
+        """Emit the pending run as one pack."""
         if not self.run:
             return
         codes = "".join(code for code, _ in self.run)
@@ -113,7 +113,7 @@ class _EncoderWriter:
         self.indent -= 1
 
     def _length(self, code: str, length: str) -> None:
-        """Puts a length or count, given as the name of a local variable, where -1 is null."""
+        """Emit the code that writes a length or count, which is in the local variable `length`. -1 is null."""
         if not self.flexible:
             self.run.append((code, length))
             self._flush()
@@ -214,7 +214,7 @@ class _EncoderWriter:
 
 
 def _is_default(declared: Field, value: str) -> str:
-    """The condition under which a tagged field is not written."""
+    """The condition under which a tagged field is left out."""
     name = f"{value}.{declared.name}"
     if isinstance(declared.type, Array):
         return f"not {name}"
@@ -225,17 +225,17 @@ def _is_default(declared: Field, value: str) -> str:
 
 
 def _uuid_bytes(value: str) -> str:
-    """What `UUID.bytes` does, without the call."""
+    """The expression of `UUID.bytes`, without the call."""
     return f"{value}.int.to_bytes(16, 'big')"
 
 
 def _pack_many(code: str, values: Sequence[int]) -> bytes:
-    # By the function, which keeps what it has parsed: making a Struct takes twice as long as packing three numbers.
+    # struct.pack caches the parsed format. Constructing a Struct takes twice as long as packing three numbers.
     return struct.pack(f">{len(values)}{code}", *values)
 
 
 def _record_buffers(records: Buffer | Sequence[Buffer] | None) -> tuple[Sequence[Buffer], int]:
-    """Returns the buffers of a record field and their length together; -1 for null."""
+    """Returns the buffers of a record field and the sum of their lengths. The length is -1 for null."""
     if records is None:
         return (), -1
     if isinstance(records, bytes | bytearray | memoryview):

@@ -1,11 +1,11 @@
-"""What can go wrong, and whose fault it is.
+"""Errors of the protocol.
 
     Exception
-    ├── ProtocolError     the peer sent bytes that mean nothing: close the connection
-    └── KafkaError        an answer with a code that clients understand
-        └── InvalidRecordError   the same, naming the records of a batch that are at fault
+    ├── ProtocolError     the peer sent bytes that are not the protocol: close the connection
+    └── KafkaError        a request is refused with an error code
+        └── InvalidRecordError   a batch is refused because of some of its records
 
-The codes are Kafka's (its protocol guide, "Error Codes"); clients decide by number whether to retry.
+The codes are Kafka's (its protocol guide, "Error Codes"). Clients decide by the code whether to retry.
 """
 
 from __future__ import annotations
@@ -157,15 +157,16 @@ def known_error(number: int) -> ErrorCode:
 
 
 class ProtocolError(Exception):
-    """The peer sent something that is not the protocol. The connection cannot be used any further."""
+    """The bytes are not the protocol. If a peer sent them, the connection cannot be used any further."""
 
 
-#: Of a message to a client. It may quote the request, and older versions of an answer hold 32767 bytes of a text.
+#: The longest error message to a client. It may quote the request, and older versions of answers have strings of at
+#: most 32767 bytes.
 MAX_MESSAGE_CHARACTERS = 1000
 
 
 class KafkaError(Exception):
-    """A refusal that the client is told as `code`, with `message` where the response has room for it."""
+    """A refusal of a request. The client gets `code`, and `message` if the response has a field for it."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         if message is not None and len(message) > MAX_MESSAGE_CHARACTERS:
@@ -176,10 +177,10 @@ class KafkaError(Exception):
 
 
 class InvalidRecordError(KafkaError):
-    """A refusal of a whole batch because of some of its records (KIP-467).
+    """A refusal of a whole batch (KIP-467).
 
-    `record_errors` holds (index within the batch, message) for every record at fault; it is empty where
-    the batch as such is wrong.
+    `record_errors` holds (index within the batch, message) for every invalid record. It is empty if the batch as a
+    whole is invalid.
     """
 
     def __init__(

@@ -1,9 +1,8 @@
-"""Cuts a byte stream into frames: int32 size, then that many bytes (Kafka's framing and our peers').
+"""Splits a byte stream into frames: an int32 size, then that many bytes. Kafka clients and our nodes use this framing.
 
-Made for `asyncio.BufferedProtocol`: `get_buffer` says where the next bytes go, `received` how many came.
-As long as no frame is cut short, all connections of the process receive into one shared buffer, so that
-an idle connection costs no memory. A frame that is cut short moves into memory of its own, and recv
-fills its remainder there directly.
+It is made for `asyncio.BufferedProtocol`: `get_buffer` says where the next bytes go, `received` how many have come. All
+connections of the process receive into one shared buffer, so an idle connection costs no memory. A frame that has come
+only in part is moved into memory of its own, and the rest of it is received there directly.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from protocol.errors import ProtocolError
 
 SHARED_BUFFER_BYTES = 256 * 1024
 FIRST_BYTES = 64 * 1024
-"""A frame of which less than this has come gets no more memory: announcing much and sending nothing is cheap."""
+"""A frame gets no more memory than this before this much of it has come, whatever size it announces."""
 GROWTH_BYTES = 2 * 1024 * 1024
-"""A frame gets at most this much memory before bytes of it have come: announcing 100 MiB is free, and
-must cost us nothing. It is above the 1 MiB batches that clients send at most by default, with their
-framing, so that these are never copied a second time."""
+"""How much memory a frame gets beyond what has come of it. A client can announce 100 MiB for nothing, so that must
+cost us little. It is more than the largest batch that clients send by default (1 MiB) with its request, so such a frame
+is copied only once."""
 
 _SIZE = Struct(">i")
 _SIZE_BYTES = _SIZE.size
@@ -28,9 +27,9 @@ _SIZE_BYTES = _SIZE.size
 class FrameReader:
     """The receiving side of one connection.
 
-    The first member of what `received` returns is the frame without its size; the second says whether
-    its memory is the frame's own. Where it is not, the frame lies in the shared buffer and is valid only
-    until the next `get_buffer` of *any* connection: use it up, or copy what must live longer.
+    `received` returns pairs: a frame without its size, and whether the frame has memory of its own. If it has not, it
+    lies in the shared buffer and is valid only until the next `get_buffer` of *any* connection. What must live longer
+    must be copied.
     """
 
     _shared: ClassVar[memoryview] = memoryview(bytearray(SHARED_BUFFER_BYTES))
@@ -40,20 +39,20 @@ class FrameReader:
     def __init__(self, max_frame_bytes: int) -> None:
         self._max_frame_bytes = max_frame_bytes
         self._pending: bytearray | None = None
-        """The frame that is cut short, size prefix included; None between frames.
-        Invariant: `_filled_bytes` < `_frame_bytes`, and `_filled_bytes` <= len(_pending) <= `_frame_bytes`."""
+        """The frame that has come in part, with its size prefix. None between frames.
+        Invariants: `_filled_bytes` < `_frame_bytes`; `_filled_bytes` <= len(_pending) <= `_frame_bytes`."""
         self._filled_bytes = 0
         self._frame_bytes = 0
-        """What the pending frame takes, prefix included; only the prefix as long as that is incomplete."""
+        """Size of the pending frame with its prefix. Only that of the prefix as long as the prefix is incomplete."""
 
     @property
     def pending_bytes(self) -> int:
-        """Memory that this connection holds for a frame cut short."""
+        """How much memory this connection holds for a pending frame."""
         return 0 if self._pending is None else len(self._pending)
 
     def get_buffer(self, sizehint: int = -1) -> memoryview:
-        """Where the next bytes of this connection must be received. Never empty. Takes what asyncio's protocols are
-        given, so that it can be theirs."""
+        """The buffer for the next bytes of this connection. Never empty. It has the signature of asyncio's method, so
+        that a protocol can use it directly."""
         if self._pending is None:
             return FrameReader._shared
         if self._filled_bytes == len(self._pending):
@@ -61,23 +60,23 @@ class FrameReader:
         return memoryview(self._pending)[self._filled_bytes :]
 
     def received(self, nbytes: int) -> list[tuple[memoryview, bool]]:
-        """Takes note of `nbytes` received into the last buffer. Returns the frames completed by them.
+        """`nbytes` were received into the last buffer. Returns the frames that they complete.
 
-        Raises ProtocolError for a size that is negative or above the limit; the connection is unusable then.
+        Raises ProtocolError for a size that is negative or above the limit. The connection is unusable then.
         """
         if self._pending is None:
-            return self._cut(FrameReader._shared[:nbytes])
+            return self._split_frames(FrameReader._shared[:nbytes])
         self._filled_bytes += nbytes
         if self._filled_bytes < self._frame_bytes:
             return []
         assert self._filled_bytes == self._frame_bytes, "received more than there was room for"
         if self._frame_bytes == _SIZE_BYTES:
-            return self._begin(memoryview(self._pending))
+            return self._begin_frame(memoryview(self._pending))
         frame = memoryview(self._pending)[_SIZE_BYTES:]
         self._pending = None
         return [(frame, True)]
 
-    def _cut(self, data: memoryview) -> list[tuple[memoryview, bool]]:
+    def _split_frames(self, data: memoryview) -> list[tuple[memoryview, bool]]:
         frames: list[tuple[memoryview, bool]] = []
         pos = 0
         end = len(data)
@@ -91,11 +90,11 @@ class FrameReader:
             frames.append((data[body : body + size], False))
             pos = body + size
         if pos < end:
-            frames += self._begin(data[pos:])
+            frames += self._begin_frame(data[pos:])
         return frames
 
-    def _begin(self, start: memoryview) -> list[tuple[memoryview, bool]]:
-        """Moves the start of a frame into memory of its own. Completes only a frame of no bytes."""
+    def _begin_frame(self, start: memoryview) -> list[tuple[memoryview, bool]]:
+        """Move the beginning of a frame into memory of its own. Returns a frame only if it is empty."""
         self._frame_bytes = _SIZE_BYTES
         if len(start) >= _SIZE_BYTES:
             (size,) = _SIZE.unpack_from(start)
@@ -113,7 +112,7 @@ class FrameReader:
 
 
 def _enlarged(pending: bytearray, frame_bytes: int) -> bytearray:
-    """A longer copy. Not resized in place: the transport may still hold the buffer it got last."""
+    """A longer copy. It is not resized in place, because the transport may still hold the last buffer."""
     larger = bytearray(min(frame_bytes, max(GROWTH_BYTES, 2 * len(pending))))
     larger[: len(pending)] = pending
     return larger

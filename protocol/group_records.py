@@ -1,8 +1,8 @@
-"""What the records of `__consumer_offsets` hold: Kafka's keys and values, by the number of their type.
+"""Schemas of the records of `__consumer_offsets`: Kafka's keys and values, by record type.
 
-A key is the type as int16 and then the key's only version; a value is its version as int16 and then the value. Which
-version is written, and how both are put together, stands in broker.groups.records. Checked against Kafka 4.3's own
-`DumpLogSegments --offsets-decoder` (kio has no schemas of them).
+A key is its record type as int16, then the key's only version. A value is its version as int16, then the value.
+broker.groups.records puts both together. kio has no schemas of these records, so they are compared with Kafka 4.3's
+`DumpLogSegments --offsets-decoder`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from protocol.schema import BYTES, INT8, INT32, INT64, NIL_UUID, STRING, UUID, M
 
 
 class OffsetCommitKey(Message, versions="0"):
-    """Type 1; type 0, of before Kafka 0.9, is the same."""
+    """Type 1. Type 0, from before Kafka 0.9, has the same format."""
 
     group: str = field(STRING)
     topic: str = field(STRING)
@@ -122,7 +122,8 @@ class OwnedPartitions(Message):
     topic_id: Uuid = field(UUID)
     partitions: list[int] = field(array(INT32))
     assignment_epochs: list[int] = field(array(INT32), tag=0, default_factory=list)
-    """For each partition, the member epoch at which the member got it (KIP-1251); empty in records of before 4.3."""
+    """For each partition, the member epoch at which it was assigned (KIP-1251). Empty in records from before Kafka
+    4.3."""
 
 
 class ConsumerGroupCurrentMemberAssignmentValue(Message, versions="0", flexible="0+"):
@@ -146,7 +147,7 @@ class ConsumerGroupRegularExpressionValue(Message, versions="0", flexible="0+"):
     timestamp_ms: int = field(INT64)
 
 
-#: Type -> (key, value, version of the value that we write).
+#: Record type -> (key, value, the version in which we write the value).
 RECORD_TYPES: dict[int, tuple[type[Message], type[Message], int]] = {
     1: (OffsetCommitKey, OffsetCommitValue, 4),
     2: (GroupMetadataKey, GroupMetadataValue, 3),

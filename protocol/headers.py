@@ -39,11 +39,11 @@ _header_of: Callable[[tuple[int, int, int, str | None]], RequestHeader] = partia
 
 
 def parse_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
-    """Reads the header of a request. Returns it and the position of the body.
+    """Decodes the header of a request. Returns it and the position of the body. Raises ProtocolError.
 
-    An unknown API key has header v1 for us; the caller closes the connection then. So does an ApiVersions
-    request of a version from the future: its body, and what stands before it, is not looked at, because it
-    has to be answered all the same (`messages.api_versions.unsupported_version_body`).
+    A request with an unknown API key is decoded with header v1, and the caller closes the connection. An ApiVersions
+    request of an unknown version is decoded with header v1, too. It has to be answered, and its body is not needed for
+    that (`messages.api_versions.unsupported_version_body`).
     """
     try:
         api_key, api_version, correlation_id, length = _REQUEST_HEAD.unpack_from(frame)
@@ -75,15 +75,15 @@ def encode_request_header(header: RequestHeader) -> bytes:
 
 
 def response_header(api_key: int, api_version: int, correlation_id: int) -> bytes:
-    """The header of a response. ApiVersions has v0 at every version: a client that asks with a version we
-    lack must be able to read the answer (KIP-511)."""
+    """The header of a response. ApiVersions has response header v0 in every version, so that a client that asks with an
+    unknown version can read the answer (KIP-511)."""
     if api_key != _API_VERSIONS and is_flexible(api_key, api_version):
         return _CORRELATION_ID_AND_NO_TAGS.pack(correlation_id)
     return _CORRELATION_ID.pack(correlation_id)
 
 
 def parse_response_header(api_key: int, api_version: int, frame: memoryview) -> tuple[int, int]:
-    """For clients. Returns the correlation id and the position of the body."""
+    """For clients. Returns the correlation id and the position of the body. Raises ProtocolError."""
     if len(frame) < _CORRELATION_ID.size:
         raise ProtocolError(f"response of {len(frame)} bytes has no correlation id")
     (correlation_id,) = _CORRELATION_ID.unpack_from(frame)

@@ -7,9 +7,9 @@
     class FetchRequest(Message, api_key=1, versions="4-16", flexible="12+"):
         ...
 
-Versions of a nested struct's fields are those of the message that holds it, and so is `flexible`
-(KIP-482: compact lengths and tagged fields). `protocol.codec` turns a declaration into straight-line
-code when a version is first used; nothing is generated at import, not even `__init__`.
+The fields of a nested struct name versions of the message that holds it, which also says what is `flexible` (KIP-482:
+compact lengths and tagged fields). `protocol.codec` generates straight-line code from a declaration when a version is
+first used. Nothing is generated at import, not even `__init__`.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from typing import Any, ClassVar, NamedTuple, dataclass_transform
 from uuid import UUID as Uuid
 
 Buffer = bytes | bytearray | memoryview
-"""Bytes in any dress. A memoryview must be contiguous and of format "B"."""
+"""Any bytes-like object. A memoryview must be contiguous and of format "B"."""
 
 NIL_UUID = Uuid(int=0)
-"""The id that Kafka sends for "none"."""
+"""The id that Kafka sends for no id."""
 
 MISSING: Any = object()
 _LATEST = 32767
 
 
 class Versions(NamedTuple):
-    """A range of versions, both ends included; empty where last < first."""
+    """A range of versions, with both ends. Empty if last < first."""
 
     first: int
     last: int
@@ -39,9 +39,9 @@ class Versions(NamedTuple):
         return self.first <= version <= self.last
 
     @classmethod
-    @cache  # a few texts, hundreds of fields: start-up counts
+    @cache  # Hundreds of fields have few different ranges, and this saves time at the start.
     def parse(cls, text: str) -> Versions:
-        """Reads "none", "3", "3+" or "3-11"."""
+        """Parses "none", "3", "3+" or "3-11"."""
         if text == "none":
             return cls(0, -1)
         if text.endswith("+"):
@@ -51,7 +51,7 @@ class Versions(NamedTuple):
 
 
 class Fixed(NamedTuple):
-    """A type of fixed width: its struct code, its width, and the value it has where a version lacks it."""
+    """A type of fixed width: its struct code, its width, and the value of a field that a version lacks."""
 
     name: str
     code: str
@@ -69,7 +69,7 @@ class Variable(NamedTuple):
 
 
 class Array(NamedTuple):
-    """A counted sequence of elements; never of arrays."""
+    """A counted sequence of elements, which are not arrays."""
 
     element: FieldType
 
@@ -96,7 +96,7 @@ def array(element: FieldType) -> Array:
 
 
 class Field:
-    """One declared field. `tag` is None for fields that stand in the sequence."""
+    """One declared field. `tag` is None for fields that are not tagged."""
 
     __slots__ = ("default", "default_factory", "name", "nullable", "tag", "type", "versions")
 
@@ -124,12 +124,12 @@ class Field:
 
     @property
     def required(self) -> bool:
-        """Whether the constructor insists on a value."""
+        """Whether the constructor needs a value."""
         return self.default is MISSING and self.default_factory is None
 
     @property
     def absent_value(self) -> Any:
-        """What a decoded message holds in a version that lacks the field. Fresh for arrays."""
+        """The value of the field in a decoded message whose version lacks it. A new list for arrays."""
         if self.default is not MISSING:
             return self.default
         if isinstance(self.type, Array):
@@ -147,11 +147,10 @@ def field(
     default_factory: Callable[[], Any] | None = None,
     tag: int | None = None,
 ) -> Any:
-    """Declares a field. One with a default may be left out of the constructor.
+    """Declares a field. A field with a default may be left out of the constructor.
 
-    `versions`: in which it exists; `nullable`: in which it may be None; `tag`: its number where it is a
-    tagged field. A tagged field is written only when it differs from its default; a tagged struct's
-    default is always None.
+    `versions` are those that have the field, `nullable` those in which it may be None, `tag` its number if it is a
+    tagged field. A tagged field is encoded only if it differs from its default. The default of a tagged struct is None.
     """
     return Field(
         type_,
@@ -164,7 +163,7 @@ def field(
 
 
 class Schema:
-    """What a message class declares. `api_key` is None for nested structs and for peer messages."""
+    """The declaration of a message class. `api_key` is None for nested structs and peer messages."""
 
     __slots__ = ("api_key", "fields", "flexible", "versions")
 
@@ -177,18 +176,18 @@ class Schema:
         self.flexible = flexible
 
     def at(self, version: int) -> list[Field]:
-        """The sequence of fields of a version, as on the wire."""
+        """The untagged fields of a version, in wire order."""
         return [each for each in self.fields if each.tag is None and each.versions.includes(version)]
 
     def tagged_at(self, version: int) -> list[Field]:
-        """The tagged fields of a version, in the order of their tags (KIP-482 demands it of writers)."""
+        """The tagged fields of a version, in the order of their tags, as KIP-482 requires."""
         tagged = [each for each in self.fields if each.tag is not None and each.versions.includes(version)]
         return sorted(tagged, key=lambda each: each.tag or 0)
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
 class MessageType(type):
-    """Turns the declared fields of a class into slots, and remembers the declaration as `__schema__`."""
+    """Makes slots of the declared fields of a class, and keeps the declaration as `__schema__`."""
 
     def __new__(
         mcs,
@@ -214,14 +213,14 @@ class MessageType(type):
 
 
 class Message(metaclass=MessageType):
-    """A message or a struct within one: mutable, slotted, compared by value, made with keywords only."""
+    """A message or a nested struct: mutable, slotted, compared by value, constructed with keywords only."""
 
     __schema__: ClassVar[Schema]
     __slots__: tuple[str, ...] = ()
-    __hash__ = None  # type: ignore[assignment]  # mutable values
+    __hash__ = None  # type: ignore[assignment]  # Messages are mutable.
 
     def __init__(self, **values: Any) -> None:
-        # The first instance of a class: put the real constructor in the place of this one.
+        # This is the first instance of the class: replace this constructor with the generated one.
         cls = type(self)
         cls.__init__ = _constructor(cls)  # type: ignore[method-assign]
         cls.__init__(self, **values)
@@ -237,7 +236,7 @@ class Message(metaclass=MessageType):
 
 
 def _constructor(cls: type[Message]) -> Callable[..., None]:
-    """Generates `__init__(self, *, a, b=...)`: as fast to call as if it were written by hand."""
+    """Generates `__init__(self, *, a, b=...)`, which is as fast as a handwritten one."""
     parameters: list[str] = []
     lines: list[str] = []
     names: dict[str, Any] = {"MISSING": MISSING}

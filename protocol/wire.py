@@ -1,6 +1,6 @@
-"""What generated codecs call at run time: unsigned varints, tagged fields, ids, and how decoding fails.
+"""The functions that generated codecs call: unsigned varints, tagged fields, ids, and errors of decoding.
 
-Everything here is bounded by the buffer it is given: lengths and counts are checked before use.
+Lengths and counts are checked against the buffer before they are used.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ from protocol.errors import ProtocolError
 _INT32_MAX = 2**31 - 1
 
 MAX_ELEMENTS = 100_000
-"""Structs, strings and tagged fields that one message may hold, in all of its arrays together. Each becomes an
-object of some hundred bytes, and what is done for it takes microseconds: a frame of 100 MiB has room for 33 million
-of them, which is gigabytes and minutes. The largest message that makes sense names every partition that a node can
-carry once."""
+"""How many structs, strings and tagged fields one message may hold, in all of its arrays together. Each becomes an
+object of some hundred bytes, and takes microseconds to handle. A frame of 100 MiB has room for 33 million, which would
+be gigabytes and minutes. The largest sensible message names every partition of a node once."""
 
 NUMBERS_PER_ELEMENT = 4
-"""So many numbers of a long array count as one element: they are smaller, but each may be a partition to look up."""
+"""How many numbers of an array count as one element. They are smaller, but each may be a partition to look up."""
 
 
 def _encode_uvarint(value: int) -> bytes:
@@ -32,7 +31,7 @@ def _encode_uvarint(value: int) -> bytes:
 
 
 SHORT_UVARINTS = tuple(bytes((value,)) for value in range(128))
-"""The encodings of 0..127: nearly all lengths and counts."""
+"""The encodings of 0 to 127, which are nearly all lengths and counts."""
 
 
 def uvarint(value: int) -> bytes:
@@ -41,9 +40,9 @@ def uvarint(value: int) -> bytes:
 
 
 def long_uvarint(buf: memoryview, pos: int, first: int) -> tuple[int, int]:
-    """Continues a varint whose first byte (> 127) stands before `pos`. Returns (value, next position).
+    """Continues a varint whose first byte (> 127) is before `pos`. Returns (value, next position).
 
-    Raises ProtocolError above int32, the largest that a length, count or tag may be.
+    Raises ProtocolError for a value above int32, because no length, count or tag may be larger.
     """
     value = first & 0x7F
     shift = 7
@@ -69,7 +68,7 @@ def read_uvarint(buf: memoryview, pos: int) -> tuple[int, int]:
 
 
 def read_tag(buf: memoryview, pos: int) -> tuple[int, int, int]:
-    """Reads one tagged field's head. Returns (tag, position of its value, end of its value)."""
+    """Reads the head of a tagged field. Returns (tag, position of its value, end of its value)."""
     tag, pos = read_uvarint(buf, pos)
     size_bytes, pos = read_uvarint(buf, pos)
     end = pos + size_bytes
@@ -79,9 +78,8 @@ def read_tag(buf: memoryview, pos: int) -> tuple[int, int, int]:
 
 
 def skip_tags(buf: memoryview, pos: int, count: int, room: int) -> tuple[int, int]:
-    """Steps over `count` tagged fields that nobody here knows. `count` may be the first byte of a longer
-    varint; `room` is how many elements the message may still hold. Returns the position behind them and what
-    is left of the room; nothing is kept."""
+    """Skips `count` unknown tagged fields. `count` may be the first byte of a longer varint. `room` is how many
+    elements the message may still hold. Returns the position behind the fields and the room that is left."""
     if count > 127:
         count, pos = long_uvarint(buf, pos, count)
     check_tag_count(buf, pos, count)
@@ -93,14 +91,14 @@ def skip_tags(buf: memoryview, pos: int, count: int, room: int) -> tuple[int, in
 
 
 def check_tag_count(buf: memoryview, pos: int, count: int) -> None:
-    """A tagged field takes at least two bytes."""
+    """Raises ProtocolError if so many tagged fields, of at least two bytes each, do not fit into the rest."""
     if count > (len(buf) - pos) // 2:
         raise ProtocolError(f"{count} tagged fields do not fit into the rest")
 
 
 @lru_cache(maxsize=4096)
 def uuid_of(raw: bytes) -> UUID:
-    """Ids repeat (topics, directories), and making a UUID costs ten times a look-up."""
+    """A UUID from a cache. Ids of topics and directories repeat, and a new UUID costs ten times a look-up."""
     return UUID(bytes=raw)
 
 

@@ -1,6 +1,6 @@
-"""Kafka's messages: one module per API, requests and responses of every version we know.
+"""Kafka's messages: one module per API, with its request and its response in all versions that have codecs.
 
-`REQUESTS` and `RESPONSES` map an API key to its class. What a broker serves and advertises is decided there.
+`REQUESTS` and `RESPONSES` map an API key to its class. Which versions are served is decided in `broker.handlers`.
 """
 
 from __future__ import annotations

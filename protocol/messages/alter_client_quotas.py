@@ -9,7 +9,7 @@ from protocol.schema import BOOLEAN, FLOAT64, INT16, INT32, STRING, Message, arr
 class OpData(Message):
     key: str = field(STRING)
     value: float = field(FLOAT64)
-    """Not looked at where the key is removed."""
+    """Ignored if the key is removed."""
     remove: bool = field(BOOLEAN)
 
 

@@ -1,4 +1,4 @@
-"""AlterConfigs (33): replaces all overrides of a resource. IncrementalAlterConfigs came after it."""
+"""AlterConfigs (33): replaces all settings of a resource. IncrementalAlterConfigs is its successor."""
 
 from __future__ import annotations
 

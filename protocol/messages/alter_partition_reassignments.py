@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments (45; KIP-455). Refusing another number of replicas: KIP-860, 1+."""
+"""AlterPartitionReassignments (45; KIP-455). allow_replication_factor_change: KIP-860, 1+."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from protocol.schema import BOOLEAN, INT16, INT32, STRING, Message, array, field
 class ReassignablePartition(Message):
     partition_index: int = field(INT32)
     replicas: list[int] | None = field(array(INT32), nullable="0+", default=None)
-    """Node ids, the preferred leader first. None: cancel what is under way."""
+    """Node ids, the preferred leader first. None: cancel the reassignment."""
 
 
 class ReassignableTopic(Message):

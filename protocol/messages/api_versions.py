@@ -46,10 +46,10 @@ class ApiVersionsResponse(Message, api_key=18, versions="0-4", flexible="3+"):
 
 
 def unsupported_version_body(min_version: int, max_version: int) -> bytes:
-    """The answer to an ApiVersions request of a version that we do not serve.
+    """The answer to an ApiVersions request of a version that is not served.
 
-    It has the layout of version 0 whatever the request's version was, with the one entry that tells the
-    client how to ask again. A compact array here makes Java clients read a throttle time of 20 minutes.
+    It has the layout of version 0, whatever the version of the request, and one entry: the versions with which the
+    client may ask again. With a compact array, Java clients would read a throttle time of 20 minutes.
     """
     entry = ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=min_version, max_version=max_version)
     return encode(ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[entry]), 0)

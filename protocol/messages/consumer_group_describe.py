@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe (69): the groups of KIP-848, with what members have and what they are to have."""
+"""ConsumerGroupDescribe (69): the groups of KIP-848, with the assignments and targets of members."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class DescribedConsumerGroupMember(Message):
     assignment: DescribedAssignment = field(DescribedAssignment)
     target_assignment: DescribedAssignment = field(DescribedAssignment)
     member_type: int = field(INT8, versions="1+", default=-1)
-    """-1: not known; 0: of the classic protocol; 1: of this one."""
+    """-1: not known; 0: classic protocol; 1: consumer protocol."""
 
 
 class DescribedConsumerGroup(Message):

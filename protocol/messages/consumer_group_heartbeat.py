@@ -1,6 +1,6 @@
-"""ConsumerGroupHeartbeat (68): membership of a consumer group whose partitions the broker assigns (KIP-848).
+"""ConsumerGroupHeartbeat (68): joining, heartbeats and leaving in the consumer protocol (KIP-848).
 
-Version 1 adds the regular expression, and member ids that the client makes up itself (KIP-1082).
+Version 1 adds the regular expression, and member ids that the client chooses (KIP-1082).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ class OwnedTopicPartitions(Message):
 
 
 class ConsumerGroupHeartbeatRequest(Message, api_key=68, versions="0-1", flexible="0+"):
-    """What did not change since the last heartbeat is None (-1 for the timeout)."""
+    """A field that has not changed since the last heartbeat is None (-1 for the timeout)."""
 
     group_id: str = field(STRING)
     member_id: str = field(STRING)
     member_epoch: int = field(INT32)
-    """0 to join, -1 to leave, -2 for a static member that will be back."""
+    """0: join; -1: leave; -2: a static member leaves and will be back."""
     instance_id: str | None = field(STRING, nullable="0+", default=None)
     rack_id: str | None = field(STRING, nullable="0+", default=None)
     rebalance_timeout_ms: int = field(INT32, default=-1)
@@ -31,7 +31,7 @@ class ConsumerGroupHeartbeatRequest(Message, api_key=68, versions="0-1", flexibl
     topic_partitions: list[OwnedTopicPartitions] | None = field(
         array(OwnedTopicPartitions), nullable="0+", default=None
     )
-    """What the member owns now."""
+    """The partitions that the member owns now."""
 
 
 class AssignedTopicPartitions(Message):
@@ -51,4 +51,4 @@ class ConsumerGroupHeartbeatResponse(Message, api_key=68, versions="0-1", flexib
     member_epoch: int = field(INT32, default=0)
     heartbeat_interval_ms: int = field(INT32, default=0)
     assignment: HeartbeatAssignment | None = field(HeartbeatAssignment, nullable="0+", default=None)
-    """None: as before."""
+    """None: it has not changed."""

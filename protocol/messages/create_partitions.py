@@ -1,4 +1,4 @@
-"""CreatePartitions (37): more partitions for topics that are there (KIP-195)."""
+"""CreatePartitions (37): adds partitions to topics (KIP-195)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ class CreatePartitionsAssignment(Message):
 class CreatePartitionsTopic(Message):
     name: str = field(STRING)
     count: int = field(INT32)
-    """How many partitions there will be, the old ones included."""
+    """The new number of partitions of the topic."""
     assignments: list[CreatePartitionsAssignment] | None = field(
         array(CreatePartitionsAssignment), nullable="0+", default=None
     )
-    """Of the new partitions only, one each; None: the brokers choose."""
+    """The replicas of each new partition. None: the brokers choose."""
 
 
 class CreatePartitionsRequest(Message, api_key=37, versions="0-3", flexible="2+"):

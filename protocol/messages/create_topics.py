@@ -1,4 +1,4 @@
-"""CreateTopics (19). From version 5 on the answer carries the resulting configuration (KIP-525)."""
+"""CreateTopics (19). From version 5 on the answer has the resulting settings (KIP-525)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class CreatableTopicConfig(Message):
 class CreatableTopic(Message):
     name: str = field(STRING)
     num_partitions: int = field(INT32)
-    """-1: the broker's default, or given by `assignments`."""
+    """-1: num.partitions of the broker, or the number of `assignments`."""
     replication_factor: int = field(INT16)
-    """-1: as above."""
+    """-1: default.replication.factor of the broker, or as in `assignments`."""
     assignments: list[CreatableReplicaAssignment] = field(
         array(CreatableReplicaAssignment), default_factory=list
     )
@@ -40,7 +40,7 @@ class CreatableTopicConfigs(Message):
     value: str | None = field(STRING, nullable="0+")
     read_only: bool = field(BOOLEAN, default=False)
     config_source: int = field(INT8)
-    """1: topic; 4: static broker; 5: default. The Java AdminClient throws on any value outside 1..8."""
+    """1: topic; 4: static broker; 5: default. The Java AdminClient fails on a value outside 1 to 8."""
     is_sensitive: bool = field(BOOLEAN, default=False)
 
 
@@ -55,7 +55,7 @@ class CreatableTopicResult(Message):
     configs: list[CreatableTopicConfigs] | None = field(
         array(CreatableTopicConfigs), versions="5+", nullable="5+", default_factory=list
     )
-    """Never None in what we send: the Java AdminClient fails on it."""
+    """We never send None: the Java AdminClient fails on it."""
 
 
 class CreateTopicsResponse(Message, api_key=19, versions="2-7", flexible="5+"):

@@ -1,4 +1,4 @@
-"""DeleteGroups (42): empty groups with all that they committed (KIP-229)."""
+"""DeleteGroups (42): deletes empty groups with their offsets (KIP-229)."""
 
 from __future__ import annotations
 

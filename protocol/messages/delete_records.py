@@ -8,7 +8,7 @@ from protocol.schema import INT16, INT32, INT64, STRING, Message, array, field
 class DeleteRecordsPartition(Message):
     partition_index: int = field(INT32)
     offset: int = field(INT64)
-    """Everything below goes; -1: below the high watermark."""
+    """Records below this offset are deleted. -1: records below the high watermark."""
 
 
 class DeleteRecordsTopic(Message):

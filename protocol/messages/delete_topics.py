@@ -1,4 +1,4 @@
-"""DeleteTopics (20). By name up to version 5, by name or id in 6 (KIP-516)."""
+"""DeleteTopics (20). Topics are named up to version 5. In version 6 they are given by name or id (KIP-516)."""
 
 from __future__ import annotations
 

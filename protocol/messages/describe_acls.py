@@ -6,7 +6,7 @@ from __future__ import annotations
 from protocol.schema import INT8, INT16, INT32, STRING, Message, array, field
 
 LITERAL = 3
-"""Pattern type: the name itself."""
+"""The pattern type that matches the name itself."""
 
 
 class DescribeAclsRequest(Message, api_key=29, versions="1-3", flexible="2+"):

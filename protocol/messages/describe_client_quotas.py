@@ -8,14 +8,14 @@ from protocol.schema import BOOLEAN, FLOAT64, INT8, INT16, INT32, STRING, Messag
 class ComponentData(Message):
     entity_type: str = field(STRING)
     match_type: int = field(INT8)
-    """0: exactly the name in `match`; 1: the default; 2: any."""
+    """0: the name in `match`; 1: the default; 2: any name."""
     match: str | None = field(STRING, nullable="0+", default=None)
 
 
 class DescribeClientQuotasRequest(Message, api_key=48, versions="0-1", flexible="1+"):
     components: list[ComponentData] = field(array(ComponentData))
     strict: bool = field(BOOLEAN, default=False)
-    """Leave out entities that have a type which no component names."""
+    """Leave out entities that have a type that no component names."""
 
 
 class EntityData(Message):

@@ -9,7 +9,7 @@ class DescribeConfigsResource(Message):
     resource_type: int = field(INT8)
     resource_name: str = field(STRING)
     configuration_keys: list[str] | None = field(array(STRING), nullable="0+")
-    """None: all of them. An empty list is answered by Apache Kafka as None is."""
+    """None: all settings. Apache Kafka answers an empty list as None."""
 
 
 class DescribeConfigsRequest(Message, api_key=32, versions="1-4", flexible="4+"):

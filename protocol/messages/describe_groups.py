@@ -5,7 +5,7 @@ from __future__ import annotations
 from protocol.schema import BOOLEAN, BYTES, INT16, INT32, STRING, Message, array, field
 
 NOT_ASKED = -(1 << 31)
-"""Authorized operations that nobody asked for (KIP-430)."""
+"""The value of authorized operations if the client did not ask for them (KIP-430)."""
 
 
 class DescribeGroupsRequest(Message, api_key=15, versions="0-6", flexible="5+"):
@@ -29,7 +29,7 @@ class DescribedGroup(Message):
     group_state: str = field(STRING, default="")
     protocol_type: str = field(STRING, default="")
     protocol_data: str = field(STRING, default="")
-    """The chosen protocol, where the group has one."""
+    """The chosen protocol, if the group has one."""
     members: list[DescribedGroupMember] = field(array(DescribedGroupMember), default_factory=list)
     authorized_operations: int = field(INT32, versions="3+", default=NOT_ASKED)
 

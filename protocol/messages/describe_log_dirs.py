@@ -12,7 +12,7 @@ class DescribableLogDirTopic(Message):
 
 class DescribeLogDirsRequest(Message, api_key=35, versions="1-5", flexible="2+"):
     topics: list[DescribableLogDirTopic] | None = field(array(DescribableLogDirTopic), nullable="0+")
-    """None: all."""
+    """None: all topics."""
 
 
 class DescribeLogDirsPartition(Message):
@@ -34,7 +34,7 @@ class DescribeLogDirsResult(Message):
     total_bytes: int = field(INT64, versions="4+", default=-1)
     usable_bytes: int = field(INT64, versions="4+", default=-1)
     is_cordoned: bool = field(BOOLEAN, versions="5+", default=False)
-    """No new replicas are put there (KIP-1066)."""
+    """The directory gets no new replicas (KIP-1066)."""
 
 
 class DescribeLogDirsResponse(Message, api_key=35, versions="1-5", flexible="2+"):

@@ -26,7 +26,7 @@ class ReplicaState(Message):
     log_end_offset: int = field(INT64)
     """-1: not known."""
     last_fetch_timestamp_ms: int = field(INT64, versions="1+", default=-1)
-    """By the leader's wall clock; -1: not known, or the leader itself."""
+    """In ms of the leader's wall clock. -1: not known, or the leader itself."""
     last_caught_up_timestamp_ms: int = field(INT64, versions="1+", default=-1)
 
 

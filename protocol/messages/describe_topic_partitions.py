@@ -13,7 +13,7 @@ class TopicRequest(Message):
 
 
 class Cursor(Message):
-    """Where the next page begins."""
+    """The position at which the next page begins."""
 
     topic_name: str = field(STRING)
     partition_index: int = field(INT32)
@@ -34,7 +34,7 @@ class DescribeTopicPartitionsResponsePartition(Message):
     replica_nodes: list[int] = field(array(INT32))
     isr_nodes: list[int] = field(array(INT32))
     eligible_leader_replicas: list[int] | None = field(array(INT32), nullable="0+", default_factory=list)
-    """Never None in what we send, nor the next one: the Java AdminClient fails on it."""
+    """We never send None, here and in the next field: the Java AdminClient fails on it."""
     last_known_elr: list[int] | None = field(array(INT32), nullable="0+", default_factory=list)
     offline_replicas: list[int] = field(array(INT32))
 

@@ -12,11 +12,11 @@ class TopicPartitions(Message):
 
 class ElectLeadersRequest(Message, api_key=43, versions="0-2", flexible="2+"):
     election_type: int = field(INT8, versions="1+", default=0)
-    """0: the preferred replica; 1: any live one, even if records are lost."""
+    """0: preferred replica; 1: unclean, any live replica, even if records are lost."""
     topic_partitions: list[TopicPartitions] | None = field(
         array(TopicPartitions), nullable="0+", default=None
     )
-    """None: all."""
+    """None: all topics."""
     timeout_ms: int = field(INT32, default=60_000)
 
 

@@ -1,6 +1,6 @@
-"""Fetch (1). Sessions: KIP-227, 7+. Topic ids for names: KIP-516, 13+. Node endpoints: KIP-951, 16+.
+"""Fetch (1). Sessions: KIP-227, 7+. Topic ids instead of names: KIP-516, 13+. Node endpoints: KIP-951, 16+.
 
-Only replicas fill in what came with 17 (KIP-853) and 18 (KIP-1166)."""
+Only replicas use the fields of versions 17 (KIP-853) and 18 (KIP-1166)."""
 
 from __future__ import annotations
 

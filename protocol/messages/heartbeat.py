@@ -1,4 +1,4 @@
-"""Heartbeat (12): a member of a classic group is alive, and learns whether it has to join again."""
+"""Heartbeat (12) of a member of a classic group. The answer says whether it has to join again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JoinGroup (11). Version 4 on: a new member is given its id first (KIP-394); 5: static members (KIP-345)."""
+"""JoinGroup (11). From version 4 on a new member is given its id first (KIP-394). Static members: KIP-345, 5+."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from protocol.schema import BOOLEAN, BYTES, INT16, INT32, STRING, Message, array
 class JoinGroupRequestProtocol(Message):
     name: str = field(STRING)
     metadata: bytes = field(BYTES)
-    """What the member tells its leader under this protocol; nothing that a broker has to understand."""
+    """What the member tells the leader of its group. Only members have to understand it."""
 
 
 class JoinGroupRequest(Message, api_key=11, versions="0-9", flexible="6+"):
     group_id: str = field(STRING)
     session_timeout_ms: int = field(INT32)
     rebalance_timeout_ms: int = field(INT32, versions="1+", default=-1)
-    """Absent in version 0: the session timeout stands for it."""
+    """Version 0 has no such field: the session timeout is used instead."""
     member_id: str = field(STRING)
-    """Empty for one that has no id yet."""
+    """Empty for a member that has no id yet."""
     group_instance_id: str | None = field(STRING, versions="5+", nullable="5+", default=None)
     protocol_type: str = field(STRING)
     protocols: list[JoinGroupRequestProtocol] = field(array(JoinGroupRequestProtocol))
-    """In the member's order of preference."""
+    """In the order in which the member prefers them."""
     reason: str | None = field(STRING, versions="8+", nullable="8+", default=None)
 
 
@@ -39,7 +39,7 @@ class JoinGroupResponse(Message, api_key=11, versions="0-9", flexible="6+"):
     protocol_name: str | None = field(STRING, nullable="7+", default=None)
     leader: str = field(STRING, default="")
     skip_assignment: bool = field(BOOLEAN, versions="9+", default=False)
-    """True: the leader may leave the assignment as it is (KIP-814)."""
+    """True: the leader must not send a new assignment (KIP-814)."""
     member_id: str = field(STRING, default="")
     members: list[JoinGroupResponseMember] = field(array(JoinGroupResponseMember), default_factory=list)
-    """Everybody, for the leader alone."""
+    """All members if this member is the leader, otherwise empty."""

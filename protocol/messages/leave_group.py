@@ -7,7 +7,7 @@ from protocol.schema import INT16, INT32, STRING, Message, array, field
 
 class MemberIdentity(Message):
     member_id: str = field(STRING)
-    """Empty where an administrator names the instance alone."""
+    """Empty if an admin tool names the instance id alone."""
     group_instance_id: str | None = field(STRING, nullable="3+", default=None)
     reason: str | None = field(STRING, versions="5+", nullable="5+", default=None)
 

@@ -1,4 +1,5 @@
-"""ListConfigResources (74): names of what has settings (KIP-1142). Version 0: ListClientMetricsResources (KIP-714)."""
+"""ListConfigResources (74): names of resources that have settings (KIP-1142). Version 0 is
+ListClientMetricsResources (KIP-714)."""
 
 from __future__ import annotations
 

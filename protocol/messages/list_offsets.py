@@ -1,4 +1,4 @@
-"""ListOffsets (2). Negative timestamps ask for an end of the log: -1 latest, -2 earliest, and so on."""
+"""ListOffsets (2). Negative timestamps are special: -1 latest, -2 earliest, -3 largest timestamp, and so on."""
 
 from __future__ import annotations
 

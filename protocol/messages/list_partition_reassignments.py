@@ -15,13 +15,13 @@ class ListPartitionReassignmentsRequest(Message, api_key=46, versions="0", flexi
     topics: list[ListPartitionReassignmentsTopics] | None = field(
         array(ListPartitionReassignmentsTopics), nullable="0+", default=None
     )
-    """None: all."""
+    """None: all topics."""
 
 
 class OngoingPartitionReassignment(Message):
     partition_index: int = field(INT32)
     replicas: list[int] = field(array(INT32))
-    """Those that stay, come and go."""
+    """All replicas, those that are being added and removed included."""
     adding_replicas: list[int] = field(array(INT32))
     removing_replicas: list[int] = field(array(INT32))
 

@@ -1,4 +1,4 @@
-"""Metadata (3). Topic ids: KIP-516, 10+ (asked for by id: 12+). Top-level error: KIP-1102, 13."""
+"""Metadata (3). Topic ids: KIP-516, 10+, in requests 12+. Top-level error: KIP-1102, 13."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import uuid
 from protocol.schema import BOOLEAN, INT16, INT32, NIL_UUID, STRING, UUID, Message, array, field
 
 OPERATIONS_NOT_REQUESTED = -(2**31)
-"""Authorized operations where the client did not ask for them (KIP-430)."""
+"""The value of authorized operations if the client did not ask for them (KIP-430)."""
 
 
 class MetadataRequestTopic(Message):
@@ -17,7 +17,7 @@ class MetadataRequestTopic(Message):
 
 class MetadataRequest(Message, api_key=3, versions="0-13", flexible="9+"):
     topics: list[MetadataRequestTopic] | None = field(array(MetadataRequestTopic), nullable="1+")
-    """None asks for all topics, an empty list for none; in version 0 the empty list asks for all."""
+    """None: all topics. An empty list: no topic, but in version 0 all topics."""
     allow_auto_topic_creation: bool = field(BOOLEAN, versions="4+", default=True)
     include_cluster_authorized_operations: bool = field(BOOLEAN, versions="8-10", default=False)
     include_topic_authorized_operations: bool = field(BOOLEAN, versions="8+", default=False)

@@ -1,4 +1,4 @@
-"""OffsetCommit (8). Up to version 4 a commit may say how long it is kept; from 10 on topics go by id (KIP-848)."""
+"""OffsetCommit (8). Up to version 4 a commit has a retention. From version 10 on topics are given by id (KIP-848)."""
 
 from __future__ import annotations
 

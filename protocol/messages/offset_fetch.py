@@ -1,4 +1,4 @@
-"""OffsetFetch (9). One group up to version 7, several from 8 on (KIP-709); topics by id from 10 on."""
+"""OffsetFetch (9). One group up to version 7, several from 8 on (KIP-709). Topics are given by id from 10 on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from protocol.schema import BOOLEAN, INT16, INT32, INT64, NIL_UUID, STRING, UUID
 
 
 class OffsetFetchRequestTopic(Message):
-    """Kafka has two structs here, one up to version 7; they look the same."""
+    """Kafka's schema has two structs of the same fields here, one of them up to version 7."""
 
     name: str = field(STRING, versions="0-9", default="")
     topic_id: Uuid = field(UUID, versions="10+", default=NIL_UUID)

@@ -18,7 +18,7 @@ class OffsetForLeaderTopic(Message):
 
 class OffsetForLeaderEpochRequest(Message, api_key=23, versions="2-4", flexible="4+"):
     replica_id: int = field(INT32, versions="3+", default=-2)
-    """-1: a consumer; -2: an older client, which has no such field."""
+    """-1: a consumer; -2: a client whose version has no such field."""
     topics: list[OffsetForLeaderTopic] = field(array(OffsetForLeaderTopic))
 
 

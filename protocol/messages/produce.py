@@ -1,4 +1,4 @@
-"""Produce (0). Versions 10+ tell the client who leads now (KIP-951)."""
+"""Produce (0). Versions 10+ name the current leader (KIP-951)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from protocol.schema import INT16, INT32, INT64, RECORDS, STRING, Buffer, Messag
 class PartitionProduceData(Message):
     index: int = field(INT32)
     records: memoryview | None = field(RECORDS, nullable="0+")
-    """Decoded: a slice of the frame, alive only as long as the frame is."""
+    """A decoded value is a slice of the frame, and valid only as long as the frame is."""
 
 
 class TopicProduceData(Message):
@@ -21,7 +21,7 @@ class TopicProduceData(Message):
 class ProduceRequest(Message, api_key=0, versions="3-11", flexible="9+"):
     transactional_id: str | None = field(STRING, nullable="0+", default=None)
     acks: int = field(INT16)
-    """0: no answer; 1: the leader has it; -1: committed."""
+    """0: no answer; 1: the leader has the records; -1: the records are committed."""
     timeout_ms: int = field(INT32)
     topic_data: list[TopicProduceData] = field(array(TopicProduceData))
 
@@ -41,7 +41,7 @@ class PartitionProduceResponse(Message):
     error_code: int = field(INT16, default=0)
     base_offset: int = field(INT64, default=-1)
     log_append_time_ms: int = field(INT64, default=-1)
-    """-1 unless the topic's timestamps are those of the append."""
+    """-1 unless message.timestamp.type is LogAppendTime."""
     log_start_offset: int = field(INT64, versions="5+", default=-1)
     record_errors: list[BatchIndexAndErrorMessage] = field(
         array(BatchIndexAndErrorMessage), versions="8+", default_factory=list
@@ -71,4 +71,4 @@ class ProduceResponse(Message, api_key=0, versions="3-11", flexible="9+"):
 
 
 RecordData = Buffer | Sequence[Buffer] | None
-"""What a sender may give as records: they are not joined before they reach the socket."""
+"""Records to be encoded, in one buffer or several. They are not joined before they reach the socket."""

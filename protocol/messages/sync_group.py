@@ -1,4 +1,4 @@
-"""SyncGroup (14). The leader brings everybody's assignment, each member takes its own."""
+"""SyncGroup (14). The leader sends the assignment of every member, and each member gets its own."""
 
 from __future__ import annotations
 

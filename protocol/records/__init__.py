@@ -1,1 +1,1 @@
-"""Record batches of magic 2 (KIP-98): headers, records, compression, and what a producer may send."""
+"""Record batches of magic 2 (KIP-98): headers, records, compression, and the validation of produced batches."""

@@ -4,8 +4,8 @@
     attributes int16 | lastOffsetDelta int32 | baseTimestamp int64 | maxTimestamp int64 |
     producerId int64 | producerEpoch int16 | baseSequence int32 | recordCount int32 | records
 
-`batchLength` counts from the leader epoch on. The CRC covers everything from the attributes on: base offset
-and leader epoch are stamped by the broker without touching it, and are not protected by it.
+`batchLength` counts from the leader epoch on. The CRC covers everything from the attributes on. So the broker can write
+base offset and leader epoch without a new CRC, and the CRC does not protect them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from protocol.schema import Buffer
 
 HEADER_BYTES = 61
 LENGTH_PREFIX_BYTES = 12
-"""Base offset and length: what `length` does not count."""
+"""The size of base offset and length, which `length` does not count."""
 MIN_LENGTH = HEADER_BYTES - LENGTH_PREFIX_BYTES
 MAGIC = 2
 
@@ -39,7 +39,7 @@ ATTR_LOG_APPEND_TIME = 0x08
 ATTR_TRANSACTIONAL = 0x10
 ATTR_CONTROL = 0x20
 ATTR_DELETE_HORIZON = 0x40
-"""Set by compaction only: the base timestamp is then the delete horizon (KIP-534)."""
+"""Only compaction sets it. The base timestamp is the delete horizon then (KIP-534)."""
 
 NO_PRODUCER_ID = -1
 NO_SEQUENCE = -1
@@ -60,7 +60,7 @@ class TimestampType(IntEnum):
 
 
 class BatchHeader(NamedTuple):
-    """A batch's header as on the wire. Nothing in it has been checked but that it is complete."""
+    """The header of a batch as on the wire. It is complete, and nothing else was checked."""
 
     base_offset: int
     length: int
@@ -74,7 +74,7 @@ class BatchHeader(NamedTuple):
     producer_id: int
     producer_epoch: int
     base_sequence: int
-    count: int  # type: ignore[assignment]  # hides tuple.count: the field's usual name is worth more
+    count: int  # type: ignore[assignment]  # It hides tuple.count, which nobody needs.
 
     @property
     def last_offset(self) -> int:
@@ -87,12 +87,12 @@ class BatchHeader(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Of the whole batch."""
+        """The size of the whole batch."""
         return self.length + LENGTH_PREFIX_BYTES
 
     @property
     def compression_id(self) -> int:
-        """Of a `Compression`, or of none that exists (5 to 7)."""
+        """The number of a `Compression`, or 5 to 7, which do not exist."""
         return self.attributes & ATTR_COMPRESSION
 
     @property
@@ -109,18 +109,18 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """The sequence of the last record; sequences go from 2^31 - 1 on to 0."""
+        """The sequence of the last record. 0 follows 2^31 - 1."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
 
 
-#: From the fields, in order. `_make` counts what struct has counted.
+#: A header from its fields, in order. `_make` would check their number once more.
 _header_of: Callable[[tuple[Any, ...]], BatchHeader] = partial(tuple.__new__, BatchHeader)
 
 
 def parse_header(buf: Buffer, pos: int = 0) -> BatchHeader:
-    """Reads the header at `pos`. Raises KafkaError CORRUPT_MESSAGE where there are fewer than 61 bytes."""
+    """Decodes the header at `pos`. Raises KafkaError CORRUPT_MESSAGE if there are fewer than 61 bytes."""
     try:
         return _header_of(_HEADER.unpack_from(buf, pos))
     except struct_error:
@@ -133,15 +133,15 @@ def pack_header(header: BatchHeader) -> bytes:
 
 
 def check_crc(buf: memoryview, pos: int, header: BatchHeader) -> bool:
-    """Whether the batch at `pos`, which must be complete, has the CRC that its header says."""
+    """Whether the CRC in the header of a batch is right. The batch at `pos` must be complete."""
     return crc32c(buf[pos + _ATTRIBUTES_AT : pos + header.length + LENGTH_PREFIX_BYTES]) == header.crc
 
 
 def stamp(
     buf: bytearray | memoryview, header: BatchHeader, base_offset: int, leader_epoch: int
 ) -> BatchHeader:
-    """Writes base offset and leader epoch into the batch at the buffer's beginning, whose header this is. The CRC stays
-    valid. Returns the new header."""
+    """Writes base offset and leader epoch into the batch at the beginning of the buffer. `header` is its header. The
+    CRC stays valid. Returns the new header."""
     stamped = (base_offset, header.length, leader_epoch)
     _STAMPED.pack_into(buf, 0, *stamped)
     return _header_of(stamped + header[3:])
@@ -157,10 +157,10 @@ def renew_crc(buf: bytearray | memoryview, pos: int = 0) -> BatchHeader:
 
 
 def iter_batches(buf: Buffer, pos: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """Yields (position, header) of each complete batch from `pos` on; stops before a trailing partial one.
+    """Yields (position, header) of each complete batch from `pos` on. Stops before a partial batch at the end.
 
-    CRCs are not checked. Raises KafkaError CORRUPT_MESSAGE for a length below that of an empty batch: there
-    is no telling where the next one begins.
+    CRCs are not checked. Raises KafkaError CORRUPT_MESSAGE for a length below that of an empty batch, because the next
+    batch cannot be found then.
     """
     end = len(buf)
     while end - pos >= HEADER_BYTES:

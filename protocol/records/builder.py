@@ -1,4 +1,4 @@
-"""Makes record batches: for internal topics, transaction markers and tests."""
+"""Builds record batches, for internal topics, transaction markers and tests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from protocol.schema import Buffer
 
 
 class NewRecord(NamedTuple):
-    """A record to be written. `headers` are (key, value) in order; keys may repeat."""
+    """A record to be written. `headers` are (key, value) in order. Keys may repeat."""
 
     key: Buffer | None
     value: Buffer | None
@@ -51,11 +51,11 @@ def build_batch(
     payload = bytearray()
     for offset_delta, record in enumerate(records):
         _append_record(payload, record, record.timestamp_ms - base_timestamp, offset_delta)
-    folded = compress(compression, payload)
+    compressed = compress(compression, payload)
     flags = (ATTR_CONTROL if is_control else 0) | (ATTR_TRANSACTIONAL if is_transactional else 0)
     header = BatchHeader(
         base_offset=base_offset,
-        length=HEADER_BYTES - LENGTH_PREFIX_BYTES + len(folded),
+        length=HEADER_BYTES - LENGTH_PREFIX_BYTES + len(compressed),
         leader_epoch=leader_epoch,
         magic=MAGIC,
         crc=0,
@@ -69,7 +69,7 @@ def build_batch(
         count=len(records),
     )
     batch = bytearray(pack_header(header))
-    batch += folded
+    batch += compressed
     renew_crc(batch)
     return batch
 

@@ -1,8 +1,8 @@
 """The four codecs of record batches, with bounded output.
 
-A compressed kilobyte can unfold to many megabytes, so nobody may decompress without saying how much is
-acceptable: declared sizes are checked before memory is taken, undeclared ones are unfolded in steps.
-The libraries are imported when a codec is first used.
+A kilobyte can be the compressed form of many megabytes. So `decompress` takes a limit. A size that the data declares is
+checked before memory is allocated. Otherwise the data is decompressed in steps. Each library is imported when its codec
+is first used.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DEFAULT_MAX_OUTPUT_BYTES = 64 * 1024 * 1024
 _GZIP_WINDOW_BITS = 31
 _GZIP_STEP_BYTES = 4096
 _STEP_BYTES = 256 * 1024
-_ZSTD_STEP_BYTES = 256  # the densest block has 4 bytes and unfolds to 128 KiB
+_ZSTD_STEP_BYTES = 256  # The densest block has 4 bytes and decompresses to 128 KiB.
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES = 16
 _XERIAL_BLOCK_BYTES = 32 * 1024
@@ -31,10 +31,10 @@ _INT32 = Struct(">i")
 def decompress(
     compression_id: int, data: memoryview, max_output_bytes: int = DEFAULT_MAX_OUTPUT_BYTES
 ) -> memoryview:
-    """Unfolds the records of a batch.
+    """Decompresses the records of a batch.
 
-    Raises KafkaError: CORRUPT_MESSAGE for garbage, MESSAGE_TOO_LARGE above `max_output_bytes`,
-    UNSUPPORTED_COMPRESSION_TYPE for ids that nobody uses.
+    Raises KafkaError: CORRUPT_MESSAGE for malformed data, MESSAGE_TOO_LARGE above `max_output_bytes`,
+    UNSUPPORTED_COMPRESSION_TYPE for an unknown id.
     """
     if compression_id == Compression.NONE:
         return data
@@ -45,27 +45,29 @@ def decompress(
 
 
 def compress(compression: Compression, data: Buffer) -> Buffer:
-    """Folds the records of a batch, with each codec's usual level."""
+    """Compresses the records of a batch with the default level of the codec."""
     codec = _COMPRESSORS.get(compression)
     return data if codec is None else codec(data)
 
 
 def _too_large(max_output_bytes: int) -> KafkaError:
-    return KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"batch unfolds to more than {max_output_bytes} bytes")
+    return KafkaError(
+        ErrorCode.MESSAGE_TOO_LARGE, f"batch decompresses to more than {max_output_bytes} bytes"
+    )
 
 
 def _corrupt(codec: str, reason: object) -> KafkaError:
     return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{codec}: {reason}")
 
 
-def _gunzip(data: memoryview, max_output_bytes: int) -> bytes:
+def _decompress_gzip(data: memoryview, max_output_bytes: int) -> bytes:
     out = bytearray()
     pos = 0
     try:
-        while pos < len(data):  # gzip allows several members, one behind the other
+        while pos < len(data):  # gzip allows several members, one after the other.
             member = zlib.decompressobj(_GZIP_WINDOW_BITS)
             while not member.eof:
-                # By steps, as a member copies what is left behind its end: 50,000 empty ones took a second.
+                # In steps, because a member copies all data behind its end: 50,000 empty members took a second.
                 step = data[pos : pos + _GZIP_STEP_BYTES]
                 if not step:
                     raise _corrupt("gzip", "the stream is cut short")
@@ -78,15 +80,16 @@ def _gunzip(data: memoryview, max_output_bytes: int) -> bytes:
     return bytes(out)
 
 
-def _gzip(data: Buffer) -> bytes:
-    folder = zlib.compressobj(wbits=_GZIP_WINDOW_BITS)
-    return folder.compress(data) + folder.flush()
+def _compress_gzip(data: Buffer) -> bytes:
+    compressor = zlib.compressobj(wbits=_GZIP_WINDOW_BITS)
+    return compressor.compress(data) + compressor.flush()
 
 
-def _unsnappy(data: memoryview, max_output_bytes: int) -> bytes:
-    """Raw snappy (librdkafka, franz-go), or xerial's framing of it (Java): 16 bytes, then sized blocks."""
+def _decompress_snappy(data: memoryview, max_output_bytes: int) -> bytes:
+    """Raw snappy (librdkafka, franz-go), or snappy in xerial's framing (Java): 16 bytes, then blocks with their
+    size."""
     if data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
-        return _unsnappy_block(data, max_output_bytes)
+        return _decompress_snappy_block(data, max_output_bytes)
     out = bytearray()
     pos = _XERIAL_HEADER_BYTES
     if len(data) < pos:
@@ -98,12 +101,12 @@ def _unsnappy(data: memoryview, max_output_bytes: int) -> bytes:
         pos += _INT32.size
         if not 0 < size_bytes <= len(data) - pos:
             raise _corrupt("snappy", f"block of {size_bytes} bytes")
-        out += _unsnappy_block(data[pos : pos + size_bytes], max_output_bytes - len(out))
+        out += _decompress_snappy_block(data[pos : pos + size_bytes], max_output_bytes - len(out))
         pos += size_bytes
     return bytes(out)
 
 
-def _unsnappy_block(block: memoryview, max_output_bytes: int) -> bytes:
+def _decompress_snappy_block(block: memoryview, max_output_bytes: int) -> bytes:
     from cramjam import DecompressionError, snappy
 
     try:
@@ -118,8 +121,8 @@ def _unsnappy_block(block: memoryview, max_output_bytes: int) -> bytes:
         raise _corrupt("snappy", error) from None
 
 
-def _snappy(data: Buffer) -> bytes:
-    """Xerial's framing: what the Java client writes, and what every client reads."""
+def _compress_snappy(data: Buffer) -> bytes:
+    """Snappy in xerial's framing, which the Java client writes and every client reads."""
     from cramjam import snappy
 
     out = bytearray(_XERIAL_MAGIC + _INT32.pack(1) + _INT32.pack(1))
@@ -130,7 +133,7 @@ def _snappy(data: Buffer) -> bytes:
     return bytes(out)
 
 
-def _unlz4(data: memoryview, max_output_bytes: int) -> bytes:
+def _decompress_lz4(data: memoryview, max_output_bytes: int) -> bytes:
     from lz4.frame import LZ4FrameDecompressor
 
     frame = LZ4FrameDecompressor()
@@ -150,21 +153,21 @@ def _unlz4(data: memoryview, max_output_bytes: int) -> bytes:
     return bytes(out)
 
 
-def _lz4(data: Buffer) -> bytes:
+def _compress_lz4(data: Buffer) -> bytes:
     from lz4.frame import compress
 
     return bytes(compress(data, content_checksum=False, store_size=False))
 
 
-def _unzstd(data: memoryview, max_output_bytes: int) -> bytes:
-    """The library's stream reader ends silently where a frame is cut short, and its other ways take no limit
-    on output. So the input goes in by small steps, each of which can unfold to 16 MiB at the worst."""
+def _decompress_zstd(data: memoryview, max_output_bytes: int) -> bytes:
+    """The library's stream reader does not report a frame that is cut short, and its other functions have no limit on
+    output. So the input is decompressed in small steps. Each can give 16 MiB at the worst."""
     from zstandard import ZstdDecompressor, ZstdError
 
     out = bytearray()
     rest = data
     try:
-        while rest:  # several frames may follow each other
+        while rest:  # There may be several frames, one after the other.
             frame = ZstdDecompressor().decompressobj()
             while rest and not frame.eof:
                 out += frame.decompress(rest[:_ZSTD_STEP_BYTES])
@@ -180,21 +183,21 @@ def _unzstd(data: memoryview, max_output_bytes: int) -> bytes:
     return bytes(out)
 
 
-def _zstd(data: Buffer) -> bytes:
+def _compress_zstd(data: Buffer) -> bytes:
     from zstandard import ZstdCompressor
 
     return ZstdCompressor().compress(data)
 
 
 _DECOMPRESSORS: dict[int, Callable[[memoryview, int], bytes]] = {
-    Compression.GZIP: _gunzip,
-    Compression.SNAPPY: _unsnappy,
-    Compression.LZ4: _unlz4,
-    Compression.ZSTD: _unzstd,
+    Compression.GZIP: _decompress_gzip,
+    Compression.SNAPPY: _decompress_snappy,
+    Compression.LZ4: _decompress_lz4,
+    Compression.ZSTD: _decompress_zstd,
 }
 _COMPRESSORS: dict[int, Callable[[Buffer], bytes]] = {
-    Compression.GZIP: _gzip,
-    Compression.SNAPPY: _snappy,
-    Compression.LZ4: _lz4,
-    Compression.ZSTD: _zstd,
+    Compression.GZIP: _compress_gzip,
+    Compression.SNAPPY: _compress_snappy,
+    Compression.LZ4: _compress_lz4,
+    Compression.ZSTD: _compress_zstd,
 }

@@ -1,7 +1,7 @@
 """CRC-32C (Castagnoli), the checksum of record batches and of our own files.
 
-`crc32c` uses the processor's instruction (20 GB/s for large buffers). Where there is no wheel of it,
-crcmod does the same at 0.4 GB/s or, without its C part, a hundred times slower.
+The package `crc32c` uses the processor's instruction (20 GB/s for large buffers). If it is not installed, crcmod
+computes the same at 0.4 GB/s, or without its C extension a hundred times slower.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class _Crc32c(Protocol):
 
 def _load() -> _Crc32c:
     try:
-        from crc32c import crc32c as hardware  # one of two, whichever is there
+        from crc32c import crc32c as hardware  # The import fails where there is no wheel.
 
         return hardware
     except ImportError:
@@ -28,4 +28,4 @@ def _load() -> _Crc32c:
 
 
 crc32c = _load()
-"""CRC-32C of some data, continued from a value."""
+"""(data, value) -> CRC-32C of the data. `value` is the CRC of the data before it."""

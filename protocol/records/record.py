@@ -1,10 +1,10 @@
-"""The records within a batch: zigzag varints and slices.
+"""The records within a batch.
 
     length varint | attributes int8 | timestampDelta varlong | offsetDelta varint | keyLength varint | key |
     valueLength varint | value | headerCount varint | headers: (keyLength varint | key | valueLength varint | value)*
 
-Walking records in Python costs about 1 us each: nothing on the way of a produce or fetch request does it
-unless it has to (`protocol.records.validate` says when).
+Decoding a record in Python costs about 1 us. Produce and fetch requests do it only if they have to
+(`protocol.records.validate` says when).
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from protocol.records.batch import ATTR_LOG_APPEND_TIME, HEADER_BYTES, BatchHead
 from protocol.records.compression import DEFAULT_MAX_OUTPUT_BYTES, decompress
 
 MIN_RECORD_BYTES = 7
-"""A record of nothing: length, attributes, two deltas, null key, null value, no headers."""
+"""The smallest record: length, attributes, two deltas, null key, null value, no headers."""
 
 RECORDS_PER_STEP = 2_000
-"""How many records are looked at without a pause: four milliseconds. A small batch can hold millions."""
+"""How many records are decoded without a pause, which takes 4 ms. A small batch can hold millions."""
 
 _MAX_VARINT_SHIFT = 63
 
@@ -34,7 +34,7 @@ class Record(NamedTuple):
 
 
 def encode_varint(value: int) -> bytes:
-    """Zigzag varint of a signed 64-bit number."""
+    """The zigzag varint of a signed 64-bit number."""
     rest = (value << 1) ^ (value >> 63)
     out = bytearray()
     while rest > 0x7F:
@@ -63,10 +63,10 @@ def decode_varint(buf: memoryview, pos: int) -> tuple[int, int]:
 
 
 def iter_records(batch: memoryview, max_output_bytes: int = DEFAULT_MAX_OUTPUT_BYTES) -> Iterator[Record]:
-    """Yields the records of one complete batch, decompressed if need be.
+    """Yields the records of one complete batch, decompressed if necessary.
 
-    Keys and values are slices of the batch, or of its decompressed records. Raises KafkaError
-    CORRUPT_MESSAGE where the records are not what the header says.
+    Keys and values are slices of the batch or of its decompressed payload. Raises KafkaError CORRUPT_MESSAGE if the
+    records do not agree with the header, and what `decompress` raises.
     """
     header = parse_header(batch)
     if len(batch) < header.size_bytes:
@@ -76,7 +76,7 @@ def iter_records(batch: memoryview, max_output_bytes: int = DEFAULT_MAX_OUTPUT_B
 
 
 def iter_payload(payload: memoryview, header: BatchHeader) -> Iterator[Record]:
-    """Yields the records of an uncompressed payload; it must hold `header.count` of them and nothing else."""
+    """Yields the records of an uncompressed payload. It must hold `header.count` records and nothing else."""
     base_offset = header.base_offset
     fixed_timestamp = header.max_timestamp if header.attributes & ATTR_LOG_APPEND_TIME else None
     pos = 0
@@ -87,7 +87,7 @@ def iter_payload(payload: memoryview, header: BatchHeader) -> Iterator[Record]:
             end = pos + length
             if length < 0 or end > size_bytes:
                 raise _corrupt(index, f"length {length}")
-            timestamp_delta, pos = decode_varint(payload, pos + 1)  # the attributes of a record are unused
+            timestamp_delta, pos = decode_varint(payload, pos + 1)  # The attributes of a record are unused.
             offset_delta, pos = decode_varint(payload, pos)
             key, pos = _nullable_slice(payload, pos, end, index)
             value, pos = _nullable_slice(payload, pos, end, index)
@@ -116,7 +116,7 @@ def _headers(
     payload: memoryview, pos: int, end: int, index: int
 ) -> tuple[list[tuple[str, memoryview | None]], int]:
     count, pos = decode_varint(payload, pos)
-    if not 0 <= count <= (end - pos) // 2:  # a header takes two bytes at the least
+    if not 0 <= count <= (end - pos) // 2:  # A header takes at least two bytes.
         raise _corrupt(index, f"{count} headers")
     headers = []
     for _ in range(count):
@@ -124,7 +124,7 @@ def _headers(
         if key is None:
             raise _corrupt(index, "a header without a key")
         value, pos = _nullable_slice(payload, pos, end, index)
-        # Lenient, as Java's reader is: nobody checked it when the record was written.
+        # Not strict, as Java's reader: the key was not checked when the record was written.
         headers.append((str(key, "utf-8", "replace"), value))
     return headers, pos
 

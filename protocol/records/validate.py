@@ -1,8 +1,8 @@
-"""What a broker checks before it appends what a producer sent (client-behaviour.md, B.3).
+"""The validation of a produced batch before it is appended (client-behaviour.md, B.3).
 
-The header and the CRC are always checked. Records are walked, and compressed ones decompressed, only where
-the answer needs it: the topic is compacted (every record must have a key), or timestamps leave the allowed
-window (the answer names the records). See "Non-obvious" in the README for what this leaves unseen.
+The header and the CRC are always checked. Records are decoded, and decompressed if necessary, only in two cases. In a
+compacted topic every record must have a key. And if timestamps may be outside the allowed range, the answer names the
+records. "Non-obvious" in the README says what is not noticed therefore.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from protocol.records.batch import (
 from protocol.records.record import MIN_RECORD_BYTES, RECORDS_PER_STEP, iter_records
 
 NO_LIMIT_MS = 2**63 - 1
-"""`message.timestamp.before.max.ms` where nothing is too old."""
+"""`message.timestamp.before.max.ms` without a limit."""
 
 _FIRST_VERSION_WITH_ZSTD = 7
 _MAX_RECORD_ERRORS = 10_000
-"""How many records an answer names at most: a compressed batch can hold millions of empty ones."""
+"""How many records one answer names at most. A compressed batch can hold millions of empty records."""
 _PRODUCER_ATTRIBUTES = ATTR_COMPRESSION | ATTR_LOG_APPEND_TIME | ATTR_TRANSACTIONAL
 
 
 class RecordRules(NamedTuple):
-    """What a topic's settings ask of each record."""
+    """The rules for each record that follow from the settings of a topic."""
 
     is_compacted: bool
     timestamp_type: TimestampType
@@ -48,12 +48,12 @@ class RecordRules(NamedTuple):
     after_max_ms: int
 
     def ask_for_each(self, header: BatchHeader, now_ms: int) -> bool:
-        """Whether the header leaves it open that the records keep them: `check_records`."""
+        """Whether the header does not show that all records follow the rules. `check_records` is needed then."""
         return self.is_compacted or self.ask_for_timestamps(header, now_ms)
 
     def ask_for_timestamps(self, header: BatchHeader, now_ms: int) -> bool:
-        """Not where the header excludes one outside [now - before, now + after]. It tells the greatest timestamp and
-        the first, but not the least: a limit on age makes us look."""
+        """Whether the header does not show that all timestamps are within [now - before, now + after]. It holds the
+        largest timestamp and the first one, but not the smallest. So a limit on the age needs a look at the records."""
         if self.timestamp_type is not TimestampType.CREATE_TIME:
             return False
         if max(header.max_timestamp, header.base_timestamp) > now_ms + self.after_max_ms:
@@ -64,11 +64,11 @@ class RecordRules(NamedTuple):
 
 
 def validate_produce(records: memoryview | None, *, api_version: int, max_message_bytes: int) -> BatchHeader:
-    """Checks the one batch of a partition of a Produce request, but for its records. Returns its header.
+    """Checks the batch of a partition of a Produce request, without its records. Returns its header.
 
-    Raises InvalidRecordError. The checks come in the broker's order: shape, version, size, CRC, meaning.
+    Raises InvalidRecordError. The order of the checks is Kafka's: shape, version, size, CRC, fields of the header.
     """
-    header = _the_one_batch(records)
+    header = _only_batch(records)
     assert records is not None
     if api_version < _FIRST_VERSION_WITH_ZSTD and header.compression_id == Compression.ZSTD:
         raise InvalidRecordError(
@@ -88,10 +88,10 @@ def validate_produce(records: memoryview | None, *, api_version: int, max_messag
 
 
 def check_records(records: memoryview, header: BatchHeader, rules: RecordRules, now_ms: int) -> Iterator[int]:
-    """Looks at the records of a validated batch one by one, and yields before it goes on with as many as it yields.
-    The batch is good when this has ended.
+    """Checks the records of a validated batch in steps. After each step it yields how many records the next step has at
+    most. The batch is valid when the iterator has ended.
 
-    Raises InvalidRecordError, naming the records at fault, or KafkaError from walking them.
+    Raises InvalidRecordError, which names the invalid records, or KafkaError if they cannot be decoded.
     """
     check_timestamps = rules.ask_for_timestamps(header, now_ms)
     earliest_ms, latest_ms = now_ms - rules.before_max_ms, now_ms + rules.after_max_ms
@@ -120,9 +120,9 @@ def check_records(records: memoryview, header: BatchHeader, rules: RecordRules, 
 
 
 def set_log_append_time(batch: bytearray | memoryview, now_ms: int) -> BatchHeader:
-    """Makes `now_ms` the timestamp of all records of a batch, in place, and renews the CRC.
+    """Makes `now_ms` the timestamp of all records of a batch, in place, with a new CRC. Returns the new header.
 
-    Readers ignore the records' own timestamps then. Returns the new header.
+    Readers ignore the timestamps of the records then.
     """
     header = parse_header(batch)
     header = header._replace(attributes=header.attributes | ATTR_LOG_APPEND_TIME, max_timestamp=now_ms)
@@ -130,8 +130,8 @@ def set_log_append_time(batch: bytearray | memoryview, now_ms: int) -> BatchHead
     return renew_crc(batch)
 
 
-def _the_one_batch(records: memoryview | None) -> BatchHeader:
-    """The header of the batch that fills `records` exactly."""
+def _only_batch(records: memoryview | None) -> BatchHeader:
+    """The header of the batch. Raises InvalidRecordError unless `records` is exactly one batch."""
     if records is None or len(records) < HEADER_BYTES:
         raise _invalid("no record batch")
     header = parse_header(records)
