@@ -1,4 +1,4 @@
-"""Running the command as its users do: in a process of its own, in a directory of its own."""
+"""Runs the command as its users do: in a process and a directory of its own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Varve = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def environment() -> dict[str, str]:
-    """The test's environment without settings of the machine; the packages come from the checkout."""
+    """The environment of the test without settings of the machine. The packages come from the checkout."""
     kept = {
         name: value for name, value in os.environ.items() if not name.startswith(("KAFKA_", "CLUSTER_ID"))
     }
@@ -28,7 +28,7 @@ def environment() -> dict[str, str]:
 
 @pytest.fixture
 def varve(tmp_path: Path) -> Varve:
-    """`varve("topic", "list")` in an empty directory; `stdin=` is its input, more keywords are variables."""
+    """`varve("topic", "list")` runs in an empty directory. `stdin=` is its input, other keywords are variables."""
 
     def run(*arguments: str, stdin: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -53,7 +53,7 @@ def ports() -> list[int]:
 
 @pytest.fixture
 def cluster(varve: Varve, ports: list[int]) -> Iterator[dict[str, Any]]:
-    """What `varve cluster up` says of the cluster that it started."""
+    """A cluster of three nodes, as `varve cluster up --format json` describes it."""
     started = varve("cluster", "up", "--ports", ",".join(map(str, ports)), "--format", "json")
     try:
         assert started.returncode == 0, started.stderr

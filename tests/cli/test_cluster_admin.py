@@ -1,4 +1,4 @@
-"""`varve cluster health|reassign|elect-leaders|quorum` and `varve broker decommission` at three real nodes."""
+"""`varve cluster health|reassign|elect-leaders|quorum` and `varve broker decommission` with three real nodes."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ def replicas(varve: Varve, topic: str) -> list[list[int]]:
 
 
 def done(varve: Varve, *arguments: str) -> str:
-    """What it printed."""
+    """Run a command that must succeed. Returns its output."""
     result = varve(*arguments)
     assert result.returncode == 0, (arguments, result.stdout, result.stderr)
     return result.stdout
 
 
-def test_a_node_that_is_down_is_told_and_its_leaderships_come_back(
+def test_a_dead_node_is_reported_and_its_leaderships_come_back(
     varve: Varve,
     cluster: dict[str, Any],
 ) -> None:
     done(varve, "topic", "create", "three", "--partitions", "3", "--replication-factor", "3")
     done(varve, "topic", "create", "one", "--partitions", "3", "--replication-factor", "1")
-    done(varve, "cluster", "health", "--exit-when-healthy")  # the new topics have leaders
+    done(varve, "cluster", "health", "--exit-when-healthy")  # Wait until the new topics have leaders.
     code, report = health(varve)
     assert (code, report["healthy"], report["nodes"], report["nodes_down"]) == (0, True, [1, 2, 3], [])
     assert done(varve, "cluster", "health").splitlines()[:3] == [
@@ -44,7 +44,7 @@ def test_a_node_that_is_down_is_told_and_its_leaderships_come_back(
     ]
     lost = replicas(varve, "one").index([2])
     os.kill(next(node["pid"] for node in cluster["nodes"] if node["node_id"] == 2), signal.SIGKILL)
-    while True:  # until the others have new leaders
+    while True:  # Until the other partitions have new leaders.
         code, report = health(varve)
         assert code == (0 if report["healthy"] else 10)
         if report["nodes_down"] == [2] and report["leaderless_partitions"] == [f"one/{lost}"]:
@@ -56,14 +56,14 @@ def test_a_node_that_is_down_is_told_and_its_leaderships_come_back(
     done(varve, "cluster", "up")
     assert "true" in done(varve, "cluster", "health", "--exit-when-healthy").splitlines()[-7]
     while varve("cluster", "elect-leaders").returncode != 0:
-        pass  # it has not caught up yet
+        pass  # It has not caught up yet.
     assert done(varve, "cluster", "elect-leaders") == "Every partition is led by its preferred replica.\n"
     voters = json.loads(done(varve, "cluster", "quorum", "--format", "json"))
     assert [row["NodeId"] for row in voters["replicas"]] == [1, 2, 3]
     assert {row["Lag"] for row in voters["replicas"]} == {0}
 
 
-def test_partitions_move_by_a_plan_and_back_and_a_broker_leaves(
+def test_partitions_move_by_a_plan_and_back_and_a_broker_is_removed(
     varve: Varve,
     cluster: dict[str, Any],
     tmp_path: Path,
@@ -90,7 +90,7 @@ def test_partitions_move_by_a_plan_and_back_and_a_broker_leaves(
     assert stuck.returncode == 1 and "has 2 replicas" in stuck.stderr
 
 
-def test_a_plan_that_makes_no_sense_is_refused_in_plain_words(
+def test_an_invalid_plan_is_refused_with_a_reason(
     varve: Varve,
     cluster: dict[str, Any],
     tmp_path: Path,
@@ -111,7 +111,7 @@ def test_a_plan_that_makes_no_sense_is_refused_in_plain_words(
     assert unknown.returncode == 1 and "there is no topic nope" in unknown.stderr
 
 
-def test_without_a_cluster_it_says_so(varve: Varve) -> None:
+def test_commands_say_that_no_broker_answers(varve: Varve) -> None:
     for arguments in (("cluster", "health"), ("cluster", "quorum"), ("broker", "decommission", "1")):
         refused = varve(*arguments, "-b", "localhost:1")
         assert refused.returncode == 1 and "no broker answers at localhost:1" in refused.stderr

@@ -1,4 +1,4 @@
-"""The command line without a cluster: help, configuration, exit codes, plain words."""
+"""The command line without a cluster: help, configuration, exit codes, error messages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_help_names_every_command(varve: Varve) -> None:
     ],
 )
 def test_a_command_imports_only_what_it_needs(arguments: list[str], unwanted: set[str]) -> None:
-    """Start-up time is import time: the healthcheck runs every few seconds, help has to be instant."""
+    """Most of the start-up time is imports. The healthcheck runs every few seconds, and help must be instant."""
     code = (
         "import sys, atexit\n"
         f"atexit.register(lambda: print(*sorted({unwanted!r} & set(sys.modules)), file=sys.stderr))\n"
@@ -46,7 +46,7 @@ def test_a_command_imports_only_what_it_needs(arguments: list[str], unwanted: se
     assert done.stderr.strip() == ""
 
 
-def test_start_shows_the_configuration_that_results(varve: Varve, tmp_path: Path) -> None:
+def test_start_check_prints_the_resulting_configuration(varve: Varve, tmp_path: Path) -> None:
     (tmp_path / "server.properties").write_text("node.id=2\nnum.partitions=5\nlog.retention.hours=1\n")
     shown = varve(
         "start",
@@ -65,10 +65,12 @@ def test_start_shows_the_configuration_that_results(varve: Varve, tmp_path: Path
     assert settings["controller.quorum.voters"] == "3@localhost:9093"
 
     (tmp_path / "shown").write_text(shown.stdout)
-    assert varve("start", "--config", "shown", "--check").stdout == shown.stdout, "what is shown can be used"
+    assert varve("start", "--config", "shown", "--check").stdout == shown.stdout, (
+        "the output can be used as a configuration"
+    )
 
 
-def test_a_wrong_configuration_is_exit_code_2_in_one_line(varve: Varve, tmp_path: Path) -> None:
+def test_a_wrong_configuration_is_one_line_and_exit_code_2(varve: Varve, tmp_path: Path) -> None:
     (tmp_path / "server.properties").write_text("log.segment.byte=1\n")
     refused = varve("start", "--config", "server.properties")
     assert refused.returncode == 2
@@ -78,7 +80,7 @@ def test_a_wrong_configuration_is_exit_code_2_in_one_line(varve: Varve, tmp_path
     assert varve("start", "--config", "missing").returncode == 1
 
 
-def test_a_port_in_use_is_plain_words_and_nothing_else_in_the_log(varve: Varve) -> None:
+def test_a_port_in_use_is_one_plain_line(varve: Varve) -> None:
     (port,) = free_ports(1)
     with socket.create_server(("localhost", port)):
         settings = (
@@ -126,7 +128,7 @@ def test_wrong_usage_is_exit_code_2(varve: Varve, arguments: list[str]) -> None:
     assert varve(*arguments).returncode == 2
 
 
-def test_health_fails_where_nobody_answers(varve: Varve, ports: list[int]) -> None:
+def test_health_fails_if_no_broker_answers(varve: Varve, ports: list[int]) -> None:
     asked = varve("health", "--bootstrap-server", f"localhost:{ports[0]}", "--format", "json")
     assert asked.returncode == 1
     [row] = json.loads(asked.stdout)
@@ -134,7 +136,7 @@ def test_health_fails_where_nobody_answers(varve: Varve, ports: list[int]) -> No
     assert f"no broker answers at localhost:{ports[0]}" in row["problem"]
 
 
-def test_a_port_in_use_is_said_before_anything_is_started(
+def test_a_port_in_use_is_reported_before_any_node_is_started(
     varve: Varve, ports: list[int], tmp_path: Path
 ) -> None:
     with socket.socket() as taken:
@@ -150,7 +152,7 @@ def test_a_port_in_use_is_said_before_anything_is_started(
     assert not (tmp_path / ".varve" / "cluster.json").exists()
 
 
-def test_a_damaged_layout_is_named(varve: Varve, tmp_path: Path) -> None:
+def test_a_damaged_layout_file_is_named(varve: Varve, tmp_path: Path) -> None:
     (tmp_path / ".varve").mkdir()
     (tmp_path / ".varve" / "cluster.json").write_text("{")
     for arguments in (["cluster", "up"], ["cluster", "down"], ["cluster", "status"], ["topic", "list"]):
@@ -160,6 +162,6 @@ def test_a_damaged_layout_is_named(varve: Varve, tmp_path: Path) -> None:
         assert "Traceback" not in refused.stderr
 
 
-def test_without_a_cluster_down_has_nothing_to_do_and_status_says_so(varve: Varve) -> None:
+def test_without_a_cluster_down_succeeds_and_status_fails(varve: Varve) -> None:
     assert varve("cluster", "down").returncode == 0
     assert varve("cluster", "status").returncode == 1

@@ -1,4 +1,4 @@
-"""`varve group`, and consuming as a member of one, with real nodes and real members."""
+"""`varve group` and `varve consume --group` with real nodes and real members."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.cli.conftest import Varve
 
 
 def rows(text: str) -> list[list[str]]:
-    """A table's cells, without its head; assignments and coordinators have no spaces that matter here."""
+    """The cells of a printed table, without its head. Spaces inside cells do not matter here."""
     return [line.split() for line in text.splitlines()[1:]]
 
 
 @contextmanager
 def member(cluster: dict[str, Any], group: str, topic: str, **settings: str) -> Iterator[str]:
-    """A consumer that has its partitions; its member id."""
+    """A consumer that has its partitions. Yields its member id."""
     bootstrap = cluster["bootstrap_server"]
     consumer = Consumer(
         {
@@ -42,7 +42,7 @@ def member(cluster: dict[str, Any], group: str, topic: str, **settings: str) -> 
         consumer.close()
 
 
-def test_a_group_remembers_what_was_printed(varve: Varve, cluster: dict[str, Any]) -> None:
+def test_a_consumer_group_continues_behind_what_was_printed(varve: Varve, cluster: dict[str, Any]) -> None:
     assert varve("topic", "create", "t", "--partitions", "2").returncode == 0
     varve("produce", "t", "-K", ":", stdin="".join(f"{n}:{n}\n" for n in range(20)))
     first = varve("consume", "t", "--group", "g", "--from-beginning", "-n", "5")
@@ -65,7 +65,7 @@ def test_a_group_remembers_what_was_printed(varve: Varve, cluster: dict[str, Any
 
     planned = varve("group", "reset-offsets", "g", "--topic", "t:1", "--to-earliest")
     assert rows(planned.stdout) == [["g", "t", "1", "0"]]
-    assert varve("consume", "t", "-g", "g", "-e").stdout == "", "a plan changes nothing"
+    assert varve("consume", "t", "-g", "g", "-e").stdout == "", "a dry run changes nothing"
     done = varve(
         "group", "reset-offsets", "g", "--all-topics", "--shift-by", "-3", "--execute", "--format", "json"
     )
@@ -82,7 +82,9 @@ def test_a_group_remembers_what_was_printed(varve: Varve, cluster: dict[str, Any
     assert varve("group", "delete", "g").returncode == 1
 
 
-def test_members_and_states_are_shown_and_protect_the_group(varve: Varve, cluster: dict[str, Any]) -> None:
+def test_members_and_states_are_shown_and_groups_with_members_are_protected(
+    varve: Varve, cluster: dict[str, Any]
+) -> None:
     assert varve("topic", "create", "t", "--partitions", "3").returncode == 0
     with (
         member(cluster, "classic", "t", **{"group.instance.id": "one"}) as classic,

@@ -1,4 +1,4 @@
-"""`varve cluster` with real nodes: three processes on this machine, killed and brought back."""
+"""`varve cluster` with three real nodes on this machine, some of which are killed."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ def states(varve: Varve) -> dict[int, str]:
     return {node["node_id"]: node["state"] for node in json.loads(shown.stdout)["nodes"]}
 
 
-def test_up_starts_what_has_died_and_down_leaves_nothing_running(
-    varve: Varve, cluster: dict[str, Any]
-) -> None:
+def test_up_starts_dead_nodes_and_down_leaves_none_running(varve: Varve, cluster: dict[str, Any]) -> None:
     assert states(varve) == {1: "up", 2: "up", 3: "up"}
     assert varve("health").returncode == 0, "it finds the cluster of this directory by itself"
 
@@ -42,7 +40,7 @@ def test_up_starts_what_has_died_and_down_leaves_nothing_running(
         assert not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text().split(")")[1]
 
 
-def test_another_shape_of_cluster_is_refused_while_there_is_data(
+def test_another_number_of_nodes_is_refused_while_there_is_data(
     varve: Varve, cluster: dict[str, Any]
 ) -> None:
     refused = varve("cluster", "up", "--nodes", "2")
@@ -50,10 +48,11 @@ def test_another_shape_of_cluster_is_refused_while_there_is_data(
     assert "--delete-data" in refused.stderr
 
 
-def test_a_process_that_took_a_dead_nodes_id_is_not_ours(
+def test_a_foreign_process_with_the_pid_of_a_dead_node_is_left_alone(
     varve: Varve, cluster: dict[str, Any], tmp_path: Path
 ) -> None:
-    """The pid file names this very test, with another start: neither shown as a node nor ever signalled."""
+    """The pid file names the process of this test with another start time. It is not shown as a node and not
+    signalled."""
     pid_file = tmp_path / ".varve" / "node-1" / "pid"
     before = pid_file.read_text()
     pid_file.write_text(json.dumps([os.getpid(), "another boot/1"]))

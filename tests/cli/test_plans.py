@@ -1,4 +1,4 @@
-"""Plans move what they must and nothing else, and leave brokers and leaders even."""
+"""Plans move only replicas that have to move, and spread replicas and leaders evenly."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def load(plan: Plan) -> Counter[int]:
 @given(
     assignments, st.lists(st.sampled_from(BROKERS), min_size=3, unique=True), st.none() | st.integers(1, 3)
 )
-def test_a_spread_is_valid(current: Plan, brokers: list[int], factor: int | None) -> None:
+def test_an_even_spread_is_valid(current: Plan, brokers: list[int], factor: int | None) -> None:
     plan = plan_even_spread(current, brokers, factor)
     assert plan.keys() == current.keys()
     for name, replicas in plan.items():
@@ -33,7 +33,7 @@ def test_a_spread_is_valid(current: Plan, brokers: list[int], factor: int | None
         assert set(replicas) <= set(brokers)
 
 
-def test_a_new_broker_gets_its_share_and_no_more_moves_than_that() -> None:
+def test_a_new_broker_gets_its_share_and_no_other_replica_moves() -> None:
     current: Plan = {("a", n): [1 + n % 3, 1 + (n + 1) % 3] for n in range(12)}
     plan = plan_even_spread(current, [1, 2, 3, 4])
     assert load(plan) == {1: 6, 2: 6, 3: 6, 4: 6}
@@ -43,17 +43,17 @@ def test_a_new_broker_gets_its_share_and_no_more_moves_than_that() -> None:
     assert max(leaders.values()) - min(leaders.values()) <= 2
 
 
-def test_what_is_even_stays_as_it_is() -> None:
+def test_an_even_assignment_stays_as_it_is() -> None:
     current: Plan = {("a", n): [1 + n % 3, 1 + (n + 1) % 3, 1 + (n + 2) % 3] for n in range(9)}
     assert plan_even_spread(current, [1, 2, 3]) == current
 
 
-def test_a_smaller_replication_factor_keeps_who_is_there() -> None:
+def test_a_smaller_replication_factor_keeps_existing_replicas() -> None:
     plan = plan_even_spread({("a", 0): [1, 2, 3], ("a", 1): [2, 3, 1], ("a", 2): [3, 1, 2]}, [1, 2, 3], 2)
     assert load(plan) == {1: 2, 2: 2, 3: 2}
 
 
-def test_too_few_brokers() -> None:
+def test_too_few_brokers_are_refused() -> None:
     with pytest.raises(PlanError, match="a-0 is to have 3 replicas"):
         plan_even_spread({("a", 0): [1, 2, 3]}, [1, 2])
     with pytest.raises(PlanError, match="a-0 has 3 replicas"):
@@ -61,7 +61,9 @@ def test_too_few_brokers() -> None:
 
 
 @given(assignments, st.sampled_from(BROKERS))
-def test_who_leaves_is_replaced_in_its_place_and_nobody_else_moves(current: Plan, leaving: int) -> None:
+def test_a_removed_broker_is_replaced_in_its_place_and_no_other_replica_moves(
+    current: Plan, leaving: int
+) -> None:
     plan = plan_removal(current, leaving, [node_id for node_id in BROKERS if node_id != leaving])
     assert plan.keys() == {name for name, replicas in current.items() if leaving in replicas}
     for name, replicas in plan.items():

@@ -1,4 +1,4 @@
-"""Processes in the background: only what we started is ever signalled."""
+"""Processes in the background. Only processes that we started are signalled."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_process_stops_on_sigterm_and_one_that_does_not_is_killed(tmp_path: Pa
     assert not is_running(stubborn)
 
 
-def test_a_process_that_only_has_the_same_id_is_left_alone(tmp_path: Path) -> None:
+def test_another_process_with_the_same_pid_is_left_alone(tmp_path: Path) -> None:
     process = start(SLEEPER, tmp_path / "output")
     former = Process(process.pid, "an earlier boot/1")
     assert not is_running(former)
@@ -53,7 +53,7 @@ def test_a_process_that_only_has_the_same_id_is_left_alone(tmp_path: Path) -> No
     stop_processes([process], grace_s=20)
 
 
-def test_a_process_that_was_stopped_by_a_signal_still_runs(tmp_path: Path) -> None:
+def test_a_process_that_is_stopped_by_a_signal_counts_as_running(tmp_path: Path) -> None:
     process = start(SLEEPER, tmp_path / "output")
     os.kill(process.pid, signal.SIGSTOP)
     assert is_running(process)
@@ -61,10 +61,10 @@ def test_a_process_that_was_stopped_by_a_signal_still_runs(tmp_path: Path) -> No
     assert not is_running(process)
 
 
-def test_a_child_that_ended_but_was_not_collected_does_not_run(tmp_path: Path) -> None:
+def test_a_child_that_ended_and_was_not_collected_does_not_count_as_running(tmp_path: Path) -> None:
     process = spawn_process([sys.executable, "-c", ""], tmp_path / "output")
     assert wait_until_ended([process], timeout_s=20) == []
     assert Path(f"/proc/{process.pid}").exists() or sys.platform != "linux", (
-        "this very process has not waited for it"
+        "this process has not waited for it"
     )
     assert find_process(process.pid) is None

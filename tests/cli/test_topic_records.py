@@ -1,4 +1,4 @@
-"""`varve topic offsets|purge` at a real node."""
+"""`varve topic offsets|purge` with a real node."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.cli.conftest import Varve
 
 @pytest.fixture
 def records(varve: Varve, ports: list[int]) -> Iterator[None]:
-    """A cluster of one with topic "foo" of two partitions; the second holds ten records."""
+    """A cluster of one node. The topic "foo" has two partitions, and the second holds ten records."""
     assert varve("cluster", "up", "--ports", str(ports[0])).returncode == 0
     try:
         assert varve("topic", "create", "foo", "--partitions", "2").returncode == 0
@@ -38,9 +38,9 @@ def test_records_are_purged_and_offsets_shown(varve: Varve, tmp_path: Path) -> N
     purged = shown("purge", "foo", "--before-offset", "4", "--partitions", "1")
     assert purged == ["partition: foo-1\tlow_watermark: 4"]
     assert shown("offsets", "--time", "earliest") == ["foo:0:0", "foo:1:4"]
-    wishes = [{"topic": "foo", "partition": 1, "offset": 6}]
-    (tmp_path / "wishes.json").write_text(json.dumps({"partitions": wishes, "version": 1}))
-    purged = shown("purge", "--offset-json-file", "wishes.json", "--format", "json")
+    targets = [{"topic": "foo", "partition": 1, "offset": 6}]
+    (tmp_path / "targets.json").write_text(json.dumps({"partitions": targets, "version": 1}))
+    purged = shown("purge", "--offset-json-file", "targets.json", "--format", "json")
     assert json.loads(purged[0]) == [{"topic": "foo", "partition": 1, "low_watermark": 6}]
     partly = varve("topic", "purge", "foo", "--before-offset", "7")
     assert partly.returncode == 1
@@ -51,7 +51,7 @@ def test_records_are_purged_and_offsets_shown(varve: Varve, tmp_path: Path) -> N
 
 
 @pytest.mark.usefixtures("records")
-def test_what_is_not_there_is_named(varve: Varve) -> None:
+def test_missing_topics_and_partitions_are_named(varve: Varve) -> None:
     for arguments, complaint in (
         (["offsets", "bar"], "Topic 'bar' does not exist"),
         (["offsets", "foo", "--partitions", "7"], "Topic 'foo' has no partition 7"),
@@ -73,5 +73,5 @@ def test_what_is_not_there_is_named(varve: Varve) -> None:
         ["offsets", "foo", "--partitions", "a"],
     ],
 )
-def test_nothing_is_deleted_by_a_command_that_is_not_clear(varve: Varve, arguments: list[str]) -> None:
+def test_an_ambiguous_command_is_refused(varve: Varve, arguments: list[str]) -> None:
     assert varve("topic", *arguments, "-b", "localhost:1").returncode == 2

@@ -1,4 +1,4 @@
-"""Our messages as kafka-python's: a second codec by other people, who read Kafka's JSON at import time.
+"""Our messages as messages of kafka-python, a second independent codec, which reads Kafka's JSON schemas at import.
 
 It has most APIs of clients, and also frames and headers. What it lacks is in `LACKS`.
 """
@@ -14,13 +14,13 @@ from typing import Any
 from protocol.schema import Message
 
 with warnings.catch_warnings():
-    # It finds its JSON by a function of importlib that Python has deprecated.
+    # kafka-python finds its JSON with a deprecated function of importlib.
     warnings.simplefilter("ignore", DeprecationWarning)
     import kafka.protocol
     from kafka.protocol.api_message import ApiMessage
 
     for _module in pkgutil.walk_packages(kafka.protocol.__path__, "kafka.protocol."):
-        # Not its former codec, and not the script that writes its stubs.
+        # Without its former codec and the script that generates its stubs.
         if ".old" not in _module.name and not _module.name.endswith("generate_stubs"):
             importlib.import_module(_module.name)
 
@@ -34,7 +34,7 @@ LACKS = {
 
 @cache
 def classes() -> dict[str, Any]:
-    """By Kafka's names."""
+    """kafka-python's message classes by Kafka's names."""
     return {cls.__name__: cls for cls in _subclasses(ApiMessage)}
 
 
@@ -43,22 +43,22 @@ def _subclasses(cls: Any) -> list[Any]:
 
 
 def theirs(message: Message, version: int) -> Any:
-    """The same message, of that version."""
+    """The same message as an object of kafka-python, in this version."""
     return _struct(message, classes()[type(message).__name__], version)
 
 
 def reencoded(cls: type[Message], version: int, encoded: bytes) -> bytes:
-    """What it makes of our bytes, as its own."""
-    # Not the class's own `decode`: that of ApiVersions takes every answer with an error for one of version 0.
+    """Our bytes, decoded and encoded again by kafka-python."""
+    # Not `decode` of the class: that of ApiVersions decodes every answer with an error as version 0.
     decoded = ApiMessage.decode.__func__(classes()[cls.__name__], encoded, version=version)
-    decoded._header = None  # its decoder leaves that out, and its encoder asks for it
+    decoded._header = None  # Its decoder leaves this out, and its encoder needs it.
     return bytes(decoded.encode(version=version))
 
 
 def _struct(message: Message, target: Any, version: int) -> Any:
     ours = {each.name.removesuffix("_ms"): each for each in type(message).__schema__.fields}
     for name in [name for name in ours if name.endswith("_authorized_operations")]:
-        ours.setdefault("authorized_operations", ours[name])  # so it calls them all
+        ours.setdefault("authorized_operations", ours[name])  # It has this name for all of them.
     values = {}
     for name, declared in target.fields.items():
         if not declared.for_version_q(version):
@@ -66,7 +66,7 @@ def _struct(message: Message, target: Any, version: int) -> Any:
         field = ours[name.removesuffix("_ms")]
         value = getattr(message, field.name)
         if field.tag is not None and value == field.absent_value:
-            continue  # it writes every tagged field that was given to it, also with its default
+            continue  # It encodes every tagged field that it was given, even with its default.
         values[name] = _value(value, declared, version)
     return target(version=version, **values)
 

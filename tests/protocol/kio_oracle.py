@@ -1,4 +1,4 @@
-"""Our messages as kio's, so that an independent codec (generated from Kafka's own JSON) can judge ours."""
+"""Our messages as messages of kio, an independent codec that is generated from Kafka's JSON schemas."""
 
 from __future__ import annotations
 

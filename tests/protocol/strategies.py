@@ -1,4 +1,4 @@
-"""Random messages of any declared class and version, made from the declaration itself."""
+"""Random messages of any declared class and version, generated from the declaration."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _YEAR_2500_S = 16_725_225_600
 
 
 def messages(cls: type[Message], version: int) -> st.SearchStrategy[Any]:
-    """Messages of `cls` that `version` can carry without loss: fields it lacks have their default."""
+    """Messages of `cls` that `version` can hold without loss: fields that it lacks have their default."""
 
     @st.composite
     def build(draw: st.DrawFn) -> Message:
@@ -48,7 +48,7 @@ def _draw_struct(draw: st.DrawFn, cls: type[Message], version: int) -> Message:
     for each in cls.__schema__.fields:
         if each.versions.includes(version):
             value = _draw_field(draw, each, version)
-            # Kafka does not write a tagged struct of default values, which is the same as none at all.
+            # Kafka does not encode a tagged struct of default values. That equals no struct.
             is_default = each.tag is not None and isinstance(value, Message) and value == type(value)()
             values[each.name] = None if is_default else value
         else:
@@ -72,10 +72,10 @@ def _draw_value(draw: st.DrawFn, kind: Any, name: str, version: int) -> Any:
     if name.endswith("error_code") and name != "topic_config_error_code":
         return int(draw(st.sampled_from(ErrorCode)))
     if name == "log_append_time_ms":
-        # Whole seconds: kio goes through floats, and loses a millisecond now and then.
+        # Whole seconds, because kio uses floats and sometimes loses a millisecond.
         return draw(st.integers(0, _YEAR_2500_S).map(lambda s: s * 1000) | st.just(-1))
     if name == "retention_time_ms":
-        # As kio's timedelta can hold it without a loss.
+        # What kio's timedelta can hold without loss.
         return draw(st.integers(-1, _YEAR_2500_S * 1000))
     if kind in _BITS:
         half = 1 << (_BITS[kind] - 1)

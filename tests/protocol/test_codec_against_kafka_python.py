@@ -1,5 +1,4 @@
-"""Every message that kafka-python knows, too, agrees with it byte for byte: an oracle beside kio, for two may err alike
-only where Kafka's own JSON is misread alike."""
+"""kafka-python encodes every message that it knows to the same bytes. It is a second oracle beside kio."""
 
 from __future__ import annotations
 
@@ -25,15 +24,15 @@ def name(value: Any) -> Any:
     return value if isinstance(value, int) else value.__name__
 
 
-def test_what_it_lacks_is_known() -> None:
-    """A release that learns one of them is to be asked about it, too."""
+def test_the_messages_that_kafka_python_lacks_are_listed() -> None:
+    """If a release of kafka-python adds one of them, it must be compared, too."""
     assert {cls.__name__ for cls in ALL_MESSAGES} - set(classes()) == LACKS
 
 
 @pytest.mark.parametrize(("cls", "version"), CASES, ids=name)
 @settings(max_examples=4, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_same_bytes(cls: type[Message], version: int, data: Any) -> None:
+def test_kafka_python_encodes_the_same_bytes(cls: type[Message], version: int, data: Any) -> None:
     message = data.draw(messages(cls, version))
     encoded = encode(message, version)
     assert theirs(message, version).encode(version=version) == encoded
@@ -41,7 +40,7 @@ def test_same_bytes(cls: type[Message], version: int, data: Any) -> None:
 
 
 @pytest.mark.parametrize(("cls", "version"), CASES, ids=name)
-def test_same_header_in_the_same_frame(cls: type[Message], version: int) -> None:
+def test_kafka_python_encodes_the_same_header(cls: type[Message], version: int) -> None:
     message = classes()[cls.__name__](version=version)
     message.with_header(correlation_id=7, **({"client_id": "me"} if message.is_request() else {}))
     framed = bytes(message.encode(header=True, framed=True))

@@ -1,4 +1,4 @@
-"""Every message we declare, in every version, agrees with kio byte for byte and value for value."""
+"""Every declared message, in every version, agrees with kio in bytes and values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ CASES = [(cls, version) for cls in ALL_MESSAGES for version in all_versions(cls)
 @pytest.mark.parametrize(("cls", "version"), CASES, ids=lambda x: x if isinstance(x, int) else x.__name__)
 @settings(max_examples=8, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_same_bytes_and_same_values(cls: type[Message], version: int, data: Any) -> None:
+def test_kio_encodes_the_same_bytes_and_decodes_the_same_values(
+    cls: type[Message], version: int, data: Any
+) -> None:
     message = data.draw(messages(cls, version))
     target = kio_class(cls, version)
     theirs = to_kio(message, target)

@@ -1,4 +1,4 @@
-"""Any way in which the network cuts a stream gives the same frames, and a frame costs memory only as it comes."""
+"""Any split of a stream gives the same frames, and a frame takes memory only as its bytes come."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def receive_all(reader: FrameReader, data: bytes, sizes: list[int]) -> list[tupl
     bodies=st.lists(st.binary(max_size=60), max_size=12),
     sizes=st.lists(st.integers(1, 90), min_size=1, max_size=8),
 )
-def test_any_chunking_gives_the_same_frames(bodies: list[bytes], sizes: list[int]) -> None:
+def test_any_split_of_the_stream_gives_the_same_frames(bodies: list[bytes], sizes: list[int]) -> None:
     reader = FrameReader(MAX_FRAME_BYTES)
     stream = b"".join(map(framed, bodies))
     assert [frame for frame, _ in receive_all(reader, stream, sizes)] == bodies
@@ -52,7 +52,7 @@ def test_any_chunking_gives_the_same_frames(bodies: list[bytes], sizes: list[int
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_large_frames_among_small_ones(seed: int) -> None:
+def test_large_and_small_frames_are_received(seed: int) -> None:
     rng = random.Random(seed)
     lengths = [0, 1, SHARED_BUFFER_BYTES - 4, SHARED_BUFFER_BYTES, 700_000, GROWTH_BYTES - 4, 5_000_000]
     rng.shuffle(lengths)
@@ -83,7 +83,7 @@ def test_an_owned_frame_keeps_its_bytes() -> None:
 
 
 def test_the_remainder_of_a_frame_is_received_in_place() -> None:
-    """Nothing behind the frame is received into its memory, and the frame is not copied when complete."""
+    """Bytes behind the frame are not received into its memory, and the complete frame is not copied."""
     reader = FrameReader(MAX_FRAME_BYTES)
     receive(reader, framed(b"x" * 1_000_000), SHARED_BUFFER_BYTES)
     buffer = reader.get_buffer()

@@ -1,4 +1,4 @@
-"""Headers, and the bytes that clients must find in the answers to ApiVersions."""
+"""Headers, and the bytes of answers to ApiVersions."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ def test_declarations_agree_with_the_table() -> None:
 
 @pytest.mark.parametrize(("api_key", "api_version"), [(999, 0), (999, 30), (18, 127), (17, 1)])
 def test_unknown_and_never_flexible_requests_have_the_old_header(api_key: int, api_version: int) -> None:
-    """ApiVersions of an unknown version must be answered, though nobody knows what its header ends with."""
+    """ApiVersions of an unknown version must be answered, although the end of its header is unknown."""
     header = RequestHeader(api_key, api_version, 7, None)
     frame = api_key.to_bytes(2, "big") + api_version.to_bytes(2, "big") + b"\0\0\0\7" + b"\xff\xff"
     assert parse_request_header(memoryview(frame)) == (header, 10)
 
 
-def test_response_headers() -> None:
+def test_response_headers_are_encoded_and_decoded() -> None:
     assert response_header(ApiKey.PRODUCE, 8, 7) == b"\0\0\0\7"
     assert response_header(ApiKey.PRODUCE, 9, 7) == b"\0\0\0\7\0"
     assert response_header(ApiKey.API_VERSIONS, 4, 7) == b"\0\0\0\7"
@@ -80,13 +80,13 @@ def test_response_headers() -> None:
 
 
 def test_answer_to_an_unknown_version_of_api_versions() -> None:
-    """Byte for byte what Apache Kafka 4.3 answered to a request of version 127."""
+    """Apache Kafka 4.3 answered a request of version 127 with these bytes."""
     answer = response_header(ApiKey.API_VERSIONS, 127, 7) + unsupported_version_body(0, 4)
     assert answer == bytes.fromhex("00000007 0023 00000001 0012 0000 0004")
 
 
 def test_answer_to_api_versions_3() -> None:
-    """Compact array, tagged fields, but the header of version 0."""
+    """A compact array and tagged fields, but response header v0."""
     response = ApiVersionsResponse(api_keys=[ApiVersion(api_key=0, min_version=0, max_version=11)])
     answer = response_header(ApiKey.API_VERSIONS, 3, 7) + encode(response, 3)
     assert answer == bytes.fromhex("00000007 0000 02 0000 0000 000b 00 00000000 00")

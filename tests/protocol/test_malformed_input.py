@@ -1,4 +1,4 @@
-"""Whatever a peer sends, decoding answers with a value or a ProtocolError, in bounded memory."""
+"""Decoding of any bytes gives a value or a ProtocolError, in bounded memory."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_every_truncation_is_refused(cls: type[Message], version: int, data: Any
 @pytest.mark.parametrize(("cls", "version"), EDGES, ids=lambda x: x if isinstance(x, int) else x.__name__)
 @BOUNDED
 @given(data=st.data())
-def test_mutations_are_refused_or_read(cls: type[Message], version: int, data: Any) -> None:
+def test_changed_bytes_are_refused_or_decoded(cls: type[Message], version: int, data: Any) -> None:
     encoded = bytearray(encode(data.draw(messages(cls, version)), version))
     if not encoded:
         return
@@ -62,7 +62,7 @@ def test_mutations_are_refused_or_read(cls: type[Message], version: int, data: A
 @pytest.mark.parametrize(("cls", "version"), EDGES, ids=lambda x: x if isinstance(x, int) else x.__name__)
 @BOUNDED
 @given(noise=st.binary(max_size=200))
-def test_noise_is_refused_or_read(cls: type[Message], version: int, noise: bytes) -> None:
+def test_random_bytes_are_refused_or_decoded(cls: type[Message], version: int, noise: bytes) -> None:
     tolerate(cls, version, noise)
 
 
@@ -80,18 +80,18 @@ def test_a_count_is_bounded_by_what_follows_it(count: int) -> None:
 
 
 def _empty_topics(count: int) -> bytes:
-    """The body of a Produce v3 with so many topics of no name and no partitions."""
+    """The body of a Produce v3 request with this many topics without name and partitions."""
     return b"\xff\xff" + bytes(6) + count.to_bytes(4, "big") + bytes(6 * count)
 
 
 def _one_topic_of(count: int) -> bytes:
-    """... with one topic of so many partitions without records."""
+    """The body of a Produce v3 request with one topic of this many partitions without records."""
     one_topic = (1).to_bytes(4, "big") + bytes(2) + count.to_bytes(4, "big")
     return b"\xff\xff" + bytes(6) + one_topic + b"\0\0\0\0\xff\xff\xff\xff" * count
 
 
 def _tags(count: int) -> bytes:
-    """A Produce v9 without topics and so many tagged fields that nobody knows."""
+    """The body of a Produce v9 request without topics, with this many unknown tagged fields."""
     return b"\0" + bytes(6) + b"\1" + uvarint(count) + b"\5\0" * count
 
 
@@ -101,7 +101,7 @@ def _tags(count: int) -> bytes:
     ids=["topics", "partitions", "tags"],
 )
 def test_a_message_holds_only_so_many_elements(version: int, body: Callable[[int], bytes]) -> None:
-    """A frame of 100 MiB would be gigabytes of objects."""
+    """Otherwise a frame of 100 MiB would become gigabytes of objects."""
     decode_produce = decoder(ProduceRequest, version)
     decode_produce(memoryview(body(MAX_ELEMENTS - 1)), 0)
     data = memoryview(body(MAX_ELEMENTS + 1))
@@ -114,8 +114,8 @@ def test_a_message_holds_only_so_many_elements(version: int, body: Callable[[int
         tracemalloc.stop()
 
 
-def test_a_long_array_of_numbers_counts_too() -> None:
-    """Each may be a partition that is looked up, and answered with an object of its own."""
+def test_a_long_array_of_numbers_counts_towards_the_elements() -> None:
+    """Each number may be a partition that is looked up and has its own part in the answer."""
     topic = TopicRequest(name="t", partition_indexes=[])
     request = DescribeProducersRequest(topics=[topic])
     most = MAX_ELEMENTS * NUMBERS_PER_ELEMENT
@@ -170,7 +170,7 @@ def test_an_undeclared_version_is_refused() -> None:
 
 @BOUNDED
 @given(frame=st.binary(max_size=60))
-def test_headers_of_noise(frame: bytes) -> None:
+def test_random_bytes_as_headers_are_refused_or_decoded(frame: bytes) -> None:
     try:
         _, pos = parse_request_header(memoryview(frame))
         assert pos <= len(frame)
@@ -183,7 +183,7 @@ def test_headers_of_noise(frame: bytes) -> None:
 @pytest.mark.parametrize("kind", PEER_KINDS)
 @BOUNDED
 @given(data=st.data())
-def test_peer_frames_are_whole_or_refused(kind: int, data: Any) -> None:
+def test_incomplete_peer_frames_are_refused(kind: int, data: Any) -> None:
     frame = b"".join(encode_peer(data.draw(messages(PEER_KINDS[kind], 0))))[4:]
     for size in range(0, len(frame), max(1, len(frame) // 100)):
         with pytest.raises(ProtocolError):

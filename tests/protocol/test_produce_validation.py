@@ -1,4 +1,4 @@
-"""The table of client-behaviour.md B.3, row by row."""
+"""The rows of the table in client-behaviour.md B.3."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ RECORDS = [NewRecord(b"key", b"value", NOW_MS - 5), NewRecord(b"other", None, NO
 def validate(
     batch: bytes | bytearray | None, *, api_version: int = 9, max_message_bytes: int = 1_048_588, **rules: Any
 ) -> BatchHeader:
-    """All that a broker checks, of the records too where the header leaves it open that they are good."""
+    """All checks of a broker. Records are checked if the header does not show that they are valid."""
     records = None if batch is None else memoryview(batch)
     header = validate_produce(records, api_version=api_version, max_message_bytes=max_message_bytes)
     changed = RULES._replace(**rules)
@@ -72,7 +72,7 @@ def test_good_batches_pass(codec: Compression, compacted: bool) -> None:
     assert validate(batch, is_compacted=compacted) == parse_header(batch)
 
 
-def test_shape() -> None:
+def test_anything_but_one_whole_batch_is_refused() -> None:
     good = build_batch(RECORDS)
     assert refusal(None) == (ErrorCode.INVALID_RECORD, [])
     assert refusal(b"") == (ErrorCode.INVALID_RECORD, [])
@@ -84,14 +84,14 @@ def test_shape() -> None:
     assert refusal(build_batch(RECORDS, base_offset=1)) == (ErrorCode.INVALID_RECORD, [])
 
 
-def test_every_bit_under_the_crc_counts() -> None:
+def test_every_bit_under_the_crc_is_checked() -> None:
     for position in range(17, len(build_batch(RECORDS))):
         batch = build_batch(RECORDS)
         batch[position] ^= 0x40
         assert refusal(batch) == (ErrorCode.CORRUPT_MESSAGE, [])
 
 
-def test_size_includes_the_twelve_bytes_before_the_length_counts() -> None:
+def test_the_size_limit_includes_the_twelve_bytes_before_the_length() -> None:
     batch = build_batch(RECORDS)
     validate(batch, max_message_bytes=len(batch))
     assert refusal(batch, max_message_bytes=len(batch) - 1) == (ErrorCode.MESSAGE_TOO_LARGE, [])
@@ -110,7 +110,7 @@ def test_size_includes_the_twelve_bytes_before_the_length_counts() -> None:
         pytest.param(lambda h: h._replace(attributes=0x10), id="transactional without a producer id"),
     ],
 )
-def test_headers_that_lie(change: Callable[[BatchHeader], BatchHeader]) -> None:
+def test_headers_that_contradict_the_batch_are_refused(change: Callable[[BatchHeader], BatchHeader]) -> None:
     assert refusal(forged(change)) == (ErrorCode.INVALID_RECORD, [])
 
 
@@ -123,7 +123,7 @@ def test_zstd_needs_produce_7() -> None:
 
 
 @pytest.mark.parametrize("codec", Compression)
-def test_compacted_topics_name_every_record_without_a_key(codec: Compression) -> None:
+def test_a_compacted_topic_names_every_record_without_a_key(codec: Compression) -> None:
     records = [NewRecord(key, b"v", NOW_MS) for key in (None, b"a", None, b"", None)]
     batch = build_batch(records, compression=codec)
     assert refusal(batch, is_compacted=True) == (ErrorCode.INVALID_RECORD, [0, 2, 4])
@@ -132,14 +132,14 @@ def test_compacted_topics_name_every_record_without_a_key(codec: Compression) ->
 
 def test_compacted_topics_need_readable_records() -> None:
     batch = build_batch(RECORDS)
-    batch[61] ^= 2  # the length of the first record
+    batch[61] ^= 2  # The length of the first record.
     renew_crc(batch)
     assert refusal(batch, is_compacted=True)[0] == ErrorCode.CORRUPT_MESSAGE
     garbage = forged(lambda h: h._replace(attributes=Compression.ZSTD))
     assert refusal(garbage, is_compacted=True)[0] == ErrorCode.CORRUPT_MESSAGE
 
 
-def test_timestamps_must_lie_in_the_window() -> None:
+def test_timestamps_must_be_within_the_allowed_range() -> None:
     times = [NOW_MS, NOW_MS + HOUR_MS + 1, -1, NOW_MS - HOUR_MS - 1, NOW_MS + HOUR_MS]
     batch = build_batch([NewRecord(b"k", b"v", ms) for ms in times])
     assert refusal(batch) == (ErrorCode.INVALID_TIMESTAMP, [1])
@@ -166,7 +166,7 @@ def test_log_append_time_is_written_in_place() -> None:
     assert [record.timestamp_ms for record in iter_records(memoryview(batch))] == [NOW_MS + 77] * 2
 
 
-def test_many_records_are_looked_at_with_pauses() -> None:
+def test_many_records_are_checked_with_pauses() -> None:
     def pauses(count: int) -> list[int]:
         batch = memoryview(build_batch([NewRecord(b"k", b"", NOW_MS)] * count, compression=Compression.ZSTD))
         rules = RULES._replace(is_compacted=True)

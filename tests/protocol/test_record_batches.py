@@ -1,4 +1,4 @@
-"""Record batches against aiokafka's reader and writer, CRC against crcmod."""
+"""Record batches compared with those of aiokafka, and the CRC with that of crcmod."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from protocol.records.crc import crc32c
 from protocol.records.record import decode_varint, encode_varint, iter_records
 
 CODECS = list(Compression)
-FOLDING_CODECS = [codec for codec in Compression if codec is not Compression.NONE]
+ALL_CODECS = [codec for codec in Compression if codec is not Compression.NONE]
 QUICK = settings(max_examples=25, deadline=None, database=None)
 
 maybe_bytes = st.none() | st.binary(max_size=80) | st.sampled_from((b"", b"v" * 200, b"w" * 70_000))
@@ -46,7 +46,7 @@ records_strategy = st.lists(
 
 
 def as_tuple(record: Any) -> tuple[Any, ...]:
-    """Of our records, as bytes."""
+    """One of our records with bytes instead of slices."""
     return (
         record.offset,
         record.timestamp_ms,
@@ -97,7 +97,7 @@ def test_we_read_what_aiokafka_builds(codec: Compression, records: list[NewRecor
 
 
 def test_golden_bytes() -> None:
-    """Written down by hand from the format; the CRC by crcmod."""
+    """Written by hand from the description of the format. The CRC is crcmod's."""
     record = "10 00 00 00 02 6b 02 76 00"
     after_crc = bytes.fromhex(
         "0000 00000000 0000000000000064 0000000000000064 ffffffffffffffff ffff ffffffff 00000001" + record
@@ -117,12 +117,12 @@ def test_crc_agrees_with_crcmod(data: bytes, start: int) -> None:
 
 
 def test_crc_check_value() -> None:
-    assert crc32c(b"123456789") == 0xE3069283  # the catalogue's check value of CRC-32/ISCSI
+    assert crc32c(b"123456789") == 0xE3069283  # The check value of CRC-32/ISCSI in the catalogue of CRCs.
 
 
 @given(value=st.integers(-(2**63), 2**63 - 1))
 @settings(max_examples=200, deadline=None, database=None)
-def test_varints(value: int) -> None:
+def test_varints_are_encoded_and_decoded(value: int) -> None:
     encoded = encode_varint(value)
     assert len(encoded) <= 10
     assert decode_varint(memoryview(b"x" + encoded), 1) == (value, 1 + len(encoded))
@@ -150,7 +150,7 @@ def test_iteration_stops_at_a_partial_batch() -> None:
         assert len(list(iter_batches(memoryview(log)[:size]))) == complete
 
 
-def test_a_length_that_leads_nowhere_is_corruption() -> None:
+def test_a_length_below_that_of_an_empty_batch_is_corruption() -> None:
     for length in (-1, 0, HEADER_BYTES - 12 - 1):
         batch = build_batch([NewRecord(b"k", b"v")])
         batch[8:12] = length.to_bytes(4, "big", signed=True)
@@ -166,7 +166,7 @@ def test_the_last_sequence_wraps() -> None:
 
 @QUICK
 @given(records=records_strategy, data=st.data())
-def test_corrupt_records_are_refused_or_read(records: list[NewRecord], data: Any) -> None:
+def test_changed_records_are_refused_or_decoded(records: list[NewRecord], data: Any) -> None:
     batch = build_batch(records)
     position = data.draw(st.integers(57, len(batch) - 1))
     batch[position] = data.draw(st.integers(0, 255))
@@ -176,47 +176,47 @@ def test_corrupt_records_are_refused_or_read(records: list[NewRecord], data: Any
         assert refusal.code == ErrorCode.CORRUPT_MESSAGE
 
 
-@pytest.mark.parametrize("codec", FOLDING_CODECS, ids=lambda codec: codec.name)
+@pytest.mark.parametrize("codec", ALL_CODECS, ids=lambda codec: codec.name)
 @QUICK
 @given(noise=st.binary(max_size=100), data=st.data())
-def test_garbage_is_corrupt(codec: Compression, noise: bytes, data: Any) -> None:
-    folded = bytearray(compress(codec, b"some text, some text, some text" * 20))
-    for garbage in (noise, bytes(folded[: data.draw(st.integers(0, len(folded) - 1))])):
+def test_random_compressed_bytes_are_corrupt(codec: Compression, noise: bytes, data: Any) -> None:
+    compressed = bytearray(compress(codec, b"some text, some text, some text" * 20))
+    for garbage in (noise, bytes(compressed[: data.draw(st.integers(0, len(compressed) - 1))])):
         try:
             decompress(codec, memoryview(garbage), 10_000)
         except KafkaError as refusal:
             assert refusal.code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.MESSAGE_TOO_LARGE)
 
 
-@pytest.mark.parametrize("codec", FOLDING_CODECS, ids=lambda codec: codec.name)
-def test_a_cut_stream_is_corrupt(codec: Compression) -> None:
-    folded = memoryview(compress(codec, bytes(range(256)) * 400))
-    for size in (len(folded) // 2, len(folded) - 1):
+@pytest.mark.parametrize("codec", ALL_CODECS, ids=lambda codec: codec.name)
+def test_a_compressed_stream_that_is_cut_short_is_corrupt(codec: Compression) -> None:
+    compressed = memoryview(compress(codec, bytes(range(256)) * 400))
+    for size in (len(compressed) // 2, len(compressed) - 1):
         with pytest.raises(KafkaError) as refusal:
-            decompress(codec, folded[:size])
+            decompress(codec, compressed[:size])
         assert refusal.value.code == ErrorCode.CORRUPT_MESSAGE
 
 
-@pytest.mark.parametrize("codec", FOLDING_CODECS, ids=lambda codec: codec.name)
-def test_a_bomb_is_refused_in_bounded_memory(codec: Compression) -> None:
+@pytest.mark.parametrize("codec", ALL_CODECS, ids=lambda codec: codec.name)
+def test_a_decompression_bomb_is_refused_in_bounded_memory(codec: Compression) -> None:
     bomb = memoryview(compress(codec, bytes(40_000_000)))
     assert decompress(codec, memoryview(compress(codec, bytes(1_000_000))), 1_000_000) == bytes(1_000_000)
     tracemalloc.start()
     try:
         with pytest.raises(KafkaError) as refusal:
             decompress(codec, bomb, 1_000_000)
-        assert tracemalloc.get_traced_memory()[1] < 18_000_000  # of the 40 MB; zstd's steps are coarse
+        assert tracemalloc.get_traced_memory()[1] < 18_000_000  # Of 40 MB. The steps of zstd are coarse.
     finally:
         tracemalloc.stop()
     assert refusal.value.code == ErrorCode.MESSAGE_TOO_LARGE
 
 
 def test_raw_snappy_and_concatenated_streams_are_read() -> None:
-    from cramjam import snappy  # what librdkafka sends
+    from cramjam import snappy  # librdkafka sends raw snappy.
 
     assert decompress(Compression.SNAPPY, memoryview(bytes(snappy.compress_raw(b"abc" * 50)))) == b"abc" * 50
     for codec in (Compression.GZIP, Compression.ZSTD):
-        # What folds to less than a step of the input, or to many; and what unfolds far beyond one.
+        # Data that compresses to less than a step of the input, data that takes many steps, and data that grows far.
         for text in (b"1234", b"1" * 100_000, random.Random(1).randbytes(50_000)):
             one, two = bytes(compress(codec, text)), bytes(compress(codec, text[::-1]))
             assert decompress(codec, memoryview(one + two)) == text + text[::-1]

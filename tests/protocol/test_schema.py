@@ -1,4 +1,4 @@
-"""What a declaration promises to those who use the class."""
+"""The promises of a declared message class."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from protocol.messages.produce import PartitionProduceResponse
 from protocol.schema import INT32, Message, Versions, array, field
 
 
-def test_constructors_insist_on_what_has_no_default() -> None:
+def test_constructors_need_fields_without_a_default() -> None:
     with pytest.raises(TypeError, match="index"):
         PartitionProduceResponse()  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="no_such_field"):
@@ -35,7 +35,7 @@ def test_messages_are_mutable_slotted_and_readable() -> None:
         request.no_such_field = 1  # type: ignore[attr-defined]
 
 
-def test_the_first_instance_is_like_all_others() -> None:
+def test_the_first_instance_of_a_class_is_like_all_others() -> None:
     class Fresh(Message):
         numbers: list[int] = field(array(INT32), default_factory=list)
         count: int = field(INT32, default=3)
@@ -43,14 +43,14 @@ def test_the_first_instance_is_like_all_others() -> None:
     assert [Fresh(count=1).count, Fresh().count, Fresh().numbers] == [1, 3, []]
 
 
-def test_version_ranges() -> None:
+def test_version_ranges_are_parsed() -> None:
     assert [Versions.parse(text) for text in ("none", "3", "3+", "3-11")] == [
         (0, -1), (3, 3), (3, 32767), (3, 11),
     ]  # fmt: skip
 
 
 def test_nothing_is_generated_at_import() -> None:
-    """Start-up stays fast: neither codecs nor libraries that only some record batches need are loaded."""
+    """So that the start is fast: neither codecs nor the libraries of single compression codecs are loaded."""
     script = (
         "import sys, protocol.messages, protocol.peer, protocol.records.validate, protocol.codec as codec\n"
         "assert not codec._decoders and not codec._encoders, 'a codec was generated'\n"

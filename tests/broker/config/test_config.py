@@ -1,4 +1,4 @@
-"""Settings of a node: where they come from, what is refused and in which words."""
+"""Settings of a node: their sources, and which values are refused."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_node_starts_without_any_setting_as_a_cluster_of_one_reachable_from_th
 
 
 def test_keys_are_named_as_kafka_names_them() -> None:
-    """Also where a module of ours has a similar name: a rename of modules once renamed this key."""
+    """A rename of one of our modules once renamed this key, too."""
     assert is_kafka_key("broker.heartbeat.interval.ms")
     assert not is_kafka_key("broker.replication.heartbeat.interval.ms")
 
@@ -41,7 +41,7 @@ def test_flags_win_over_environment_over_file_over_defaults() -> None:
 
 
 def test_the_compose_environment_is_understood() -> None:
-    """The environment of docker-compose.yml, and what testcontainers and Apache's image set beside it."""
+    """The environment of docker-compose.yml, and variables that testcontainers and Apache's image set."""
     loaded = load(
         environ={
             "CLUSTER_ID": "dmFydmUtY29tcG9zZS1sb2",
@@ -80,7 +80,7 @@ def test_the_compose_environment_is_understood() -> None:
         ("KAFKA_VARVE_ELECTION_TIMEOUT_MS", "varve.election.timeout.ms"),
     ],
 )
-def test_variables_follow_the_rule_of_apaches_image(variable: str, key: str) -> None:
+def test_variables_are_named_as_in_apaches_image(variable: str, key: str) -> None:
     assert key_of_variable(variable) == key
 
 
@@ -99,7 +99,7 @@ def test_an_unknown_variable_is_only_a_warning() -> None:
     assert "did you mean listeners?" in loaded.warnings[1]
 
 
-def test_every_key_that_shares_a_name_with_kafkas_is_really_kafkas() -> None:
+def test_every_key_is_a_key_of_kafka_or_has_our_prefix() -> None:
     ours = {"cluster.id", "log.min.free.bytes"}
     for key in NODE_KEYS.values():
         for name in (key.name, *(scaled for scaled, _ in key.scaled)):
@@ -161,7 +161,7 @@ def test_synonyms_of_older_files_are_understood() -> None:
         (flags(auto_create_topics_enable="yes"), "expected true or false"),
     ],
 )
-def test_what_cannot_work_is_refused_in_plain_words(given: dict[str, str], words: str) -> None:
+def test_invalid_settings_are_refused_in_plain_words(given: dict[str, str], words: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(flags=given)
     assert words in str(caught.value)
@@ -173,7 +173,7 @@ def test_ipv6_addresses_stand_in_brackets() -> None:
     assert str(config.listeners[0]) == "PLAINTEXT://[::1]:9092"
 
 
-def test_listening_everywhere_without_an_advertised_address_is_warned_of() -> None:
+def test_listening_everywhere_without_an_advertised_address_is_a_warning() -> None:
     loaded = load(flags=flags(listeners="PLAINTEXT://:9092,CONTROLLER://:9093"))
     assert "clients on other machines" in loaded.warnings[0]
     assert loaded.config.advertised_address(loaded.config.client_listeners[0]) == Address("localhost", 9092)
@@ -201,7 +201,7 @@ def test_the_properties_syntax_is_javas() -> None:
     }
 
 
-def test_the_shortest_timeouts_that_are_taken_are_ones_that_a_node_can_start_with() -> None:
+def test_a_node_starts_with_the_shortest_timeouts_that_are_accepted() -> None:
     shortest = {"varve.election.timeout.ms": "150", "varve.heartbeat.interval.ms": "5"}
     with running(size=1, settings=shortest) as world:
         world.create_topic("foo", replication_factor=1)

@@ -1,4 +1,4 @@
-"""Topic settings: Kafka's names and checks, defaults from the node, and what clients are shown."""
+"""Topic settings: Kafka's names and checks, defaults from the node, and descriptions for clients."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_topic_overrides_the_node_which_overrides_the_default() -> None:
     assert not config.is_log_append_time
 
 
-def test_what_kafka_streams_sets_is_taken() -> None:
+def test_settings_of_kafka_streams_topics_are_accepted() -> None:
     TopicConfig.validate(STREAMS_TOPIC)
     config = TopicConfig.resolve(STREAMS_TOPIC, load().config)
     assert config.is_compacted
@@ -35,7 +35,7 @@ def test_what_kafka_streams_sets_is_taken() -> None:
     assert config.segment_bytes == 50 << 20
 
 
-def test_every_setting_is_described_with_where_it_comes_from() -> None:
+def test_every_setting_is_described_with_its_source() -> None:
     node = load(flags={"log.retention.hours": "1"}).config
     rows = {row.name: row for row in TopicConfig.describe({"segment.bytes": "4096"}, NodeSettings(node))}
     assert len(rows) == 33, "Apache Kafka 4.3 shows 33 settings of a topic"

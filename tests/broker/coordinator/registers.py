@@ -1,6 +1,6 @@
-"""A coordinator that is neither of groups nor of transactions: registers, each a name and a number.
+"""A coordinator for tests. It keeps registers: a register is a name and a number.
 
-It runs beside the group coordinator on the nodes of a `World`, on a topic of its own. A name that begins with "?" is
+It runs beside the group coordinator on the nodes of a `World`, and has its own topic. A name that begins with "?" is
 written as a record type that its own codec does not know. A name that begins with "~" is written in a record version
 that only an upgraded node can decode.
 """
@@ -23,7 +23,7 @@ from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from tests.broker.world import World
 
 T = TypeVar("T")
-#: What a register is answered: a number, or why there is none.
+#: The answer of a decision about a register: a number, or the error.
 Sum: TypeAlias = int | ErrorCode
 
 TOPIC = "__registers"
@@ -53,12 +53,12 @@ def _decode(key: memoryview, value: memoryview | None, *, is_upgraded: bool) -> 
 
 
 class RegisterShard:
-    """A register is dropped `lifetime_s` after the last decision about it."""
+    """A register expires `lifetime_s` after the last decision about it."""
 
     def __init__(self, lifetime_s: float) -> None:
         self.values: dict[str, int] = {}
         self.loaded_at: float | None = None
-        #: How many keys each call took that took any.
+        #: How many keys each call of `take_due_keys` returned, without calls that returned none.
         self.taken: list[int] = []
         self._lifetime_s = lifetime_s
         self._expires_at: dict[str, float] = {}
@@ -129,7 +129,7 @@ class Registers:
 
     topic: InternalTopic
     runtime: Runtime
-    #: The partition of every load that came to its end.
+    #: The partition of every load that was completed.
     loads: list[int] = field(default_factory=list)
 
 
@@ -214,7 +214,7 @@ class RegisterWorld:
         return answers
 
     def begin_remove(self, node_id: int, names: list[str]) -> list[Sum]:
-        """All of `names` in one decision, which is asked of the first one's shard."""
+        """Remove all of `names` in one decision, which the shard of the first name makes."""
         answers: list[Sum] = []
 
         def decide(

@@ -1,4 +1,4 @@
-"""Deadlines that are put off, dropped and due, against the plainest thing that does the same."""
+"""Deadlines that are set, put off and dropped, compared with a plain dict."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EVENTS = st.lists(
 
 
 @given(EVENTS)
-def test_what_is_due_is_what_a_dict_says(events: list[tuple[str, int, int | None]]) -> None:
+def test_due_keys_agree_with_a_plain_dict(events: list[tuple[str, int, int | None]]) -> None:
     deadlines: Deadlines[int] = Deadlines()
     plain: dict[int, float] = {}
     for what, key, time in events:
@@ -40,7 +40,7 @@ def test_what_is_due_is_what_a_dict_says(events: list[tuple[str, int, int | None
 
 
 @pytest.mark.parametrize("most", [1, 2, 5])
-def test_what_is_not_taken_is_still_due(most: int) -> None:
+def test_keys_beyond_the_limit_are_still_due(most: int) -> None:
     deadlines: Deadlines[int] = Deadlines()
     for key in range(5):
         deadlines.set(key, key)
@@ -53,7 +53,7 @@ def test_what_is_not_taken_is_still_due(most: int) -> None:
     assert deadlines.take_due(4) == [4]
 
 
-def test_what_is_put_off_a_thousand_times_is_one_entry() -> None:
+def test_a_deadline_that_is_put_off_a_thousand_times_is_one_heap_entry() -> None:
     deadlines: Deadlines[str] = Deadlines()
     for time in range(1000):
         deadlines.set("member", time)

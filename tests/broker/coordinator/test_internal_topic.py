@@ -1,4 +1,4 @@
-"""The topic of a coordinator: created by the first question, and found by key."""
+"""The internal topic of a coordinator: its creation, and which node leads the partition of a key."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.broker.coordinator.registers import MAX_NAME_LENGTH, PARTITIONS, TOPI
 from tests.broker.world import running
 
 
-def test_the_first_question_creates_the_topic_as_the_coordinator_wants_it() -> None:
+def test_the_first_find_coordinator_creates_the_topic_by_its_spec() -> None:
     with running() as world:
         cluster = RegisterWorld(world)
         topic = cluster.nodes[1].topic
@@ -42,7 +42,7 @@ def test_every_node_finds_the_leader_of_the_partition() -> None:
                 assert found == (leader, f"n{leader}", 9092)
 
 
-def test_a_topic_that_is_there_already_is_left_as_it_is() -> None:
+def test_a_topic_that_exists_is_left_as_it_is() -> None:
     with running() as world:
         cluster = RegisterWorld(world)
         cluster.create_topic()

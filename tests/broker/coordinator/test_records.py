@@ -18,7 +18,7 @@ def tombstone(number: int) -> EncodedRecord:
 
 
 def test_a_decision_is_one_batch_however_large_it_is() -> None:
-    """Whoever loads the log must not see half of it; the runtime refuses what is too large."""
+    """A coordinator that loads the log must not see half of it. The runtime refuses a batch that is too large."""
     records = [put(number) for number in range(100)]
     assert list(split_into_batches(records, MAX_BATCH_BYTES)) == [records]
 

@@ -1,4 +1,4 @@
-"""What the runtime promises every coordinator, seen with one that is not of groups (registers.py)."""
+"""The promises of the runtime to every coordinator, tested with registers.py."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAME = "a"
 
 @contextmanager
 def registers(size: int = 3, lifetime_s: float = 1000.0) -> Iterator[tuple[RegisterWorld, int, int]]:
-    """The coordinator at work, the partition of NAME, and the node that leads it."""
+    """A cluster with the coordinator, the partition of NAME, and the node that leads it."""
     with running(size=size, settings=FEW) as world:
         cluster = RegisterWorld(world, lifetime_s)
         cluster.create_topic()
@@ -38,7 +38,7 @@ def names_of(cluster: RegisterWorld, node_id: int, partition: int, count: int) -
 
 
 def cut_off(cluster: RegisterWorld, node_id: int) -> None:
-    """From the other nodes, both ways."""
+    """Cut a node off from the other nodes, in both directions."""
     world = cluster.world
     others = [f"n{other}" for other in world.ids if other != node_id]
     world.network.partition([f"n{node_id}"], others)
@@ -59,7 +59,7 @@ def test_a_decision_is_replayed_at_once_and_answered_when_a_majority_has_it() ->
 
 
 def test_a_refusal_waits_for_what_it_saw() -> None:
-    """It says that the sum is too small, which nobody knows before the first decision is committed."""
+    """It says that the sum is too small. That depends on the first decision, which is not committed yet."""
     with registers() as (cluster, _, node_id):
         cut_off(cluster, node_id)
         first, refused = cluster.begin_add(node_id, NAME, 5), cluster.begin_add(node_id, NAME, -6)
@@ -121,7 +121,7 @@ def test_open_tickets_are_answered_when_leadership_is_lost() -> None:
 
 
 def test_a_stale_coordinator_answers_no_read() -> None:
-    """It still serves, its successor has decided more, and nobody has told it."""
+    """It still serves. Its successor has decided more, and it does not know that yet."""
     with registers() as (cluster, partition, old):
         assert cluster.add(old, NAME, 5) == 5
         cut_off(cluster, old)
@@ -132,8 +132,8 @@ def test_a_stale_coordinator_answers_no_read() -> None:
         assert cluster.answer(read) is ErrorCode.NOT_COORDINATOR
 
 
-def test_coordinators_of_one_node_do_not_meet() -> None:
-    """They lead partitions of the same numbers. The topic of one is deleted, with all that it holds."""
+def test_coordinators_of_one_node_do_not_affect_each_other() -> None:
+    """They lead partitions with the same numbers. The topic of one coordinator is deleted."""
     with registers(size=1) as (cluster, _, node_id):
         world = cluster.world
         world.create_topic("foo", replication_factor=1)
@@ -184,7 +184,7 @@ def list_names(shard: RegisterShard) -> list[str]:
     return list(shard.values)
 
 
-def test_every_shard_of_a_node_is_looked_at() -> None:
+def test_read_all_reads_every_shard_of_a_node() -> None:
     with registers(size=1) as (cluster, _, node_id):
         names = [name for each in range(PARTITIONS) for name in names_of(cluster, node_id, each, 2)]
         for name in names:
@@ -200,7 +200,7 @@ def test_every_shard_of_a_node_is_looked_at() -> None:
         assert sorted(found) == sorted(names)
 
 
-def test_types_of_records_that_the_codec_does_not_know_are_passed_over() -> None:
+def test_unknown_record_types_are_passed_over() -> None:
     with registers(size=1) as (cluster, partition, node_id):
         (name,) = names_of(cluster, node_id, partition, 1)
         unknown = name_with_prefix(cluster, "?", partition)
@@ -211,14 +211,14 @@ def test_types_of_records_that_the_codec_does_not_know_are_passed_over() -> None
 
 
 def name_with_prefix(cluster: RegisterWorld, prefix: str, partition: int) -> str:
-    """A name that begins like this and has this partition."""
+    """A name with this prefix that belongs to this partition."""
     topic = next(iter(cluster.nodes.values())).topic
     names = (f"{prefix}{number}" for number in range(100))
     return next(name for name in names if topic.partition_of(name) == partition)
 
 
 def test_a_record_version_that_this_build_cannot_decode_fails_the_partition_and_not_the_node() -> None:
-    """As in Kafka: requests for the partition are refused until another node leads it, or this one in another term."""
+    """As in Kafka, requests for the partition are refused until it has another leader or another term."""
     with registers(size=1) as (cluster, partition, node_id):
         other = 1 - partition
         newer, elsewhere = name_with_prefix(cluster, "~", partition), name_with_prefix(cluster, "b", other)
@@ -272,7 +272,7 @@ def test_an_upgraded_node_loads_what_an_older_one_could_not() -> None:
 
 
 def test_a_decision_that_cannot_be_encoded_leaves_nothing_in_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Although its removals would be several batches, of which the first could be encoded."""
+    """Its tombstones would be several batches, of which the first could be encoded."""
     monkeypatch.setattr(runtime, "MAX_BATCH_BYTES", 300)
     with registers(size=1) as (cluster, partition, node_id):
         names = names_of(cluster, node_id, partition, 4)
@@ -292,7 +292,7 @@ def test_a_decision_that_cannot_be_encoded_leaves_nothing_in_the_log(monkeypatch
 
 
 def test_a_shard_that_is_loaded_anew_has_what_was_accepted_before() -> None:
-    """The refused decision came in the same loop iteration, before what was accepted was written."""
+    """A decision was refused in the same loop iteration, before the accepted records were written."""
     with registers() as (cluster, partition, node_id):
         assert cluster.add(node_id, NAME, 5) == 5
         accepted, refused = cluster.begin_add(node_id, NAME, 1), cluster.begin_remove(node_id, [NAME, "!"])
@@ -308,7 +308,7 @@ def test_a_shard_that_is_loaded_anew_has_what_was_accepted_before() -> None:
 
 
 def test_keys_with_one_deadline_expire_over_several_iterations(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that a coordinator loads have one, and nobody need ask before it comes."""
+    """After loading, all keys have the same deadline. They expire without any request."""
     monkeypatch.setattr(runtime, "KEYS_PER_ITERATION", 2)
     with registers(lifetime_s=60) as (cluster, partition, node_id):
         names = names_of(cluster, node_id, partition, 5)
@@ -325,7 +325,7 @@ def test_keys_with_one_deadline_expire_over_several_iterations(monkeypatch: pyte
         assert shard.taken == [2, 2, 1]
         reload_shard(cluster, successor, partition)
         assert cluster.coordinator(partition) == successor
-        assert cluster.shard(successor, names[0]).values == {}, "the log says so, too"
+        assert cluster.shard(successor, names[0]).values == {}, "it is so in the log, too"
 
 
 def test_steps_over_many_keys_are_carried_out_over_several_iterations(
@@ -344,7 +344,7 @@ def test_steps_over_many_keys_are_carried_out_over_several_iterations(
         cluster.world.wait(lambda: list(led.shard.values.values()) == [2] * 5)
 
 
-def test_steps_end_with_the_shard_that_they_are_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_end_when_their_shard_is_discarded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime, "KEYS_PER_ITERATION", 2)
     with registers(size=1) as (cluster, partition, node_id):
         names = names_of(cluster, node_id, partition, 5)
@@ -363,7 +363,7 @@ def test_steps_end_with_the_shard_that_they_are_of(monkeypatch: pytest.MonkeyPat
 
 
 def test_nothing_is_decided_by_a_shard_after_a_decision_of_it_was_refused() -> None:
-    """The shard has moved on from what its log says."""
+    """The shard has moved on from its log."""
     with registers(size=1) as (cluster, partition, node_id):
         led = cluster.led(node_id, partition)
         assert led is not None

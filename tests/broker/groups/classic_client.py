@@ -1,4 +1,4 @@
-"""Members of classic groups on the wire of a `World`: each request is a task, because some are parked."""
+"""Requests of classic group members to the nodes of a `World`. Each request is a task, because some are parked."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ R = TypeVar("R", bound=Message)
 
 
 class GroupClient:
-    """Asks one node about one group. `result` waits for an answer."""
+    """Sends requests about one group to one node. `result` waits for an answer."""
 
     def __init__(self, world: World, node_id: int, group_id: str = "g") -> None:
         self.world = world
@@ -106,8 +106,8 @@ class GroupClient:
         return self.result(self.put_join()).member_id
 
     def stable(self, count: int) -> tuple[list[str], int]:
-        """So many members, the leader first, with an assignment each ("for " and its id), and their generation. The
-        world's group.initial.rebalance.delay.ms has to be long enough for all of them to come."""
+        """Makes a generation of this many members, each with the assignment "for MEMBER_ID". Returns the member ids,
+        the leader first, and the generation. group.initial.rebalance.delay.ms must be long enough for all to join."""
         member_ids = [self.new_id() for _ in range(count)]
         joins = [self.put_join(member_id) for member_id in member_ids]
         answers = [self.result(join) for join in joins]

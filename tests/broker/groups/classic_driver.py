@@ -1,4 +1,4 @@
-"""A classic group with a log and clients' requests: what the coordinator does with an `Outcome`, at once."""
+"""Drives a classic group as the coordinator does, with a log that commits every `Outcome` at once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REBALANCE_S = 60.0
 
 
 class Driver:
-    """`answers` has what came out, by ticket; `open` the tickets that wait. Every method returns a ticket."""
+    """`answers` holds the answers by ticket, `open` the tickets that wait. Every request returns its ticket."""
 
     def __init__(self, *, initial_delay_s: float = 3.0, max_members: int = 1000) -> None:
         self.limits = ClassicLimits(initial_delay_s, max_members)
@@ -105,7 +105,7 @@ class Driver:
         return int(self.now * 1000)
 
     def pass_time(self, seconds: float) -> None:
-        """Meet every deadline on the way, as the coordinator's timer does."""
+        """Expire every deadline on the way, as the coordinator's timer does."""
         until = self.now + seconds
         for _ in range(10_000):
             deadline = self.group.next_deadline()
@@ -118,7 +118,7 @@ class Driver:
         self.now = until
 
     def fail_over(self) -> None:
-        """Another node takes over: it knows the log and nothing else. What was parked is lost with the connection."""
+        """Another node takes over. It knows only the log. Parked requests are lost with their connections."""
         self.group = ClassicGroup("g", self.limits, self._rng)
         self.open.clear()
         for record in self.log[-1:]:
@@ -144,7 +144,7 @@ class Driver:
             self.answers[ticket] = answer
 
     def join_new(self, **how: Any) -> AnyTicket:
-        """Join as clients do: with an id that was given out, or with an instance id."""
+        """Join as clients do: first ask for a member id, unless there is an instance id."""
         if how.get("instance") is not None:
             return self.join(**how)
         given: JoinAnswer = self.answers[self.join(**how)]
@@ -152,7 +152,8 @@ class Driver:
         return self.join(given.member_id, **how)
 
     def completing(self, *names: str | None) -> list[str]:
-        """Members (None, or an instance id) of a generation without an assignment; the leader comes first."""
+        """Makes a generation without an assignment. `names` are instance ids, or None. Returns member ids, the leader
+        first."""
         tickets = [self.join_new(instance=name) for name in names]
         while tickets[0] in self.open:
             self.pass_time(self.limits.initial_delay_s)

@@ -1,4 +1,4 @@
-"""What most tests of the consumer protocol begin with: a topic of four partitions, and its coordinator.
+"""Fixtures of the consumer protocol: a topic of four partitions, and a coordinator.
 
 The error codes that these tests expect are those of Apache Kafka 4.3, which was asked.
 """

@@ -1,4 +1,4 @@
-"""A group of the consumer protocol without a broker: its shard, the topics, and members that keep to KIP-848."""
+"""A consumer group without a broker: its shard, topics, and members that follow KIP-848."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Topics:
         self.image = MetadataImage()
 
     def set(self, name: str, partitions: int) -> UUID:
-        """Make the topic, or add partitions to it."""
+        """Create a topic, or add partitions to it."""
         known = self.image.topic_named(name)
         topic_id = UUID(int=self.image.end_offset + 1) if known is None else known.topic_id
         node = metadata.PartitionAssignment((1,), (UUID(int=7),), (0,))
@@ -52,7 +52,7 @@ class Topics:
 
 
 class Coordinator:
-    """A shard whose records are committed as soon as they are decided; each step is looked at."""
+    """A shard whose records are committed as soon as they are decided. Invariants are checked after each decision."""
 
     def __init__(self, topics: Topics, **settings: object) -> None:
         self.topics = topics
@@ -110,10 +110,10 @@ class Coordinator:
                 assert owners.setdefault(partition, member.member_id) == member.member_id, "one owner"
             assert member.epoch <= described.epoch
         targets = [each for member in described.members for each in partitions_of(member.target)]
-        assert len(targets) == len(set(targets)), "one owner to be"
+        assert len(targets) == len(set(targets)), "one target owner"
 
     def pass_time(self, seconds: float) -> None:
-        """Whatever falls due on the way happens at its time."""
+        """Expire every deadline on the way."""
         end = self.now + seconds
         while (deadline := self.shard.next_deadline()) is not None and deadline <= end:
             self.now = max(self.now, deadline)
@@ -121,12 +121,12 @@ class Coordinator:
         self.now = end
 
     def expire(self) -> None:
-        """What is due now, one decision."""
+        """Expire what is due now, in one decision."""
         for group_id in self.shard.take_due_keys(self.now):
             self._carry_out(self.shard.expire(group_id, self.now, int(self.now * 1000)))
 
     def fail_over(self) -> None:
-        """Another node loads what is in the log, as if it were compacted."""
+        """Another node loads the log, as if it were compacted."""
         newest: dict[bytes, bytes] = {}
         for key, value in self.log:
             newest.pop(key, None)
@@ -147,7 +147,7 @@ def partitions_of(assignment: object) -> set[Partition]:
 
 
 def joining(**changes: object) -> HeartbeatRequest:
-    """The first request of a member, which is in order; `changes` are what is not."""
+    """A valid first request of a member, with some `changes`."""
     request: dict[str, object] = {
         "group_id": GROUP,
         "member_id": "a",
@@ -160,7 +160,7 @@ def joining(**changes: object) -> HeartbeatRequest:
 
 
 class Consumer:
-    """A member that keeps to the rules. `owned` is what it works on, including what it was told to give up."""
+    """A member that follows the protocol. `owned` are the partitions that it works on, revoked ones included."""
 
     def __init__(
         self,
@@ -182,12 +182,12 @@ class Consumer:
         self.epoch = 0
         self.owned: set[Partition] = set()
         self.wanted: set[Partition] = set()
-        #: It has news for the coordinator: what it owns is not what it said last.
+        #: It owns other partitions than its last heartbeat said.
         self.has_revoked = False
-        #: It has to say everything once more: nobody knows what has come of what it said last.
+        #: Its next heartbeat must name everything, because the answer to the last one was lost.
         self.is_unsure = False
         self.is_slow = False
-        """It does not give up anything for now."""
+        """It does not give up partitions for now."""
 
     def heartbeat(self, *, lose_answer: bool = False) -> HeartbeatAnswer:
         is_whole = self.epoch == 0 or self.is_unsure
@@ -212,12 +212,12 @@ class Consumer:
         return answer
 
     def subscribe(self, *topics: str, regex: str = "") -> None:
-        """Said with the next heartbeat, with everything else."""
+        """The next heartbeat names everything."""
         self.topics, self.regex = topics, regex
         self.is_unsure = True
 
     def join_again(self) -> None:
-        """As who was fenced: it gives up everything and says so with the next heartbeat."""
+        """It was fenced: it gives up its partitions and joins with the next heartbeat."""
         self.epoch, self.owned, self.wanted, self.has_revoked = 0, set(), set(), False
 
     def _owned_by_topic(self) -> dict[UUID, frozenset[int]]:
@@ -247,15 +247,15 @@ class Consumer:
 
 
 def join_in_turn(*consumers: Consumer) -> None:
-    """One after the other, a second apart."""
+    """They join one after the other, a second apart."""
     for position, consumer in enumerate(consumers):
         if position:
             consumer.coordinator.pass_time(1.0)
         consumer.heartbeat()
 
 
-def settle(*consumers: Consumer, rounds: int = 6) -> None:
-    """Everybody's heartbeats, until nobody has to give up or wait for anything."""
+def send_heartbeats_until_stable(*consumers: Consumer, rounds: int = 6) -> None:
+    """All members send heartbeats until the group is stable."""
     for _ in range(rounds):
         for consumer in consumers:
             consumer.heartbeat()

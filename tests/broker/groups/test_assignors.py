@@ -1,4 +1,4 @@
-"""Both assignors: every partition has one owner, evenly, and few of them move."""
+"""Both assignors: every partition has one owner, shares are even, and few partitions move."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def all_partitions(topics: dict[UUID, int]) -> set[tuple[UUID, int]]:
 
 
 @given(st.sampled_from(sorted(ASSIGNORS)), counts, member_ids, st.data())
-def test_every_partition_has_one_owner_that_is_subscribed(
+def test_every_partition_has_one_owner_which_is_subscribed(
     name: str, topics: dict[UUID, int], ids: list[str], data: st.DataObject
 ) -> None:
     wanted = st.lists(st.sampled_from(sorted(topics)), unique=True)
@@ -45,7 +45,7 @@ def test_every_partition_has_one_owner_that_is_subscribed(
 
 
 @given(counts, member_ids, member_ids)
-def test_uniform_is_even_and_moves_no_more_than_it_must(
+def test_uniform_is_even_and_moves_no_more_partitions_than_necessary(
     topics: dict[UUID, int], before: list[str], after: list[str]
 ) -> None:
     old = assign_uniform({each: MemberSpec(sorted(topics)) for each in before}, topics)
@@ -54,7 +54,7 @@ def test_uniform_is_even_and_moves_no_more_than_it_must(
     )
     loads = sorted(map(load, new.values()))
     assert loads[-1] - loads[0] <= 1
-    # Who stays keeps what it may: a member that lost something has the least that anybody may have, or all have more.
+    # A member keeps what it can. If it lost a partition it has the smallest share, or all shares are larger.
     least, longer = divmod(len(all_partitions(topics)), len(after))
     kept = sum(len(set(partitions(new[each])) & set(partitions(old.get(each, EMPTY)))) for each in after)
     had = sorted((load(old.get(each, EMPTY)) for each in after), reverse=True)
@@ -63,7 +63,7 @@ def test_uniform_is_even_and_moves_no_more_than_it_must(
 
 
 @given(counts, member_ids, st.data())
-def test_uniform_leaves_nothing_to_even_out_where_subscriptions_differ(
+def test_uniform_with_different_subscriptions_cannot_be_balanced_further(
     topics: dict[UUID, int], ids: list[str], data: st.DataObject
 ) -> None:
     wanted = st.lists(st.sampled_from(sorted(topics)), unique=True)
@@ -79,7 +79,7 @@ def test_uniform_leaves_nothing_to_even_out_where_subscriptions_differ(
         members = {each: MemberSpec(data.draw(wanted), target=result[each]) for each in members}
 
 
-def test_a_partition_that_two_members_were_to_have_goes_to_one() -> None:
+def test_a_partition_in_the_last_targets_of_two_members_goes_to_one() -> None:
     target = {TOPICS[0]: frozenset({0, 1})}
     members = {each: MemberSpec(TOPICS[:1], target=target) for each in ("a", "b")}
     assert assign_uniform(members, {TOPICS[0]: 2}) == {
@@ -88,19 +88,19 @@ def test_a_partition_that_two_members_were_to_have_goes_to_one() -> None:
     }
 
 
-def test_range_gives_runs_and_cuts_equal_topics_at_the_same_places() -> None:
+def test_range_assigns_adjacent_partitions_and_divides_equal_topics_alike() -> None:
     topics = TOPICS[:2]
     members = {"b": MemberSpec(topics), "a": MemberSpec(topics), "c": MemberSpec(topics, instance_id="z")}
     result = assign_range(members, dict.fromkeys(topics, 7))
     for topic_id in topics:
         assert {each: sorted(result[each][topic_id]) for each in result} == {
-            "c": [0, 1, 2],  # static members first
+            "c": [0, 1, 2],  # Static members come first.
             "a": [3, 4],
             "b": [5, 6],
         }
 
 
-def test_nobody_and_nothing() -> None:
+def test_no_members_and_no_topics_give_empty_assignments() -> None:
     for assign in ASSIGNORS.values():
         assert assign({}, {}) == {}
         assert assign({"a": MemberSpec([])}, {TOPICS[0]: 3}) == {"a": {}}

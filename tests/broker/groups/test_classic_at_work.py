@@ -1,4 +1,4 @@
-"""Groups of the classic protocol, from the socket to the log and back (simulated nodes)."""
+"""Classic groups on simulated nodes, from the socket to the log and back."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def group(delay_ms: int = 200) -> Iterator[tuple[World, GroupClient]]:
 
 
 def successor(world: World, client: GroupClient) -> GroupClient:
-    """A client at the node that coordinates "g" after this one's was killed."""
+    """Kills the node of this client. Returns a client at the next coordinator of "g"."""
     world.kill(client.node_id, power=True)
     return GroupClient(world, coordinator(world, "g"))
 
@@ -73,7 +73,7 @@ def test_members_join_are_assigned_and_described() -> None:
         assert client.describe(with_operations=True).authorized_operations == 0b110101001000
 
 
-def test_members_that_start_together_are_one_generation_even_without_a_delay() -> None:
+def test_members_that_start_together_are_in_one_generation_even_without_a_delay() -> None:
     with group(delay_ms=0) as (world, client):
         joins = []
         for number in range(4):
@@ -82,7 +82,7 @@ def test_members_that_start_together_are_one_generation_even_without_a_delay() -
         assert [client.result(join).generation_id for join in joins] == [1] * 4
 
 
-def test_a_new_coordinator_goes_on_with_the_generation() -> None:
+def test_the_next_coordinator_continues_the_generation() -> None:
     with group() as (world, client):
         members, generation = client.stable(3)
         client = successor(world, client)
@@ -90,7 +90,7 @@ def test_a_new_coordinator_goes_on_with_the_generation() -> None:
         again = client.result(client.put_sync(members[1], generation))
         assert (again.error_code, again.assignment) == (0, f"for {members[1]}".encode())
         assert client.describe().group_state == "Stable"
-        # Who does not find the new coordinator is missed after a session, not before.
+        # A member that does not find the new coordinator is removed after a session timeout, not before.
         pass_time(world, 8)
         assert [client.heartbeat(member, generation) for member in members[:2]] == [0, 0]
         pass_time(world, 3)
@@ -98,7 +98,7 @@ def test_a_new_coordinator_goes_on_with_the_generation() -> None:
         assert client.heartbeat(members[2], generation) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_what_was_parked_is_told_that_the_coordinator_moved() -> None:
+def test_parked_requests_are_answered_not_coordinator_at_a_fail_over() -> None:
     with group() as (world, client):
         members, _ = client.stable(2)
         parked = client.put_join(members[0])
@@ -109,7 +109,7 @@ def test_what_was_parked_is_told_that_the_coordinator_moved() -> None:
         world.wait(stopping.done)
 
 
-def test_the_whole_cluster_restarts() -> None:
+def test_a_generation_survives_a_restart_of_the_whole_cluster() -> None:
     with group() as (world, client):
         members, generation = client.stable(2)
         for node_id in list(world.nodes):
@@ -122,7 +122,7 @@ def test_the_whole_cluster_restarts() -> None:
         }
 
 
-def test_a_member_that_is_silent_is_missed() -> None:
+def test_a_silent_member_is_removed() -> None:
     with group() as (world, client):
         (leader, follower), generation = client.stable(2)
         for _ in range(3):
@@ -134,7 +134,7 @@ def test_a_member_that_is_silent_is_missed() -> None:
         assert (joined.generation_id, joined.leader, len(joined.members)) == (generation + 1, leader, 1)
 
 
-def test_commits_are_those_of_the_generation() -> None:
+def test_only_members_of_the_generation_can_commit() -> None:
     with group() as (world, client):
         world.create_topic("foo")
         (leader, follower), generation = client.stable(2)
@@ -149,7 +149,7 @@ def test_commits_are_those_of_the_generation() -> None:
         assert put("", -1) == [ErrorCode.UNKNOWN_MEMBER_ID]
         parked = client.put_join(leader)
         world.loop.run_for(0.1)
-        assert put(follower, generation) == [0], "what it has done it may say before it joins again"
+        assert put(follower, generation) == [0], "a member may commit before it joins again"
         client.result(client.put_join(follower))
         client.result(parked)
         assert put(follower, generation + 1) == [ErrorCode.REBALANCE_IN_PROGRESS]
@@ -184,7 +184,7 @@ def test_an_empty_group_is_deleted_with_its_offsets() -> None:
 
 
 def test_refusals_are_those_of_apache_kafka() -> None:
-    """Asked of Apache Kafka 4.3.1 by the same requests."""
+    """Apache Kafka 4.3.1 answered the same requests like this."""
     with group() as (_, client):
 
         def join(member_id: str = "", **how: object) -> tuple[int, int, str | None, str | None, str]:
@@ -216,7 +216,7 @@ def test_refusals_are_those_of_apache_kafka() -> None:
         assert client.describe(version=5).group_state == "Dead"
         pending = client.new_id()
         assert pending.startswith("sim-")
-        assert client.describe().error_code == 69, "an id that was given out makes no group"
+        assert client.describe().error_code == 69, "a member id that was given out makes no group"
         assert client.heartbeat(pending, -1) == 25
         assert client.leave((pending, None)) == (0, [(pending, None, 0)])
         (leader, follower), generation = client.stable(2)
@@ -244,8 +244,8 @@ def test_refusals_are_those_of_apache_kafka() -> None:
         assert nameless.heartbeat("x", 1) in (16, 24)
 
 
-def test_a_static_member_comes_back_to_its_place() -> None:
-    """The answers of Apache Kafka 4.3.1 to the same story."""
+def test_a_static_member_that_is_back_has_its_place() -> None:
+    """Apache Kafka 4.3.1 answered the same requests like this."""
     with group() as (_, client):
         first = client.result(client.put_join(instance="i"))
         assert first.member_id.startswith("i-") and first.leader == first.member_id
@@ -267,7 +267,7 @@ def test_a_static_member_comes_back_to_its_place() -> None:
 
 
 def test_a_refused_join_makes_no_group_and_ends_none() -> None:
-    """Where a group of the consumer protocol is empty, a classic one takes its place only with a member to come."""
+    """An empty consumer group becomes a classic group only if the join is accepted."""
     with group() as (world, client):
         epoch = join_by_consumer_protocol(world, client.node_id, 0)
         assert client.result(client.put_join()).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -302,10 +302,10 @@ def listed(world: World, node_id: int) -> list[tuple[str, str]]:
     return [(each.group_id, each.group_type) for each in answer.groups]
 
 
-def test_the_groups_of_many_lost_members_are_looked_at_some_with_each_loop_iteration(
+def test_groups_of_many_lost_members_expire_over_several_loop_iterations(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Those that a coordinator loads have until the same moment to be heard of."""
+    """After loading, the sessions of all members end at the same moment."""
     monkeypatch.setattr(coordinator_module, "KEYS_PER_ITERATION", 2)
     iterations: list[list[str]] = [[]]
     run_callback, expire = SimulatedLoop._run_callback, Shard.expire

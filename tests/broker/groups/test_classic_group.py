@@ -1,4 +1,4 @@
-"""Rules of classic groups that a table of states does not show (broker.groups.classic_group, a value)."""
+"""Rules of classic groups that the table of states does not show."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def subscription(*topics: str) -> bytes:
 # -- the first rebalance ---------------------------------------------------------------------------------------
 
 
-def test_the_first_rebalance_is_put_off_while_members_come() -> None:
+def test_the_first_rebalance_is_delayed_while_members_come() -> None:
     driver = Driver()
     first = driver.join_new()
     driver.pass_time(2.9)
@@ -38,7 +38,7 @@ def test_the_first_rebalance_is_put_off_while_members_come() -> None:
     assert [driver.answers[x].generation_id for x in (first, second)] == [1, 1]
 
 
-def test_the_first_rebalance_is_put_off_for_a_rebalance_timeout_at_most() -> None:
+def test_the_first_rebalance_is_delayed_for_a_rebalance_timeout_at_most() -> None:
     driver = Driver()
     tickets = [driver.join_new(rebalance_s=7.0)]
     for _ in range(5):
@@ -48,7 +48,7 @@ def test_the_first_rebalance_is_put_off_for_a_rebalance_timeout_at_most() -> Non
     assert [None if x is None else x.generation_id for x in answers] == [1, 1, 1, 1, None, None]
 
 
-def test_the_first_rebalance_does_not_wait_for_ids_that_were_given_out() -> None:
+def test_the_first_rebalance_does_not_wait_for_pending_ids() -> None:
     driver = Driver()
     driver.join()  # an id, given out and not used
     first = driver.join_new()
@@ -56,20 +56,20 @@ def test_the_first_rebalance_does_not_wait_for_ids_that_were_given_out() -> None
     assert driver.answers[first].generation_id == 1
 
 
-def test_later_rebalances_wait_for_ids_that_were_given_out() -> None:
+def test_later_rebalances_wait_for_pending_ids() -> None:
     driver = Driver()
     (leader,) = driver.stable(None)
     driver.join()
     again = driver.join(leader)
     assert again in driver.open
     driver.pass_time(SESSION_S)
-    assert driver.answers[again].generation_id == 2, "the id was not used for a session"
+    assert driver.answers[again].generation_id == 2, "nobody used the id for a session timeout"
 
 
 # -- who is waited for -----------------------------------------------------------------------------------------
 
 
-def test_a_static_member_that_is_silent_is_waited_for_until_its_session_ends() -> None:
+def test_a_silent_static_member_stays_in_the_group_until_its_session_ends() -> None:
     driver = Driver()
     leader, _ = driver.stable(None, "s")
     again = driver.join(leader)
@@ -79,7 +79,7 @@ def test_a_static_member_that_is_silent_is_waited_for_until_its_session_ends() -
     assert [x.instance_id for x in driver.answers[again].members] == [None]
 
 
-def test_a_static_member_that_is_heard_is_in_the_generation_without_joining() -> None:
+def test_a_living_static_member_is_in_the_generation_without_joining() -> None:
     driver = Driver()
     leader, static = driver.stable(None, "s")
     again = driver.join(leader)
@@ -89,7 +89,7 @@ def test_a_static_member_that_is_heard_is_in_the_generation_without_joining() ->
     assert sorted(x.instance_id or "" for x in driver.answers[again].members) == ["", "s"]
 
 
-def test_a_rebalance_that_nobody_joins_goes_on_while_static_members_live() -> None:
+def test_a_rebalance_that_nobody_joins_lasts_while_static_members_live() -> None:
     driver = Driver()
     dynamic, static = driver.stable(None, "s")
     driver.leave(dynamic)
@@ -102,7 +102,7 @@ def test_a_rebalance_that_nobody_joins_goes_on_while_static_members_live() -> No
     assert driver.answers[driver.join(static)].generation_id == 2
 
 
-def test_a_new_member_whose_join_is_parked_is_given_up_after_five_minutes() -> None:
+def test_a_new_member_whose_join_is_parked_is_removed_after_five_minutes() -> None:
     driver = Driver()
     (old,) = driver.stable(None)
     driver.join(old, rebalance_s=3600.0, protocols=(*RANGE, ("other", b"")))
@@ -115,7 +115,7 @@ def test_a_new_member_whose_join_is_parked_is_given_up_after_five_minutes() -> N
     assert driver.answers[parked].error == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_request_that_is_repeated_over_another_connection_answers_the_first() -> None:
+def test_a_repeated_request_has_the_first_one_answered() -> None:
     driver = Driver()
     leader, follower = driver.stable(None, None)
     first = driver.join(leader)
@@ -130,7 +130,7 @@ def test_a_request_that_is_repeated_over_another_connection_answers_the_first() 
     assert driver.answers[second].assignment == b"F"
 
 
-def test_another_leads_when_the_leader_does_not_come() -> None:
+def test_another_member_leads_if_the_leader_does_not_join() -> None:
     driver = Driver()
     leader, *others = driver.stable(None, None, None)
     driver.leave(leader)
@@ -139,7 +139,7 @@ def test_another_leads_when_the_leader_does_not_come() -> None:
     assert [len(driver.answers[ticket].members) for ticket in tickets] == [2, 0]
 
 
-def test_an_id_that_was_given_out_is_no_static_members() -> None:
+def test_a_pending_id_cannot_be_used_by_a_static_member() -> None:
     driver = Driver()
     driver.stable(None, "s")
     given = driver.answers[driver.join()].member_id
@@ -161,7 +161,9 @@ def test_an_id_that_was_given_out_is_no_static_members() -> None:
         (["ab", "ba"], "a"),
     ],
 )
-def test_the_protocol_is_one_that_all_support_and_most_prefer(preferences: list[str], chosen: str) -> None:
+def test_the_protocol_is_one_that_all_members_support_and_most_prefer(
+    preferences: list[str], chosen: str
+) -> None:
     driver = Driver()
     for preference in preferences:
         driver.join_new(protocols=tuple((name, b"") for name in preference))
@@ -172,7 +174,7 @@ def test_the_protocol_is_one_that_all_support_and_most_prefer(preferences: list[
 # -- limits ----------------------------------------------------------------------------------------------------
 
 
-def test_a_full_group_takes_nobody_new() -> None:
+def test_a_full_group_refuses_new_members() -> None:
     driver = Driver(max_members=2)
     leader, _ = driver.stable(None, "s")
     assert driver.answers[driver.join(version=3)].error == ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -182,7 +184,7 @@ def test_a_full_group_takes_nobody_new() -> None:
     assert driver.join(leader) in driver.open
 
 
-def test_an_assignment_that_no_record_can_hold_is_refused_and_nothing_is_stable() -> None:
+def test_an_assignment_that_no_record_can_hold_is_refused() -> None:
     driver = Driver()
     leader, follower = driver.completing(None, None)
     parked = driver.sync(follower)
@@ -194,7 +196,7 @@ def test_an_assignment_that_no_record_can_hold_is_refused_and_nothing_is_stable(
 # -- the log ---------------------------------------------------------------------------------------------------
 
 
-def test_a_new_coordinator_knows_a_static_members_successor() -> None:
+def test_the_next_coordinator_knows_the_new_id_of_a_static_member() -> None:
     driver = Driver()
     _, former = driver.stable(None, "s")
     present = driver.answers[driver.join(instance="s")].member_id
@@ -204,7 +206,7 @@ def test_a_new_coordinator_knows_a_static_members_successor() -> None:
     assert driver.answers[driver.sync(present, instance="s")].assignment == former.encode()
 
 
-def test_a_generation_without_an_assignment_is_not_known_to_the_next_coordinator() -> None:
+def test_the_next_coordinator_does_not_know_a_generation_without_an_assignment() -> None:
     driver = Driver()
     leader, follower = driver.stable(None, None)
     driver.join(leader)
@@ -217,7 +219,7 @@ def test_a_generation_without_an_assignment_is_not_known_to_the_next_coordinator
     assert [driver.answers[x].generation_id for x in joins] == [2, 2]
 
 
-def test_after_loading_everybody_has_a_whole_session() -> None:
+def test_every_member_has_a_whole_session_after_loading() -> None:
     driver = Driver()
     driver.stable(None, None)
     driver.pass_time(SESSION_S - 1)
@@ -231,7 +233,7 @@ def test_after_loading_everybody_has_a_whole_session() -> None:
 # -- offsets ---------------------------------------------------------------------------------------------------
 
 
-def test_offsets_of_topics_that_are_consumed_are_kept() -> None:
+def test_offsets_of_subscribed_topics_are_kept() -> None:
     driver = Driver()
     tickets = [driver.join_new(protocols=(("range", subscription(topic)),)) for topic in ("foo", "bar")]
     driver.pass_time(6)
@@ -242,7 +244,7 @@ def test_offsets_of_topics_that_are_consumed_are_kept() -> None:
         driver.sync(driver.answers[ticket].member_id)
     assert group.expires_from_ms(5) == 5
     driver.join(driver.answers[tickets[0]].member_id)
-    assert group.subscribed_among({"other"}), "who knows what those that are joining want"
+    assert group.subscribed_among({"other"}), "subscriptions are not known while members join"
     driver.leave(*(driver.answers[ticket].member_id for ticket in tickets))
     assert not group.subscribed_among({"foo"})
     assert group.expires_from_ms(5) == driver.now_ms, "since it has no members"
@@ -252,7 +254,7 @@ def test_offsets_of_topics_that_are_consumed_are_kept() -> None:
 @pytest.mark.parametrize(
     "metadata", [b"", b"\0\3\0\0\0\1", b"\0\3\0\0\0\1\0\5abc", b"\0\3\0\0\0\1\0\1\xff", b"r"]
 )
-def test_metadata_that_is_no_subscription_may_mean_any_topic(metadata: bytes) -> None:
+def test_metadata_that_is_no_subscription_protects_every_topic(metadata: bytes) -> None:
     assert subscribed_topics(metadata) is None
     driver = Driver()
     driver.join_new(protocols=(("range", metadata),))
@@ -260,13 +262,13 @@ def test_metadata_that_is_no_subscription_may_mean_any_topic(metadata: bytes) ->
     assert driver.group.subscribed_among({"foo"})
 
 
-def test_a_huge_count_of_topics_costs_nothing() -> None:
+def test_a_huge_topic_count_in_metadata_costs_nothing() -> None:
     assert subscribed_topics(struct.pack(">hi", 3, 2**31 - 1)) is None
     assert subscribed_topics(struct.pack(">hi", 3, -1)) == frozenset()
 
 
-def test_a_group_is_assigned_as_long_as_one_record_can_hold_it() -> None:
-    """Four bytes were counted for each character once: this group could never be assigned."""
+def test_a_group_is_assigned_if_a_record_can_hold_it() -> None:
+    """It was once refused, because four bytes were counted for each character."""
     driver = Driver(initial_delay_s=0.05)
     client_id = "orders-3f2b9c1e-0d7a-4b55-9a1e-5c0f6d2e8b11-StreamThread-1-consumer"
     how: dict[str, Any] = {"protocols": (("range", b"m" * 200),), "version": 3, "client_id": client_id}

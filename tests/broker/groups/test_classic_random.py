@@ -1,4 +1,4 @@
-"""Random lives of a classic group's members: what must hold in every one of them, and that it heals."""
+"""Random lives of the members of a classic group: invariants hold at each step, and in the end the group is stable."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ EMPTY, PREPARING, COMPLETING, STABLE = ClassicState
 PARTITIONS = range(12)
 PROTOCOLS = ((("a", b"1"),), (("b", b"2"), ("a", b"1")), (("a", b"3"), ("b", b"2")))
 RARE = ("change", "abandon", "crash", "leave", "fail over")
-#: Enough for whoever is silent, or new and silent, to be missed, and for those that are left to agree.
+#: Long enough for silent members to be removed, new ones included, and for the others to rebalance.
 HEALING_S = 400.0
 
 
 class Client:
-    """What a consumer does, one step at a time. It may be killed, lose its connection, and change its mind."""
+    """A consumer, one step at a time. It may be killed, lose its connection, and change its subscription."""
 
     def __init__(self, driver: Driver, world: World, instance: str | None) -> None:
         self.driver = driver
@@ -33,7 +33,7 @@ class Client:
         self.start()
 
     def start(self) -> None:
-        """A new process: it knows its instance id and nothing else."""
+        """A new process, which knows only its instance id."""
         self.member_id = ""
         self.generation = -1
         self.leads: list[str] | None = None
@@ -71,7 +71,7 @@ class Client:
         )
 
     def _look(self) -> None:
-        """Take the answer, if it is there."""
+        """Handle the answer, if there is one."""
         assert self.ticket is not None
         if self.ticket not in self.driver.answers:
             if self.ticket not in self.driver.open:
@@ -86,7 +86,7 @@ class Client:
         elif answer.error == ErrorCode.FENCED_INSTANCE_ID:
             self.is_fenced = True
         elif answer.error == ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
-            # A new coordinator knows what the group chose, and not what else it supports.
+            # A new coordinator knows the chosen protocol, and not the other protocols of a member.
             self.protocols, self.waits_for = PROTOCOLS[1], None
         else:
             assert answer.error in (
@@ -111,13 +111,13 @@ class Client:
             self.waits_for = "nothing"
 
     def change(self, protocols: tuple[tuple[str, bytes], ...]) -> None:
-        """It wants other topics, and joins again."""
+        """It subscribes to other topics, and joins again."""
         self.protocols = protocols
         if self.ticket is None:
             self.waits_for = None
 
     def abandon(self) -> None:
-        """Its connection breaks: it asks again over another one."""
+        """Its connection breaks. It repeats the request over another one."""
         self.ticket = None
         if self.waits_for == "nothing":
             self.waits_for = None
@@ -134,9 +134,9 @@ class World:
         self.clients = [
             Client(self.driver, self, f"i{number}" if number >= 3 else None) for number in range(5)
         ]
-        #: (generation, partition) -> the name of who was told that it owns it.
+        #: (generation, partition) -> the name of the member that was told that it owns the partition.
         self.owners: dict[tuple[int, int], str] = {}
-        #: Of the present coordinator; a new one goes back to that of the log.
+        #: The last generation of the present coordinator. A new coordinator begins with that of the log.
         self.generation = 0
 
     # -- what must hold -------------------------------------------------------------------------------------
@@ -166,12 +166,12 @@ class World:
         assert group.generation_id >= self.generation
         self.generation = group.generation_id
         stored = [record.value.generation for record in self.driver.log]  # type: ignore[union-attr]
-        assert stored == sorted(stored), "the log's generations go back"
+        assert stored == sorted(stored), "generations in the log never fall"
 
     # -- what happens ---------------------------------------------------------------------------------------
 
     def happen(self, rng: random.Random) -> None:
-        """Something. Mostly a client goes on; time passes slowly, as a rule."""
+        """One random event. Mostly a client takes a step."""
         client = rng.choice(self.clients)
         kind = rng.choices(["step", "time", "long time", *RARE], [40, 10, 1, *[1] * len(RARE)])[0]
         if kind == "step":
@@ -197,7 +197,7 @@ class World:
         self.generation = self.driver.group.generation_id
 
     def heal(self) -> None:
-        """Everybody behaves, and who does not live any more is missed."""
+        """All clients follow the protocol, and dead ones are removed."""
         end = self.driver.now + HEALING_S
         while self.driver.now < end:
             for client in self.clients * 3:
@@ -211,7 +211,9 @@ class World:
 
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**32), initial_delay_s=st.sampled_from([MIN_INITIAL_DELAY_S, 3.0]))
-def test_no_two_owners_no_lost_ticket_and_it_heals(seed: int, initial_delay_s: float) -> None:
+def test_random_lives_have_one_owner_per_partition_lose_no_ticket_and_heal(
+    seed: int, initial_delay_s: float
+) -> None:
     rng = random.Random(seed)
     world = World(initial_delay_s)
     for _ in range(400):
@@ -229,7 +231,7 @@ def test_no_two_owners_no_lost_ticket_and_it_heals(seed: int, initial_delay_s: f
 
 
 def _any_request(rng: random.Random, driver: Driver, ids: list[str]) -> None:
-    """Whatever can be sent by whomever: other members' ids, ids given out, instance ids that do not belong to them."""
+    """Any request of anybody, with member ids and instance ids that need not belong to the sender."""
     member_id = rng.choice(ids)
     instance = rng.choice([None, None, "a", "b"])
     generation = driver.group.generation_id + rng.choice([0, 0, 0, 1, -1])

@@ -1,4 +1,4 @@
-"""Every cell of the table in broker/groups/classic_states.py, done."""
+"""Every cell of the table in broker/groups/classic_states.py."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ BOTH = (("roundrobin", b"r"), ("range", b"r"))
 
 @dataclass
 class Group:
-    """A group in some state. Static members a (the leader), b, c and s; who is not in the group has an id as well."""
+    """A group in some state, with its driver, and member ids. The last member is static. In state Empty they have
+    left."""
 
     driver: Driver
     leader: str
@@ -52,7 +53,7 @@ def _group(state: ClassicState) -> Group:
     else:
         member_ids = driver.stable(None, None, None, "s")
         if state is PREPARING:
-            # The third one joins anew; the leader, the follower and the static one are waited for.
+            # The third member has joined again. The leader, the follower and the static member have not.
             driver.join(member_ids[2], protocols=CHANGED)
     assert driver.group.state is state
     return Group(driver, member_ids[0], member_ids[1], member_ids[2:])
@@ -116,7 +117,7 @@ def _one_session_expires(group: Group) -> ErrorCode | None:
 
 
 def _all_sessions_expire(group: Group) -> ErrorCode | None:
-    # Whose JoinGroup is parked does not expire: it is dropped as it leaves.
+    # A member whose JoinGroup is parked does not expire, so it leaves.
     if group.driver.group.state is PREPARING:
         group.driver.leave(group.others[0])
     group.driver.pass_time(SESSION_S)
@@ -124,7 +125,7 @@ def _all_sessions_expire(group: Group) -> ErrorCode | None:
 
 
 def _too_long(group: Group) -> ErrorCode | None:
-    """In the join phase the leader comes back and the follower does not; else the follower never sends SyncGroup."""
+    """In the join phase the follower does not join. In other states it does not send SyncGroup."""
     driver = group.driver
     if driver.group.state is PREPARING:
         driver.join(group.leader)
@@ -147,7 +148,7 @@ def _too_long(group: Group) -> ErrorCode | None:
 
 
 def _vote_changes(group: Group) -> ErrorCode | None:
-    """Everybody else is gone or supports both protocols, so that the last vote decides."""
+    """The vote of the static member decides, so its new preference changes the protocol."""
     driver = Driver()
     state = group.driver.group.state
     tickets = [driver.join_new(protocols=BOTH), driver.join_new(instance="s", protocols=BOTH[::-1])]

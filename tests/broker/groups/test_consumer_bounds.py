@@ -1,4 +1,4 @@
-"""How large a group of the consumer protocol (KIP-848) may be, and how much it does in one decision."""
+"""The largest consumer group (KIP-848), and the largest decision about it."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import pytest
 from broker.groups import consumer_draft, consumer_subscriptions
 from broker.groups.topic_pattern import TopicPattern
 from protocol.errors import ErrorCode
-from tests.broker.groups.consumers import Consumer, Coordinator, Topics, settle
+from tests.broker.groups.consumers import Consumer, Coordinator, Topics, send_heartbeats_until_stable
 
 
-def test_many_members_that_are_not_heard_are_put_out_in_decisions_of_a_batch_each(
+def test_many_silent_members_are_removed_in_several_decisions(
     coordinator: Coordinator,
 ) -> None:
     for number in range(250):
         Consumer(coordinator, f"{number:03}", "t").heartbeat()
-    coordinator.fail_over()  # all sessions end at the same moment
+    coordinator.fail_over()  # All sessions end at the same moment.
     coordinator.now = coordinator.shard.next_deadline() or 0
     left = []
     while not coordinator.group.is_empty:
@@ -24,7 +24,7 @@ def test_many_members_that_are_not_heard_are_put_out_in_decisions_of_a_batch_eac
     assert left == [150, 50, 0]
 
 
-def test_a_group_is_full(topics: Topics) -> None:
+def test_a_full_group_refuses_new_members(topics: Topics) -> None:
     coordinator = Coordinator(topics, group_consumer_max_size=1)
     a = Consumer(coordinator, "a", "t")
     a.heartbeat()
@@ -33,7 +33,7 @@ def test_a_group_is_full(topics: Topics) -> None:
     assert a.heartbeat().error == ErrorCode.NONE, "it is a member already"
 
 
-def test_a_group_whose_target_would_not_fit_into_a_batch_is_full(
+def test_a_group_refuses_members_whose_target_would_not_fit_into_a_batch(
     coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(consumer_draft, "MAX_TARGET_IDS_BYTES", 3000)
@@ -47,14 +47,14 @@ def test_a_group_whose_target_would_not_fit_into_a_batch_is_full(
     assert a.heartbeat().error == ErrorCode.NONE, "it is a member already"
     b.leave(-2)
     assert Consumer(coordinator, "B" * 1000, "t", instance_id="b").heartbeat().error == ErrorCode.NONE, (
-        "it takes another one's place"
+        "it takes the place of another member"
     )
 
 
-def test_expressions_are_matched_a_piece_at_a_time_and_never_in_a_heartbeat(
+def test_expressions_are_matched_in_slices_and_never_in_a_heartbeat(
     topics: Topics, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of any number: after a fail-over thirty of them once held the loop for eight seconds."""
+    """After a fail-over, thirty expressions once held the loop for eight seconds."""
     spent: list[int] = []
     matches = TopicPattern.matches
 
@@ -72,22 +72,22 @@ def test_expressions_are_matched_a_piece_at_a_time_and_never_in_a_heartbeat(
         spent.append(0)
         for consumer in consumers:
             assert consumer.heartbeat().error == ErrorCode.NONE
-        assert spent.pop() == 0, "in heartbeats"
+        assert spent.pop() == 0, "nothing is matched in heartbeats"
         while (deadline := coordinator.group._schedule.matching_due_at) is not None:
             coordinator.now = deadline
             spent.append(0)
             coordinator.expire()
-        settle(*consumers)
+        send_heartbeats_until_stable(*consumers)
         assert sum(len(consumer.owned) for consumer in consumers) == 24
         coordinator.fail_over()
     assert len(spent) > 10
-    assert max(spent) < 300, "and the rest of a name"
+    assert max(spent) < 300, "at most one name more than the limit"
 
 
-def test_topics_of_expressions_are_written_a_piece_at_a_time(
+def test_topics_of_expressions_are_written_in_several_decisions(
     topics: Topics, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a decision there is no more than a batch has room for."""
+    """A decision must fit into one batch."""
     monkeypatch.setattr(consumer_subscriptions, "MAX_CHANGED_BYTES", 1000)
     for number in range(10):
         topics.set(f"{number}-" + "x" * 100, 1)
@@ -99,20 +99,20 @@ def test_topics_of_expressions_are_written_a_piece_at_a_time(
         records = len(coordinator.log)
         coordinator.expire()
         assert len(coordinator.log) <= records + 2, "one expression, and the group's epoch"
-    settle(*consumers)
+    send_heartbeats_until_stable(*consumers)
     assert sum(len(consumer.owned) for consumer in consumers) == 14
 
 
-def test_an_expression_that_is_too_much_work_keeps_its_topics(
+def test_an_expression_that_takes_too_much_work_keeps_its_topics(
     topics: Topics, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a, b = Consumer(coordinator, "a", regex="t|(?:.?){40}"), Consumer(coordinator, "b", regex="u.*")
     a.heartbeat()
     b.heartbeat()
     coordinator.pass_time(1)
-    settle(a, b)
+    send_heartbeats_until_stable(a, b)
     assert len(a.owned) == 4
     monkeypatch.setattr(consumer_subscriptions, "MAX_PATTERN_WORK_US", 20)
     topics.set("u-" + "".join(map(chr, range(97, 123))), 3)
-    settle(a, b)
-    assert (len(a.owned), len(b.owned)) == (4, 3), "and the others have their turn"
+    send_heartbeats_until_stable(a, b)
+    assert (len(a.owned), len(b.owned)) == (4, 3), "the other expression is matched"

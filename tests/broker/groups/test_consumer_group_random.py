@@ -1,4 +1,4 @@
-"""Whatever members, topics and coordinators do: no two members work on one partition, and in the end all is even."""
+"""Random members, topics and coordinators: no two members own a partition, and in the end every partition is owned."""
 
 from __future__ import annotations
 
@@ -11,14 +11,21 @@ from hypothesis import strategies as st
 from broker.groups.consumer_group import ConsumerGroup
 from broker.groups.consumer_member import TopicsWanted
 from protocol.errors import ErrorCode
-from tests.broker.groups.consumers import GROUP, Consumer, Coordinator, Partition, Topics, settle
+from tests.broker.groups.consumers import (
+    GROUP,
+    Consumer,
+    Coordinator,
+    Partition,
+    Topics,
+    send_heartbeats_until_stable,
+)
 
 MEMBERS = 5
 SESSION_S = 45.0
 
 
 class Run:
-    """Random steps, drawn from a seed: hypothesis shrinks the number of steps."""
+    """Random steps, drawn from a seed. Hypothesis shrinks the number of steps."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -28,7 +35,7 @@ class Run:
             self.topics, group_consumer_assignment_interval_ms=self.rng.choice((0, 1000))
         )
         self.consumers: list[Consumer] = []
-        #: When each consumer was last answered; it stops working when its session must be over.
+        #: When each consumer was last answered. It stops working when its session must be over.
         self.heard: dict[Consumer, float] = {}
         self.count = 0
         self.epochs: dict[str, int] = {}
@@ -112,7 +119,7 @@ class Run:
                 )
 
     def die(self) -> None:
-        """Its partitions are nobody's until its session is over."""
+        """Nobody gets its partitions until its session is over."""
         if consumer := self.pick():
             self.consumers.remove(consumer)
 
@@ -138,7 +145,7 @@ class Run:
             self.topics.delete(name)
 
     def fail_over(self) -> None:
-        """Whoever loads the log knows what was known."""
+        """The next coordinator has the same durable state."""
         before = self.durable()
         self.coordinator.fail_over()
         assert self.durable() == before
@@ -158,7 +165,7 @@ class Run:
                 consumer.member_id not in self.coordinator.members
                 or now >= self.heard.get(consumer, 0) + SESSION_S
             ):
-                continue  # it was put out, and learns of it with its next heartbeat
+                continue  # It was removed, and learns of it with its next heartbeat.
             for partition in consumer.owned:
                 assert working.setdefault(partition, consumer.member_id) == consumer.member_id
         described = self.coordinator.describe() if self.coordinator.members else None
@@ -172,18 +179,18 @@ class Run:
 
 @settings(max_examples=150)
 @given(st.integers(0, 2**32), st.integers(1, 120))
-def test_random_lives(seed: int, steps: int) -> None:
+def test_one_owner_per_partition_and_an_even_end_whatever_members_do(seed: int, steps: int) -> None:
     run = Run(seed)
     for _ in range(steps):
         run.step()
     run.hurry()
     while not run.consumers:
         run.join()
-    for _ in range(14):  # the dead are put out meanwhile
+    for _ in range(14):  # Dead members are removed meanwhile.
         for consumer in run.consumers:
             consumer.heartbeat()
         run.coordinator.pass_time(5)
-    settle(*run.consumers)
+    send_heartbeats_until_stable(*run.consumers)
     topics = run.topics.image.topics
     for consumer in run.consumers:
         assert all(wants(consumer, topics[topic_id].name) for topic_id, _ in consumer.owned)

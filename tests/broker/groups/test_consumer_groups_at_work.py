@@ -1,4 +1,4 @@
-"""Groups of the consumer protocol (KIP-848), from the socket to the log and back (simulated nodes)."""
+"""Consumer groups (KIP-848) on simulated nodes, from the socket to the log and back."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def describe(world: World, node_id: int, version: int = 1) -> DescribedConsumerG
     return answer.groups[0]
 
 
-def test_members_share_a_topic_and_outlive_their_coordinator() -> None:
+def test_members_share_a_topic_and_survive_their_coordinator() -> None:
     with running() as world:
         topic_id = world.create_topic("foo", 4).topic_id
         node_id = coordinator(world, "g")
@@ -85,7 +85,7 @@ def test_members_share_a_topic_and_outlive_their_coordinator() -> None:
         assert [(x.topic_name, x.partitions) for x in b.target_assignment.topic_partitions] == [
             ("foo", [2, 3])
         ]
-        # It still has all of them, in two parts: nothing is given up yet.
+        # It still owns all partitions: assigned ones and revoked ones.
         owned = [OwnedTopicPartitions(topic_id=topic_id, partitions=part) for part in ([0, 1], [2, 3])]
         assert heartbeat(world, successor, "a", 1, topic_partitions=owned[::-1]).member_epoch == 1
         owned = [OwnedTopicPartitions(topic_id=topic_id, partitions=[0, 1])]
@@ -94,7 +94,7 @@ def test_members_share_a_topic_and_outlive_their_coordinator() -> None:
         assert describe(world, successor, version=0).group_state == "Stable"
 
 
-def test_who_does_not_coordinate_says_so() -> None:
+def test_a_node_that_does_not_coordinate_the_group_refuses() -> None:
     with running() as world:
         world.create_topic("foo")
         node_id = coordinator(world, "g")
@@ -103,7 +103,7 @@ def test_who_does_not_coordinate_says_so() -> None:
         assert describe(world, other).error_code == ErrorCode.NOT_COORDINATOR
 
 
-def test_a_member_commits_in_its_epoch() -> None:
+def test_a_member_can_commit_only_in_its_epoch() -> None:
     with running() as world:
         topic_id = world.create_topic("foo", 2).topic_id
         node_id = coordinator(world, "g")
@@ -124,12 +124,12 @@ def test_a_member_commits_in_its_epoch() -> None:
         (kept,) = assigned(told).values()
         owned = [OwnedTopicPartitions(topic_id=topic_id, partitions=kept)]
         assert heartbeat(world, node_id, "a", epoch, topic_partitions=owned).member_epoch == epoch + 1
-        assert committing(epoch, 7) == [0, stale], "it has kept the first one since that epoch"
+        assert committing(epoch, 7) == [0, stale], "it has owned the first partition since that epoch"
         assert committed(world, node_id, "g") == {("foo", 0): 7, ("foo", 1): 5}
 
 
-def test_a_member_commits_only_in_versions_that_know_of_its_epoch() -> None:
-    """As Kafka 4.3: after the look for the member, before the look at the epoch."""
+def test_a_member_can_commit_only_in_versions_with_member_epochs() -> None:
+    """As in Kafka 4.3, the member is checked before the version, and the version before the epoch."""
     with running(1, settings=FEW) as world:
         world.create_topic("foo", replication_factor=1)
         node_id = coordinator(world, "g")
@@ -161,7 +161,7 @@ def test_offsets_from_outside_stay_when_a_group_gets_members() -> None:
         assert commit(world, node_id, commit_request("g", "foo", {0: 8})) == [ErrorCode.UNKNOWN_MEMBER_ID]
 
 
-def test_version_0_gets_its_member_id_from_the_broker() -> None:
+def test_a_member_of_version_0_gets_its_id_from_the_broker() -> None:
     with running() as world:
         world.create_topic("foo")
         node_id = coordinator(world, "g")
@@ -173,7 +173,7 @@ def test_version_0_gets_its_member_id_from_the_broker() -> None:
         )
 
 
-def test_a_member_that_is_not_heard_is_put_out_by_the_clock() -> None:
+def test_a_silent_member_is_removed_without_any_request() -> None:
     settings = {"group.consumer.session.timeout.ms": "2000", "group.consumer.heartbeat.interval.ms": "500"}
     with running(settings=settings) as world:
         world.create_topic("foo")
@@ -195,7 +195,7 @@ def test_the_protocol_can_be_switched_off() -> None:
         assert join(world, coordinator(world, "g"), "a").error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
-def test_clients_are_told_of_the_protocol_as_a_feature() -> None:
+def test_api_versions_lists_the_protocol_as_a_feature() -> None:
     def told(world: World, version: int) -> ApiVersionsResponse:
         body = ApiVersionsRequest(client_software_name="c", client_software_version="1")
         return ask(world, 1, ApiKey.API_VERSIONS, version, body, ApiVersionsResponse)

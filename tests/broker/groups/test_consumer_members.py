@@ -1,4 +1,4 @@
-"""Members of the consumer protocol (KIP-848) come, go and come back, and partitions follow them."""
+"""Members of consumer groups (KIP-848) join, leave and come back, and partitions move accordingly."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.broker.groups.consumers import (
     Topics,
     join_in_turn,
     partitions_of,
-    settle,
+    send_heartbeats_until_stable,
 )
 from tests.broker.groups.tickets import new_ticket
 
@@ -26,20 +26,20 @@ def test_the_first_member_gets_everything_at_once(coordinator: Coordinator) -> N
     assert len(a.owned) == 4
     assert coordinator.describe().state == "Stable"
     records = len(coordinator.log)
-    assert a.heartbeat().assignment is None, "told once"
+    assert a.heartbeat().assignment is None, "the assignment is told once"
     assert len(coordinator.log) == records, "a heartbeat without news writes nothing"
 
 
-def test_the_second_member_gets_what_the_first_has_given_up(coordinator: Coordinator) -> None:
+def test_the_second_member_gets_partitions_that_the_first_has_given_up(coordinator: Coordinator) -> None:
     a, b = Consumer(coordinator, "a", "t"), Consumer(coordinator, "b", "t")
     a.heartbeat()
     coordinator.pass_time(1)
     answer = b.heartbeat()
     assert answer.assignment == {}, "nothing is free yet"
-    assert answer.heartbeat_interval_ms == 500, "it is to come back soon"
+    assert answer.heartbeat_interval_ms == 500, "it is asked to come back soon"
     assert (b.epoch, coordinator.describe().state) == (2, "Reconciling")
     answer = a.heartbeat()
-    assert answer.member_epoch == 1, "it has to give up two and stays in its epoch until then"
+    assert answer.member_epoch == 1, "it has to give up two partitions, and stays in its epoch until then"
     assert answer.assignment is not None
     assert len(partitions_of(answer.assignment)) == 2
     b.heartbeat()
@@ -50,11 +50,11 @@ def test_the_second_member_gets_what_the_first_has_given_up(coordinator: Coordin
     assert coordinator.describe().state == "Stable"
 
 
-def test_members_whose_partitions_stay_notice_a_new_epoch_and_nothing_else(coordinator: Coordinator) -> None:
-    """A third member takes one partition from one of two; the other goes on."""
+def test_members_whose_partitions_stay_only_get_a_new_epoch(coordinator: Coordinator) -> None:
+    """A third member gets a partition of one of two members."""
     a, b, c = (Consumer(coordinator, each, "t") for each in "abc")
     join_in_turn(a, b)
-    settle(a, b)
+    send_heartbeats_until_stable(a, b)
     kept = {each.member_id: set(each.owned) for each in (a, b)}
     coordinator.pass_time(1)
     c.heartbeat()
@@ -63,16 +63,16 @@ def test_members_whose_partitions_stay_notice_a_new_epoch_and_nothing_else(coord
     (untouched,) = (each for each in (a, b) if answers[each.member_id].assignment is None)
     assert untouched.epoch == 3
     assert untouched.owned == kept[untouched.member_id]
-    settle(a, b, c)
+    send_heartbeats_until_stable(a, b, c)
     assert sorted(len(each.owned) for each in (a, b, c)) == [1, 1, 2]
 
 
-def test_what_a_member_that_left_had_goes_to_the_others_with_their_next_heartbeat(
+def test_partitions_of_a_member_that_left_are_assigned_in_the_next_heartbeats(
     coordinator: Coordinator,
 ) -> None:
     a, b = Consumer(coordinator, "a", "t"), Consumer(coordinator, "b", "t")
     join_in_turn(a, b)
-    settle(a, b)
+    send_heartbeats_until_stable(a, b)
     answer = b.leave()
     assert (answer.error, answer.member_id, answer.member_epoch) == (ErrorCode.NONE, "b", -1)
     assert coordinator.describe().state == "Assigning"
@@ -94,14 +94,14 @@ def test_many_members_that_join_together_cost_one_assignment(topics: Topics) -> 
     coordinator.pass_time(1)
     described = coordinator.describe()
     assert described.assignment_epoch == described.epoch == 50
-    settle(*consumers)
+    send_heartbeats_until_stable(*consumers)
     assert {len(consumer.owned) for consumer in consumers} == {4}
 
 
-def test_a_member_that_is_not_heard_is_put_out(coordinator: Coordinator) -> None:
+def test_a_silent_member_is_removed(coordinator: Coordinator) -> None:
     a, b = Consumer(coordinator, "a", "t"), Consumer(coordinator, "b", "t")
     join_in_turn(a, b)
-    settle(a, b)
+    send_heartbeats_until_stable(a, b)
     for _ in range(10):
         coordinator.pass_time(4.9)
         a.heartbeat()
@@ -110,7 +110,7 @@ def test_a_member_that_is_not_heard_is_put_out(coordinator: Coordinator) -> None
     assert b.heartbeat().error == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_member_that_keeps_what_it_was_to_give_up_is_put_out(coordinator: Coordinator) -> None:
+def test_a_member_that_keeps_revoked_partitions_is_removed(coordinator: Coordinator) -> None:
     a, b = Consumer(coordinator, "a", "t", rebalance_timeout_ms=10_000), Consumer(coordinator, "b", "t")
     a.heartbeat()
     a.is_slow = True
@@ -125,9 +125,7 @@ def test_a_member_that_keeps_what_it_was_to_give_up_is_put_out(coordinator: Coor
     assert a.heartbeat().error == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_other_partitions_to_give_up_have_a_time_of_their_own(
-    topics: Topics, coordinator: Coordinator
-) -> None:
+def test_a_second_revocation_has_a_deadline_of_its_own(topics: Topics, coordinator: Coordinator) -> None:
     topics.set("t", 6)
     a, b = Consumer(coordinator, "a", "t", rebalance_timeout_ms=10_000), Consumer(coordinator, "b", "t")
     join_in_turn(a, b)
@@ -136,13 +134,13 @@ def test_other_partitions_to_give_up_have_a_time_of_their_own(
     c = Consumer(coordinator, "c", "t")
     c.heartbeat()
     assert a.has_revoked
-    assert a.heartbeat().member_epoch == 1, "now it is to give up another one"
+    assert a.heartbeat().member_epoch == 1, "now it has to give up another one"
     coordinator.pass_time(9)
     assert a.heartbeat().error == ErrorCode.NONE
-    settle(a, b, c)
+    send_heartbeats_until_stable(a, b, c)
 
 
-def test_a_groups_own_settings_count_from_the_next_heartbeat(
+def test_settings_of_a_group_take_effect_in_the_next_heartbeat(
     topics: Topics, coordinator: Coordinator
 ) -> None:
     a = Consumer(coordinator, "a", "t")
@@ -158,10 +156,10 @@ def test_a_groups_own_settings_count_from_the_next_heartbeat(
 # -- static members ----------------------------------------------------------------------------------------------
 
 
-def test_a_static_member_comes_back_to_what_it_had(coordinator: Coordinator) -> None:
+def test_a_static_member_that_is_back_has_its_partitions(coordinator: Coordinator) -> None:
     a, b = Consumer(coordinator, "a", "t", instance_id="i"), Consumer(coordinator, "b", "t")
     join_in_turn(a, b)
-    settle(a, b)
+    send_heartbeats_until_stable(a, b)
     owned = set(a.owned)
     epoch = coordinator.describe().epoch
     assert a.leave(-2).member_epoch == -2
@@ -177,7 +175,7 @@ def test_a_static_member_comes_back_to_what_it_had(coordinator: Coordinator) -> 
     assert back.heartbeat().error == ErrorCode.NONE
 
 
-def test_a_static_member_that_stays_away_is_put_out(coordinator: Coordinator) -> None:
+def test_a_static_member_that_stays_away_is_removed(coordinator: Coordinator) -> None:
     a = Consumer(coordinator, "a", "t", instance_id="i")
     a.heartbeat()
     a.leave(-2)
@@ -187,7 +185,7 @@ def test_a_static_member_that_stays_away_is_put_out(coordinator: Coordinator) ->
     assert coordinator.group.is_empty
 
 
-def test_an_instance_is_one_member_at_a_time(coordinator: Coordinator) -> None:
+def test_an_instance_id_belongs_to_one_member_at_a_time(coordinator: Coordinator) -> None:
     Consumer(coordinator, "a", "t", instance_id="i").heartbeat()
     b = Consumer(coordinator, "b", "t", instance_id="i")
     assert b.heartbeat().error == ErrorCode.UNRELEASED_INSTANCE_ID
@@ -201,8 +199,8 @@ def test_an_instance_is_one_member_at_a_time(coordinator: Coordinator) -> None:
 # -- the log -----------------------------------------------------------------------------------------------------
 
 
-def test_another_coordinator_goes_on_where_this_one_was(coordinator: Coordinator) -> None:
-    """In the middle of a rebalance: one has to give up, one waits."""
+def test_the_next_coordinator_continues_a_rebalance(coordinator: Coordinator) -> None:
+    """In the middle of a rebalance: one member has to give up partitions, and another one waits for them."""
     a, b = Consumer(coordinator, "a", "t"), Consumer(coordinator, "b", "t")
     a.heartbeat()
     a.is_slow = True
@@ -226,7 +224,7 @@ def test_another_coordinator_goes_on_where_this_one_was(coordinator: Coordinator
     a.is_slow = False
     a._take(a.heartbeat())
     a.has_revoked, a.owned = True, set(a.wanted)
-    settle(a, b)
+    send_heartbeats_until_stable(a, b)
     assert (len(a.owned), len(b.owned)) == (2, 2)
 
 

@@ -1,4 +1,4 @@
-"""Which requests a group of the consumer protocol (KIP-848) refuses, by epoch, member and form."""
+"""Requests that a consumer group (KIP-848) refuses because of their epoch, their member or their fields."""
 
 from __future__ import annotations
 
@@ -9,22 +9,30 @@ import pytest
 from broker.groups.commit import CommitRequest
 from broker.groups.consumer_requests import HeartbeatRequest
 from protocol.errors import ErrorCode, KafkaError
-from tests.broker.groups.consumers import GROUP, Consumer, Coordinator, Topics, join_in_turn, joining, settle
+from tests.broker.groups.consumers import (
+    GROUP,
+    Consumer,
+    Coordinator,
+    Topics,
+    join_in_turn,
+    joining,
+    send_heartbeats_until_stable,
+)
 
 # -- epochs ------------------------------------------------------------------------------------------------------
 
 
-def test_a_member_whose_answer_was_lost_may_come_once_more_with_its_old_epoch(
+def test_a_member_whose_answer_was_lost_may_use_its_old_epoch_once_more(
     coordinator: Coordinator,
 ) -> None:
     a, b = Consumer(coordinator, "a", "t"), Consumer(coordinator, "b", "t")
     join_in_turn(a, b)
     a.heartbeat()
-    a.heartbeat(lose_answer=True)  # it is in epoch 2 now, and does not know
+    a.heartbeat(lose_answer=True)  # It is in epoch 2 now, and does not know.
     assert a.epoch == 1
     answer = a.heartbeat()
     assert answer.member_epoch == 2
-    assert answer.assignment is not None, "what it has may have been in the answer that was lost"
+    assert answer.assignment is not None, "the lost answer may have held its assignment"
 
 
 def test_other_epochs_are_fenced(coordinator: Coordinator) -> None:
@@ -37,16 +45,16 @@ def test_other_epochs_are_fenced(coordinator: Coordinator) -> None:
     coordinator.pass_time(1)
     b = Consumer(coordinator, "b", "t")
     b.heartbeat()
-    settle(a, b)
+    send_heartbeats_until_stable(a, b)
     assert a.epoch == 2
     silent = coordinator.ask(HeartbeatRequest(GROUP, "a", 1))
-    assert silent.error == ErrorCode.FENCED_MEMBER_EPOCH, "it does not say what it owns"
+    assert silent.error == ErrorCode.FENCED_MEMBER_EPOCH, "it does not name its partitions"
     topic_id, number = next(iter(b.owned))
     foreign = coordinator.ask(HeartbeatRequest(GROUP, "a", 1, owned={topic_id: frozenset({number})}))
-    assert foreign.error == ErrorCode.FENCED_MEMBER_EPOCH, "it owns what is somebody else's"
+    assert foreign.error == ErrorCode.FENCED_MEMBER_EPOCH, "it names a partition of another member"
 
 
-def test_who_joins_again_is_told_what_it_has(coordinator: Coordinator) -> None:
+def test_a_member_that_joins_again_is_told_its_assignment(coordinator: Coordinator) -> None:
     a = Consumer(coordinator, "a", "t")
     a.heartbeat()
     a.epoch, a.owned = 0, set()
@@ -54,7 +62,7 @@ def test_who_joins_again_is_told_what_it_has(coordinator: Coordinator) -> None:
     assert (answer.member_epoch, len(a.owned)) == (1, 4)
 
 
-def test_who_says_everything_is_told_everything(coordinator: Coordinator) -> None:
+def test_a_full_heartbeat_is_answered_with_the_whole_assignment(coordinator: Coordinator) -> None:
     a = Consumer(coordinator, "a", "t")
     a.heartbeat()
     owned = a._owned_by_topic()
@@ -62,7 +70,7 @@ def test_who_says_everything_is_told_everything(coordinator: Coordinator) -> Non
     assert answer.assignment == owned
 
 
-def test_commits_and_fetches_of_members(coordinator: Coordinator) -> None:
+def test_commits_and_fetches_are_checked_by_member_and_epoch(coordinator: Coordinator) -> None:
     group_checks = [
         ("a", 1, None),
         ("a", 2, ErrorCode.STALE_MEMBER_EPOCH),
@@ -82,7 +90,7 @@ def test_commits_and_fetches_of_members(coordinator: Coordinator) -> None:
     assert refusal(coordinator.group.check_commit, from_a, 0.0) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-# -- requests that are none --------------------------------------------------------------------------------------
+# -- invalid requests --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -110,7 +118,7 @@ def test_commits_and_fetches_of_members(coordinator: Coordinator) -> None:
         ({"member_epoch": -1}, ErrorCode.GROUP_ID_NOT_FOUND),
     ],
 )
-def test_what_is_refused_leaves_nothing_behind(
+def test_a_refused_request_changes_nothing(
     coordinator: Coordinator, changes: dict[str, object], error: ErrorCode
 ) -> None:
     answer = coordinator.ask(joining(**changes))

@@ -1,4 +1,4 @@
-"""What members of the consumer protocol (KIP-848) subscribe to, by name or by expression, and who assigns it."""
+"""Subscriptions of consumer groups (KIP-848) by name and by expression, and their assignors."""
 
 from __future__ import annotations
 
@@ -11,12 +11,19 @@ from broker.config.values import ConfigError
 from broker.groups.assignors import ASSIGNORS
 from broker.groups.consumer_requests import HeartbeatRequest
 from protocol.errors import ErrorCode
-from tests.broker.groups.consumers import GROUP, Consumer, Coordinator, Topics, joining, settle
+from tests.broker.groups.consumers import (
+    GROUP,
+    Consumer,
+    Coordinator,
+    Topics,
+    joining,
+    send_heartbeats_until_stable,
+)
 
 # -- topics ------------------------------------------------------------------------------------------------------
 
 
-def test_a_topic_that_is_made_grows_or_goes_is_noticed_with_the_next_heartbeat(
+def test_created_deleted_and_growing_topics_are_noticed_in_the_next_heartbeat(
     topics: Topics, coordinator: Coordinator
 ) -> None:
     a = Consumer(coordinator, "a", "t", "later")
@@ -39,13 +46,13 @@ def test_a_topic_that_is_made_grows_or_goes_is_noticed_with_the_next_heartbeat(
     assert coordinator.describe().epoch == epoch, "nobody is subscribed to it"
 
 
-def test_a_topic_that_is_made_anew_is_another_one(topics: Topics, coordinator: Coordinator) -> None:
+def test_a_topic_that_is_created_again_is_another_topic(topics: Topics, coordinator: Coordinator) -> None:
     a = Consumer(coordinator, "a", "t")
     a.heartbeat()
     coordinator.pass_time(1)
     topics.delete("t")
     topic_id = topics.set("t", 4)
-    settle(a)
+    send_heartbeats_until_stable(a)
     assert {each for each, _ in a.owned} == {topic_id}
 
 
@@ -68,16 +75,14 @@ def test_a_member_that_subscribes_to_other_topics_is_answered_at_once(
 # -- expressions -------------------------------------------------------------------------------------------------
 
 
-def test_expressions_follow_the_topics(topics: Topics, coordinator: Coordinator) -> None:
+def test_expressions_are_matched_again_when_topics_change(topics: Topics, coordinator: Coordinator) -> None:
     a = Consumer(coordinator, "a", regex="log-.*")
     answer = a.heartbeat()
     assert (answer.assignment, answer.heartbeat_interval_ms) == ({}, 500)
     coordinator.pass_time(1)
     logs = [topics.set(name, 1) for name in ("log-1", "log-2")]
     topics.set("blog-1", 1)
-    assert a.heartbeat().heartbeat_interval_ms == 500, (
-        "topics that are new are matched behind the answer, too"
-    )
+    assert a.heartbeat().heartbeat_interval_ms == 500, "new topics are matched behind the answer, too"
     coordinator.pass_time(0)
     a.heartbeat()
     assert {topic_id for topic_id, _ in a.owned} == set(logs)
@@ -92,14 +97,14 @@ def test_expressions_follow_the_topics(topics: Topics, coordinator: Coordinator)
     assert len(a.owned) == 3
     coordinator.fail_over()
     coordinator.pass_time(1)
-    assert a.heartbeat().assignment is None, "what matched is remembered"
+    assert a.heartbeat().assignment is None, "the matched topics are in the log"
     a.leave()
     coordinator.fail_over()
-    assert not coordinator.group.subscribed_among({"log-1"}), "nobody uses the expression"
+    assert not coordinator.group.subscribed_among({"log-1"}), "nobody uses the expression any more"
 
 
 def test_a_new_expression_is_matched_behind_the_answer(topics: Topics, coordinator: Coordinator) -> None:
-    """Topics by name come first, as in Kafka: matching takes a time that no member should wait for."""
+    """As in Kafka, the answer holds the topics by name. No member should wait for the matching."""
     log = topics.set("log-1", 1)
     a = Consumer(coordinator, "a", "t", regex="log-.*")
     a.heartbeat()
@@ -110,20 +115,20 @@ def test_a_new_expression_is_matched_behind_the_answer(topics: Topics, coordinat
     assert log in {topic_id for topic_id, _ in a.owned}
 
 
-def test_an_expression_that_comes_back_with_another_member_is_matched_again(coordinator: Coordinator) -> None:
+def test_an_expression_that_another_member_uses_later_is_matched_again(coordinator: Coordinator) -> None:
     a, b = Consumer(coordinator, "a", regex="t"), Consumer(coordinator, "b", regex="t")
     a.heartbeat()
-    settle(a)
+    send_heartbeats_until_stable(a)
     a.leave()
     b.heartbeat()
-    settle(b)
+    send_heartbeats_until_stable(b)
     assert len(b.owned) == 4
 
 
 # -- assignors ---------------------------------------------------------------------------------------------------
 
 
-def test_the_assignor_is_the_one_that_most_members_want(topics: Topics, coordinator: Coordinator) -> None:
+def test_the_assignor_is_the_one_that_most_members_ask_for(topics: Topics, coordinator: Coordinator) -> None:
     a = Consumer(coordinator, "a", "t", assignor="range")
     a.heartbeat()
     assert coordinator.describe().assignor == "range"
@@ -133,15 +138,15 @@ def test_the_assignor_is_the_one_that_most_members_want(topics: Topics, coordina
     assert coordinator.describe().assignor == "uniform"
 
 
-def test_members_are_assigned_by_what_the_node_offers(topics: Topics) -> None:
+def test_only_offered_assignors_are_used(topics: Topics) -> None:
     coordinator = Coordinator(topics, group_consumer_assignors="range")
     topics.set("t", 2)
     assert coordinator.ask(joining(server_assignor="uniform")).error == ErrorCode.UNSUPPORTED_ASSIGNOR
     Consumer(coordinator, "a", "t").heartbeat()
-    assert coordinator.describe().assignor == "range", "the first, as nobody asks for one"
+    assert coordinator.describe().assignor == "range", "the first one, because nobody asks for one"
 
 
-def test_who_asked_for_what_is_offered_no_more_has_no_vote(topics: Topics) -> None:
+def test_a_vote_for_an_assignor_that_is_not_offered_any_more_does_not_count(topics: Topics) -> None:
     coordinator = Coordinator(topics)
     topics.set("t", 2)
     Consumer(coordinator, "a", "t", assignor="range").heartbeat()
@@ -150,7 +155,7 @@ def test_who_asked_for_what_is_offered_no_more_has_no_vote(topics: Topics) -> No
     assert coordinator.describe().assignor == "uniform"
 
 
-def test_a_node_offers_all_assignors_that_there_are_and_at_least_one() -> None:
+def test_a_node_offers_all_assignors_by_default_and_at_least_one() -> None:
     assert load(flags={}).config.consumer_assignors == tuple(ASSIGNORS)
     with pytest.raises(ConfigError, match="at least one of uniform, range"):
         load(flags={"group.consumer.assignors": " "})

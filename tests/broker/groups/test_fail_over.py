@@ -1,4 +1,4 @@
-"""What groups committed, through the end of a coordinator, of its leadership, of the whole cluster, and a full disk."""
+"""Committed offsets through fail-overs, lost leadership, restarts of the whole cluster, and a full disk."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.broker.world import World, running
 
 
 def isolate(world: World, node_id: int) -> list[int]:
-    """Cut a node off from its peers; clients still reach it. Returns the others."""
+    """Cut a node off from the other nodes. Clients still reach it. Returns the other nodes."""
     others = [other for other in world.nodes if other != node_id]
     for other in others:
         world.network.cut(f"n{node_id}", f"n{other}")
@@ -44,7 +44,7 @@ def coordinator_among(world: World, node_ids: list[int], group_id: str) -> int:
     raise AssertionError("nobody took over")
 
 
-def test_offsets_outlive_the_coordinator() -> None:
+def test_offsets_survive_the_coordinator() -> None:
     with running(settings=FEW) as world:
         world.create_topic("foo")
         node_id = coordinator(world, "g")
@@ -56,7 +56,7 @@ def test_offsets_outlive_the_coordinator() -> None:
         assert committed(world, successor, "g") == {("foo", 0): 2}
 
 
-def test_offsets_outlive_a_power_cut_of_everything() -> None:
+def test_offsets_survive_a_power_loss_of_all_nodes() -> None:
     with running(settings=FEW) as world:
         world.create_topic("foo")
         assert commit(world, coordinator(world, "g"), commit_request("g", "foo", {0: 3})) == [0]
@@ -66,9 +66,9 @@ def test_offsets_outlive_a_power_cut_of_everything() -> None:
         assert committed(world, coordinator(world, "g"), "g") == {("foo", 0): 3}
 
 
-def test_groups_go_on_with_a_majority_whatever_topics_ask_for() -> None:
-    """min.insync.replicas of the nodes is meant for what clients produce; with it, every heartbeat would wait for the
-    node that is down."""
+def test_groups_need_only_a_majority_whatever_min_insync_replicas_is() -> None:
+    """min.insync.replicas of the nodes is meant for produced records. With it, every heartbeat would wait for the node
+    that is down."""
     with running(settings={**FEW, "min.insync.replicas": "3"}) as world:
         world.create_topic("foo")
         coordinator(world, "g")
@@ -94,8 +94,8 @@ def test_a_commit_under_way_when_leadership_is_lost_is_not_acknowledged() -> Non
         assert committed(world, successor, "g") == {("foo", 0): 1}
 
 
-def test_a_stale_coordinator_tells_nothing() -> None:
-    """It is deposed, does not know it yet, and its shard holds what was true before."""
+def test_a_stale_coordinator_answers_no_fetch() -> None:
+    """It is deposed and does not know it yet. Its shard may be behind."""
     with running(settings=FEW) as world:
         world.create_topic("foo")
         old = coordinator(world, "g")
@@ -110,7 +110,7 @@ def test_a_stale_coordinator_tells_nothing() -> None:
         assert under_way.result().groups[0].error_code == ErrorCode.NOT_COORDINATOR
 
 
-def test_a_stale_coordinator_says_of_no_group_that_it_is_unknown() -> None:
+def test_a_stale_coordinator_does_not_say_that_a_group_is_unknown() -> None:
     with running(settings=FEW) as world:
         old = coordinator(world, "g")
         isolate(world, old)
@@ -121,7 +121,7 @@ def test_a_stale_coordinator_says_of_no_group_that_it_is_unknown() -> None:
 
 
 def test_what_is_fetched_is_committed() -> None:
-    """A commit that is replayed and not yet on a majority is not told to anybody before it is."""
+    """A commit that is replayed and not yet on a majority is not shown to anybody."""
     with running(settings=FEW) as world:
         world.create_topic("foo")
         node_id = coordinator(world, "g")
@@ -146,12 +146,12 @@ def test_what_is_fetched_is_committed() -> None:
         assert under_way.done() or replica.high_watermark == 2
 
 
-def test_a_commit_that_the_full_disk_refused_was_never_made() -> None:
+def test_a_commit_that_a_full_disk_refused_is_not_there_later() -> None:
     with running(size=1, settings=FEW) as world:
         world.create_topic("foo", 100, replication_factor=1)
         coordinator(world, "g")
         assert commit(world, 1, commit_request("g", "foo", {0: 1})) == [0]
-        # Until no log has padding any more, in which there were room.
+        # Wait until no log has padding any more, because new records would fit into it.
         world.loop.run_for(3 * QUIET_S)
         disk = world.disks[1]
         room = disk.faults.capacity_bytes

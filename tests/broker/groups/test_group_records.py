@@ -1,4 +1,4 @@
-"""Records of `__consumer_offsets`: what is written is read again, and what Kafka's own tool says of our bytes."""
+"""The codec of the records of `__consumer_offsets`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.protocol.strategies import messages
 @pytest.mark.parametrize("number", RECORD_TYPES)
 @settings(max_examples=30, deadline=None, database=None)
 @given(data=st.data())
-def test_what_is_written_is_read_again(number: int, data: Any) -> None:
+def test_a_record_that_is_encoded_is_decoded_again(number: int, data: Any) -> None:
     key_type, value_type, version = RECORD_TYPES[number]
     key = data.draw(messages(key_type, 0))
     value = data.draw(st.none() | messages(value_type, version))
@@ -27,7 +27,7 @@ def test_what_is_written_is_read_again(number: int, data: Any) -> None:
     assert read == GroupRecord(key, value)
 
 
-def test_a_commit_that_says_how_long_it_is_kept_is_of_the_version_that_can_say_so() -> None:
+def test_a_commit_with_a_retention_is_encoded_in_version_1() -> None:
     key = OffsetCommitKey(group="g", topic="t", partition=1)
     value = OffsetCommitValue(offset=5, leader_epoch=3, commit_timestamp_ms=100, expire_timestamp_ms=200)
     raw_key, raw_value = encode(GroupRecord(key, value))
@@ -38,7 +38,7 @@ def test_a_commit_that_says_how_long_it_is_kept_is_of_the_version_that_can_say_s
 
 
 def test_bytes_of_a_commit() -> None:
-    """As `DumpLogSegments --offsets-decoder` of Kafka 4.3.1 reads them (tests/integration has the tool at work)."""
+    """`DumpLogSegments --offsets-decoder` of Kafka 4.3.1 decodes these bytes (tests/integration runs the tool)."""
     key = OffsetCommitKey(group="g", topic="t", partition=1)
     value = OffsetCommitValue(
         offset=5, leader_epoch=3, metadata="m", commit_timestamp_ms=100, topic_id=NIL_UUID
@@ -58,6 +58,6 @@ def test_record_types_that_no_shard_replays_are_passed_over() -> None:
 @pytest.mark.parametrize(
     ("key", "value"), [(b"\0", None), (b"\0\1", None), (b"\0\1\0\1g\0\1t\0\0\0\1", b"\0\x09")]
 )
-def test_what_is_no_record_is_refused(key: bytes, value: bytes | None) -> None:
+def test_bytes_that_are_no_record_are_refused(key: bytes, value: bytes | None) -> None:
     with pytest.raises(ProtocolError):
         decode(memoryview(key), None if value is None else memoryview(value))

@@ -1,4 +1,4 @@
-"""The committed offsets of a shard, against a plain dict that is told the same."""
+"""The committed offsets of a shard, compared with a plain dict."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ RECORDS = st.lists(
 
 
 @given(RECORDS)
-def test_replay_keeps_the_newest_of_each_place(records: list[tuple[str, str, int, UUID | None]]) -> None:
+def test_replay_keeps_the_newest_offset_of_each_partition(
+    records: list[tuple[str, str, int, UUID | None]],
+) -> None:
     offsets = Offsets()
     plain: dict[tuple[str, Place], OffsetCommitValue] = {}
     for offset, (group, topic, partition, topic_id) in enumerate(records):
@@ -46,8 +48,8 @@ def test_replay_keeps_the_newest_of_each_place(records: list[tuple[str, str, int
         assert all(offsets.get(group, place) is value for (group, place), value in plain.items())
 
 
-def test_a_text_that_no_record_can_hold_is_too_large_whatever_the_setting() -> None:
-    """Older versions of the record have room for 32,767 bytes; the setting counts characters."""
+def test_metadata_that_no_record_can_hold_is_refused_whatever_the_setting() -> None:
+    """Older versions of the record hold 32,767 bytes. The setting counts characters."""
     wanted = [OffsetToCommit("t", TOPIC_IDS[1], 0, 5, metadata=text) for text in ("ü" * 16_384, "x" * 32_767)]
     _, answer = Offsets().commit(
         CommitRequest("g", wanted), None, 0, max_metadata_bytes=1 << 20, max_batch_bytes=1 << 20
@@ -55,8 +57,8 @@ def test_a_text_that_no_record_can_hold_is_too_large_whatever_the_setting() -> N
     assert answer.errors == [ErrorCode.OFFSET_METADATA_TOO_LARGE, ErrorCode.NONE]
 
 
-def test_a_retention_beyond_all_time_is_for_ever() -> None:
-    """It once ended in a record that nothing could write, and every group of the partition was loaded anew."""
+def test_a_retention_beyond_int64_never_expires() -> None:
+    """It once gave a record that could not be encoded, and the shard was loaded anew."""
     wanted = CommitRequest("g", [OffsetToCommit("t", TOPIC_IDS[1], 0, 5)], retention_ms=2**63 - 1)
     (record,), _ = Offsets().commit(wanted, None, 1, max_metadata_bytes=4096, max_batch_bytes=1 << 20)
     key, value = encode(record)
@@ -66,8 +68,8 @@ def test_a_retention_beyond_all_time_is_for_ever() -> None:
     assert loaded.value.expire_timestamp_ms == 2**63 - 1
 
 
-def test_a_commit_that_the_log_has_room_for_is_taken() -> None:
-    """Four bytes were counted for each character once."""
+def test_a_commit_that_fits_into_a_batch_is_accepted() -> None:
+    """Four bytes were once counted for each character."""
     group, topic = "connect-orders-to-warehouse-eu-central-1a", "orders.warehouse.eu-central-1.shipments"
     wanted = CommitRequest(group, [OffsetToCommit(topic, TOPIC_IDS[1], number, 5) for number in range(4000)])
     records, answer = Offsets().commit(wanted, None, 1, 4096, max_batch_bytes=1_048_588)

@@ -1,4 +1,4 @@
-"""Offsets of groups, from the socket to the log and back (broker.groups, simulated nodes)."""
+"""Offsets of groups on simulated nodes, from the socket to the log and back."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_offsets_are_committed_and_fetched_at_the_coordinator_and_nowhere_else()
         assert delete_offsets(world, other, "g", "foo", [0]).error_code == ErrorCode.NOT_COORDINATOR
 
 
-def test_the_first_question_creates_the_topic() -> None:
+def test_the_first_find_coordinator_creates_the_topic() -> None:
     with running() as world:
         body = FindCoordinatorRequest(key="g")
         first = ask(world, 1, ApiKey.FIND_COORDINATOR, 2, body, FindCoordinatorResponse)
@@ -91,16 +91,16 @@ def test_transactions_and_share_groups_have_no_coordinator() -> None:
         ("core-group", 39),
         ("ümlaut", 13),
         ("😀 smile", 15),
-        ("polygenelubricants", 0),  # its hash is the number without a positive counterpart
+        ("polygenelubricants", 0),  # Its hash is the one number that has no positive counterpart.
         ("console-consumer-12345", 6),
     ],
 )
-def test_a_group_has_the_partition_that_java_would_give_it(group_id: str, partition: int) -> None:
+def test_a_group_has_the_same_partition_as_in_kafka(group_id: str, partition: int) -> None:
     assert partition_of(group_id, 50) == partition
 
 
-def test_commits_from_outside() -> None:
-    """As Kafka 4.3.1 answers the same (asked 2026-11-21)."""
+def test_commits_from_outside_a_group_are_answered_as_by_kafka() -> None:
+    """Apache Kafka 4.3.1 answered the same requests like this (2026-11-21)."""
     with running(size=1, settings=FEW) as world:
         world.create_topic("foo", 3, replication_factor=1)
         node = coordinator(world, "g")
@@ -119,7 +119,7 @@ def test_commits_from_outside() -> None:
         assert committed(world, node, "g") == {("foo", 0): 5}
 
 
-def test_text_beside_an_offset() -> None:
+def test_metadata_is_stored_with_an_offset_within_its_limits() -> None:
     with running(size=1, settings=FEW) as world:
         world.create_topic("foo", 400, replication_factor=1)
         node = coordinator(world, "g")
@@ -140,7 +140,7 @@ def test_text_beside_an_offset() -> None:
         assert len(committed(world, node, "g")) == 2
 
 
-def test_what_was_never_committed_is_no_error() -> None:
+def test_an_offset_that_was_never_committed_is_no_error() -> None:
     with running(size=1, settings=FEW) as world:
         topic = world.create_topic("foo", 2, replication_factor=1)
         node = coordinator(world, "g")
@@ -169,7 +169,7 @@ def test_what_was_never_committed_is_no_error() -> None:
         ]
 
 
-def test_where_a_refused_fetch_says_so_in_each_version() -> None:
+def test_a_refused_fetch_has_its_error_where_the_version_expects_it() -> None:
     with running(settings=FEW) as world:
         node = coordinator(world, "g")
         other = next(x for x in world.nodes if x != node)
@@ -181,7 +181,7 @@ def test_where_a_refused_fetch_says_so_in_each_version() -> None:
         assert (fifth.error_code, fifth.topics) == (16, [])
 
 
-def test_groups_that_only_have_offsets_are_listed_and_deleted() -> None:
+def test_simple_groups_are_listed_and_deleted() -> None:
     with running(size=1, settings=FEW) as world:
         world.create_topic("foo", 2, replication_factor=1)
         coordinator(world, "g")
@@ -211,7 +211,7 @@ def test_single_offsets_are_deleted() -> None:
         assert committed(world, 1, "g") == {("foo", 1): 1}
 
 
-def test_a_group_with_more_offsets_than_a_batch_has_room_for_is_deleted(
+def test_a_group_with_more_offsets_than_fit_into_a_batch_is_deleted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with running(settings=FEW) as world:
@@ -228,8 +228,8 @@ def test_a_group_with_more_offsets_than_a_batch_has_room_for_is_deleted(
         assert committed(world, coordinator(world, "g"), "g") == {}
 
 
-def test_a_partition_that_is_named_often_is_answered_once() -> None:
-    """Its metadata for each time would be an answer of any size."""
+def test_a_partition_that_a_fetch_names_twice_is_answered_once() -> None:
+    """Otherwise its metadata could make an answer of any size."""
     with running(size=1, settings=FEW) as world:
         world.create_topic("foo", 2, replication_factor=1)
         coordinator(world, "g")

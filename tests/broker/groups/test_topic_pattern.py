@@ -1,4 +1,5 @@
-"""Regular expressions over topic names: Python's own say what matches, and RE2/J, which Kafka uses, what is none."""
+"""Regular expressions of topic names. Python's `re` says what matches. RE2/J, which Kafka uses, says what is
+invalid."""
 
 from __future__ import annotations
 
@@ -18,11 +19,14 @@ PIECES = [
     "a", "b", ".", "[ab]", "[^a]", "\\d", "\\w", "(a|b)", "(?:ab)", "a*", "(ab)*", "[a-c]{1,2}", "b+", "a?", "a*?",
     "(?i:A)", "^", "$", "\\b", "x{2}", "b{2,}", "(a*)*", "(a|ab)(c|bcd)", "|", "\\.", "(?P<n>b)",
 ]  # fmt: skip
-pattern_texts = st.lists(st.sampled_from(PIECES), max_size=5).map("".join)
+#: Two groups of one name are an error in both.
+pattern_texts = (
+    st.lists(st.sampled_from(PIECES), max_size=5).map("".join).filter(lambda text: text.count("P<n>") < 2)
+)
 
 
 @given(pattern_texts, st.text("abcdxA1.[", max_size=6))
-def test_matches_what_python_matches(text: str, name: str) -> None:
+def test_an_expression_matches_what_python_matches(text: str, name: str) -> None:
     assert TopicPattern(text).matches(name) == bool(re.compile(text, re.ASCII).fullmatch(name))
 
 
@@ -59,7 +63,7 @@ def test_matches_what_python_matches(text: str, name: str) -> None:
         ("(" * 51 + "a" + ")" * 51, "a", True),
     ],
 )
-def test_syntax(text: str, name: str, matches: bool) -> None:
+def test_syntax_of_re2_matches(text: str, name: str, matches: bool) -> None:
     assert TopicPattern(text).matches(name) is matches
 
 
@@ -69,13 +73,13 @@ def test_syntax(text: str, name: str, matches: bool) -> None:
      "[z-a]", "[[:nope:]]", "a{2,1}", "a{1001}", "(?<n", "(?x)a", "(?", "\\", "\\Z",
      "\\xg", "\\x{", "(a{500}){500}", "((((a{9}){9}){9}){9}){9}", "a" * 1001],
 )  # fmt: skip
-def test_what_is_none(text: str) -> None:
+def test_invalid_expressions_are_refused(text: str) -> None:
     with pytest.raises(PatternError):
         TopicPattern(text)
 
 
 @given(st.text("ab()[]{}|*+?^$\\.,-:<>=!09iP", max_size=20))
-def test_any_text_is_a_pattern_or_an_error(text: str) -> None:
+def test_any_text_is_compiled_or_refused(text: str) -> None:
     try:
         pattern = TopicPattern(text)
     except PatternError:
@@ -97,15 +101,15 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_no_expression_takes_longer_than_it_says(text: str) -> None:
-    """One held the loop for 16 seconds. Three times as long is allowed, for the count was made on another machine."""
+def test_no_match_takes_longer_than_its_computed_cost(text: str) -> None:
+    """One match once held the loop for 16 seconds. Three times the cost is allowed, because machines differ."""
     names = ["".join(random.Random(number).choices("abcxyz.-09", k=249)) for number in range(20)]
     allowed_us = len(text) * COMPILE_US
     began_s = time.process_time()
     try:
         pattern = TopicPattern(text)
     except PatternError:
-        pass  # too large, which has to be found out, too
+        pass  # It is too large. Finding that out is part of the cost.
     else:
         for name in names:
             allowed_us += pattern.cost_us(name)
@@ -115,15 +119,15 @@ def test_no_expression_takes_longer_than_it_says(text: str) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
-def test_what_is_kept_of_expressions_is_bounded() -> None:
-    """A thousand states of a thousand instructions each were tens of megabytes."""
+def test_the_memory_of_compiled_expressions_is_bounded() -> None:
+    """A thousand states of a thousand instructions each once took tens of megabytes."""
 
     def resident_mb() -> float:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE") / 1e6
 
     rng = random.Random(1)
     before_mb = resident_mb()
-    for number in range(130):  # more than re2 keeps
+    for number in range(130):  # More than re2 caches.
         pattern = TopicPattern(f".*[a-m].{{300}}{number}")
         for _ in range(10):
             pattern.matches("".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=249)))
@@ -133,14 +137,14 @@ def test_what_is_kept_of_expressions_is_bounded() -> None:
 @pytest.mark.parametrize(
     "text", ["[a-é]", "[^a-é]", "[^é]", "[\\x00-\\x7f]", "[[:^digit:]]", "(?i)[X-b]", "[é-ü]"]
 )
-def test_classes_reach_beyond_ascii(text: str) -> None:
+def test_character_classes_match_beyond_ascii(text: str) -> None:
     python = re.compile({"[[:^digit:]]": "[^0-9]", "(?i)[X-b]": "[A-BX-bx-z]"}.get(text, text))
     pattern = TopicPattern(text)
     characters = [chr(code) for code in (0, 9, 48, 65, 90, 97, 98, 122, 127, 128, 0xE9, 0x10FFFF)]
     assert [pattern.matches(char) for char in characters] == [bool(python.fullmatch(x)) for x in characters]
 
 
-def test_an_expression_with_too_many_states_to_keep_matches_all_the_same() -> None:
+def test_an_expression_with_too_many_states_to_cache_still_matches() -> None:
     pattern = TopicPattern("(.*a.{10}|.*b.{11}|.*c.{12})d")
     names = [f"{number:b}".replace("0", "a").replace("1", "b").rjust(12, "c") + "d" for number in range(4096)]
     assert [pattern.matches(name) for name in names] == [

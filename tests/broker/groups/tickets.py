@@ -1,4 +1,4 @@
-"""Tickets for tests that take the answers of an `Outcome` themselves."""
+"""Tickets for tests that read the answers of an `Outcome` directly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests about groups, put to a `World`."""
+"""Requests about groups to the nodes of a `World`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FEW = {"offsets.topic.num.partitions": "3"}
 
 
 def coordinator(world: World, group_id: str) -> int:
-    """The node that coordinates a group, and has loaded it."""
+    """Wait for the coordinator of a group that has loaded it. Returns its node id."""
     body = FindCoordinatorRequest(key_type=0, coordinator_keys=[group_id])
     for _ in range(200):
         asked = next(iter(world.nodes))
@@ -64,7 +64,7 @@ def commit(world: World, node_id: int, body: OffsetCommitRequest, version: int =
 def fetch(
     world: World, node_id: int, group_id: str, topic: str | None = None, partitions: list[int] | None = None
 ) -> OffsetFetchResponseGroup:
-    """Of one topic, or of all."""
+    """Fetch the offsets of one topic, or of all."""
     topics = (
         None if topic is None else [OffsetFetchRequestTopic(name=topic, partition_indexes=partitions or [0])]
     )
@@ -73,7 +73,7 @@ def fetch(
 
 
 def committed(world: World, node_id: int, group_id: str) -> dict[tuple[str, int], int]:
-    """Every offset of a group."""
+    """All committed offsets of a group."""
     group = fetch(world, node_id, group_id)
     assert group.error_code == ErrorCode.NONE
     return {

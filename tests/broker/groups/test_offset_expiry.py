@@ -1,4 +1,4 @@
-"""Offsets go with their topic, and when nobody has used them for long."""
+"""Offsets are deleted with their topic, and when they were not used for long."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def wait_committed(world: World, node_id: int, group_id: str, wanted: dict[tuple
     assert committed(world, node_id, group_id) == wanted
 
 
-def test_offsets_go_with_their_topic() -> None:
+def test_offsets_are_deleted_with_their_topic() -> None:
     with running(settings=FEW) as world:
         world.create_topic("foo", 2)
         world.create_topic("bar")
@@ -55,7 +55,7 @@ def test_offsets_go_with_their_topic() -> None:
 
 
 @pytest.mark.parametrize("is_made_again", [False, True])
-def test_offsets_of_a_topic_that_was_deleted_while_nobody_coordinated(is_made_again: bool) -> None:
+def test_offsets_are_deleted_if_their_topic_was_deleted_without_a_coordinator(is_made_again: bool) -> None:
     with running(settings={**FEW, "offsets.topic.replication.factor": "1"}) as world:
         world.create_topic("foo")
         world.create_topic("bar")
@@ -73,8 +73,8 @@ def test_offsets_of_a_topic_that_was_deleted_while_nobody_coordinated(is_made_ag
         wait_committed(world, node_id, "g", {("bar", 0): 7})
 
 
-def test_an_offset_with_a_retention_goes_with_its_topic_after_a_fail_over() -> None:
-    """Its record has no place for the topic's id."""
+def test_an_offset_with_a_retention_is_deleted_with_its_topic_after_a_fail_over() -> None:
+    """That version of the record has no topic id."""
     with running(settings=FEW) as world:
         world.create_topic("foo")
         world.create_topic("bar")
@@ -90,8 +90,8 @@ def test_an_offset_with_a_retention_goes_with_its_topic_after_a_fail_over() -> N
         wait_committed(world, successor, "g", {("bar", 0): 7})
 
 
-def test_who_names_a_topic_by_its_id_is_told_nothing_of_one_that_had_its_name_before() -> None:
-    """While the coordinator has not heard yet that it is deleted."""
+def test_a_fetch_by_topic_id_does_not_see_offsets_of_a_deleted_topic_of_the_same_name() -> None:
+    """The coordinator has not heard yet that the topic is deleted."""
     topics = Topics()
     old = topics.set("foo", 1)
     shard = Coordinator(topics).shard
@@ -127,9 +127,9 @@ def test_unused_offsets_expire() -> None:
         assert all(led.shard.group_ids() == [] for led in node.groups.loaded_partitions())
 
 
-def test_offsets_of_members_expire_once_nobody_is_subscribed_and_a_group_with_its_last_offset() -> None:
-    """KIP-211: while the group has members, those of topics that none of them is subscribed to, by the time of their
-    commit; when it is empty all of them, counted from then."""
+def test_offsets_expire_when_no_member_is_subscribed_and_a_group_with_its_last_offset() -> None:
+    """KIP-211: while the group has members, offsets of topics without a subscription expire, from the time of the
+    commit. When it is empty, all offsets expire, from the time when it became empty."""
     subscribed_to_foo = b"\0\0" + b"\0\0\0\1" + b"\0\3foo" + b"\xff\xff\xff\xff"
     with running(size=1, settings={**EXPIRING, "group.initial.rebalance.delay.ms": "0"}) as world:
         for topic in ("foo", "bar"):
@@ -155,7 +155,7 @@ def test_offsets_of_members_expire_once_nobody_is_subscribed_and_a_group_with_it
         assert client.describe().error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def test_a_commit_may_say_how_long_it_is_kept() -> None:
+def test_a_commit_may_have_a_retention_of_its_own() -> None:
     with running(size=1, settings=EXPIRING) as world:
         world.create_topic("foo", replication_factor=1)
         coordinator(world, "g")
@@ -167,7 +167,7 @@ def test_a_commit_may_say_how_long_it_is_kept() -> None:
         assert committed(world, 1, "g") == {}
 
 
-def test_the_topic_is_the_clusters_own() -> None:
+def test_clients_cannot_create_write_or_delete_the_offsets_topic() -> None:
     name = "__consumer_offsets"
     with running(settings=FEW) as world:
         topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1, assignments=[], configs=[])
@@ -180,7 +180,9 @@ def test_the_topic_is_the_clusters_own() -> None:
         coordinator(world, "g")
         for partition in range(3):
             world.leader(name, partition)
-        pass_time(world, 1)  # a topic that a question made is shown once this node knows who leads it
+        pass_time(
+            world, 1
+        )  # A topic that was created by the request is shown when this node knows its leaders.
         shown = ask(world, 1, ApiKey.METADATA, 9, question, MetadataResponse).topics[0]
         assert (shown.is_internal, len(shown.partitions)) == (True, 3)
 

@@ -1,5 +1,5 @@
-"""Newer requests can bring texts that no record can hold, nor an answer of an older version. One such request once
-ended the node, and its repetition the next one."""
+"""Requests of newer versions can have strings that no record and no answer of an older version can hold. One such
+request once ended a node, and its repetition the next node."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def join_request(**fields: Any) -> JoinGroupRequest:
 
 
 @pytest.mark.parametrize("field", ["group_instance_id", "protocol_type", "protocol"])
-def test_a_member_with_a_name_that_is_too_long_is_refused(field: str) -> None:
+def test_a_member_with_an_overlong_name_is_refused(field: str) -> None:
     with running(size=1, settings=FEW) as world:
         coordinator(world, "g")
         body = join_request(**{field: LONG})
@@ -43,7 +43,7 @@ def test_a_member_with_a_name_that_is_too_long_is_refused(field: str) -> None:
         assert answer.error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_a_group_with_a_name_that_is_too_long_is_refused() -> None:
+def test_a_group_with_an_overlong_name_is_refused() -> None:
     with running(size=1, settings=FEW) as world:
         world.create_topic("foo", replication_factor=1)
         coordinator(world, "g")
@@ -57,8 +57,8 @@ def test_a_group_with_a_name_that_is_too_long_is_refused() -> None:
 
 
 def test_a_name_of_megabytes_is_refused_before_it_is_hashed() -> None:
-    """The node did nothing else for more than an election timeout."""
-    assert partition_of("x" * 1000 + "ü" * 1000, 1 << 31) == 1_629_482_496, "by blocks, as Java has it"
+    """Hashing it once took the node longer than an election timeout."""
+    assert partition_of("x" * 1000 + "ü" * 1000, 1 << 31) == 1_629_482_496, "the same hash as in Java"
     with running(size=1, settings=FEW) as world:
         coordinator(world, "g")
         body = HeartbeatRequest(group_id="x" * 8_000_000, generation_id=1, member_id="m")
@@ -69,6 +69,6 @@ def test_a_name_of_megabytes_is_refused_before_it_is_hashed() -> None:
         assert [x.error_code for x in found] == [ErrorCode.NONE, ErrorCode.INVALID_GROUP_ID]
 
 
-def test_what_slips_through_is_an_error_of_its_own_kind() -> None:
+def test_encoding_an_overlong_string_raises_kafka_error() -> None:
     with pytest.raises(KafkaError, match="no record can hold this"):
         encode(GroupRecord(GroupMetadataKey(group=LONG), None))
