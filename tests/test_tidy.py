@@ -128,3 +128,30 @@ def test_links_between_documents_lead_somewhere() -> None:
         if "://" not in target
     ]
     assert not [(str(path), target) for path, target in links if not (path.parent / target).exists()]
+
+
+def test_functions_that_documents_link_to_exist() -> None:
+    """A link such as [`Replica.append`](../broker/replication/replica.py) names a function or class of that module."""
+    link = re.compile(r"\[`([\w.]+)`\]\(([^)#\s]+\.py)\)")
+    named = [
+        (document, name, (document.parent / target).resolve())
+        for document in tracked()
+        if document.suffix == ".md"
+        for name, target in link.findall(document.read_text(encoding="utf-8"))
+    ]
+    assert named, "docs/tour.md links to functions"
+    assert not [(str(document), name) for document, name, module in named if not _defines(module, name)]
+
+
+def _defines(module: Path, name: str) -> bool:
+    scope: ast.Module | ast.ClassDef | ast.FunctionDef = ast.parse(module.read_text(encoding="utf-8"))
+    for part in name.split("."):
+        found = [
+            node
+            for node in scope.body
+            if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == part
+        ]
+        if not found:
+            return False
+        scope = found[0]
+    return True
