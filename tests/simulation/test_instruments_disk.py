@@ -319,6 +319,52 @@ def test_a_failed_flush_says_so_once_and_the_kernel_then_forgets_that_pages_were
     assert contents(disk, "/data/a") == b"data" and disk.durable_contents("/data/a") == b""
 
 
+def test_an_early_write_back_makes_nothing_durable_and_survives_a_crash_more_often() -> None:
+    survived = {True: 0, False: 0}
+    for is_early in survived:
+        for seed in range(200):
+            loop = new_loop()
+            disk = new_disk(loop, seed)
+            durable_file(disk, "/data/a", b"")
+            file = disk.open("/data/a")
+            file.append([b"x" * 4 * SECTOR_BYTES])
+            if is_early:
+                file.start_writeback()
+            assert disk.durable_contents("/data/a") == b""
+            disk.crash()
+            survived[is_early] += contents(disk, "/data/a") == b"x" * 4 * SECTOR_BYTES
+            loop.close()
+    assert survived[False] < 120 < survived[True] < 200, survived
+
+
+def test_an_early_write_back_that_fails_is_told_once_and_its_data_are_lost() -> None:
+    """To whoever began it, or to the next flush, and to nobody after that. What was written later is not affected."""
+    told_by: set[str] = set()
+    for seed in range(10):
+        loop = new_loop()
+        disk = new_disk(loop, seed, writeback_error_rate=1.0)
+        durable_file(disk, "/data/a", b"")
+        file = disk.open("/data/a")
+        file.append([b"lost"])
+        try:
+            file.start_writeback()
+        except InjectedError:
+            told_by.add("the write-back")
+        else:
+            told_by.add("the flush")
+            with pytest.raises(InjectedError):
+                file.flush()
+        file.flush()
+        assert contents(disk, "/data/a") == b"lost" and disk.durable_contents("/data/a") == b""
+        disk.mend()
+        file.append([b"kept"])
+        file.start_writeback()
+        file.flush()
+        assert disk.durable_contents("/data/a") == bytes(4) + b"kept"
+        loop.close()
+    assert told_by == {"the write-back", "the flush"}
+
+
 def test_a_lying_disk_and_an_early_answer_are_what_they_say(loop: SimulatedLoop) -> None:
     disk = new_disk(loop)
     durable_file(disk, "/data/a", b"")

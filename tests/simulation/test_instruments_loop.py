@@ -385,6 +385,41 @@ def test_wall_clocks_are_skewed_drift_and_jump_apart_from_the_loops_time(loop: S
     assert loop.time() == 1000.0
 
 
+def test_who_waits_awake_and_looks_at_the_clock_gets_on(loop: SimulatedLoop) -> None:
+    """A look takes time, so that what takes time arrives meanwhile."""
+    clock = SimulatedClock(loop)
+    looks: list[float] = []
+    arrived: list[str] = []
+    loop.call_at(0.001, arrived.append, "a request")
+
+    def look() -> None:
+        looks.append(clock.steady_s())
+        if not arrived:
+            loop.call_soon(look)
+
+    loop.call_soon(look)
+    loop.run_for(1.0)
+    assert arrived and 10 < len(looks) < 100 and looks == sorted(set(looks))
+    assert loop.time() == 1.0
+
+
+def test_who_waits_awake_for_ever_does_not_hold_up_the_run(loop: SimulatedLoop) -> None:
+    clock = SimulatedClock(loop)
+    looks: list[float] = []
+
+    def look() -> None:
+        looks.append(clock.steady_s())
+        loop.call_soon(look)
+
+    loop.call_soon(look)
+    loop.run_for(0.02)
+    assert 0.02 <= loop.time() <= 0.04
+    before = len(looks)
+    with pytest.raises(SimulationTimeoutError, match=r"0\.02 s have passed"):
+        loop.run_until(lambda: False, limit_s=0.02)
+    assert len(looks) > before
+
+
 def test_a_drift_changes_the_speed_and_not_the_hour_until_the_clock_is_set_right(loop: SimulatedLoop) -> None:
     plain, clock = SimulatedClock(loop), SimulatedClock(loop, skew_ms=20)
     clock.drift(1_000_000)

@@ -499,6 +499,43 @@ def test_a_commit_that_is_durable_at_the_leader_only(small: Small) -> None:
         small.call(node_id, lambda: leader.apply(leader.group.append_replied(*reply)))
 
 
+def _told(small: Small, offset: int, required: int) -> None:
+    """A producer hears that the last batch is safe."""
+    leader = small.leader
+    small.oracle.nodes.in_sync.told(leader.key, "t", offset, leader.group.term, required)
+
+
+def test_an_answer_before_all_in_sync_replicas_have_it(small: Small) -> None:
+    """A majority has it, and the third disk is slow."""
+    leader, slow = small.leader, small.follower.group.self_id.node_id
+    small.cluster.disks[slow].faults.slow_factor = 1e6
+    batch = build_batch([NewRecord(None, b"x", 1)])
+    header = next(iter_batches(memoryview(batch)))[1]
+    offset, end_offset = leader.next_offset, leader.next_offset + 1
+    small.call(leader.group.self_id.node_id, leader.append, header, batch)
+    small.wait(
+        lambda: (
+            leader.high_watermark == end_offset and leader.group.persisted_end > leader.group.commit_end - 1
+        )
+    )
+    _told(small, offset, 2)
+    with bites("in_sync_is_durable"):
+        _told(small, offset, 3)
+    small.cluster.disks[slow].mend()
+    small.wait(
+        lambda: all(replica.group.persisted_end == leader.group.end_index for replica in small.replicas())
+    )
+    _told(small, offset, 3)
+
+
+def test_a_replica_that_has_lost_its_disk_since_may_have_been_in_sync(small: Small) -> None:
+    node_id = small.follower.group.self_id.node_id
+    small.cluster.kill(node_id)
+    small.cluster.damage.note(node_id, is_lost=True)
+    small.cluster.wipe(node_id)
+    _told(small, small.leader.high_watermark - 1, 3)
+
+
 def test_a_commit_by_counting_entries_of_an_older_term(small: Small) -> None:
     """Figure 8: what an earlier leader appended is committed only together with an entry of the own term."""
     leader = small.leader

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
+from tests.simulator.loop import SimulatedLoop
 
 #: 2025-01-01T00:00:00Z: any fixed date will do, and this one is plausible in a dump.
 EPOCH_MS = 1_735_689_600_000
+
+#: What a look at the steady clock takes. Far longer than a real one, so that who waits awake looks a few times only.
+LOOK_S = 0.000_05
 
 
 class SimulatedClock:
     """`broker.environment.Clock` of one node. It belongs to the machine: it survives the node's restarts."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, *, skew_ms: int = 0, drift_ppm: float = 0.0) -> None:
+    def __init__(self, loop: SimulatedLoop, *, skew_ms: int = 0, drift_ppm: float = 0.0) -> None:
         """`drift_ppm`: microseconds that this clock gains per true second."""
         self._loop = loop
         self._skew_ms = skew_ms
@@ -26,6 +29,8 @@ class SimulatedClock:
         return EPOCH_MS + int(self._loop.time() * 1000 + self._ahead_ms())
 
     def steady_s(self) -> float:
+        """A look takes a little time: a loop that waits awake, looking at the clock, would wait for ever otherwise."""
+        self._loop.take_time(LOOK_S)
         return self._loop.time()
 
     def worked_s(self) -> float:

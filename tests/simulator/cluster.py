@@ -45,8 +45,8 @@ TINY = NodeConfig(
     offsets_topic_num_partitions=2,
     # Nothing expires: clocks jump by months, and a group that is gone may begin with its first generation again.
     offsets_retention_check_interval_ms=INT32_MAX,
-    # Its clock stands still while a loop looks for what has arrived.
-    commit_delay_us=0,
+    # Longer than the way to a client and back, in which a loop looks at its clock some 40 times.
+    commit_delay_us=2000,
     group_initial_rebalance_delay_ms=100,
     group_min_session_timeout_ms=100,
     consumer_session_timeout_ms=1000,

@@ -158,6 +158,7 @@ class Damage:
         """A copy was damaged, or all of a node. `is_lost`: that identity cannot be used any more, and nobody reads
         anything wrong from it."""
         oracle = self._cluster.oracle.nodes
+        oracle.in_sync.damaged(node_id)
         identities = self._identities(node_id)
         if key is not None:
             oracle.damaged(node_id, key)

@@ -55,6 +55,9 @@ class DiskFaults:
     #: Probability that a read fails, and that a write does (after a part of it).
     read_error_rate: float = 0.0
     write_error_rate: float = 0.0
+    #: Probability that a write-back that is begun before the flush fails. The kernel tells whoever began it, or the
+    #: next flush of the file, and forgets that pages were dirty.
+    writeback_error_rate: float = 0.0
     #: Loop time until which the disk answers no flush.
     hangs_until_s: float = 0.0
     capacity_bytes: int = UNLIMITED_BYTES
@@ -68,7 +71,8 @@ class DiskFaults:
     def mend(self) -> None:
         """End what goes wrong now and then. What a test or a mutation says about every flush stays."""
         self.slow_factor = 1.0
-        self.flush_error_rate = self.read_error_rate = self.write_error_rate = 0.0
+        self.flush_error_rate = self.read_error_rate = 0.0
+        self.write_error_rate = self.writeback_error_rate = 0.0
         self.hangs_until_s = 0.0
         self.make_room()
 
@@ -187,11 +191,23 @@ class MemoryDisk:
 
     def flush_node(self, node: FileNode, up_to_count: int, path: str) -> None:
         """Make the operations before `up_to_count` durable, as far as the faults allow."""
-        if self._strikes(self.faults.flush_error_rate):
+        if node.has_untold_error or self._strikes(self.faults.flush_error_rate):
+            node.has_untold_error = False
             node.settle(up_to_count, durably=False)
             raise InjectedError(f"{path}: flush: input/output error")
         if not self.faults.lying_flush:
             node.settle(up_to_count, durably=True)
+
+    def start_writeback(self, node: FileNode, path: str) -> None:
+        """The device begins with what was written. It may be done with that before power is lost, and it may fail."""
+        self.before_operation()
+        if not self._strikes(self.faults.writeback_error_rate):
+            node.written_back_count = node.operation_count
+            return
+        node.settle(node.operation_count, durably=False)
+        if self._rng.random() < 0.5:
+            raise self._told(InjectedError(f"{path}: write-back: input/output error"))
+        node.has_untold_error = True
 
     def raise_untold(self, owner: NodeProcess | None) -> None:
         """The kernel tells of an error once per open file. Whoever flushes while a round has failed, and was told that

@@ -36,6 +36,10 @@ class FileNode:
         self.pending: list[FileOperation] = []
         #: Operations that left `pending`, ever: a flush names its end by count, as more may come meanwhile.
         self.settled_count = 0
+        #: Operations whose data the device was given before a flush, ever: a crash may keep all of them, or any subset.
+        self.written_back_count = 0
+        #: A write-back failed, and nobody knows: the next flush says so, once.
+        self.has_untold_error = False
         #: Whether a folder names it: an unlinked file takes no space of the disk's.
         self.is_linked = False
         #: Position -> bits that a read finds inverted.
@@ -95,7 +99,10 @@ class FileNode:
 
     def after_crash(self, rng: random.Random) -> bytes:
         """Contents that a loss of power may leave: the file size as after any pending operation, and each
-        sector as after any pending operation, chosen apart from each other."""
+        sector as after any pending operation, chosen apart from each other. Where a write-back has begun, the device
+        may be done with it."""
+        if self.written_back_count > self.settled_count and rng.random() < 0.5:
+            self.settle(self.written_back_count, durably=True)
         if not self.pending:
             return bytes(self.durable)
         style = rng.random()

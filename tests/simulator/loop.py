@@ -22,6 +22,9 @@ _Ts = TypeVarTuple("_Ts")
 #: Callbacks at one instant after which we call it a livelock. A busy cluster needs a few thousand.
 MAX_CALLBACKS_PER_INSTANT = 1_000_000
 
+#: How long somebody who waits awake (`take_time`) may hold up the end of `run_for`; then it goes on later.
+LONGEST_WORK_S = 0.01
+
 #: How often a dead coroutine may await in its `finally` blocks before we leave it to the interpreter.
 _MAX_CLOSE_ATTEMPTS = 100
 
@@ -278,18 +281,25 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         end_s = self._now_s + limit_s
         with _Running(self):
             while not holds():
-                if not self._ready and not self._advance(end_s):
-                    reason = "nothing is left to happen" if not self._timers else f"{limit_s} s have passed"
+                is_late = self._now_s > end_s + LONGEST_WORK_S
+                if is_late or not (self._ready or self._advance(end_s)):
+                    is_over = not (self._ready or self._timers)
+                    reason = "nothing is left to happen" if is_over else f"{limit_s} s have passed"
                     self._give_up(f"{_name(condition)} does not hold: {reason}")
                 self._run_turn()
 
     def run_for(self, seconds: float) -> None:
-        """Run what happens within the next virtual seconds; then it is exactly that much later."""
+        """Run what happens within the next virtual seconds; then it is that much later: exactly, unless somebody was at
+        work for longer (`take_time`)."""
         end_s = self._now_s + seconds
         with _Running(self):
-            while self._ready or self._advance(end_s):
+            while self._now_s <= end_s + LONGEST_WORK_S and (self._ready or self._advance(end_s)):
                 self._run_turn()
-            self._now_s = end_s
+            self._now_s = max(self._now_s, end_s)
+
+    def take_time(self, seconds: float) -> None:
+        """The present callback takes so long. All others take no time."""
+        self._now_s += seconds
 
     def _advance(self, end_s: float) -> bool:
         """Go to the next timer; False where there is none until `end_s`. Only with nothing ready."""

@@ -88,6 +88,7 @@ class MemoryFile:
 
     def start_writeback(self) -> None:
         self._require_usable()
+        self._disk.start_writeback(self.node, self._path)
 
     def drop_cached(self) -> None:
         self._require_usable()

@@ -20,6 +20,7 @@ from tests.simulator.invariants.answered_term_is_durable import AnsweredTermIsDu
 from tests.simulator.invariants.committed_is_durable import CommittedIsDurable
 from tests.simulator.invariants.disk_failure_ends_node import DiskFailureEndsNode
 from tests.simulator.invariants.identity_kept import IdentityKept
+from tests.simulator.invariants.in_sync_is_durable import InSyncIsDurable
 from tests.simulator.invariants.leader_completeness import LeaderCompleteness
 from tests.simulator.invariants.lineage_agrees import LineageAgrees
 from tests.simulator.invariants.log_start_monotone import LogStartMonotone
@@ -41,6 +42,7 @@ class NodeOracle:
         self.identities = IdentityKept()
         self.acknowledged = AcknowledgedIsDurable(durable, self.identities)
         self.committed_durable = CommittedIsDurable(durable, self.acknowledged, self.identities)
+        self.in_sync = InSyncIsDurable(disks, durable, self.acknowledged)
         self.recorded = RecordedIsDurable(durable)
         self.log_starts = LogStartMonotone()
         self.disk_failures = DiskFailureEndsNode()

@@ -63,6 +63,11 @@ def write_errors(cluster: SimulatedCluster, rng: random.Random) -> None:
     _errors(cluster, rng, "write_error_rate", rng.choice((0.1, 1.0)))
 
 
+def writeback_errors(cluster: SimulatedCluster, rng: random.Random) -> None:
+    """EIO from a write-back that was begun before the flush: whoever began it is told, or the flush is."""
+    _errors(cluster, rng, "writeback_error_rate", rng.choice((0.1, 1.0)))
+
+
 def _errors(cluster: SimulatedCluster, rng: random.Random, kind: str, rate: float) -> None:
     faults = cluster.disks[rng.choice(cluster.node_ids)].faults
     setattr(faults, kind, rate)
@@ -257,6 +262,7 @@ FAULTS: dict[str, Fault] = {
     "flush errors": flush_errors,
     "read errors": read_errors,
     "write errors": write_errors,
+    "write-back errors": writeback_errors,
     "full disk": full_disk,
     "death in an operation": death_in_an_operation,
     "wipe": wipe,

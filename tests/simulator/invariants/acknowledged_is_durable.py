@@ -46,6 +46,14 @@ class AcknowledgedIsDurable:
         known = self._acknowledged.get((key, identity))
         return known is not None and known.end_index >= end_index
 
+    def nodes_with(self, key: GroupKey, end_index: int) -> set[int]:
+        """Where some identity has acknowledged it, whatever became of that one."""
+        return {
+            identity.node_id
+            for (of, identity), known in self._acknowledged.items()
+            if of == key and known.end_index >= end_index
+        }
+
     def cut(self, replica: Replica, to_index: int) -> None:
         """A leader replaces what it has from here on; with an install, all of it that is above."""
         at = (replica.key, replica.group.self_id)

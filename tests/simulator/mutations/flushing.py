@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
+from broker.replication.replica import Replica
 from broker.replication.replicas import Replicas
+from broker.scheduling.commit_delay import CommitDelay
+from storage.disk import DiskError
 from storage.group_commit import FlushRounds
 from storage.log import Log
 from storage.log_types import FlushTicket
@@ -65,6 +69,26 @@ def _index_files_only(_: Callable[..., None]) -> Any:
     return _seal
 
 
+def _unheard(start_writeback: Callable[[Log], None]) -> Any:
+    def start_unheard(self: Log) -> None:
+        with suppress(DiskError):
+            start_writeback(self)
+
+    return start_unheard
+
+
+def _when_committed(_: Callable[[Replica], int]) -> Any:
+    return lambda self: self.high_watermark
+
+
+def _as_long_as_anybody_is_expected(_: Callable[[CommitDelay], bool]) -> Any:
+    def must_wait(self: CommitDelay) -> bool:
+        self._now()
+        return bool(self._expected)
+
+    return must_wait
+
+
 MUTATIONS = (
     Mutation(
         "flush-before-acknowledgement",
@@ -114,5 +138,25 @@ MUTATIONS = (
         off((Log, "_seal", _index_files_only)),
         ("kill",),
         blackouts,
+    ),
+    Mutation(
+        "write-back-error-is-final",
+        "An error of an early write-back ends the process: perhaps no flush says it again (replication.md section 2)",
+        off((Log, "start_writeback", _unheard)),
+        ("write-back errors", "kill"),
+    ),
+    Mutation(
+        "in-sync-before-answer",
+        "acks=all is answered when min.insync.replicas voters, and a majority, hold it durably (section 6)",
+        off((Replica, "_acknowledged_offset", _when_committed)),
+        ("slow disk", "pause"),
+    ),
+    Mutation(
+        "commit-delay-ends",
+        "A write waits for clients that are expected no longer than the commit delay (broker.scheduling.commit_delay)",
+        off((CommitDelay, "must_wait", _as_long_as_anybody_is_expected)),
+        ("pause",),
+        is_slow=True,
+        note="a property: a client that does not come back must not hold others up",
     ),
 )
