@@ -9,9 +9,9 @@ import pytest
 
 from storage.directory import take_clean_marker
 from tests.simulator.cluster import METADATA_KEY, SimulatedCluster, captured_logs, host_of
-from tests.simulator.faults import FAULTS, clocks, network, processes
+from tests.simulator.faults import FAULTS, clocks, leaders, network, processes
 
-OWN = {**processes.FAULTS, **network.FAULTS, **clocks.FAULTS}
+OWN = {**processes.FAULTS, **network.FAULTS, **leaders.FAULTS, **clocks.FAULTS}
 
 
 @pytest.fixture
@@ -45,8 +45,10 @@ def _all_ready(cluster: SimulatedCluster) -> bool:
 
 
 def _cuts(cluster: SimulatedCluster) -> set[tuple[str, str]]:
+    """Directions that are cut, or in which dials are refused."""
     hosts = [host_of(node_id) for node_id in cluster.node_ids] + ["client"]
-    return {(a, b) for a in hosts for b in hosts if cluster.network.link(a, b).is_cut}
+    links = {(a, b): cluster.network.link(a, b) for a in hosts for b in hosts}
+    return {way for way, link in links.items() if link.is_cut or link.is_refusing}
 
 
 def _controller(cluster: SimulatedCluster) -> int:
@@ -179,6 +181,68 @@ def test_leadership_is_handed_over_as_the_product_does_it(make: Callable[..., Si
         cluster.loop.run_for(0.5)
     terms = {replica.group.term for replica in cluster.holders(METADATA_KEY).values()}
     assert len(terms) == 1 and term + 3 < terms.pop() <= term + 20
+
+
+def test_an_isolated_leader_is_deposed_and_may_lead_again_in_the_same_process(
+    make: Callable[..., SimulatedCluster],
+) -> None:
+    """In silence and refused. Some seeds restart it instead, or leave the leadership where it is."""
+    led_again: set[str] = set()
+    for seed in range(40):
+        cluster = make()
+        leader = _controller(cluster)
+        replica = cluster.holders(METADATA_KEY)[leader]
+        leaders.isolate_leader(cluster, random.Random(seed))
+        assert [x for x in cluster.node_ids if network.is_cut_off(cluster, x)] == [leader]
+        style = "cut" if cluster.network.link(host_of(leader), host_of(leader % 3 + 1)).is_cut else "refused"
+        began_s, term = cluster.loop.time(), replica.group.term
+        cluster.run_until(lambda c=cluster, t=term: c.newest_term(METADATA_KEY) > t, limit_s=3.0)  # type: ignore[misc]
+        assert replica.is_serving, "it does not know of its successor"
+        assert (cluster.loop.time() - began_s > 0.9) == (style == "cut"), "silence takes an election timeout"
+        cluster.loop.run_for(5.0)
+        assert not _cuts(cluster)
+        if replica.is_serving and replica.group.term > term and leader in cluster.nodes:
+            led_again.add(style)
+        if led_again == {"cut", "refused"}:
+            return
+    pytest.fail(f"led again in the same process: {led_again or 'nobody'}")
+
+
+def test_isolating_successors_goes_on_until_somebody_has_led_in_each_generation(
+    make: Callable[..., SimulatedCluster],
+) -> None:
+    cluster = make()
+    leaders.isolate_successors(cluster, random.Random(4))
+    cluster.loop.run_for(30.0)
+    assert cluster.newest_term(METADATA_KEY) >= 3 and not _cuts(cluster)
+
+
+def test_a_second_isolation_waits_for_the_first_one_to_end(make: Callable[..., SimulatedCluster]) -> None:
+    """Of three nodes, two are needed for a successor."""
+    cluster = make()
+    leaders.isolate_leader(cluster, random.Random(1))
+    cut = _cuts(cluster)
+    for seed in range(10):
+        leaders.isolate_leader(cluster, random.Random(seed))
+    assert _cuts(cluster) == cut
+
+
+def test_what_is_refused_is_known_at_once(make: Callable[..., SimulatedCluster]) -> None:
+    """Connections end with an RST. Where one direction is refused, the other one is dialled again."""
+    counts: set[int] = set()
+    for seed in range(8):
+        cluster = make()
+        network.refused(cluster, random.Random(seed))
+        refused = {(a, b) for a, b in _cuts(cluster) if "client" not in (a, b)}
+        cluster.loop.run_for(0.02)
+        links = {
+            (host_of(one), host_of(other)): link
+            for one, node in cluster.nodes.items()
+            for other, link in node.cluster.links.items()
+        }
+        assert {way for way, link in links.items() if not link.is_ready} == refused
+        counts.add(len(refused))
+    assert {0, 1, 2, 4} <= counts, "clients only, one direction, both, one node and all others"
 
 
 @pytest.mark.parametrize(("size", "heard"), [(3, [1, 1, 2]), (4, [2] * 4), (5, [2] * 5)])

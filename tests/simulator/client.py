@@ -128,6 +128,14 @@ class Client:
         self._connections[address] = made
         return made
 
+    def learn_address(self, node_id: int, address: tuple[str, int]) -> None:
+        """As metadata told at some time."""
+        self._addresses[node_id] = address
+
+    def learn_leader(self, topic: str, leader: Leader) -> None:
+        """As metadata told at some time."""
+        self._leaders[topic, leader.key.partition] = leader
+
     async def broker(self, node_id: int) -> Connection:
         return await self.connection(self._addresses[node_id])
 

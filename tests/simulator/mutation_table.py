@@ -40,7 +40,8 @@ notices: median and maximum over the searches from the seeds {starts}. "Seen by 
 these searches that ended in an assertion of the product's own: good, but no proof, so the search went on. With the
 rule on, the same seeds find nothing (`tests/simulation/test_mutations.py`, a few of them). A rule with a story
 meets its moment by a schedule written for it, in which the seed decides the details; a rule by a nemesis in random
-moments of a certain kind; the others by the faults of the plan alone.
+moments of a certain kind; the others by the faults of the plan alone, of the kinds that are named or of those that each
+seed chooses, as in `scripts/simulate --seeds`.
 
 Written by `scripts/simulate --mutations`; named ones replace their own rows only.
 
@@ -137,6 +138,8 @@ def row_of(mutation: Mutation, searches: Sequence[Search]) -> str:
 def how_met(mutation: Mutation) -> str:
     if mutation.of_one_log:
         return "one log: power cuts and kills at any step"
+    if mutation.mix is None:
+        return "what each seed chooses"
     conditions = getattr(mutation.conditions, "__name__", "").replace("_", " ")
     kinds = ", ".join(mutation.mix)
     means = [kinds] if kinds else []

@@ -12,8 +12,14 @@ from tests.simulator.workload.plan import Workload, workload_of
 
 #: Virtual seconds of faults.
 FAULTS_S = 6.0
-#: Virtual seconds between one fault and the next, on average.
-MEAN_GAP_S = 0.4
+#: Virtual seconds between one fault and the next, on average: each seed has one of these.
+MEAN_GAPS_S = (0.3, 0.4, 0.8)
+#: How many of the kinds of fault there are, on average: each seed has one of these.
+SHARES = (0.1, 0.25, 0.4)
+#: A kind of fault that takes long: how many of the seeds have it, and when it begins.
+LONG_KIND = "isolate successors"
+LONG_SHARE = 0.6
+BEGINS_S = (0.5, 1.5)
 
 
 class PlannedFault(NamedTuple):
@@ -40,11 +46,15 @@ def plan_of(seed: int, *, mix: tuple[str, ...] | None = None, has_groups: bool |
     rng = random.Random(seed)
     node_count = rng.choice((3, 3, 3, 4, 5))
     workload = workload_of(random.Random(rng.getrandbits(64)), node_count, has_groups=has_groups)
-    chosen = tuple(name for name in FAULTS if rng.random() < 0.4)
+    share, mean_gap_s = rng.choice(SHARES), rng.choice(MEAN_GAPS_S)
+    chosen = tuple(name for name in FAULTS if rng.random() < (LONG_SHARE if name == LONG_KIND else share))
     kinds = chosen if mix is None else mix
     faults: list[PlannedFault] = []
-    at_s = rng.expovariate(1 / MEAN_GAP_S)
+    if LONG_KIND in kinds:
+        faults.append(PlannedFault(rng.uniform(*BEGINS_S), LONG_KIND, rng.getrandbits(64)))
+    at_s = rng.expovariate(1 / mean_gap_s)
     while kinds and at_s < FAULTS_S:
         faults.append(PlannedFault(at_s, rng.choice(kinds), rng.getrandbits(64)))
-        at_s += rng.expovariate(1 / MEAN_GAP_S)
+        at_s += rng.expovariate(1 / mean_gap_s)
+    faults.sort()
     return Plan(seed, node_count, kinds, tuple(faults), workload)

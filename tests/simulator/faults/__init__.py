@@ -7,12 +7,13 @@ A fault does one thing to a cluster and sees to its own end: what it broke it me
 
 from __future__ import annotations
 
-from tests.simulator.faults import clocks, disks, membership, network, processes, quotas
+from tests.simulator.faults import clocks, disks, leaders, membership, network, processes, quotas
 from tests.simulator.faults.kind import Fault
 
 FAULTS: dict[str, Fault] = {
     **processes.FAULTS,
     **network.FAULTS,
+    **leaders.FAULTS,
     **clocks.FAULTS,
     **disks.FAULTS,
     **membership.FAULTS,

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from tests.simulator.cluster import SimulatedCluster, host_of
 from tests.simulator.faults.kind import Fault
 from tests.simulator.link import LinkDelay
+from tests.simulator.network import Mend
 
 #: How long what is cut stays so, on average: about an election timeout.
 CUT_S = 1.2
@@ -36,6 +37,32 @@ def _some_ways(rng: random.Random, one: Iterable[str], other: Iterable[str]) -> 
     """Both ways, or one of them, between two sides."""
     ways = _both_ways(one, other)
     return rng.choice((ways, ways[::2], ways[1::2]))
+
+
+def cut_off(cluster: SimulatedCluster, rng: random.Random, node_id: int) -> Mend:
+    """One node from its peers, in silence or refused; clients still reach it. Returns what ends it."""
+    host = host_of(node_id)
+    directions = _both_ways([host], [other for other in _hosts(cluster) if other != host])
+    return cluster.network.cut_all(directions) if rng.random() < 0.3 else _refuse(cluster, directions)
+
+
+def is_cut_off(cluster: SimulatedCluster, node_id: int) -> bool:
+    """Whether none of its peers hears a node, or can be dialled by it."""
+    links = [
+        cluster.network.link(host_of(node_id), other)
+        for other in _hosts(cluster)
+        if other != host_of(node_id)
+    ]
+    return all(link.is_cut or link.is_refusing for link in links)
+
+
+def _refuse(cluster: SimulatedCluster, directions: list[tuple[str, str]]) -> Mend:
+    """Connections are reset and new ones refused, as by a firewall that rejects: both ends know at once. Returns what
+    ends the refusals."""
+    mend = cluster.network.refuse_all(directions)
+    for one, other in dict.fromkeys((min(way), max(way)) for way in directions):
+        cluster.network.reset(one, other)
+    return mend
 
 
 def cut(cluster: SimulatedCluster, rng: random.Random) -> None:
@@ -98,6 +125,14 @@ def client_cut(cluster: SimulatedCluster, rng: random.Random) -> None:
     _cut_for_a_while(cluster, rng, _some_ways(rng, cluster.client_hosts(), hosts))
 
 
+def refused(cluster: SimulatedCluster, rng: random.Random) -> None:
+    """A firewall rejects connections between two nodes, one node and all others, or clients and all nodes but one; in
+    both directions or in one: whoever is not refused connects again."""
+    victim, others = _one_and_others(cluster, rng)
+    sides = rng.choice((([victim], others[:1]), ([victim], others), (cluster.client_hosts(), others)))
+    cluster.after(rng.expovariate(1 / CUT_S), _refuse(cluster, _some_ways(rng, *sides)))
+
+
 def flapping(cluster: SimulatedCluster, rng: random.Random) -> None:
     """A cable with a loose contact: cut and whole again, several times, shorter than an election timeout each."""
     directions = _some_ways(rng, *([host] for host in _two_hosts(cluster, rng)))
@@ -158,6 +193,7 @@ FAULTS: dict[str, Fault] = {
     "deaf": deaf,
     "mute": mute,
     "client cut": client_cut,
+    "refused": refused,
     "flapping": flapping,
     "bad link": bad_link,
     "stall": stall,

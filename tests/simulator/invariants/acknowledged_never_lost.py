@@ -38,15 +38,16 @@ class AcknowledgedNeverLost:
         assert written == batch, f"offset {base_offset} of {key} holds {written}, acknowledged was {batch}"
         self.ends[key] = max(self.ends.get(key, 0), batch.last_offset + 1)
 
-    def told(self, partition: int, base_offset: int, digest: bytes) -> None:
+    def told(self, partition: int, base_offset: int, digest: bytes) -> GroupKey:
         """A client that sent a batch of this content to a topic's name got the answer: which of the topics that had
-        this name in turn took it, only the batch tells."""
+        this name in turn took it, only the batch tells. Returns that one's partition."""
         places = self._values.places.get(digest, [])
         keys = [key for key, offset in places if offset == base_offset and key.partition == partition]
         assert keys, f"acknowledged at {base_offset} of partition {partition}, committed at {places}"
         value = self._values.values[keys[-1], base_offset]
         batch = Acknowledged(value.producer_id, value.base_sequence, value.last_offset)
         self.acknowledged(keys[-1], base_offset, batch)
+        return keys[-1]
 
     def check_leader(self, replica: Replica) -> None:
         """It serves from now on: it must have every batch that any client was told of, those of later terms aside. One

@@ -12,6 +12,7 @@ from tests.simulator.mutations import (
     logs,
     membership,
     reassignment,
+    succession,
     watermarks,
 )
 from tests.simulator.mutations.kind import Mutation
@@ -25,6 +26,7 @@ MUTATIONS: dict[str, Mutation] = {
         *membership.MUTATIONS,
         *reassignment.MUTATIONS,
         *liveness.MUTATIONS,
+        *succession.MUTATIONS,
         *watermarks.MUTATIONS,
         *coordination.MUTATIONS,
         *groups.MUTATIONS,

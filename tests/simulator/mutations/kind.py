@@ -26,8 +26,9 @@ class Mutation:
     #: Entered before the nodes start, left when the run is over; the product is itself again then. It breaks this
     #: rule and no other.
     switched_off: Callable[[SimulatedCluster], AbstractContextManager[None]]
-    #: The kinds of fault that the rule is there for; the others would only cost time.
-    mix: tuple[str, ...] = ()
+    #: The kinds of fault that the rule is there for; the others would only cost time. None: what each seed chooses, as
+    #: without a mutation.
+    mix: tuple[str, ...] | None = ()
     #: What makes the moment likely in which the rule matters: slow flushes, a nemesis that picks its moments. It holds
     #: with the rule on as well, and then nothing may be found.
     conditions: Callable[[SimulatedCluster, random.Random], AbstractContextManager[None]] = anything_goes
@@ -44,5 +45,5 @@ class Mutation:
     #: clients. Its lengths, victims and numbers are the seed's; it raises AssertionError where a property breaks that
     #: no invariant knows.
     story: Callable[[Stage], None] | None = None
-    #: Clients are members of groups, too. Elsewhere they are not, which would only cost time.
-    has_groups: bool = False
+    #: Clients are members of groups, too. Elsewhere they are not, which would only cost time. None: the seed decides.
+    has_groups: bool | None = False

@@ -43,7 +43,7 @@ _SET, _DELETE = 0, 1
 _VALUES: dict[str, tuple[str | None, ...]] = {
     "segment.bytes": ("1024", "4096", "16384"),
     "retention.bytes": ("3000", "12000", "-1", None),
-    "min.insync.replicas": ("1", "2", None),
+    "min.insync.replicas": ("1", "2", "3", None),
 }
 
 

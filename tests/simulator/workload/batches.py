@@ -20,11 +20,17 @@ from tests.simulator.client import Connection
 from tests.simulator.clock import EPOCH_MS
 from tests.simulator.invariants.one_value_per_offset import content_digest
 from tests.simulator.oracle import Oracle
+from tests.simulator.workload.plan import TopicPlan
 from tests.simulator.workload.retry import REFUSALS
 
 PRODUCE_VERSION = 11
 #: Keys repeat, as in an application with that many things to speak of.
 KEYS = 7
+
+
+def pause_s(rng: random.Random, mean_s: float) -> float:
+    """Between two sends of a producer, which come in bursts: in every other case there is more to send at once."""
+    return 0.0 if rng.random() < 0.5 else rng.expovariate(1 / (2 * mean_s))
 
 
 class Batch:
@@ -83,6 +89,16 @@ async def produce(
     if ErrorCode(response.error_code) in REFUSALS:
         oracle.failed.refused(batch.digest)
     return response
+
+
+def acknowledged_by_all(
+    oracle: Oracle, topic: TopicPlan, partition: int, base_offset: int, batch: Batch
+) -> None:
+    """The answer to acks=all came."""
+    key = oracle.acknowledged.told(partition, base_offset, batch.digest)
+    if topic.min_insync is not None:
+        value = oracle.values.values[key, base_offset]
+        oracle.nodes.in_sync.told(key, topic.name, value.last_offset, value.leader_epoch, topic.min_insync)
 
 
 def produce_unanswered(

@@ -6,7 +6,8 @@ import asyncio
 import random
 
 from broker.replication.replica import Replica
-from tests.simulator.client import Client
+from storage.log_types import GroupKey
+from tests.simulator.client import Client, Leader
 from tests.simulator.cluster import CLIENT_PORT, SimulatedCluster, host_of
 from tests.simulator.workload.administrator import Administrator
 from tests.simulator.workload.consumers import Consumer
@@ -17,6 +18,7 @@ from tests.simulator.workload.plan import GroupPlan, ProducerPlan, TopicPlan, Wo
 from tests.simulator.workload.producer import Producer
 from tests.simulator.workload.purger import Purger
 from tests.simulator.workload.reader import Follower, Rereader
+from tests.simulator.workload.stale import DeposedLeader, StaleClient
 from tests.simulator.workload.topics import create_topic, recreate_topic
 
 
@@ -95,6 +97,7 @@ class Clients:
         await asyncio.gather(
             *(self._use(topic) for topic in self._plan.topics),
             self._list(),
+            self._stay_behind(),
             *(self._consume(group) for group in self._plan.groups),
         )
 
@@ -102,6 +105,37 @@ class Clients:
         seed = self._rng.getrandbits(64)
         lister = Lister(self._client(), self._cluster.oracle, self._plan.topics, seed)
         self._endless.append(asyncio.get_running_loop().create_task(lister.run()))
+
+    async def _stay_behind(self) -> None:
+        stale = StaleClient(
+            self._client,
+            self._cluster.oracle,
+            self._plan.topics,
+            self._deposed_leaders,
+            "stale",
+            self._rng.getrandbits(64),
+        )
+        self._endless.append(asyncio.get_running_loop().create_task(stale.run()))
+
+    def _deposed_leaders(self) -> list[DeposedLeader]:
+        serving = [
+            (replica, node_id)
+            for node_id, node in self._cluster.nodes.items()
+            if hasattr(node, "replicas")
+            for replica in node.replicas.by_name.values()
+            if replica.is_serving
+        ]
+        newest: dict[GroupKey, Leader] = {}
+        for replica, node_id in serving:
+            leader = Leader(node_id, replica.group.term, replica.key)
+            newest[replica.key] = max(newest.get(replica.key, leader), leader, key=lambda known: known.epoch)
+        return [
+            DeposedLeader(
+                replica.topic, Leader(node_id, replica.group.term, replica.key), newest[replica.key]
+            )
+            for replica, node_id in serving
+            if replica.group.term < newest[replica.key].epoch
+        ]
 
     async def _use(self, topic: TopicPlan) -> None:
         """All that is done with one topic."""

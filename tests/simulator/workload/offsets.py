@@ -64,6 +64,25 @@ async def epoch_end(client: Client, topic: str, leader: Leader, epoch: int) -> E
     return answer.topics[0].partitions[0]
 
 
+async def ask_where(client: Client, oracle: Oracle, topic: str, leader: Leader, timestamp: int) -> ErrorCode:
+    """Of a topic that stays: where a partition ends (LATEST) or begins (EARLIEST), says one who may lead it. Raises
+    OSError, TimeoutError."""
+    key = leader.key
+    # The answer waits for a liveness round, so it knows of everything that was before, under whatever epoch.
+    floor, promised = oracle.watermarks.floor(key), oracle.latest.floor(key)
+    answer = await list_offsets(client, topic, leader, timestamp)
+    code = ErrorCode(answer.error_code)
+    if code is not ErrorCode.NONE:
+        assert code in READ_RETRIABLE, code
+    elif timestamp == LATEST:
+        assert answer.leader_epoch == leader.epoch, "fenced by the epoch that was asked with"
+        oracle.latest.answered(key, promised, answer.offset)
+        oracle.watermarks.shown(key, leader.epoch, floor, high_watermark=answer.offset)
+    else:
+        oracle.watermarks.shown(key, leader.epoch, floor, log_start=answer.offset)
+    return code
+
+
 class Lister:
     """Asks for the ends of partitions, one question after the other, for ever. Only of topics that stay: the request
     names a topic, so of one that is re-created nobody knows which the answer is about."""
@@ -93,17 +112,5 @@ class Lister:
         if leader is None:
             return
         timestamp = self._rng.choice((LATEST, EARLIEST))
-        key, oracle = leader.key, self._oracle
-        # The answer waits for a liveness round, so it knows of everything that was before, under whatever epoch.
-        floor, promised = oracle.watermarks.floor(key), oracle.latest.floor(key)
-        answer = await list_offsets(self._client, topic, leader, timestamp)
-        if answer.error_code != ErrorCode.NONE:
-            code = ErrorCode(answer.error_code)
-            assert code in READ_RETRIABLE, code
+        if await ask_where(self._client, self._oracle, topic, leader, timestamp) is not ErrorCode.NONE:
             self._client.forget(topic, partition)
-        elif timestamp == LATEST:
-            assert answer.leader_epoch == leader.epoch, "fenced by the epoch that was asked with"
-            oracle.latest.answered(key, promised, answer.offset)
-            oracle.watermarks.shown(key, leader.epoch, floor, high_watermark=answer.offset)
-        else:
-            oracle.watermarks.shown(key, leader.epoch, floor, log_start=answer.offset)

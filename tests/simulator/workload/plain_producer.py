@@ -9,9 +9,17 @@ from protocol.errors import ErrorCode
 from protocol.records.builder import NewRecord
 from tests.simulator.client import Client
 from tests.simulator.oracle import Oracle
-from tests.simulator.workload.batches import Batch, make_records, plain_batch, produce, produce_unanswered
+from tests.simulator.workload.batches import (
+    Batch,
+    acknowledged_by_all,
+    make_records,
+    pause_s,
+    plain_batch,
+    produce,
+    produce_unanswered,
+)
 from tests.simulator.workload.plan import MAX_MESSAGE_BYTES, ProducerPlan
-from tests.simulator.workload.retry import RETRIABLE, RETRY_S
+from tests.simulator.workload.retry import RETRIABLE
 
 #: How often a batch is one that must be refused, whatever happens.
 SPOILED_SHARE = 0.1
@@ -47,7 +55,7 @@ class PlainProducer:
             batches = [self._make(made + number) for number in range(count)]
             made += count
             await asyncio.gather(*(self._deliver(batch, is_spoiled) for batch, is_spoiled in batches))
-            await asyncio.sleep(self._rng.expovariate(1 / self._plan.mean_pause_s))
+            await asyncio.sleep(pause_s(self._rng, self._plan.mean_pause_s))
 
     def _make(self, number: int) -> tuple[Batch, bool]:
         """A batch, and whether it is one that has to be refused."""
@@ -72,7 +80,7 @@ class PlainProducer:
                     return
             except (OSError, TimeoutError) as error:
                 self._failed(repr(error))
-            await asyncio.sleep(RETRY_S)
+            await asyncio.sleep(self._plan.retry_s)
 
     def _failed(self, error: str) -> None:
         self.last_error = error
@@ -104,5 +112,7 @@ class PlainProducer:
     def _acknowledged(self, batch: Batch, base_offset: int) -> None:
         if batch.requests == 1:
             self._oracle.once.told(batch.digest, base_offset)
-        if self._is_kept:
+        if self._plan.acks == -1:
+            acknowledged_by_all(self._oracle, self._plan.topic, self._plan.partition, base_offset, batch)
+        elif self._is_kept:
             self._oracle.acknowledged.told(self._plan.partition, base_offset, batch.digest)

@@ -8,6 +8,11 @@ from typing import NamedTuple
 
 #: More than any client sends but on purpose.
 MAX_MESSAGE_BYTES = 2048
+#: How soon a producer tries again: one that is slow comes when leaders have changed, and changed back.
+RETRIES_S = (0.05, 0.3, 1.0)
+#: How long a producer is at work where nothing goes wrong: as long as there are faults, at most.
+LASTS_S = (1.0, 6.0)
+RETENTION = ("retention.bytes", "retention.ms")
 
 
 class TopicPlan(NamedTuple):
@@ -29,6 +34,16 @@ class TopicPlan(NamedTuple):
     def is_recreated(self) -> bool:
         return self.times_recreated > 0
 
+    @property
+    def min_insync(self) -> int | None:
+        """None: an administrator may change it."""
+        return None if self.times_altered else int(dict(self.configs).get("min.insync.replicas", "1"))
+
+    @property
+    def loses_records(self) -> bool:
+        """To clients, or to a retention that it has or may be given."""
+        return self.is_purged or self.times_altered > 0 or any(name in RETENTION for name, _ in self.configs)
+
 
 class ProducerPlan(NamedTuple):
     topic: TopicPlan
@@ -39,6 +54,8 @@ class ProducerPlan(NamedTuple):
     batches: int
     #: Virtual seconds between one send and the next, on average.
     mean_pause_s: float
+    #: Virtual seconds between a refusal, or no answer, and the next attempt.
+    retry_s: float
     #: Age at which a batch is given up, whatever became of it (delivery.timeout.ms).
     delivery_timeout_s: float
     #: Of its own `Random`, so that leaving one client out does not change what the others do.
@@ -120,7 +137,7 @@ def _topic(
         ("segment.bytes", rng.choice(("1024", "4096", "16384"))),
     ]
     if replication_factor > 1:
-        configs.append(("min.insync.replicas", rng.choice(("1", "1", "2"))))
+        configs.append(("min.insync.replicas", rng.choice(("1", "1", "2", "3"))))
     times_recreated, special = 0, ""
     if is_special:
         special = rng.choice(("re-created", "purged", "purged", "retention.bytes", "retention.ms"))
@@ -145,13 +162,15 @@ def _topic(
 
 def _producer(rng: random.Random, topic: TopicPlan, partition: int, *, is_steady: bool) -> ProducerPlan:
     is_idempotent = is_steady or rng.random() < 0.5
+    batches = rng.randint(15, 50)
     return ProducerPlan(
         topic,
         partition,
         is_idempotent,
         -1 if is_idempotent else rng.choice((-1, -1, 1, 1, 0)),
-        rng.randint(15, 50),
-        rng.choice((0.02, 0.1, 0.3)),
+        batches,
+        rng.uniform(*LASTS_S) / batches,
+        rng.choice(RETRIES_S),
         math.inf if is_steady else rng.choice((math.inf, 0.5, 2.0)),
         rng.getrandbits(64),
     )

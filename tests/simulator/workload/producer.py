@@ -13,7 +13,7 @@ from protocol.messages.produce import PartitionProduceResponse
 from protocol.records.builder import NewRecord, build_batch
 from tests.simulator.client import Client
 from tests.simulator.oracle import Oracle
-from tests.simulator.workload.batches import Batch, make_records, produce
+from tests.simulator.workload.batches import Batch, acknowledged_by_all, make_records, pause_s, produce
 from tests.simulator.workload.plan import ProducerPlan
 from tests.simulator.workload.retry import RETRIABLE, RETRY_S
 
@@ -42,6 +42,8 @@ class Producer:
         self._producer_id = -1
         self._epoch = 0
         self._is_known = False
+        #: The last attempt brought an error.
+        self._has_failed = False
         self.last_error = "none yet"
 
     def describe(self) -> str:
@@ -62,8 +64,10 @@ class Producer:
                 await self._send()
             except (OSError, TimeoutError) as error:
                 self._failed(repr(error))
-                await asyncio.sleep(RETRY_S)
-            await asyncio.sleep(self._rng.expovariate(1 / self._plan.mean_pause_s))
+            if self._has_failed:
+                self._has_failed = False
+                await asyncio.sleep(self._plan.retry_s)
+            await asyncio.sleep(pause_s(self._rng, self._plan.mean_pause_s))
 
     async def _init(self) -> None:
         body = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
@@ -118,6 +122,7 @@ class Producer:
 
     def _failed(self, error: str) -> None:
         self.last_error = error
+        self._has_failed = True
         self._client.forget(self._plan.topic.name, self._plan.partition)
 
     async def _send(self) -> None:
@@ -127,7 +132,6 @@ class Producer:
         leader = await self._client.leader(topic, partition)
         if leader is None:
             self._failed("metadata: no leader")
-            await asyncio.sleep(RETRY_S)
             return
         connection = await self._client.broker(leader.node_id)
         sent = self._pending if self._is_known else self._pending[:1]
@@ -155,7 +159,8 @@ class Producer:
         if code is ErrorCode.NONE:
             self._pending.remove(batch)
             self._is_known = True
-            self._oracle.acknowledged.told(self._plan.partition, answer.base_offset, batch.digest)
+            topic, partition = self._plan.topic, self._plan.partition
+            acknowledged_by_all(self._oracle, topic, partition, answer.base_offset, batch)
             if not self._plan.topic.is_recreated or batch.requests == 1:
                 self._oracle.once.told(batch.digest, answer.base_offset)
             return True
