@@ -1,4 +1,4 @@
-"""What seeds found first, told as stories: a seed's number loses its meaning when plans change, a story does not."""
+"""What a leader tells clients and nodes: a deposed one, one that a restarted node has to find, an idle one."""
 
 from __future__ import annotations
 
