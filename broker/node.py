@@ -15,19 +15,18 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
-from uuid import UUID
+from functools import partial
 
 import structlog
 
 from broker.config.layers import LiveSettings
 from broker.config.node_config import NodeConfig
 from broker.config.resources import Resources
-from broker.config.topic_config import TopicConfig
 from broker.controller.client import ControllerClient
 from broker.controller.producer_ids import ProducerIds
 from broker.controller.registration import Registration
 from broker.controller.server import RequestServer
-from broker.controller.service import METADATA_KEY, MetadataService
+from broker.controller.service import MetadataService, controller_config
 from broker.coordinator.internal_topic import InternalTopic
 from broker.environment import Clock, Listener, Network, ProtocolFactory
 from broker.groups.coordinator import GroupMaintenance, new_group_coordinator
@@ -36,10 +35,9 @@ from broker.handlers import APIS
 from broker.membership.cluster import Cluster
 from broker.membership.cluster_events import ClusterEvents
 from broker.membership.identity import StartError, open_identity
-from broker.metadata.decisions.common import ControllerConfig
-from broker.metadata.formation import ClusterFormation, Formation, FoundingVoter
+from broker.membership.joined_cluster import JoinedCluster
+from broker.membership.own_settings import OwnSettings
 from broker.metadata.ids import METADATA_TOPIC_NAME, NodeIdentity, random_uuid
-from broker.metadata.image import Change, ConfigsChanged
 from broker.metadata.leaders import LeaderTable
 from broker.network.connection import ClientConnection
 from broker.network.connection_registry import ConnectionRegistry
@@ -54,8 +52,8 @@ from broker.replication.heartbeat import Heartbeat
 from broker.replication.messages import GroupMessages
 from broker.replication.reads import Reads
 from broker.replication.replica import Replica
-from broker.replication.replicas import APPEND_BATCH_BYTES, Replicas
-from broker.replication.wire import founding_configuration, row_from_log
+from broker.replication.replicas import Replicas
+from broker.replication.timing import liveness_timing, raft_timing
 from broker.scheduling.commit_delay import CommitDelay
 from broker.scheduling.ticks import SLOW_TICK_S, Ticks
 from broker.scheduling.turn import Turn
@@ -69,13 +67,9 @@ from broker.serving.quotas import ClientQuotas
 from broker.serving.views import ClusterView
 from protocol.controller.replicas import TransferLeadership
 from raft.liveness import NodeLiveness
-from raft.liveness_types import LivenessTiming
-from raft.types import RowKind, Timing
-from storage.directory import MetaProperties, format_directory, write_clean_marker
+from storage.directory import write_clean_marker
 from storage.disk import Disk
 from storage.group_commit import FlushRounds
-from storage.log import Log
-from storage.log_types import FlushedEnd
 
 logger = structlog.get_logger()
 
@@ -105,8 +99,7 @@ class Node:
         self._observer = observer
         self._listeners: list[Listener] = []
         self._boot_id = random_uuid(rng)
-        #: None: this node belongs to no cluster yet.
-        self.cluster_id: str | None = None
+        self._joined: JoinedCluster | None = None
         #: Clients are served.
         self.ready = asyncio.Event()
 
@@ -114,6 +107,11 @@ class Node:
     def config(self) -> NodeConfig:
         """What counts now. Settings that are not dynamic never change."""
         return self.settings.config
+
+    @property
+    def cluster_id(self) -> str | None:
+        """None: this node belongs to no cluster yet."""
+        return None if self._joined is None else self._joined.cluster_id
 
     # -- start -------------------------------------------------------------------------------------------
 
@@ -124,7 +122,8 @@ class Node:
         self._assemble_metadata()
         self._assemble_partitions()
         self._assemble_serving()
-        self._join_cluster()
+        assert self._joined is not None
+        self.cluster.use(self.cluster_events, self._joined.open())
         peers = self.config.controller_endpoint
         await self._listen(peers.host, peers.port, self.cluster.accept, for_peers=True)
         self.cluster.start()
@@ -138,7 +137,7 @@ class Node:
     def _open_directory(self) -> None:
         self._disk.make_directory(self._disk.root)
         self._disk.lock()
-        directory_id, self.cluster_id, self._is_clean_start, self.journal = open_identity(
+        directory_id, self._cluster_id, self._is_clean_start, self.journal = open_identity(
             self._disk, self.config, self._rng
         )
         self.me = NodeIdentity(self.config.node_id, directory_id, self._boot_id)
@@ -151,9 +150,9 @@ class Node:
             self._disk,
             self.journal,
             now=loop.time,
-            on_durable=self._log_durable,
+            on_durable=lambda log, end: self.replicas.log_durable(log, end),  # noqa: PLW0108 (they come later)
             on_fatal=self._fail,
-            prepare_reply=self._prepare_reply,
+            prepare_reply=lambda log, end: self.replicas.prepare_reply(log, end),  # noqa: PLW0108
         )
         self.turn.use(self.rounds)
         self.cluster = Cluster(self.me, config, self._network, self.turn, loop, self.ticks)
@@ -161,12 +160,7 @@ class Node:
         peers: Cluster | ObservedPeers = self.cluster
         if self._observer is not None:
             peers = ObservedPeers(peers, self._observer)
-            self.replica_events.role_changed.append(self._observer.role_changed)
-            self.replica_events.commit_advanced.append(self._observer.commit_advanced)
-            self.replica_events.truncating.append(self._observer.truncating)
-        timing = Timing(
-            election_timeout_s=config.election_timeout_ms / 1000, append_batch_bytes=APPEND_BATCH_BYTES
-        )
+            self.replica_events.observe(self._observer)
         self.replicas = Replicas(
             peers,
             self.replica_events,
@@ -179,7 +173,7 @@ class Node:
             self.rounds,
             self.turn,
             self._rng,
-            timing,
+            raft_timing(config),
             self.me.node_id,
             self.me.directory_id,
             self._is_clean_start,
@@ -187,15 +181,9 @@ class Node:
         )
         self.messages = GroupMessages(self.replicas)
         self.leaders = LeaderTable()
-        # An isolated leader must have stepped down after two election timeouts, a heartbeat included.
-        liveness_timing = LivenessTiming(
-            ping_interval_s=config.heartbeat_interval_ms / 1000,
-            election_timeout_s=timing.election_timeout_s,
-            check_quorum_s=1.5 * timing.election_timeout_s,
-        )
         self.heartbeat = Heartbeat(
             loop,
-            NodeLiveness(self.me.node_id, self.me.boot_id.bytes, liveness_timing, loop.time()),
+            NodeLiveness(self.me.node_id, self.me.boot_id.bytes, liveness_timing(config), loop.time()),
             self.cluster,
             self.journal,
             self.replicas,
@@ -210,15 +198,7 @@ class Node:
         config = self.config
         self.resources = Resources(self.settings)
         self.metadata = MetadataService(
-            ControllerConfig(
-                num_partitions=config.num_partitions,
-                default_replication_factor=(
-                    config.default_replication_factor
-                    if "default.replication.factor" in config.given
-                    else None  # min(3, brokers)
-                ),
-                expected_brokers=len(config.quorum_voters),
-            ),
+            controller_config(config),
             list(config.quorum_voters),
             self.resources,
             self.clock,
@@ -229,8 +209,18 @@ class Node:
         )
         if self._observer is not None:
             self.metadata.on_change.append(self._observer.image_changed)
-        self.metadata.on_change.append(self._image_changed)
+        OwnSettings(self.me, self.settings, self.metadata)
         self.replica_events.quarantined.append(self._quarantined)
+        self._joined = joined = JoinedCluster(
+            self.me,
+            self._cluster_id,
+            config,
+            self._disk,
+            self._rng,
+            self.replicas,
+            self.metadata,
+            self.messages,
+        )
         self.preferred_leaders = PreferredLeaders(
             self.me, self.settings, self.metadata, self.replicas, self.cluster, self.ticks
         )
@@ -249,6 +239,9 @@ class Node:
             lambda: self.metadata.image.end_offset,
             self.requests.execute,
             self.ticks,
+        )
+        self.cluster_events = ClusterEvents(
+            joined.join, self.controller, self.requests, self.heartbeat, self.replicas, self.messages
         )
         self.producer_ids = ProducerIds(self.controller)
         self.registration = Registration(
@@ -354,50 +347,6 @@ class Node:
         # Last of the slow tick: what the others have written goes into one round.
         self.ticks.every(SLOW_TICK_S, lambda now: self.rounds.start())
 
-    def _join_cluster(self) -> None:
-        """Open the metadata of the cluster that this node belongs to, if any, and be ready for the other nodes."""
-        held = self._open_metadata() if self.cluster_id is not None else None
-        formation = ClusterFormation(
-            self.me.node_id,
-            self.me.directory_id,
-            list(self.config.quorum_voters),
-            self._rng,
-            configured_cluster_id=self.config.cluster_id,
-            cluster_id=self.cluster_id,
-            held=held,
-        )
-        events = ClusterEvents(
-            self._form, self.controller, self.requests, self.heartbeat, self.replicas, self.messages
-        )
-        self.cluster.use(events, formation)
-
-    def _open_metadata(self, founding: Formation | None = None) -> Formation | None:
-        """Open (or begin) the metadata replica. Returns the formation that its row 0 tells, if it has one."""
-        configuration = None if founding is None else founding_configuration(founding.voters)
-        config = TopicConfig.resolve({"cleanup.policy": "compact", "min.insync.replicas": "1"}, self.config)
-        replica = self.replicas.open(
-            METADATA_KEY,
-            METADATA_TOPIC_NAME,
-            config,
-            configuration,
-            is_only_copy=len(self.config.quorum_voters) == 1,
-        )
-        if replica is None:
-            raise StartError(f"the log of {METADATA_TOPIC_NAME} is damaged, and there is no other copy of it")
-        self.metadata.attach_replica(replica)
-        rows = replica.log.lineage.rows
-        if not rows or self.cluster_id is None:
-            return None
-        first = row_from_log(rows[0])
-        assert first.kind is RowKind.CONFIGURATION and first.configuration is not None
-        return Formation(
-            self.cluster_id,
-            tuple(
-                FoundingVoter(voter.node_id, UUID(bytes=voter.directory_id))
-                for voter in first.configuration.voters
-            ),
-        )
-
     async def _listen(
         self, host: str, port: int, factory: ProtocolFactory, *, for_peers: bool = False
     ) -> None:
@@ -407,28 +356,11 @@ class Node:
             raise StartError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
 
     def _client_factory(self, name: str) -> ProtocolFactory:
-        def make() -> ClientConnection:
-            return ClientConnection(
-                name,
-                self.dispatcher,
-                self.turn,
-                self.config.socket_request_max_bytes,
-                self.loop.time,
-                self.connections,
-            )
-
-        return make
-
-    def _form(self, formation: Formation, founding: bool) -> None:
-        """Become part of this cluster: row 0 first, then the identity that makes it count."""
-        logger.info("joining a cluster", cluster_id=formation.cluster_id, founding=founding)
-        self.cluster_id = formation.cluster_id
-        self._open_metadata(formation if founding else None)
-        format_directory(
-            self._disk, MetaProperties(formation.cluster_id, self.me.node_id, self.me.directory_id)
+        max_request_bytes = self.config.socket_request_max_bytes
+        now, connections = self.loop.time, self.connections
+        return partial(
+            ClientConnection, name, self.dispatcher, self.turn, max_request_bytes, now, connections
         )
-        # The others may have formed, and elected a leader, before this node heard of it.
-        self.messages.opened(METADATA_KEY)
 
     # -- stop --------------------------------------------------------------------------------------------
 
@@ -456,18 +388,6 @@ class Node:
         self._disk.close()
 
     # -- what only the whole node can do -----------------------------------------------------------------
-
-    def _prepare_reply(self, log: Log, end: FlushedEnd) -> Callable[[], None] | None:
-        return self.replicas.prepare_reply(log, end)
-
-    def _log_durable(self, log: Log, end: FlushedEnd) -> None:
-        self.replicas.log_durable(log, end)
-
-    def _image_changed(self, change: Change) -> None:
-        """Clients have set something for this node, or for all."""
-        if isinstance(change, ConfigsChanged) and change.kind == "broker":
-            configs_of = self.metadata.image.configs_of
-            self.settings.change(configs_of("broker", ""), configs_of("broker", str(self.me.node_id)))
 
     def _quarantined(self, replica: Replica) -> None:
         """The node lives on without a partition's log, but not without the metadata."""

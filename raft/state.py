@@ -178,6 +178,14 @@ class GroupState:
         return self.lineage.committed_configuration(self.commit_end) or NO_CONFIGURATION
 
     @property
+    def committed_configuration_index(self) -> int:
+        """Index of its row; -1 if there is none."""
+        if self.configuration_index < self.commit_end:
+            return self.configuration_index
+        rows = (row.index for row in reversed(self.lineage.rows) if row.kind is RowKind.CONFIGURATION)
+        return next((index for index in rows if index < self.commit_end), -1)
+
+    @property
     def is_established(self) -> bool:
         """Leader whose first own row is committed: it knows the commit index and may serve and change
         members."""

@@ -22,6 +22,8 @@ PACKAGES = ("broker", "protocol", "raft", "storage", "pipeline")
 TOOLS = ("benchmarks",)
 MAX_FUNCTION_LINES = 70
 MAX_MODULE_LINES = 800
+#: ... of the product.
+MAX_PRODUCT_MODULE_LINES = 400
 #: Modules that nobody imports because something else starts them.
 ENTRY_POINTS = {"__init__", "__main__", "conftest", "launcher"}
 
@@ -70,6 +72,11 @@ def test_functions_fit_on_a_screen() -> None:
 def test_modules_stay_readable() -> None:
     sizes = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in python_files()}
     assert not {str(path.relative_to(ROOT)): size for path, size in sizes.items() if size > MAX_MODULE_LINES}
+    product = {path: sizes[path] for path in python_files("broker", "raft", "storage")}
+    too_long = {
+        str(path.relative_to(ROOT)): size for path, size in product.items() if size > MAX_PRODUCT_MODULE_LINES
+    }
+    assert not too_long
 
 
 @pytest.mark.parametrize("package", PACKAGES + TOOLS)
@@ -117,6 +124,35 @@ def test_no_module_is_dead() -> None:
         if not any(name.search(text) for other, text in texts.items() if other != path):
             dead.append(str(path.relative_to(ROOT)))
     assert not dead
+
+
+#: The modules that tell a replica's Raft group facts. What it orders is carried out before anything else happens.
+DOOR_TO_A_GROUP = {"raft_driver.py", "leader_appends.py", "sender.py"}
+
+
+def test_a_group_is_told_facts_through_one_door() -> None:
+    """Every fact of `raft.group.Group` is told by the replica's driver, or by what it does with every batch."""
+    (group,) = (
+        node
+        for node in ast.parse((ROOT / "raft/group.py").read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef) and node.name == "Group"
+    )
+    facts = {node.name for node in group.body if isinstance(node, ast.FunctionDef)}
+    assert {"appended", "vote_requested", "quorum_lost"} <= facts
+    intruders = []
+    for path in python_files("broker"):
+        inside = path.parent == ROOT / "broker/replication" and path.name in DOOR_TO_A_GROUP
+        # A group of consumers is something else.
+        if inside or path.parent == ROOT / "broker/groups":
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not (isinstance(node, ast.Attribute) and node.attr in facts):
+                continue
+            owner = node.value
+            name = owner.attr if isinstance(owner, ast.Attribute) else getattr(owner, "id", "")
+            if name in ("group", "_group"):
+                intruders.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.attr}")
+    assert not intruders
 
 
 def test_links_between_documents_lead_somewhere() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import structlog
 
+from broker.config.node_config import NodeConfig
 from broker.config.resources import Resources
 from broker.controller.operations import OPERATIONS, Leadership
 from broker.environment import Clock
@@ -49,6 +50,17 @@ class _Answers:
 
     def partition_done(self, slot: int, error_code: ErrorCode) -> None:
         self._answer(error_code)
+
+
+def controller_config(config: NodeConfig) -> ControllerConfig:
+    """What the controller's decisions take from the settings of its node."""
+    is_factor_given = "default.replication.factor" in config.given
+    return ControllerConfig(
+        num_partitions=config.num_partitions,
+        # None: 3, or as many as there are brokers.
+        default_replication_factor=config.default_replication_factor if is_factor_given else None,
+        expected_brokers=len(config.quorum_voters),
+    )
 
 
 class MetadataService:
@@ -174,7 +186,7 @@ class MetadataService:
 
     def _when_committed(self, end_offset: int, answer: Callable[[ErrorCode], None]) -> None:
         assert self.replica is not None
-        self.replica.wait_committed(end_offset, _Answers(answer), 0)
+        self.replica.waits.add_commit(end_offset, _Answers(answer), 0)
 
     def _when_confirmed(self, end_offset: int, answer: Callable[[ErrorCode], None]) -> None:
         """For an answer without records, or a refusal. A controller that was deposed and does not know it commits

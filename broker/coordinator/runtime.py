@@ -349,7 +349,7 @@ class CoordinatorRuntime(Generic[S, R]):
             for record in outcome.records:
                 led.shard.replay(record)
         if outcome.records or outcome.answers:
-            replica.wait_committed(end_offset, _Answers(self, led, outcome.answers), 0)
+            replica.waits.add_commit(end_offset, _Answers(self, led, outcome.answers), 0)
 
     def _append_records(self, replica: Replica, records: Sequence[R]) -> int:
         """Returns the end offset."""

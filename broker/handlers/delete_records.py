@@ -102,10 +102,10 @@ def _delete(pending: PendingDeletion, slot: int, *, is_confirmed: bool) -> bool:
     ask again when this one is."""
     replica, offset = pending.wanted[slot]
     try:
-        end_offset = replica.delete_records(offset)
+        end_offset = replica.log_start.delete_records(offset)
         if end_offset <= replica.log_start_offset and not is_confirmed:
             return False
-        replica.wait_deleted(end_offset, pending, slot)
+        replica.log_start.wait_committed(end_offset, pending, slot)
     except KafkaError as error:
         if error.code is ErrorCode.OFFSET_OUT_OF_RANGE and not is_confirmed:
             return False

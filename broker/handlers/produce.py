@@ -168,9 +168,9 @@ def _own(request: Request, body: ProduceRequest) -> None:
 
 def _wait(replica: Replica, acks: int, end_offset: int, pending: PendingProduce, slot: int) -> None:
     if acks == 1:
-        replica.wait_flushed(end_offset, pending, slot)
+        replica.waits.add_flush(end_offset, pending, slot)
     else:
-        replica.wait_committed(end_offset, pending, slot)
+        replica.waits.add_commit(end_offset, pending, slot)
 
 
 def _confirm_out_of_order(

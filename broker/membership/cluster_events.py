@@ -49,13 +49,12 @@ class ClusterEvents:
 
     def answers_lost(self, node_id: int) -> None:
         self._controller.answers_lost(node_id)
-        now = self._replicas.now()
         for replica in list(self._replicas.by_key.values()):
-            replica.apply(replica.group.peer_reachable(node_id, now))
+            replica.driver.peer_reachable(node_id)
 
     def link_lost(self, node_id: int) -> None:
         for replica in self._replicas.by_key.values():
-            replica.group.peer_lost(node_id)
+            replica.driver.peer_lost(node_id)
         self._controller.answers_lost(node_id)
 
     def node_unreachable(self, node_id: int) -> None:

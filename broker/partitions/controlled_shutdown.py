@@ -38,6 +38,6 @@ def transfer_leadership(replica: Replica, replicas: Replicas, cluster: Cluster) 
     ]
     # Nothing is appended until the new leader has all.
     for _, candidate in sorted(followers, reverse=True):
-        if replica.transfer_leadership(candidate):
+        if replica.driver.transfer_leadership(candidate):
             return
     # One is under way already, or the first row is not committed yet: the next look sees.

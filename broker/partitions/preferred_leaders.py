@@ -82,7 +82,7 @@ class PreferredLeaders:
             or not group.is_caught_up(target, now, MAX_LAG_S)
         ):
             return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
-        if not replica.transfer_leadership(target):
+        if not replica.driver.transfer_leadership(target):
             return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
         _log_transfer(replica, preferred)
         return ErrorCode.NONE

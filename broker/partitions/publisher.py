@@ -290,7 +290,7 @@ class Publisher:
             self._reconciler.note_stale_identity(replica)
             if assignment.replicas[0] == self._me.node_id:
                 # The preferred leader need not wait for an election timeout.
-                replica.apply(replica.group.leader_suspected(self._loop.time()))
+                replica.driver.leader_suspected()
         self._heartbeat.group_assigned(key)
         self._messages.opened(key)
 

@@ -24,7 +24,7 @@ from protocol.controller.replicas import FinishReassignment, Voter
 from protocol.controller.request import EmptyResult
 from protocol.errors import KafkaError
 from raft.reconcile import next_change
-from raft.types import ProposalRefusedError, ReplicaId
+from raft.types import ReplicaId
 from storage.log_types import GroupKey
 
 logger = structlog.get_logger()
@@ -142,16 +142,9 @@ class Reconciler:
             lambda learner: group.is_caught_up(learner, now, CAUGHT_UP_S),
             leader=group.self_id,
         )
-        if change is None or not replica.may_become(change):
-            return
-        # What is staged was accepted before the row, and nothing may follow a row that is not durable.
-        replica.settle_pending()
-        try:
-            out = group.propose_configuration(change, now)
-        except ProposalRefusedError:
-            return  # the change before is not committed yet: the next tick looks again
+        if change is None or not replica.driver.propose_configuration(change):
+            return  # the next tick looks again
         logger.info("membership changes", topic=replica.topic, partition=replica.partition, to=str(change))
-        replica.apply(out)
         self._heartbeat.configuration_changed(replica)
 
     def _report_finished(self, replica: Replica) -> bool:

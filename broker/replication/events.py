@@ -33,6 +33,11 @@ class ReplicaEvents:
         #: A replica's log is bad and durably marked so, and it is closed: to be opened again as one that has nothing.
         self.quarantined: list[Callable[[Replica], None]] = []
 
+    def observe(self, observer: Observer) -> None:
+        self.role_changed.append(observer.role_changed)
+        self.commit_advanced.append(observer.commit_advanced)
+        self.truncating.append(observer.truncating)
+
 
 class Peers(Protocol):
     """The way to other nodes (`broker.membership.cluster.Cluster`)."""

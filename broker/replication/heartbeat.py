@@ -108,7 +108,7 @@ class Heartbeat:
         is told with them, not by itself."""
         group, now = replica.group, self._loop.time()
         key = replica.key
-        index = replica.committed_configuration_index
+        index = group.committed_configuration_index
         leader = None if group.leader is None else group.leader.node_id
         self._liveness.led_changed(
             key, group.term, index, replica.is_serving if replica.is_leader else None, now
@@ -198,7 +198,7 @@ class Heartbeat:
         if out.stalled:
             for replica in list(self._replicas.by_key.values()):
                 if replica.is_leader:
-                    replica.apply(replica.group.quorum_lost(now))
+                    replica.driver.quorum_lost()
         for node_id in out.pings:
             self._ping(node_id)
         for node_id in out.ended:
@@ -208,13 +208,13 @@ class Heartbeat:
         for suspect in out.suspects:
             replica_ = self._find(suspect)
             if replica_ is not None:
-                replica_.apply(replica_.group.leader_suspected(now))
+                replica_.driver.leader_suspected()
         for announcement in out.announcements:
             self._announced(announcement.node, _key(announcement.led.group), announcement.led, now)
         for challenge in out.challenges:
             challenged = self._find(challenge.group)
             if challenged is not None:
-                challenged.apply(challenged.group.term_seen(challenge.term, now))
+                challenged.driver.term_seen(challenge.term)
         for group in out.quorum_due:
             due = self._find(group)
             if due is not None:
@@ -237,7 +237,7 @@ class Heartbeat:
         voters = replica.group.configuration.voters
         leader = next((voter for voter in voters if voter.node_id == node_id), None)
         if leader is not None:
-            replica.apply(replica.group.leader_heard(leader, led.term, now))
+            replica.driver.leader_heard(leader, led.term)
 
     def _leaders_changed(self) -> None:
         for changed in self.on_leader:
@@ -253,7 +253,7 @@ class Heartbeat:
         if replica.is_leader and not self._liveness.has_quorum(
             replica.key, group.term, self._voter_nodes(replica), now
         ):
-            replica.apply(group.quorum_lost(now))
+            replica.driver.quorum_lost()
 
     def _voter_nodes(self, replica: Replica) -> list[int]:
         """Where the voters live. Whose node has another directory by now is NOBODY: with its disk it lost its votes,

@@ -12,7 +12,7 @@ from broker.replication.replica import Replica
 from broker.replication.replicas import Replicas
 from protocol import peer
 from protocol.peer import PeerMessage
-from raft.types import InstallSnapshotReply, ReplicaId, VoteReply, VoteRequest, Watermarks
+from raft.types import AppendRejection, InstallSnapshotReply, ReplicaId, VoteReply, VoteRequest, Watermarks
 from storage.log_types import GroupKey
 
 #: Groups of which a leader's and a candidate's word is kept for a replica to come; beyond that the oldest is forgotten,
@@ -39,17 +39,24 @@ class GroupMessages:
             case peer.AppendReply():
                 replica = self._find(message.topic_id, message.partition)
                 if replica is not None:
-                    replica.append_reply(_identity(sender, message.incarnation), message)
+                    replica.driver.append_replied(_identity(sender, message.incarnation), message)
                     self._replicas.reply_arrived(replica)
             case peer.AppendRejection():
                 replica = self._find(message.topic_id, message.partition)
                 if replica is not None:
-                    replica.append_rejection(_identity(sender, message.incarnation), message)
+                    rejected = AppendRejection(
+                        message.term,
+                        message.start_index,
+                        message.hint_index,
+                        message.hint_term,
+                        message.log_start,
+                    )
+                    replica.driver.append_rejected(_identity(sender, message.incarnation), rejected)
                     self._replicas.reply_arrived(replica)
             case peer.AppendError():
                 replica = self._find(message.topic_id, message.partition)
                 if replica is not None:
-                    replica.append_error(_identity(sender, message.incarnation), message)
+                    replica.driver.append_error_received(_identity(sender, message.incarnation), message)
                     self._replicas.reply_arrived(replica)
             case peer.LogStartUpdates():
                 for update in message.groups:
@@ -59,7 +66,7 @@ class GroupMessages:
                         and update.follower_incarnation == replica.group.self_id.incarnation
                     ):
                         leader = _identity(sender, update.incarnation)
-                        replica.log_start_update_received(
+                        replica.driver.log_start_update_received(
                             leader, update.term, update.commit_end, update.log_start
                         )
             case peer.LogStartAcks():
@@ -67,27 +74,26 @@ class GroupMessages:
                     replica = self._find(ack.topic_id, ack.partition)
                     if replica is not None:
                         follower = _identity(sender, ack.incarnation)
-                        replica.log_start_ack_received(follower, ack.term, ack.log_start)
+                        replica.driver.log_start_ack_received(follower, ack.term, ack.log_start)
             case peer.VoteRequest():
                 self._vote_request(sender, message)
             case peer.VoteReply():
                 self._vote_reply(sender, message)
             case peer.TimeoutNow():
                 replica = self._find(message.topic_id, message.partition)
-                if replica is not None and self._replicas.may_campaign:
+                if replica is not None:
                     identity = _identity(sender, message.incarnation)
-                    replica.apply(replica.group.timeout_now(identity, message.term, self._replicas.now()))
+                    replica.driver.timeout_now(identity, message.term)
             case peer.InstallSnapshot():
                 replica = self._find(message.topic_id, message.partition)
                 if replica is not None and message.follower_incarnation == replica.group.self_id.incarnation:
-                    self._replicas.install_snapshot(replica, _identity(sender, message.incarnation), message)
+                    replica.driver.install_snapshot_received(_identity(sender, message.incarnation), message)
             case peer.InstallSnapshotReply():
                 replica = self._find(message.topic_id, message.partition)
                 if replica is not None:
                     identity = _identity(sender, message.incarnation)
                     reply = InstallSnapshotReply(message.term, message.match_end, message.log_start)
-                    now = self._replicas.now()
-                    replica.apply(replica.group.install_snapshot_replied(identity, reply, now))
+                    replica.driver.install_snapshot_replied(identity, reply)
 
     def opened(self, key: GroupKey) -> None:
         """There is a replica now. Who spoke to it is heard as if it had spoken only now: Raft allows any delay."""
@@ -103,7 +109,7 @@ class GroupMessages:
         if replica is None:
             self._keep(sender, message)
         elif message.follower_incarnation == replica.group.self_id.incarnation:
-            replica.append_received(_identity(sender, message.incarnation), message)
+            replica.driver.append_received(_identity(sender, message.incarnation), message)
 
     def _keep(self, sender: PeerIdentity, message: peer.Append) -> None:
         """Without what it carries, whose memory is the link's: the answer makes the leader send it again."""
@@ -122,7 +128,7 @@ class GroupMessages:
             message.term, message.last_term, message.end_index, message.pre_vote, message.transfer
         )
         identity = _identity(sender, message.incarnation)
-        replica.apply(replica.group.vote_requested(identity, request, self._replicas.now()))
+        replica.driver.vote_requested(identity, request)
 
     def _vote_reply(self, sender: PeerIdentity, message: peer.VoteReply) -> None:
         replica = self._find(message.topic_id, message.partition)
@@ -131,7 +137,7 @@ class GroupMessages:
         watermarks = Watermarks(message.log_start, message.mtro, message.mxro)
         reply = VoteReply(message.term, message.granted, message.pre_vote, watermarks)
         identity = _identity(sender, message.incarnation)
-        replica.apply(replica.group.vote_replied(identity, reply, self._replicas.now()))
+        replica.driver.vote_replied(identity, reply)
 
 
 #: As ReplicaId(...), without a call in Python.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from broker.scheduling.turn import Writer
 from protocol import peer
 from raft.types import HardState, InstallSnapshot, ReplicaId
 from storage.errors import CorruptLogError
@@ -25,7 +26,9 @@ class ReplicaHost(Protocol):
     def producer_expiration_s(self) -> float: ...
     def now(self) -> float: ...
     def now_ms(self) -> int: ...
-    def note_writer(self, replica: Replica) -> None: ...
+    def note_writer(self, writer: Writer) -> None:
+        """Have it send and write when the loop iteration ends."""
+
     def note_deferred(self, replica: Replica) -> None:
         """Appends are batched for deferred followers: send them soon (`replicas.APPEND_BATCH_S`)."""
 
@@ -58,7 +61,15 @@ class ReplicaHost(Protocol):
     def timer_changed(self, replica: Replica) -> None: ...
     def role_changed(self, replica: Replica) -> None: ...
     def commit_moved(self, replica: Replica) -> None: ...
-    def send_snapshot(self, replica: Replica, snapshot: InstallSnapshot) -> None: ...
+    def send_snapshot(self, replica: Replica, snapshot: InstallSnapshot) -> None:
+        """Leader: give a follower the beginning that it missed."""
+
+    def install_snapshot(
+        self, replica: Replica, snapshot: InstallSnapshot, message: peer.InstallSnapshot
+    ) -> None:
+        """Follower: replace the log by an empty one that begins where the snapshot does; then tell the driver
+        `snapshot_installed`, or `snapshot_install_failed`. `message` is the one that brought it."""
+
     def range_refused(self, replica: Replica, follower: ReplicaId, start_index: int) -> None:
         """A follower found a batch of ours corrupt: read it again here (replication.md section 2)."""
 

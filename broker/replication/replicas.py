@@ -18,24 +18,23 @@ from broker.replication.events import Peers, ReplicaEvents
 from broker.replication.log_opener import LogOpener, NewReplica
 from broker.replication.ranges import MAX_APPEND_BYTES, check_own_range, send_again
 from broker.replication.replica import Replica
+from broker.replication.snapshot_install import SnapshotInstalls
 from broker.replication.watermarks.bounds import DurableBounds
 from broker.replication.watermarks.log_start_exchange import LogStartExchange
 from broker.scheduling.ticks import SLOW_TICK_S, Ticks
 from broker.scheduling.timers import TimerHeap
-from broker.scheduling.turn import Turn
+from broker.scheduling.turn import Turn, Writer
 from protocol import peer
 from protocol.errors import ErrorCode, KafkaError
 from raft.group import Group
-from raft.types import Configuration, HardState, InstallSnapshot, ReplicaId, Timing, Watermarks
-from storage.disk import Disk, DiskFullError
+from raft.types import Configuration, HardState, ReplicaId, Timing, Watermarks
+from storage.disk import Disk
 from storage.errors import CorruptLogError
 from storage.group_commit import FlushRounds
 from storage.journal import Journal
-from storage.journal_records import Flushed, Forget, Quarantine, Vote, VotedFor
+from storage.journal_records import Forget, Quarantine, Vote, VotedFor
 from storage.log import Log
-from storage.log_creation import install_log
 from storage.log_types import FlushedEnd, GroupKey
-from storage.producer_snapshot import encode_snapshot, load_producers
 from storage.producer_state import ProducerStates
 
 logger = structlog.get_logger()
@@ -104,6 +103,9 @@ class Replicas:
         self._commits_to_tell: dict[Replica, None] = {}
         self._is_telling = False
         self._log_start_exchange = LogStartExchange(loop, peers.send_to)
+        installs = SnapshotInstalls(self, disk, journal, rounds, self._bounds, self._discard_log)
+        self.send_snapshot = installs.send
+        self.install_snapshot = installs.install
         #: Replicas with deferred followers that lack something, until the timer that is set while there are any.
         self._deferred: dict[Replica, None] = {}
         #: Followers that could not keep what they were sent, and when to ask for it again.
@@ -112,7 +114,7 @@ class Replicas:
         self._quarantining: dict[GroupKey, None] = {}
         self.now: Callable[[], float] = loop.time
         self.now_ms: Callable[[], int] = clock.now_ms
-        self.note_writer: Callable[[Replica], None] = turn.note_writer
+        self.note_writer: Callable[[Writer], None] = turn.note_writer
         ticks.every(SLOW_TICK_S, self._tick)
         ticks.every(QUIET_S, self._trim_quiet_logs)
         ticks.every(settings.config.log_retention_check_interval_ms / 1000, self._apply_retention)
@@ -168,16 +170,19 @@ class Replicas:
         del self.by_key[replica.key]
         del self.by_number[(replica.key.topic_id.int, replica.partition)]
         self.by_name.pop((replica.topic, replica.partition), None)
-        self.by_log.pop(replica.log, None)
         self._commits_to_tell.pop(replica, None)
         self._lacking_space.pop(replica, None)
         self._log_start_exchange.discard_replica(replica)
         for closed in self._events.closed:
             closed(replica.key)
-        self._timers.set(replica, None)
+        self._timers.set(replica.driver, None)
         replica.stop()
-        self._rounds.discard_log(replica.log)
+        self._discard_log(replica.log)
         replica.close(is_clean=is_clean)
+
+    def _discard_log(self, log: Log) -> None:
+        self._rounds.discard_log(log)
+        self.by_log.pop(log, None)
 
     def forget(self, key: GroupKey) -> None:
         """The topic is deleted: the journal forgets the group."""
@@ -208,13 +213,13 @@ class Replicas:
     def prepare_reply(self, log: Log, end: FlushedEnd) -> Callable[[], None] | None:
         """The loop is about to wait for a flush (called by the rounds)."""
         replica = self.by_log.get(log)
-        return None if replica is None else replica.prepare_reply(end.end_index)
+        return None if replica is None else replica.driver.prepare_reply(end.end_index)
 
     def log_durable(self, log: Log, end: FlushedEnd) -> None:
         """A flush round finished (called by the rounds)."""
         replica = self.by_log.get(log)
         if replica is not None:
-            replica.persisted(end.end_index)
+            replica.driver.persisted(end.end_index)
 
     def persist_vote(self, replica: Replica, state: HardState) -> None:
         voted = None if state.voted_for is None else VotedFor(*state.voted_for)
@@ -223,7 +228,7 @@ class Replicas:
 
     def _hard_state_persisted(self, replica: Replica, state: HardState) -> None:
         if replica.is_open:
-            replica.hard_state_persisted(state)
+            replica.driver.hard_state_persisted(state)
 
     def persist_log_start(self, replica: Replica, offset: int) -> None:
         self._bounds.raise_log_start(replica.key, offset)
@@ -231,7 +236,7 @@ class Replicas:
 
     def _log_start_persisted(self, replica: Replica, offset: int) -> None:
         if replica.is_open:
-            replica.log_start_persisted(offset)
+            replica.log_start.persisted(offset)
             self._log_start_exchange.add_replica(replica)
             if replica.is_leader:
                 self._note_commit(replica)  # the slow tick, for who cannot be told now
@@ -252,7 +257,7 @@ class Replicas:
         self._turn.schedule()
 
     def timer_changed(self, replica: Replica) -> None:
-        self._timers.set(replica, replica.group.deadline)
+        self._timers.set(replica.driver, replica.group.deadline)
 
     def role_changed(self, replica: Replica) -> None:
         for changed in self._events.role_changed:
@@ -291,82 +296,13 @@ class Replicas:
         if is_open:
             self._journal.append(Quarantine(replica.key, True))
             self._journal.flush()
-            replica.apply(replica.group.quorum_lost(self.now()))
+            replica.driver.quorum_lost()
             self.close(replica, is_clean=False)
         # Not before: a replica that resigns, or closes, may come upon the damage once more.
         del self._quarantining[replica.key]
         if is_open:
             for quarantined in self._events.quarantined:
                 quarantined(replica)
-
-    def send_snapshot(self, replica: Replica, snapshot: InstallSnapshot) -> None:
-        """Leader: give a follower the beginning that it missed (replication.md section 7)."""
-        start = snapshot.log_start
-        try:
-            producers = load_producers(replica.log, start)
-        except CorruptLogError as error:
-            self.log_corrupt(replica, error)
-            return
-        rows = replica.log.lineage.rows[: len(snapshot.rows)]
-        message = peer.InstallSnapshot(
-            topic_id=replica.key.topic_id,
-            partition=replica.partition,
-            incarnation=replica.group.self_id.incarnation,
-            follower_incarnation=snapshot.replica.incarnation,
-            term=replica.group.term,
-            log_start=start,
-            rows=[wire.row_to_wire(row) for row in rows],
-            producer_snapshot=encode_snapshot(producers),
-        )
-        self.send(snapshot.replica, message)
-
-    def install_snapshot(self, replica: Replica, sender: ReplicaId, message: peer.InstallSnapshot) -> None:
-        """Follower: replace the log by an empty one that begins where the leader's does."""
-        rows = [wire.row_from_wire(row) for row in message.rows]
-        group = replica.group
-        out = group.install_snapshot_received(sender, message.term, message.log_start, rows, self.now())
-        snapshot, out.snapshot = out.snapshot, None
-        replica.apply(out)
-        if snapshot is None:
-            return
-        old = replica.log
-        logger.info(
-            "installing a snapshot",
-            topic=replica.topic,
-            partition=replica.partition,
-            log_start=snapshot.log_start,
-        )
-        try:
-            log = install_log(
-                self._disk,
-                self._journal,
-                old.directory,
-                replica.key,
-                old.config,
-                log_start=snapshot.log_start,
-                rows=[wire.log_row_from_wire(row) for row in message.rows],
-                producer_snapshot=bytes(message.producer_snapshot) or None,
-            )
-        except DiskFullError as error:
-            if not self._disk.exists(old.directory):
-                raise  # between two names: the next start finishes it
-            logger.error(
-                "not installed: disk full", topic=replica.topic, partition=replica.partition, error=str(error)
-            )
-            # The old log stands, and so does its end.
-            self._journal.append(Flushed(replica.key, old.flushed_end))
-            self._turn.schedule()
-            group.snapshot_install_failed()
-            self.lacks_space(replica)
-            return
-        # Durable with the next flush: recovery knows a log that begins above its recorded start as an installed one.
-        self._bounds.raise_log_start(replica.key, snapshot.log_start)
-        self._rounds.discard_log(old)
-        self.by_log.pop(old, None)
-        old.close(is_clean=False)
-        self._rounds.log_opened(log)
-        replica.log_replaced(log, load_producers(log))
-        replica.apply(group.snapshot_installed(snapshot, self.now()))
 
     def lacks_space(self, replica: Replica) -> None:
         self._lacking_space[replica] = self.now() + SPACE_RETRY_S
@@ -391,7 +327,7 @@ class Replicas:
         deferred, self._deferred = self._deferred, {}
         for replica in deferred:
             if replica.is_open:
-                replica.send_deferred()
+                replica.driver.send_deferred()
 
     # -- ticks -------------------------------------------------------------------------------------------
 
@@ -433,11 +369,8 @@ class Replicas:
         """Slow tick: followers learn the last commit index and log start although nothing else is sent to them."""
         if not self._commits_to_tell:
             return
-        now = self.now()
         for replica in list(self._commits_to_tell):
-            if replica.is_leader:
-                replica.apply(replica.group.flush_commits(now))
-            if not (replica.is_leader and replica.group.commit_unsent):
+            if not replica.driver.send_commits():
                 del self._commits_to_tell[replica]
 
     def _trim_quiet_logs(self, now: float) -> None:

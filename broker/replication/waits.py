@@ -6,9 +6,12 @@ Nothing here is a future or a task: a wait is an object with a method that is ca
 from __future__ import annotations
 
 from collections import deque
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from broker.replication.replica import Replica
 
 
 class Acknowledged(Protocol):
@@ -51,3 +54,80 @@ class AckQueue(deque[tuple[int, Acknowledged, int]]):
             failed.append(self.pop())
         for _, waiter, slot in reversed(failed):
             waiter.partition_done(slot, error)
+
+
+class ReplicaWaits:
+    """What waits on one replica."""
+
+    __slots__ = ("_fetches", "_replica", "commit", "flush")
+
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
+        #: acks=all, and coordinators: bounds of `acknowledged_offset`.
+        self.commit = AckQueue()
+        #: acks=1: bounds of what is durable here.
+        self.flush = AckQueue()
+        #: Long polls, in the order in which they came.
+        self._fetches: dict[FetchWaiter, None] = {}
+
+    # -- acknowledgements --------------------------------------------------------------------------------
+
+    def add_commit(self, end_offset: int, waiter: Acknowledged, slot: int) -> None:
+        """Call the waiter when everything below `end_offset` is committed (acks=all)."""
+        if end_offset <= self._replica.high_watermark and self.acknowledged_offset() >= end_offset:
+            waiter.partition_done(slot, ErrorCode.NONE)
+        else:
+            self.commit.add(end_offset, waiter, slot)
+
+    def add_flush(self, end_offset: int, waiter: Acknowledged, slot: int) -> None:
+        """Call the waiter when everything below `end_offset` is durable here (acks=1)."""
+        if self._replica.durable_offset >= end_offset:
+            waiter.partition_done(slot, ErrorCode.NONE)
+        else:
+            self.flush.add(end_offset, waiter, slot)
+
+    def acknowledged_offset(self) -> int:
+        """Below this, records are committed and durable on max(majority, min.insync.replicas) voters."""
+        replica = self._replica
+        group, required = replica.group, replica.config.min_insync_replicas
+        voters = len(group.configuration.voters)
+        if required <= voters // 2 + 1:
+            return replica.high_watermark
+        if not replica.is_leader:
+            return 0  # its own removal was committed, and that ended its leadership: nobody reports to it any more
+        durable = group.durable_end(min(required, voters))
+        return replica.offset_of(min(group.commit_end, durable))
+
+    def release_commits(self) -> None:
+        """More is committed, or durable on more voters."""
+        if self.commit:
+            self.commit.release(self.acknowledged_offset())
+
+    def release_flushes(self) -> None:
+        """More is durable here."""
+        if self.flush:
+            self.flush.release(self._replica.durable_offset)
+
+    def fail(self, error: ErrorCode, above_offset: int = -1) -> None:
+        """Answer with an error every acknowledgement whose bound lies above `above_offset` (default: all)."""
+        self.commit.fail(error, above_offset)
+        self.flush.fail(error, above_offset)
+
+    # -- long polls --------------------------------------------------------------------------------------
+
+    def add_fetch(self, waiter: FetchWaiter) -> None:
+        """Wake it once. Adding it again changes nothing."""
+        self._fetches[waiter] = None
+
+    def remove_fetch(self, waiter: FetchWaiter) -> None:
+        self._fetches.pop(waiter, None)
+
+    @property
+    def fetch_count(self) -> int:
+        return len(self._fetches)
+
+    def wake_fetches(self) -> None:
+        if self._fetches:
+            waiters, self._fetches = self._fetches, {}
+            for waiter in waiters:
+                waiter.wake()

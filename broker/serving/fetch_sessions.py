@@ -69,7 +69,7 @@ class FetchTarget:
 
     def leave_replica(self) -> None:
         if self.replica is not None:
-            self.replica.remove_fetch_waiter(self)
+            self.replica.waits.remove_fetch(self)
 
 
 class FetchTargets:
@@ -121,7 +121,7 @@ class FetchTargets:
         self._is_watched = True
         for target in self.looked_at:
             if target.replica is not None:
-                target.replica.add_fetch_waiter(target)
+                target.replica.waits.add_fetch(target)
         self.looked_at = {}
 
     def close(self) -> None:

@@ -496,7 +496,7 @@ def test_a_commit_that_is_durable_at_the_leader_only(small: Small) -> None:
     follower = small.follower.group.self_id
     reply = (follower, leader.group.term, end_index, 0, leader.host.now())
     with bites("committed_is_durable"):
-        small.call(node_id, lambda: leader.apply(leader.group.append_replied(*reply)))
+        small.call(node_id, lambda: leader.driver.carry_out(leader.group.append_replied(*reply)))
 
 
 def _told(small: Small, offset: int, required: int) -> None:

@@ -67,20 +67,16 @@ def start(world: World, *node_ids: int) -> None:
 
 
 def lead(world: World, to: int, name: str) -> Replica:
-    """Have this node lead, by hand-over or by election. No other campaigns from now on."""
+    """Have this node lead, by a transfer or by election. No other campaigns from now on."""
     replica = world.replica(to, name)
     for node_id, node in world.nodes.items():
         if node_id != to:
             node.replicas.stop_campaigning()
             other = world.replica(node_id, name)
             if other.is_leader:
-                world.processes[node_id].call(hand_over, other, replica, world.loop.time())
+                world.processes[node_id].call(other.driver.transfer_leadership, replica.group.self_id)
     world.wait(lambda: replica.is_serving and replica.group.can_propose)
     return replica
-
-
-def hand_over(leader: Replica, to: Replica, now: float) -> None:
-    leader.apply(leader.group.transfer_leadership(to.group.self_id, now))
 
 
 def append(world: World, node_id: int, name: str, sequence: int, value: bytes = b"v") -> tuple[int, int]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from broker.replication.waits import Acknowledged, AckQueue
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KafkaError
 from storage.disk import DiskFullError
 from storage.errors import CorruptLogError
 from storage.producer_snapshot import ensure_snapshot, write_snapshot
@@ -76,6 +76,20 @@ class LogStart:
             self.advance_committed()
             self._is_established = self.committed >= self._inherited
         return self._is_established
+
+    def delete_records(self, offset: int) -> int:
+        """Have everything below `offset` deleted (DeleteRecords; -1: all that clients may see). Returns the offset for
+        which to `wait_committed`. Raises KafkaError: not leader, topic without the policy, offset out of range."""
+        replica = self._replica
+        replica.check_leader_epoch(-1)
+        if not replica.config.is_deleted_by_retention:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, "the topic's cleanup.policy is not delete")
+        if offset == -1:
+            offset = replica.high_watermark
+        if not 0 <= offset <= replica.high_watermark:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        self.raise_target(offset)
+        return offset
 
     def wait_committed(self, offset: int, waiter: Acknowledged, slot: int) -> None:
         """Call the waiter when no fail-over brings back what is below `offset`."""
@@ -140,7 +154,7 @@ class LogStart:
             if committed > self.committed:
                 self.committed = committed
                 self._waits.release(committed)
-                replica.wake_fetches()
+                replica.waits.wake_fetches()
                 self.delete_segments()
 
     # -- deleting bytes ----------------------------------------------------------------------------------

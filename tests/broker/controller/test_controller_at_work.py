@@ -67,7 +67,7 @@ def test_a_request_during_a_leadership_transfer_is_answered_by_the_next_controll
 
         def transfer() -> None:
             assert node.metadata.replica is not None
-            node.metadata.replica.apply(group.transfer_leadership(target, node.loop.time()))
+            node.metadata.replica.driver.transfer_leadership(target)
 
         world.processes[leader].call(transfer)
         assert not group.can_propose

@@ -368,7 +368,7 @@ def test_who_waits_for_a_third_copy_is_answered_when_it_is_not_asked_for_any_mor
         def partition_done(self, slot: int, error: ErrorCode) -> None:
             done.append(error)
 
-    world.processes[leader].call(replica.wait_committed, world.produce("t", b"x") + 1, Waiter(), 0)
+    world.processes[leader].call(replica.waits.add_commit, world.produce("t", b"x") + 1, Waiter(), 0)
     assert not done
     assert change(world, leader, TOPIC, "t", ("min.insync.replicas", SET, "2")) == NONE
     assert done == [NONE]

@@ -184,7 +184,7 @@ def test_what_only_a_deposed_leader_has_deleted_is_deleted_everywhere_in_the_end
             world.network.cut(f"n{leader}", f"n{node_id}")
             world.network.cut(f"n{node_id}", f"n{leader}")
         replica = world.replica(leader, "foo")
-        world.processes[leader].call(replica.delete_records, 6)
+        world.processes[leader].call(replica.log_start.delete_records, 6)
         world.wait(lambda: replica.log.start_offset == 6)
         world.wait(lambda: any(world.replica(x, "foo").is_serving for x in others))
         heir = next(x for x in others if world.replica(x, "foo").is_serving)
@@ -302,7 +302,7 @@ def test_a_follower_whose_last_answers_were_lost_with_its_crash_starts_again() -
         for _ in range(4):
             end = world.produce("foo", b"b" * 600_000) + 1
         led = world.replica(leader, "foo")
-        world.processes[leader].call(led.delete_records, end)
+        world.processes[leader].call(led.log_start.delete_records, end)
         world.wait(lambda: world.replica(follower, "foo").log.start_offset == end, 0.5)
         assert led.is_leader
         world.kill(follower, power=True)

@@ -24,7 +24,7 @@ def _request(name: str, offset: int = 0, max_wait_ms: int = 0, max_bytes: int = 
 
 
 def _parked(world: World, node_id: int) -> int:
-    return len(world.replica(node_id, "foo")._fetch_waiters)
+    return world.replica(node_id, "foo").waits.fetch_count
 
 
 def test_a_long_poll_ends_soon_after_its_client_has_gone() -> None:

@@ -132,7 +132,7 @@ def test_who_reads_with_an_epoch_is_checked_from_epoch_0_on() -> None:
         assert codes == [ErrorCode.NONE, ErrorCode.NONE, ErrorCode.UNKNOWN_LEADER_EPOCH]
         new = 1 + old % 3
         target = world.replica(new, "foo").group.self_id
-        assert world.processes[old].call(world.replica(old, "foo").transfer_leadership, target)
+        assert world.processes[old].call(world.replica(old, "foo").driver.transfer_leadership, target)
         world.wait(lambda: world.replica(new, "foo").is_serving)
         codes = [fetch(world, new, epoch).error_code for epoch in (-1, 0, 1)]
         assert codes == [ErrorCode.NONE, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NONE]

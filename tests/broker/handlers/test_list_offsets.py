@@ -72,7 +72,7 @@ def with_three_batches(world: World, start: int) -> int:
         header = next(iter_batches(memoryview(batch)))[1]
         world.processes[leader].call(replica.append, header, batch)
     world.wait(lambda: replica.high_watermark == 9)
-    world.processes[leader].call(replica.delete_records, start)
+    world.processes[leader].call(replica.log_start.delete_records, start)
     world.wait(lambda: replica.log_start_offset == start)
     return leader
 
@@ -113,7 +113,7 @@ def test_the_largest_time_is_that_of_a_record_that_is_not_deleted() -> None:
         assert list_offset(world, leader, -3) == (ErrorCode.NONE, 1023, 8, 0)
         assert list_offset(world, leader, 1024) == NOTHING
         replica = world.replica(leader, "foo")
-        world.processes[leader].call(replica.delete_records, 9)
+        world.processes[leader].call(replica.log_start.delete_records, 9)
         world.wait(lambda: replica.log_start_offset == 9)
         assert list_offset(world, leader, -3) == list_offset(world, leader, 0) == NOTHING
 
@@ -123,7 +123,7 @@ def test_who_is_asked_and_with_which_epoch() -> None:
         first = with_three_batches(world, start=0)
         leader = 1 + first % 3
         target = world.replica(leader, "foo").group.self_id
-        assert world.processes[first].call(world.replica(first, "foo").transfer_leadership, target)
+        assert world.processes[first].call(world.replica(first, "foo").driver.transfer_leadership, target)
         world.wait(lambda: world.replica(leader, "foo").is_serving)
         term = world.replica(leader, "foo").leader_epoch
         assert term == 1

@@ -140,7 +140,7 @@ def test_a_leader_that_is_moved_away_while_clients_wait_for_all_replicas_lives_o
         def produce() -> None:
             batch = build_batch([NewRecord(None, b"x", world.nodes[leader].clock.now_ms())])
             header = next(iter_batches(memoryview(batch)))[1]
-            replica.wait_committed(replica.append(header, batch)[1], Waiter(), 0)
+            replica.waits.add_commit(replica.append(header, batch)[1], Waiter(), 0)
 
         reassign(world, "foo", *[node_id for node_id in held if node_id != leader], other)
         while replica.is_serving:

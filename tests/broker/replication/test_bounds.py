@@ -33,7 +33,7 @@ def delete_below(world: World, offset: int) -> None:
     """On the node that leads partition 0 of "foo"; waits until its journal says so, durably."""
     node_id = world.leader("foo")
     replica = world.replica(node_id, "foo")
-    world.processes[node_id].call(replica.delete_records, offset)
+    world.processes[node_id].call(replica.log_start.delete_records, offset)
     world.wait(lambda: replica.log_start_offset == offset)
 
 

@@ -295,7 +295,7 @@ def refuse(world: World, node_id: int, sender: int, term: int, start_index: int)
         error_code=ErrorCode.CORRUPT_MESSAGE,
     )
     identity = next(v for v in replica.group.configuration.voters if v.node_id == sender)
-    world.processes[node_id].call(replica.append_error, ReplicaId(*identity), message)
+    world.processes[node_id].call(replica.driver.append_error_received, ReplicaId(*identity), message)
 
 
 def test_a_late_refusal_of_what_is_deleted_since_is_no_rot() -> None:
@@ -306,7 +306,7 @@ def test_a_late_refusal_of_what_is_deleted_since_is_no_rot() -> None:
         world.wait_equal("foo")
         leader = world.leader("foo")
         replica = world.replica(leader, "foo")
-        world.processes[leader].call(replica.delete_records, 9)
+        world.processes[leader].call(replica.log_start.delete_records, 9)
         world.wait(lambda: replica.log.first_stored_offset > 4)
         refuse(world, leader, 1 + leader % 3, replica.group.term, replica.log.lineage.rows_below_index(4) + 4)
         world.loop.run_for(1)

@@ -43,7 +43,7 @@ def test_a_leader_flushes_at_once_only_what_no_other_log_answers_for(
         _, end_offset = world.append(leader, "foo", b"second")
         if is_acks_1:
             replica = world.replica(leader, "foo")
-            world.processes[leader].call(replica.wait_flushed, end_offset, _Client(), 0)
+            world.processes[leader].call(replica.waits.add_flush, end_offset, _Client(), 0)
         assert (_flush_s(world, leader) == 0) == is_at_once
 
 

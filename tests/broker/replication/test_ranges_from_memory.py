@@ -117,7 +117,7 @@ class _Answer:
         self.error: ErrorCode | None = None
         _, self.end_offset = world.append(leader, "foo", value)
         replica = world.replica(leader, "foo")
-        world.processes[leader].call(replica.wait_committed, self.end_offset, self, 0)
+        world.processes[leader].call(replica.waits.add_commit, self.end_offset, self, 0)
         world.wait(lambda: self.error is not None)
 
     def partition_done(self, slot: int, error_code: ErrorCode) -> None:

@@ -106,7 +106,7 @@ def test_a_leader_that_is_deposed_with_a_full_disk_tells_those_who_wait() -> Non
                 answers.append(error)
 
         def produce() -> None:
-            replica.wait_committed(replica.append(header, mine)[1], Waiter(), 0)
+            replica.waits.add_commit(replica.append(header, mine)[1], Waiter(), 0)
 
         world.processes[leader].call(produce)
         world.loop.run_for(0.05)
@@ -132,7 +132,7 @@ def test_a_leader_that_is_deposed_with_a_full_disk_tells_those_who_wait() -> Non
             records=memoryview(theirs),
         )
         next_leader = next(voter for voter in group.configuration.voters if voter.node_id != leader)
-        world.processes[leader].call(replica.append_received, ReplicaId(*next_leader), message)
+        world.processes[leader].call(replica.driver.append_received, ReplicaId(*next_leader), message)
         assert group.leader == next_leader
         assert answers == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 

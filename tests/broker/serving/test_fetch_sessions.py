@@ -276,7 +276,7 @@ def test_a_full_fetch_ends_the_session_that_it_names() -> None:
         assert consumer.session_id != first and len(sessions) == 1
         answer = consumer.fetch({0: 0}, epoch=FINAL_EPOCH)
         assert (answer.session_id, told(answer)) == (0, [(0, 0, 0)]) and len(sessions) == 0
-        assert world.replica(1, "foo")._fetch_waiters == {}, "nobody is woken for nobody"
+        assert world.replica(1, "foo").waits.fetch_count == 0, "nobody is woken for nobody"
 
 
 def test_isolation_may_change_within_a_session() -> None:
@@ -415,7 +415,7 @@ def test_a_session_lives_through_a_change_of_leaders() -> None:
             if replica.group.self_id.node_id == successor:
                 continue
             [to] = [voter for voter in replica.group.configuration.voters if voter.node_id == successor]
-            world.processes[replica.group.self_id.node_id].call(replica.transfer_leadership, to)
+            world.processes[replica.group.self_id.node_id].call(replica.driver.transfer_leadership, to)
             world.wait(lambda replica=replica: not replica.is_leader)  # type: ignore[misc]
             assert (leader := world.leader("bar")) == successor
             codes = [code for _, code, _ in consumer.next()]

@@ -124,7 +124,7 @@ class _Succession:
             # As the leader's own work: not while it is paused.
             process = cluster.process(leader.group.self_id.node_id)
             cluster.loop.call_soon(
-                leader.transfer_leadership, former.group.self_id, context=process.new_context()
+                leader.driver.transfer_leadership, former.group.self_id, context=process.new_context()
             )
         cluster.after(LOOK_S, self._transfer_back)
 

@@ -142,7 +142,9 @@ def _hand_over(node: Node, rng: random.Random) -> None:
         group = replica.group
         others = [voter for voter in group.configuration.voters if voter != group.self_id]
         if replica.is_leader and others and rng.random() < 0.5:
-            replica.transfer_leadership(rng.choice(others))  # or not, where an operator would be told so
+            replica.driver.transfer_leadership(
+                rng.choice(others)
+            )  # or not, where an operator would be told so
 
 
 def _restart_later(

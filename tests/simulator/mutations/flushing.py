@@ -6,8 +6,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from broker.replication.replica import Replica
 from broker.replication.replicas import Replicas
+from broker.replication.waits import ReplicaWaits
 from broker.scheduling.commit_delay import CommitDelay
 from storage.disk import DiskError
 from storage.group_commit import FlushRounds
@@ -77,8 +77,8 @@ def _unheard(start_writeback: Callable[[Log], None]) -> Any:
     return start_unheard
 
 
-def _when_committed(_: Callable[[Replica], int]) -> Any:
-    return lambda self: self.high_watermark
+def _when_committed(_: Callable[[ReplicaWaits], int]) -> Any:
+    return lambda self: self._replica.high_watermark
 
 
 def _as_long_as_anybody_is_expected(_: Callable[[CommitDelay], bool]) -> Any:
@@ -148,7 +148,7 @@ MUTATIONS = (
     Mutation(
         "in-sync-before-answer",
         "acks=all is answered when min.insync.replicas voters, and a majority, hold it durably (section 6)",
-        off((Replica, "_acknowledged_offset", _when_committed)),
+        off((ReplicaWaits, "acknowledged_offset", _when_committed)),
         ("slow disk", "pause"),
     ),
     Mutation(

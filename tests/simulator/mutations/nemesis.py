@@ -150,9 +150,9 @@ def young_logs_after_a_clean_stop(cluster: SimulatedCluster, rng: random.Random)
         disk.make_directory(disk.root)
         write_clean_marker(disk)
 
-    def look(replica: Replica) -> None:
+    def look(replica: Replica, *_: object, **__: object) -> None:
         if replica.is_leader and replica.log.end_offset < 20 and rng.random() < 0.2:
             later(cluster, rng.uniform(0.0, 0.1), lose_power, cluster, rng, *cluster.node_ids)
 
-    with after(cluster, Replica, "write_pending", look):
+    with after(cluster, Replica, "log_grew", look):
         yield

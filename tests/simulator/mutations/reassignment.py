@@ -123,7 +123,7 @@ def _whoever_is_there(_: object) -> object:
     """Only the log start counts."""
 
     def may_become(replica: Replica, configuration: Configuration) -> bool:
-        log_start = replica._log_start
+        log_start = replica.log_start
         return (
             log_start.establish_committed()
             and replica.group.majority_log_start(configuration.voters) >= log_start.committed

@@ -204,7 +204,7 @@ class Stage:
         leader = self.leader()
         replica = self.replica(leader)
         self.cluster.oracle.deletions.asked(replica.key, offset)
-        self.call(leader, replica.delete_records, offset)
+        self.call(leader, replica.log_start.delete_records, offset)
         self.wait(lambda: replica.log.start_offset == offset)
 
     def propose(self, configuration: Configuration, node_id: int | None = None) -> None:
@@ -212,7 +212,7 @@ class Stage:
         leader = self.leader() if node_id is None else node_id
         replica = self.replica(leader)
         out = self.call(leader, replica.group.propose_configuration, configuration, self.loop.time())
-        self.call(leader, replica.apply, out)
+        self.call(leader, replica.driver.carry_out, out)
 
     def change(self, configuration: Configuration) -> None:
         """... and wait until it is committed."""
@@ -228,20 +228,18 @@ class Stage:
         return others
 
     def lead(self, node_id: int) -> None:
-        """Have this node lead, by handing over again and again."""
+        """Have this node lead, by transfers of leadership until one succeeds."""
 
-        def hand_over() -> bool:
+        def transfer() -> bool:
             leader = self.leader_now()
             if leader is None or leader == node_id:
                 return leader == node_id
-            replica, heir = self.replica(leader), self.cluster.replica(node_id, self.topic)
-            group = replica.group
-            if heir is not None and heir.group.self_id in group.in_sync(self.loop.time(), 1.0):
-                out = self.call(leader, group.transfer_leadership, heir.group.self_id, self.loop.time())
-                self.call(leader, replica.apply, out)
+            replica, target = self.replica(leader), self.cluster.replica(node_id, self.topic)
+            if target is not None and target.group.self_id in replica.group.in_sync(self.loop.time(), 1.0):
+                self.call(leader, replica.driver.transfer_leadership, target.group.self_id)
             return False
 
-        self.wait(hand_over)
+        self.wait(transfer)
 
     def lead_elsewhere_than_the_controller(self) -> int:
         """Have the topic led by a node that does not lead the metadata."""
@@ -323,7 +321,7 @@ class Stage:
         replica = self.replica(node_id)
         base_offset, end_offset = self.call(node_id, replica.append, header, batch)
         written = Written(self.cluster, replica, producer_id, sequence, base_offset)
-        self.call(node_id, replica.wait_committed, end_offset, written, 0)
+        self.call(node_id, replica.waits.add_commit, end_offset, written, 0)
         return written
 
     def write(

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.replication.receiver import RangeReceiver
+from broker.replication.raft_driver import RaftDriver
 from raft.group import Group
 from raft.liveness import NodeLiveness
 from raft.types import Output, ReplicaId, VoteRequest
@@ -22,7 +22,7 @@ def _longest_log_wins(vote_requested: Callable[..., Output]) -> object:
 
 
 def _keeps_producers(truncate: Callable[..., None]) -> object:
-    def truncated(self: RangeReceiver, to_index: int, known_commit: int) -> None:
+    def truncated(self: RaftDriver, to_index: int, known_commit: int) -> None:
         producers = self._replica.producers
         truncate(self, to_index, known_commit)
         self._replica.producers = producers
@@ -47,7 +47,7 @@ MUTATIONS = (
     Mutation(
         "producers-after-truncation",
         "A replica that truncates its log forgets what the producer state has of the rest (section 8)",
-        off((RangeReceiver, "_truncate", _keeps_producers)),
+        off((RaftDriver, "_truncate", _keeps_producers)),
         mix=None,
         has_groups=None,
         bound=100,

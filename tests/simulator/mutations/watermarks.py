@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.replication import replicas
+from broker.replication import snapshot_install
 from broker.replication.producer_state_maintenance import ProducerStateMaintenance
 from broker.replication.replica import Replica
 from broker.replication.replicas import Replicas
@@ -126,7 +126,7 @@ def a_deletion_is_answered_and_its_leader_dies(stage: Stage) -> None:
     stage.isolate(a)
     start = stage.rng.randint(1, end_offset)
     stage.delete_below(start)
-    stage.call(a, replica.wait_deleted, start, answer, 0)
+    stage.call(a, replica.log_start.wait_committed, start, answer, 0)
     stage.run_for(stage.rng.uniform(0.1, 0.5))
     stage.cluster.kill(a)
     stage.heal()
@@ -148,7 +148,7 @@ def all_lose_power_before_a_deletion_is_flushed(stage: Stage) -> None:
         disk.faults.slow_factor = 500.0
     start = stage.rng.randint(1, end_offset)
     stage.cluster.oracle.deletions.asked(replica.key, start)
-    stage.call(replica.group.self_id.node_id, replica.delete_records, start)
+    stage.call(replica.group.self_id.node_id, replica.log_start.delete_records, start)
     stage.run_for(stage.rng.uniform(0.01, 0.05))
     shown = replica.log_start_offset
     for node_id, disk in disks.items():
@@ -322,7 +322,7 @@ MUTATIONS = (
     Mutation(
         "snapshot-travels-with-install",
         "The producer snapshot travels with an install (section 8)",
-        off((replicas, "encode_snapshot", _of_nobody)),
+        off((snapshot_install, "encode_snapshot", _of_nobody)),
         story=a_retry_comes_to_the_one_that_was_installed,
     ),
     Mutation(
@@ -338,7 +338,7 @@ MUTATIONS = (
     Mutation(
         "install-durable",
         "An install is acknowledged only when the folder of the new log is durable by name (section 7)",
-        without_call(MemoryDisk, "flush_directory", replicas, "install_log"),
+        without_call(MemoryDisk, "flush_directory", snapshot_install, "install_log"),
         story=an_installed_follower_loses_power,
     ),
 )
