@@ -137,7 +137,7 @@ class Publisher:
         for key in list(self._journal.groups()):
             if key.topic_id in self._deleted:
                 # The folder was gone, and a crash came before this was durable.
-                self._steps.append(partial(self._replicas.forget, key))
+                self._steps.append(partial(self._replicas.forget_group, key))
         self._deleted.clear()
         for topic in image.topics.values():
             self._plan_partitions(topic)
@@ -253,7 +253,7 @@ class Publisher:
             founding = founding_configuration(topic.partitions[key.partition].founding)
             wanted.append(NewReplica(key, topic.name, configs[key.topic_id], founding))
         try:
-            begun = self._replicas.begin(wanted)
+            begun = self._replicas.create_logs(wanted)
         except DiskFullError as error:
             self._wait_for_space(wanted, error)
             return
@@ -346,7 +346,7 @@ class Publisher:
     def _delete_partition(self, name: str, key: GroupKey) -> None:
         self._delete_log(name, key)
         if self._journal.state(key) is not None:
-            self._replicas.forget(key)
+            self._replicas.forget_group(key)
 
     def _replicas_of(self, topic: TopicRecord) -> Iterable[Replica]:
         keys = [GroupKey(topic.topic_id, index) for index in range(len(topic.partitions))]

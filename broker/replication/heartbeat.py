@@ -88,16 +88,16 @@ class Heartbeat:
         known = self._directories.get(node_id)
         if directory_id is not None:
             self._directories[node_id] = directory_id.bytes
-        self._settle(self._liveness.connected(node_id, boot_id, self._loop.time()))
+        self._carry_out(self._liveness.connected(node_id, boot_id, self._loop.time()))
         if known is not None and known != self._directories[node_id]:
             self._check_quorums(node_id)  # its voters of before are nobody now
 
     def disconnected(self, node_id: int) -> None:
-        self._settle(self._liveness.disconnected(node_id, self._loop.time()))
+        self._carry_out(self._liveness.disconnected(node_id, self._loop.time()))
 
     def ping_received(self, node_id: int, message: peer.Ping) -> None:
         ping = liveness_wire.from_wire(message)
-        self._settle(self._liveness.ping_received(node_id, ping, self._loop.time()))
+        self._carry_out(self._liveness.ping_received(node_id, ping, self._loop.time()))
         for arrived in self.on_echo:
             arrived()
 
@@ -186,13 +186,13 @@ class Heartbeat:
         tick that ends its leaderships would come too late."""
         now = self._loop.time()
         if self._liveness.is_stalled(now):
-            self._settle(self._liveness.tick(now))
+            self._carry_out(self._liveness.tick(now))
 
     def _tick(self) -> None:
         self._timer = None
-        self._settle(self._liveness.tick(self._loop.time()))
+        self._carry_out(self._liveness.tick(self._loop.time()))
 
-    def _settle(self, out: LivenessOutput) -> None:
+    def _carry_out(self, out: LivenessOutput) -> None:
         """Carry out the orders, a stall first: a loop that slept may serve nothing as the leader it was."""
         now = self._loop.time()
         if out.stalled:

@@ -74,7 +74,9 @@ class LeaderAppends:
             return
         replica, group = self._replica, self._group
         end_index = group.end_index + replica.next_offset - replica.log.end_offset
-        size_bytes = self._sender.keep(self._staged, self._staged_headers, group.end_index, end_index)
+        size_bytes = self._sender.keep_appended(
+            self._staged, self._staged_headers, group.end_index, end_index
+        )
         self._carry_out(group.appended(end_index, size_bytes, replica.host.now()))
         if group.has_deferred:
             replica.host.note_deferred(replica)
@@ -118,6 +120,6 @@ class LeaderAppends:
             "append refused: disk full", topic=replica.topic, partition=replica.partition, error=str(error)
         )
         replica.reload()
-        self._sender.forget()
+        self._sender.discard()
         self._waits.fail(ErrorCode.KAFKA_STORAGE_ERROR, replica.log.end_offset)
         self._carry_out(self._group.append_failed(replica.log.end_index, replica.host.now()))

@@ -64,7 +64,7 @@ class LogOpener:
         #: Groups whose log this process has opened: the clean-shutdown marker speaks of the first time only.
         self._opened: dict[GroupKey, None] = {}
 
-    def begin(self, wanted: Sequence[NewReplica]) -> dict[GroupKey, Log]:
+    def create_logs(self, wanted: Sequence[NewReplica]) -> dict[GroupKey, Log]:
         """Make the logs of those that never were here, for `open`: all of them with a few flushes, where each by itself
         would need as many."""
         new = [
@@ -137,7 +137,7 @@ class LogOpener:
         voted = None if state.voted_for is None else ReplicaId(*state.voted_for)
         return self._own_id(state.incarnation), HardState(state.term, voted)
 
-    def forget(self, key: GroupKey) -> None:
+    def forget_group(self, key: GroupKey) -> None:
         """The topic is gone."""
         self._opened.pop(key, None)
 
@@ -163,7 +163,7 @@ class LogOpener:
                 log_start=self._bounds.of(key).log_start,
                 is_clean=self._is_clean_start and key not in self._opened,
             )
-            # Reads segments that recovery had no need to look at, so it may find them rotten.
+            # Reads segments that recovery had no need to look at, so it may find them corrupt.
             return log, load_producers(log)
         except CorruptLogError as error:
             logger.error("log is corrupt", directory=directory, error=str(error))

@@ -247,7 +247,7 @@ class RaftDriver:
     def snapshot_installed(self, snapshot: InstallSnapshot, log: Log) -> None:
         """The log was replaced by this one, durably, as `ReplicaHost.install_snapshot` was told."""
         self._replica.replace_log(log)
-        self._sender.forget()
+        self._sender.discard()
         self.carry_out(self._group.snapshot_installed(snapshot, self._host.now()))
 
     def snapshot_install_failed(self) -> None:
@@ -349,7 +349,7 @@ class RaftDriver:
     def _append_row(self, row: Row) -> None:
         written = self._replica.log.append_row(row.term, row.kind, wire.row_payload(row))
         assert written.index == row.index, "the lineage and the group agree on indexes"
-        self._sender.forget()
+        self._sender.discard()
         self._host.log_dirty(self._replica)
 
     # -- messages --------------------------------------------------------------------------------------

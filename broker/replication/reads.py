@@ -1,4 +1,4 @@
-"""Reads that must not come from a leader of yesterday (ReadIndex, Raft thesis section 6.4).
+"""Reads that must not come from a stale leader (ReadIndex, Raft thesis section 6.4).
 
 A read waits for one liveness round that began after the read arrived: numbered pings to all peers whose echoes confirm
 that a majority of each group's voters still follows this leader in this term. One round serves all groups and all

@@ -216,7 +216,7 @@ class Replica:
         """Role, term, known leader or establishment of the group are others than before."""
         if not self.is_leader:
             self._end_leadership()
-            self._sender.forget()
+            self._sender.discard()
         self.waits.wake_fetches()
         self.host.role_changed(self)
 

@@ -121,9 +121,9 @@ class Replicas:
 
     # -- opening and closing -----------------------------------------------------------------------------
 
-    def begin(self, wanted: Sequence[NewReplica]) -> dict[GroupKey, Log]:
-        """As `LogOpener.begin`."""
-        return self._logs.begin(wanted)
+    def create_logs(self, wanted: Sequence[NewReplica]) -> dict[GroupKey, Log]:
+        """As `LogOpener.create_logs`."""
+        return self._logs.create_logs(wanted)
 
     def open(
         self,
@@ -135,7 +135,7 @@ class Replicas:
         is_only_copy: bool = False,
         begun: Log | None = None,
     ) -> Replica | None:
-        """Open the replica on its log, as `LogOpener.open` finds or begins it, or on what `begin` made just now
+        """Open the replica on its log, as `LogOpener.open` finds or creates it, or on what `create_logs` made just now
         (`begun`). None: its log must not be used, and is the only copy."""
         if begun is not None:
             opened: tuple[Log, ProducerStates] | None = begun, ProducerStates()
@@ -184,10 +184,10 @@ class Replicas:
         self._rounds.discard_log(log)
         self.by_log.pop(log, None)
 
-    def forget(self, key: GroupKey) -> None:
+    def forget_group(self, key: GroupKey) -> None:
         """The topic is deleted: the journal forgets the group."""
         self._journal.append(Forget(key))
-        self._logs.forget(key)
+        self._logs.forget_group(key)
         self.after_flush(partial(self._forgotten, key))
 
     def _forgotten(self, key: GroupKey) -> None:

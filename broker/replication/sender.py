@@ -38,12 +38,12 @@ class RangeSender:
         self._kept: deque[_Kept] = deque()
         self._size_bytes = 0
 
-    def keep(
+    def keep_appended(
         self, buffers: Sequence[Buffer], headers: Sequence[BatchHeader], start_index: int, end_index: int
     ) -> int:
         """The log will end with these batches, and the group does not know it yet. Returns their size in bytes."""
         if not self._replica.group.has_deferred:
-            self.forget()  # everybody who keeps up has been sent what came before
+            self.discard()  # everybody who keeps up has been sent what came before
         size_bytes = sum(map(len, buffers))
         if size_bytes <= MAX_APPEND_BYTES:
             self._kept.append(_Kept(start_index, end_index, buffers, size_bytes))
@@ -57,7 +57,7 @@ class RangeSender:
             self._size_bytes -= self._kept.popleft().size_bytes
         return size_bytes
 
-    def forget(self) -> None:
+    def discard(self) -> None:
         """What is kept does not reach the log's end any more, or nobody will be sent it."""
         self._kept.clear()
         self._size_bytes = 0
@@ -66,7 +66,7 @@ class RangeSender:
         """Give the memory back when nobody waits for it; who still lacks it is sent it from the log."""
         group = self._replica.group
         if self._kept and group.commit_end >= group.end_index and not group.has_deferred:
-            self.forget()
+            self.discard()
 
     def send(self, order: Send) -> None:
         """Send ranges to one follower while the group has some for it."""

@@ -107,7 +107,7 @@ class FetchTargets:
                     target.wanted = wanted
                 due[target] = None
 
-    def forget(self, topics: Iterable[ForgottenTopic], *, by_id: bool) -> None:
+    def forget_topics(self, topics: Iterable[ForgottenTopic], *, by_id: bool) -> None:
         for topic in topics:
             name = topic.topic_id.int if by_id else topic.topic
             for partition in topic.partitions:
@@ -258,7 +258,7 @@ class FetchSessions:
             self.close(session_id)  # the next one finds room, or the client goes on without
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         session.name(topics, by_id=by_id)
-        session.forget(forgotten, by_id=by_id)
+        session.forget_topics(forgotten, by_id=by_id)
         session.epoch = next_epoch(epoch)
         session.used_s = now
         self._sessions[session_id] = self._sessions.pop(session_id)

@@ -139,7 +139,7 @@ def test_sigterm_hands_over_and_leaves_a_clean_directory(make: Callable[..., Sim
     cluster.stop(leader)
     cluster.run_until(lambda: not process.alive, limit_s=1.0)
     successor = cluster.holders(METADATA_KEY)[_controller(cluster)].group
-    assert successor.term == term + 1, "one election, by hand-over, before it was gone"
+    assert successor.term == term + 1, "one election, by a transfer, before it was gone"
     assert take_clean_marker(cluster.disks[leader])
     assert leader not in cluster.nodes
 

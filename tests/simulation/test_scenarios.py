@@ -5,9 +5,9 @@ Schedules that are told elsewhere are not repeated here:
 section 1   a truncation that is half durable: `tests/storage/test_recovery.py`, a truncation survives a crash at every
             step, and a batch of another term than its row is cut; `tests/storage/test_log_through_power_cuts.py`;
             a row is durable before anything behind it: `tests/raft/testdata/row_durable_first.txt`
-section 2   torn or rotten: `tests/storage/test_recovery.py`; quarantine, and a leader whose own bytes are bad:
+section 2   torn or corrupt: `tests/storage/test_recovery.py`; quarantine, and a leader whose own bytes are bad:
             `tests/broker/replication/test_damage.py`; a full disk: `tests/integration/test_full_disk.py`;
-            votes that rot: `tests/storage/test_journal.py`
+            votes that corruption: `tests/storage/test_journal.py`
 section 3   the vote of the empty: `tests/raft/testdata/wiped_voter.txt`; a wiped node, lost votes, a change of members
             that the next leader finishes: `tests/broker/membership/test_identity.py`; one change at a time:
             `tests/raft/testdata/membership.txt`
@@ -219,7 +219,7 @@ def test_a_leader_asks_a_follower_of_another_history_and_keeps_its_own() -> None
         assert world.replica(3, "foo").log.end_offset == offset + 3
 
 
-def test_a_leaders_rotten_base_offset_harms_nobody_else() -> None:
+def test_a_leaders_corrupt_base_offset_harms_nobody_else() -> None:
     """Section 2: base offsets are outside the CRC; a follower checks that a range is continuous and ends where it says.
     Otherwise it holds records in the wrong place, and nothing in the right one. The leader is rebuilt."""
     with running(settings=SMALL_SEGMENTS) as world:

@@ -344,7 +344,7 @@ class MemoryDisk:
         self.mount += 1
 
     def flip_bits(self, path: str, position: int, size: int, *, count: int = 1) -> None:
-        """Rot: `count` random bits within a range of a file are inverted, on the medium and in the cache."""
+        """Corruption: `count` random bits within a range of a file are inverted, on the medium and in the cache."""
         node = self._find(path)
         assert isinstance(node, FileNode)
         for _ in range(count):
@@ -354,14 +354,15 @@ class MemoryDisk:
                 if at < len(image):
                     image[at] ^= bit
 
-    def rot(self, path: str, position: int, masks: bytes) -> None:
-        """Rot that the harness can see through: the node reads the bytes from `position` on with these bits inverted,
+    def corrupt(self, path: str, position: int, masks: bytes) -> None:
+        """Corruption that the harness can see through: the node reads the bytes from `position` on with these bits
+        inverted,
         until they are written anew."""
         node = self._find(path)
         assert isinstance(node, FileNode) and position + len(masks) <= len(node.seen)
         for at, mask in enumerate(masks, position):
             node.invert(at, mask)
-        self._loop.trace.note(self._loop.time(), path, f"rots at {position}")
+        self._loop.trace.note(self._loop.time(), path, f"gets corrupt at {position}")
 
     def vanish(self, path: str) -> None:
         """Somebody removes a folder of files, durably, under the process that uses it. What is open stays readable and
@@ -382,7 +383,7 @@ class MemoryDisk:
         missing, and can do without."""
         return bool(self._vanished)
 
-    def rotten_files(self) -> Sequence[str]:
+    def corrupt_files(self) -> Sequence[str]:
         """Files that are read otherwise than they were written, sorted."""
         found: list[str] = []
         folders: list[tuple[str, FolderNode]] = [(self._root, self._tree)]
@@ -391,13 +392,13 @@ class MemoryDisk:
             for name, node in folder.seen.items():
                 if isinstance(node, FolderNode):
                     folders.append((f"{path}/{name}", node))
-                elif node.rot:
+                elif node.corruption:
                     found.append(f"{path}/{name}")
         return sorted(found)
 
-    def rotten_positions(self, path: str) -> Sequence[int]:
+    def corrupt_positions(self, path: str) -> Sequence[int]:
         node = self._find(path)
-        return sorted(node.rot) if isinstance(node, FileNode) else []
+        return sorted(node.corruption) if isinstance(node, FileNode) else []
 
     def die_after(self, operations: int, death: Callable[[], None]) -> None:
         """The process that uses this disk ends after so many operations (writes, cuts, flushes, changes of a folder):
@@ -464,7 +465,7 @@ class MemoryDisk:
         return node
 
     def is_read_by_harness(self) -> bool:
-        """The harness is shown what was written, rotten or not: otherwise it could not say what was."""
+        """The harness is shown what was written, corrupt or not: otherwise it could not say what was."""
         return current_node.get() in (None, self._loop.world)
 
     def before_operation(self) -> None:

@@ -43,7 +43,7 @@ class FileNode:
         #: Whether a folder names it: an unlinked file takes no space of the disk's.
         self.is_linked = False
         #: Position -> bits that a read finds inverted.
-        self.rot: dict[int, int] = {}
+        self.corruption: dict[int, int] = {}
 
     @property
     def operation_count(self) -> int:
@@ -65,22 +65,22 @@ class FileNode:
         self.pending.append(FileOperation(size, None, size))
 
     def read(self, start: int, end: int) -> bytes:
-        """What a process is given: rot included."""
+        """What a process is given: corruption included."""
         data = self.seen[start:end]
-        for position, mask in self.rot.items():
+        for position, mask in self.corruption.items():
             if start <= position < start + len(data):
                 data[position - start] ^= mask
         return bytes(data)
 
     def invert(self, position: int, mask: int) -> None:
-        self.rot[position] = self.rot.get(position, 0) ^ mask
-        if not self.rot[position]:
-            del self.rot[position]
+        self.corruption[position] = self.corruption.get(position, 0) ^ mask
+        if not self.corruption[position]:
+            del self.corruption[position]
 
     def _heal(self, start: int, end: int) -> None:
         """Written anew, or cut off."""
-        if self.rot:
-            self.rot = {at: mask for at, mask in self.rot.items() if not start <= at < end}
+        if self.corruption:
+            self.corruption = {at: mask for at, mask in self.corruption.items() if not start <= at < end}
 
     def settle(self, up_to_count: int, *, durably: bool) -> None:
         """The operations before `up_to_count` become durable, or (a failed flush) their data are forgotten by the
@@ -237,7 +237,7 @@ def _rebuilt(folder: FolderNode, rng: random.Random) -> FolderNode:
         else:
             file = FileNode(node.after_crash(rng))
             file.is_linked = True
-            file.rot = {at: mask for at, mask in node.rot.items() if at < len(file.seen)}
+            file.corruption = {at: mask for at, mask in node.corruption.items() if at < len(file.seen)}
             fresh.seen[name] = file
     fresh.durable = dict(fresh.seen)
     return fresh

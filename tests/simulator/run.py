@@ -24,7 +24,7 @@ from tests.simulator.workload.clients import Clients
 HEALED_LIMIT_S = 30.0
 #: How often the logs are compared as a whole; roles and commits are looked at when they happen.
 SCAN_S = 0.1
-#: How often a healed cluster is made to meet the rot that is left.
+#: How often a healed cluster is made to meet the corruption that is left.
 EXPOSE_S = 5.0
 #: How much of the nodes' own logs a report shows.
 LAST_LOG_LINES = 60

@@ -82,7 +82,7 @@ def tear(path: Path, flushed_bytes: int, rng: random.Random, loss_rate: float) -
 
 
 def flip_a_bit(path: Path, below: int, rng: random.Random) -> int:
-    """Rot somewhere in the first `below` bytes; returns where."""
+    """Corruption somewhere in the first `below` bytes; returns where."""
     data = bytearray(path.read_bytes())
     at = rng.randrange(below)
     data[at] ^= 1 << rng.randrange(8)

@@ -1,4 +1,4 @@
-"""`Log.checked_batches`: whatever bit of a durable batch rots, who acts on the log is told."""
+"""`Log.checked_batches`: whatever bit of a durable batch gets corrupt, who acts on the log is told."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _is_told(log: Log, start: int, below: int) -> bool:
 
 @pytest.mark.parametrize("number", range(4))
 def test_no_bit_of_a_batch_rots_unseen(disk: InlineDisk, number: int) -> None:
-    """From whichever batch, to whichever batch one reads, the rotten one between them."""
+    """From whichever batch, to whichever batch one reads, the corrupt one between them."""
     log = new_log(disk, ONE_SEGMENT)
     bases = [append(log, count=count, value_bytes=5).base_offset for count in (1, 3, 2, 1)]
     starts, ends = bases[: number + 1], [*bases[number + 1 :], log.end_offset]

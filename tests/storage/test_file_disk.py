@@ -341,7 +341,7 @@ def test_many_flushes_are_waited_for_together_where_the_disk_is_slow(
             synced.append(fd)
             threads.add(threading.get_ident())
         if fd == failing:
-            raise OSError(errno.EIO, "rotten")
+            raise OSError(errno.EIO, "corrupt")
 
     failing = -1
     monkeypatch.setattr("os.fdatasync", sync)
@@ -351,7 +351,7 @@ def test_many_flushes_are_waited_for_together_where_the_disk_is_slow(
     assert (threads == {threading.get_ident()}) is (mean_s == 0.0)
 
     failing = files[7].fileno()
-    with pytest.raises(DiskFailedError, match="rotten"):
+    with pytest.raises(DiskFailedError, match="corrupt"):
         disk.flush_together(files)
     disk.close()
 

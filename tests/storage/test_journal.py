@@ -137,10 +137,10 @@ def test_a_durable_record_that_rotted_is_refused(seed: int) -> None:
         for term in range(1, rng.randint(2, 10)):
             journal.append(Vote(GROUP, term, VOTER))
             journal.flush()
-        rotten_below = journal._end
+        corrupt_below = journal._end
         journal.append(Vote(GROUP, 50, VOTER))
         journal.close()
-        flip_a_bit(Path(disk.root, "journal"), rotten_below, rng)
+        flip_a_bit(Path(disk.root, "journal"), corrupt_below, rng)
         try:
             again = Journal.open(disk)
         except JournalCorruptError:

@@ -401,7 +401,7 @@ def test_indexes_read_from_files_answer_like_those_in_memory(disk: InlineDisk) -
     assert [(s.end_offset, s.max_timestamp, s.index.encode()) for s in log._segments] == before
 
 
-def test_a_rotten_index_changes_no_answer(disk: InlineDisk) -> None:
+def test_a_corrupt_index_changes_no_answer(disk: InlineDisk) -> None:
     """Index files have no checksum: an entry is believed when the batch that it names is where it says."""
     config = LogConfig(segment_bytes=20_000, index_interval_bytes=300)
     log = new_log(disk, config)
@@ -438,7 +438,7 @@ def test_a_rotten_index_changes_no_answer(disk: InlineDisk) -> None:
 
 
 @pytest.mark.parametrize("base_offset", [1 << 40, 1 << 31, 0])
-def test_a_rotten_base_offset_is_corruption_and_no_other_error(disk: InlineDisk, base_offset: int) -> None:
+def test_a_corrupt_base_offset_is_corruption_and_no_other_error(disk: InlineDisk, base_offset: int) -> None:
     """Found where an index is built from a segment that recovery had no need to look at."""
     log = new_log(disk, LogConfig(segment_bytes=2000, index_interval_bytes=1 << 20))
     fill(log, random.Random(10), 30)

@@ -139,11 +139,11 @@ def test_zeros_are_no_end_of_the_log_where_more_was_durable(disk: InlineDisk) ->
     recorded = log.end
     log.close(is_clean=False)
     path = log_files(disk.root)[0]
-    rotten = path.read_bytes()[:size] + bytes(BLOCK_BYTES - size)
-    path.write_bytes(rotten)
+    corrupt = path.read_bytes()[:size] + bytes(BLOCK_BYTES - size)
+    path.write_bytes(corrupt)
     with pytest.raises(CorruptLogError):
         reopen(disk, LARGE, recorded=recorded)
-    assert path.read_bytes() == rotten, "quarantine changes nothing"
+    assert path.read_bytes() == corrupt, "quarantine changes nothing"
 
 
 def test_what_others_read_ends_with_the_last_batch(disk: InlineDisk) -> None:

@@ -92,7 +92,7 @@ def _heartbeat_other(group: Group) -> ErrorCode | None:
 
 
 def _heartbeat_fenced(group: Group) -> ErrorCode | None:
-    return _answer(group, group.driver.heartbeat("s-of yesterday", instance="s"))
+    return _answer(group, group.driver.heartbeat("s-that is stale", instance="s"))
 
 
 def _leave(group: Group, *member_ids: str) -> ErrorCode | None:

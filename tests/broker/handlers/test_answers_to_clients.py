@@ -49,7 +49,7 @@ def test_list_offsets_of_many_partitions_does_not_hold_the_node_up() -> None:
         assert time.process_time() - begun_s < 3
 
 
-def test_a_log_that_list_offsets_finds_rotten_is_quarantined_and_the_node_lives_on() -> None:
+def test_a_log_that_list_offsets_finds_corrupt_is_quarantined_and_the_node_lives_on() -> None:
     with running() as world:
         world.create_topic("foo")
         world.produce("foo", b"a" * 500)

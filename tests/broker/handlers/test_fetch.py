@@ -129,7 +129,7 @@ def test_a_fetch_that_does_not_know_storage_errors_is_told_to_look_for_another_l
         assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR]
 
 
-def test_a_log_that_a_fetch_finds_rotten_is_quarantined_and_the_node_lives_on() -> None:
+def test_a_log_that_a_fetch_finds_corrupt_is_quarantined_and_the_node_lives_on() -> None:
     with running() as world:
         world.create_topic("foo")
         for _ in range(3):

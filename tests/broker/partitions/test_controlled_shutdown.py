@@ -7,7 +7,7 @@ from protocol.records.batch import iter_batches
 from protocol.records.builder import NewRecord, build_batch
 from tests.broker.world import World, running
 
-#: Virtual seconds: a hand-over, and a few flushes.
+#: Virtual seconds: a transfer of leadership, and a few flushes.
 SOON_S = 3.0
 
 

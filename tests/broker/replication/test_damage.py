@@ -24,7 +24,7 @@ def damage_metadata(disk: MemoryDisk, folder: str) -> None:
 
 
 def damage_topic_id(disk: MemoryDisk, folder: str) -> None:
-    disk.rot(f"{folder}/partition.metadata", 25, b"\x80")
+    disk.corrupt(f"{folder}/partition.metadata", 25, b"\x80")
 
 
 def remove_lineage(disk: MemoryDisk, folder: str) -> None:
@@ -83,12 +83,12 @@ def test_a_damaged_folder_is_kept_where_it_is_the_only_log_until_its_topic_is_de
 
 
 @pytest.mark.parametrize("power", [False, True])
-def test_a_rotten_log_is_rebuilt_under_another_incarnation(power: bool) -> None:
+def test_a_corrupt_log_is_rebuilt_under_another_incarnation(power: bool) -> None:
     with running() as world:
         world.create_topic("foo")
         world.produce("foo", b"a" * 500)
         world.wait_equal("foo")
-        world.loop.run_for(2)  # the end is recorded: from now on damage is rot
+        world.loop.run_for(2)  # the end is recorded: from now on damage is corruption
         directory_id = world.nodes[3].me.directory_id.bytes
         world.kill(3, power=power)
         world.disks[3].flip_bits("/n3/foo-0/00000000000000000000.log", 100, 200, count=5)
@@ -270,8 +270,8 @@ def test_rot_in_the_metadata_log_is_never_taken_for_what_was_decided() -> None:
         world.wait(lambda: replica.high_watermark > before)
         for batch in list(replica.log.batches(before)):
             body = batch.position + 70
-            rotten = bytes(byte ^ 1 for byte in bytes(batch.file.read(body, 30)))
-            batch.file.write_at(body, rotten)
+            corrupt = bytes(byte ^ 1 for byte in bytes(batch.file.read(body, 30)))
+            batch.file.write_at(body, corrupt)
         process.call(seen, replica)
         assert node.metadata.image.topic_named("foo") is None
         world.wait(lambda: not process.alive)

@@ -269,7 +269,7 @@ def test_no_snapshot_is_kept_of_what_was_never_committed() -> None:
         assert not replica.producers.entries
 
 
-def test_a_leader_whose_log_is_found_rotten_with_staged_batches_goes_on_without_it() -> None:
+def test_a_leader_whose_log_is_found_corrupt_with_staged_batches_goes_on_without_it() -> None:
     """Resigning, it reads its producers again, and comes upon the damage a second time."""
     with running(settings={"log.segment.bytes": "1024"}) as world:
         world.create_topic("foo")

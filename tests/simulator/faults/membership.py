@@ -1,6 +1,6 @@
 """Partitions that move to other nodes, and nodes that are filled and emptied (replication.md sections 3 and 4).
 
-An administrator asks any node, as a client does (AlterPartitionReassignments), and what is wished for last has to be
+An administrator asks any node, as a client does (AlterPartitionReassignments), and the last target has to be
 there in the end, whatever became of the answer.
 No partition gets fewer than three replicas, so that a disk may be lost meanwhile.
 """
@@ -88,7 +88,8 @@ def _ask(
     *,
     is_cancellation: bool = False,
 ) -> None:
-    """Nobody moves to or from a damaged copy: the limit of damage was kept for those who were members then, and rot
+    """Nobody moves to or from a damaged copy: the limit of damage was kept for those who were members then, and
+    corruption
     that nobody has met yet would be among the members again."""
     sound = [
         ReassignableTopic(

@@ -77,7 +77,7 @@ def stop(cluster: SimulatedCluster, rng: random.Random) -> None:
 
 
 def stop_all(cluster: SimulatedCluster, rng: random.Random) -> None:
-    """SIGTERM to every node within a moment, so that some hand over to those that are about to go."""
+    """SIGTERM to every node within a moment, so that some transfer leaderships to those that are about to go."""
     for node_id in cluster.alive():
         cluster.after(rng.choice((0.0, rng.expovariate(1 / 0.01))), partial(_stop, cluster, rng, node_id))
 
@@ -132,10 +132,10 @@ def transfer(cluster: SimulatedCluster, rng: random.Random) -> None:
     leader = rng.choice(alive)
     node = cluster.nodes[leader]
     # As the node's own work: not while it is paused.
-    cluster.loop.call_soon(_hand_over, node, rng, context=cluster.process(leader).new_context())
+    cluster.loop.call_soon(_transfer_leaderships, node, rng, context=cluster.process(leader).new_context())
 
 
-def _hand_over(node: Node, rng: random.Random) -> None:
+def _transfer_leaderships(node: Node, rng: random.Random) -> None:
     if not hasattr(node, "replicas"):
         return
     for replica in list(node.replicas.by_key.values()):

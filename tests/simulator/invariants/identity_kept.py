@@ -1,4 +1,5 @@
-"""A replica loses its identity only with its disk or by rot of it (replication.md sections 2 and 3): not by any crash,
+"""A replica loses its identity only with its disk or by corruption of it (replication.md sections 2 and 3): not by
+any crash,
 which would cost the group a copy that it has."""
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ class IdentityKept:
     def __init__(self) -> None:
         #: Who was seen last, by node. Nobody where the disk is another one since.
         self._current: dict[tuple[int, GroupKey], ReplicaId] = {}
-        #: Whose log has rotten bytes, known to it or not.
+        #: Whose log has corrupt bytes, known to it or not.
         self._damaged: dict[tuple[GroupKey, ReplicaId], None] = {}
-        #: Directories whose journal has rotten bytes: all that votes under them may end with it, also groups that
+        #: Directories whose journal has corrupt bytes: all that votes under them may end with it, also groups that
         #: came later.
         self._forgetful: dict[bytes, None] = {}
 

@@ -186,7 +186,7 @@ def _promoted_at_once(next_change: Callable[..., Configuration | None]) -> objec
     return change
 
 
-def a_fourth_voter_is_wished_for_and_away(stage: Stage) -> None:
+def a_fourth_voter_is_added_while_it_is_away(stage: Stage) -> None:
     """Three voters, a fourth is to be added and does not answer; of the three one dies. The other two are a
     majority and take writes, because the fourth does not count before it has the log."""
     ids = _four_voters(stage)
@@ -226,7 +226,7 @@ MUTATIONS = (
         "learner-is-caught-up",
         "A learner is promoted when it has caught up (section 3)",
         off((reconciler, "next_change", _promoted_at_once)),
-        story=a_fourth_voter_is_wished_for_and_away,
+        story=a_fourth_voter_is_added_while_it_is_away,
         note="a property: availability, not safety (Raft thesis, section 4.2.1). Needs four nodes",
     ),
 )

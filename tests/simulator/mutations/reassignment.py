@@ -32,7 +32,7 @@ def _forgotten(give_up: Callable[[Publisher, GroupKey], None]) -> object:
         give_up(publisher, key)
         topic = publisher._metadata.image.topics.get(key.topic_id)
         if topic is not None and not publisher._is_assigned(topic, key.partition):
-            publisher._replicas.forget(key)
+            publisher._replicas.forget_group(key)
 
     return forget_too
 
@@ -161,7 +161,7 @@ def an_only_log_rots_while_it_moves(stage: Stage) -> None:
     stage.create_topic(replicas=(a,))
     for _ in range(stage.rng.randint(3, 6)):
         stage.write()
-    stage.run_for(0.5)  # until the flushed end is recorded: below it a bad batch is rot
+    stage.run_for(0.5)  # until the flushed end is recorded: below it a bad batch is corruption
     stage.cut(a, b)
     stage.cut(b, a)
     _move(stage, controller, [b])
