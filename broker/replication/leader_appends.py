@@ -22,7 +22,16 @@ logger = structlog.get_logger()
 class LeaderAppends:
     """Of one replica. A `broker.scheduling.turn.Writer`."""
 
-    __slots__ = ("_carry_out", "_group", "_replica", "_sender", "_staged", "_staged_headers", "_waits")
+    __slots__ = (
+        "_carry_out",
+        "_group",
+        "_is_noted",
+        "_replica",
+        "_sender",
+        "_staged",
+        "_staged_headers",
+        "_waits",
+    )
 
     def __init__(
         self,
@@ -39,6 +48,8 @@ class LeaderAppends:
         #: between `send_pending` and `write_pending`.
         self._staged: list[Buffer] = []
         self._staged_headers: list[BatchHeader] = []
+        #: The turn will call `send_pending` and `write_pending`, also if nothing is staged by then.
+        self._is_noted = False
 
     def append(self, header: BatchHeader, batch: bytearray | memoryview) -> tuple[int, int]:
         """Stage one validated batch. It is written when the loop iteration ends.
@@ -59,7 +70,8 @@ class LeaderAppends:
         base_offset = replica.next_offset
         stamped = stamp(batch, header, base_offset, group.term)
         replica.producers.record(stamped)
-        if not self._staged:
+        if not self._is_noted:
+            self._is_noted = True
             replica.host.note_writer(self)
         self._staged.append(batch)
         self._staged_headers.append(stamped)
@@ -83,6 +95,7 @@ class LeaderAppends:
 
     def write_pending(self) -> None:
         """Write what is staged and `send_pending` has told the group of, as one vectored write."""
+        self._is_noted = False
         staged, self._staged = self._staged, []
         headers, self._staged_headers = self._staged_headers, []
         if not staged:
@@ -102,8 +115,10 @@ class LeaderAppends:
 
     def append_pending(self) -> None:
         """Write what is staged now. What was accepted before a row has to be in the log before it."""
+        is_noted = self._is_noted
         self.send_pending()
         self.write_pending()
+        self._is_noted = is_noted  # the turn comes all the same
 
     def discard(self) -> None:
         """The leadership ended before the write: nothing of what is staged was appended."""

@@ -408,3 +408,29 @@ def test_retention_waits_for_room_on_a_full_disk() -> None:
         disk.faults.capacity_bytes += 1 << 20
         world.processes[1].call(replica.apply_retention)
         assert replica.log.start_offset > 0 and replica.log.first_stored_offset > 0
+
+
+def test_batches_before_and_after_a_refused_transfer_are_sent_once() -> None:
+    """All in one loop iteration. The transfer has what is staged written at once, and the turn did the same once more
+    for each time that the replica was noted: the group was told twice of the second batch, and the node ended (found by
+    simulation seed 127167576959)."""
+    with running() as world:
+        world.create_topic("foo")
+        leader = world.leader("foo")
+        replica = world.replica(leader, "foo")
+        now_ms = world.nodes[leader].clock.now_ms()
+
+        def append() -> None:
+            batch = build_batch([NewRecord(None, b"x", now_ms)])
+            replica.append(next(iter_batches(memoryview(batch)))[1], batch)
+
+        def both() -> None:
+            append()
+            assert not replica.driver.transfer_leadership(ReplicaId(99, bytes(16), 0)), (
+                "nobody has this identity"
+            )
+            append()
+
+        world.processes[leader].call(both)
+        world.wait(lambda: replica.high_watermark == 2)
+        world.wait_equal("foo")
