@@ -21,7 +21,7 @@ import structlog
 from broker.environment import Network
 from broker.network import os_errors
 from broker.scheduling.turn import Turn
-from protocol.errors import ErrorCode, ProtocolError
+from protocol.errors import ErrorCode, ProtocolError, known_error
 from protocol.framing import FrameReader
 from protocol.peer import Hello, HelloReply, PeerMessage, decode_peer, encode_peer
 from storage.disk import Buffer
@@ -235,7 +235,7 @@ class PeerLink:
     def introduced(self, stream: _Dialled, reply: HelloReply) -> None:
         self._introduced.set()
         if reply.error_code != ErrorCode.NONE:
-            reason = reply.message or ErrorCode(reply.error_code).name
+            reason = reply.message or known_error(reply.error_code).name
             if reason != self._last_refusal:
                 log.error("refused by peer", node_id=self.node_id, peer=stream.peer, reason=reason)
             self._last_refusal = reason
