@@ -155,7 +155,7 @@ class Node:
             on_fatal=self._fail,
             prepare_reply=self._prepare_reply,
         )
-        self.turn.use(self.rounds)
+        self.turn.set_rounds(self.rounds)
         self.cluster = Cluster(self.me, config, self._network, self.turn, loop, self.ticks)
         self.replica_events = ReplicaEvents()
         peers: Cluster | ObservedPeers = self.cluster

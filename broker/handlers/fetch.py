@@ -111,7 +111,7 @@ class PendingFetch:
         """A partition moved: look again once, at the end of this turn."""
         if not self._noted:
             self._noted = True
-            self._context.turn.note_sender(self)
+            self._context.turn.add_sender(self)
 
     def flush(self) -> None:
         """The turn's end. Answers if there is enough now."""

@@ -39,7 +39,7 @@ class LongRequests:
         Between two steps anything may happen to what the request is about."""
         if self._is_done(steps):
             return
-        request.connection.hold()
+        request.connection.hold_requests()
         self._waiting.append((request, steps))
         self._schedule()
 
@@ -66,7 +66,7 @@ class LongRequests:
         request, steps = self._under_way.popleft()
         if not request.is_abandoned:
             if self._is_done(steps):
-                request.connection.release()
+                request.connection.release_requests()
             else:
                 self._under_way.append((request, steps))
         self._schedule()

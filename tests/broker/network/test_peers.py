@@ -81,7 +81,7 @@ def test_a_refusal_is_logged_and_the_link_dials_again(error_code: int, reason: s
 
 
 def test_a_peer_that_does_not_introduce_itself_is_disconnected() -> None:
-    """The links that were introduced stay."""
+    """Links whose handshake has succeeded stay open."""
     with running() as world:
         silent = _Silent()
         task = world.loop.create_task(world.network.of("client").connect("n1", 9093, lambda: silent))
