@@ -59,10 +59,10 @@ from broker.replication.wire import founding_configuration, row_from_log
 from broker.scheduling.commit_delay import CommitDelay
 from broker.scheduling.ticks import SLOW_TICK_S, Ticks
 from broker.scheduling.turn import Turn
+from broker.serving.answer_cache import AnswerCache
 from broker.serving.context import Context
 from broker.serving.dispatcher import ApiDispatcher
 from broker.serving.fetch_sessions import FetchSessions
-from broker.serving.kept_answers import KeptAnswers
 from broker.serving.long_requests import LongRequests
 from broker.serving.pending import PendingAnswers
 from broker.serving.quotas import ClientQuotas
@@ -324,7 +324,7 @@ class Node:
         )
         self.quotas = ClientQuotas(config.quota_window_num, config.quota_window_size_s, loop.time, self.ticks)
         self.metadata.on_change.append(self.quotas.image_changed)
-        self.connections = ConnectionRegistry(self.settings, self.ticks, self.quotas.connected)
+        self.connections = ConnectionRegistry(self.settings, self.ticks, self.quotas.charge_connection)
         self.context = Context(
             apis=APIS,
             loop=loop,
@@ -347,7 +347,7 @@ class Node:
             fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots, self._rng),
             pending=PendingAnswers(self.ticks),
             long_requests=LongRequests(loop),
-            kept_metadata=KeptAnswers(),
+            metadata_answers=AnswerCache(),
             volume=self._disk,
         )
         self.dispatcher = ApiDispatcher(self.context, self.heartbeat.wake)

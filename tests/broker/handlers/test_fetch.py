@@ -43,7 +43,7 @@ def test_a_long_poll_ends_soon_after_its_client_has_gone() -> None:
         world.wait(lambda: _parked(world, 1) == 3)
         world.wait(lambda: all(task.done() for task in tasks))  # each gave up, and its connection with it
         assert all(isinstance(task.exception(), TimeoutError) for task in tasks)
-        world.loop.run_for(fetch.LOOK_FOR_CLIENT_S + 1)
+        world.loop.run_for(fetch.CHECK_CLIENT_S + 1)
         assert _parked(world, 1) == 0
 
 
@@ -76,7 +76,7 @@ def test_a_fetch_waits_for_min_bytes_unless_its_other_limits_are_reached(
 
 
 def test_a_long_poll_whose_client_stays_waits_as_long_as_it_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch, "LOOK_FOR_CLIENT_S", 0.2)
+    monkeypatch.setattr(fetch, "CHECK_CLIENT_S", 0.2)
     with running(size=1) as world:
         world.create_topic("foo", replication_factor=1)
         world.leader("foo")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.serving.dispatcher import NEWS_S
+from broker.serving.dispatcher import LEADER_ANSWER_DELAY_S
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -61,4 +61,4 @@ def test_who_asks_for_brokers_only_does_not_wait_for_news(version: int, is_late:
         began_s = world.loop.time()
         world.wait(asked.done)
         assert len(asked.result().brokers) == 3
-        assert (world.loop.time() - began_s > NEWS_S) == is_late
+        assert (world.loop.time() - began_s > LEADER_ANSWER_DELAY_S) == is_late

@@ -63,7 +63,7 @@ class Cache:
         self.named: dict[str, FetchSession] = {}
 
     def begin(self, name: str, size: int) -> bool:
-        session = self.sessions.begin(topics(*range(size)), self.now, by_id=False)
+        session = self.sessions.create(topics(*range(size)), self.now, by_id=False)
         if session is not None:
             self.named[name] = session
         return session is not None
@@ -276,7 +276,7 @@ def test_a_full_fetch_ends_the_session_that_it_names() -> None:
         assert consumer.session_id != first and len(sessions) == 1
         answer = consumer.fetch({0: 0}, epoch=FINAL_EPOCH)
         assert (answer.session_id, told(answer)) == (0, [(0, 0, 0)]) and len(sessions) == 0
-        assert world.replica(1, "foo")._fetch_waiters == {}, "nobody is woken for nobody"
+        assert world.replica(1, "foo")._fetch_waiters == {}, "nobody is on_due for nobody"
 
 
 def test_isolation_may_change_within_a_session() -> None:
@@ -327,7 +327,7 @@ class Poll:
         self.task = world.loop.create_task(poll())
         consumer.epoch += 1
         session = world.nodes[1].context.fetch_sessions._sessions[consumer.session_id]
-        world.wait(lambda: session.woken is not None)
+        world.wait(lambda: session.on_due is not None)
 
 
 def test_a_long_poll_of_a_session_looks_only_where_something_moved(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -335,13 +335,13 @@ def test_a_long_poll_of_a_session_looks_only_where_something_moved(monkeypatch: 
         consumer = Consumer(world, "foo")
         consumer.begin(dict.fromkeys(range(4), 0))
         looked: list[int] = []
-        look_at = PendingFetch._look_at
+        look_at = PendingFetch._scan_target
 
         def noted(self: PendingFetch, target: FetchTarget) -> None:
             looked.append(target.wanted.partition)
             look_at(self, target)
 
-        monkeypatch.setattr(PendingFetch, "_look_at", noted)
+        monkeypatch.setattr(PendingFetch, "_scan_target", noted)
         poll = Poll(consumer)
         world.produce("foo", b"x", partition=2)
         world.wait(poll.task.done)

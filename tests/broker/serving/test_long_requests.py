@@ -10,7 +10,7 @@ import pytest
 from broker.handlers.list_offsets import MAX_TIMESTAMP
 from broker.network.connection import ClientConnection
 from broker.node import Node
-from broker.serving.long_requests import UNDER_WAY
+from broker.serving.long_requests import MAX_CONCURRENT
 from protocol.api_keys import ApiKey
 from protocol.codec import encode
 from protocol.errors import ErrorCode
@@ -67,7 +67,7 @@ def _the_answer(task: asyncio.Task[ProduceResponse]) -> PartitionProduceResponse
 
 
 def _is_at_work(node: Node) -> bool:
-    return bool(node.context.long_requests._under_way or node.context.long_requests._waiting)
+    return bool(node.context.long_requests._running or node.context.long_requests._waiting)
 
 
 def _compacted(world: World) -> int:
@@ -96,7 +96,7 @@ def test_what_else_ends_meanwhile_does_not_let_the_client_go_on() -> None:
         connection = world.loop.run_until_complete(connect(world, leader))
         tasks = [_send(world, connection, _produce(batch)) for batch in (MANY, ONE)]
         world.wait(lambda: _is_at_work(node))
-        (served, _), *_ = [*node.context.long_requests._under_way, *node.context.long_requests._waiting]
+        (served, _), *_ = [*node.context.long_requests._running, *node.context.long_requests._waiting]
         world.processes[leader].call(node.context.long_requests.serve, served, iter([RECORDS_PER_STEP]))
         world.wait(lambda: all(task.done() for task in tasks))
         assert [_the_answer(task).base_offset for task in tasks] == [0, PIECES * RECORDS_PER_STEP]
@@ -122,7 +122,7 @@ def test_the_time_of_an_append_is_that_of_its_end() -> None:
 def test_many_clients_take_turns() -> None:
     with running() as world:
         leader = _compacted(world)
-        clients = [world.loop.run_until_complete(connect(world, leader)) for _ in range(3 * UNDER_WAY)]
+        clients = [world.loop.run_until_complete(connect(world, leader)) for _ in range(3 * MAX_CONCURRENT)]
         tasks = [_send(world, client, _produce(MANY)) for client in clients]
         world.wait(lambda: all(task.done() for task in tasks))
         many = PIECES * RECORDS_PER_STEP
@@ -228,7 +228,7 @@ def test_a_client_that_goes_away_leaves_nothing_behind() -> None:
         connection = world.loop.run_until_complete(connect(world, leader))
         task = _send(world, connection, _produce(MANY))
         world.wait(lambda: _is_at_work(node))
-        (served, _), *_ = [*node.context.long_requests._under_way, *node.context.long_requests._waiting]
+        (served, _), *_ = [*node.context.long_requests._running, *node.context.long_requests._waiting]
         world.processes[leader].call(served.connection.abort)
         world.wait(lambda: not _is_at_work(node))
         task.cancel()

@@ -72,7 +72,7 @@ def quotas(*limits: tuple[Entity, dict[str, float]]) -> ClientQuotas:
     """At a moment that stands still, where one second was saved."""
     made = ClientQuotas(2, 1.0, lambda: 100.0, Ticks(new_loop()))
     for entity, values in limits:
-        made.change(entity, values)
+        made.set_limits(entity, values)
     return made
 
 
@@ -95,59 +95,59 @@ def test_the_closest_quota_counts() -> None:
     limits = [(each, {PRODUCE: float(10 * number)}) for number, each in enumerate(order, start=1)]
     while limits:
         closest = limits[0][1][PRODUCE]
-        assert quotas(*reversed(limits)).produced("sim", 1000) == round((1000 / closest - 1) * 1000)
+        assert quotas(*reversed(limits)).charge_produce("sim", 1000) == round((1000 / closest - 1) * 1000)
         del limits[0]
 
 
 def test_each_kind_has_the_closest_quota_that_limits_it() -> None:
     made = quotas((entity(user="ANONYMOUS"), {FETCH: 100.0}), (SIM, {PRODUCE: 200.0}))
-    assert made.produced("sim", 400) == 1000
-    assert made.fetched("sim", 50) == 0
-    assert made.fetched("sim", 250) == 2000
-    assert made.produced("other", 10**9) == 0
+    assert made.charge_produce("sim", 400) == 1000
+    assert made.charge_fetch("sim", 50) == 0
+    assert made.charge_fetch("sim", 250) == 2000
+    assert made.charge_produce("other", 10**9) == 0
 
 
 def test_clients_share_what_is_their_users_and_nothing_else() -> None:
     of_user = quotas((entity(user="ANONYMOUS"), {PRODUCE: 100.0}))
-    assert of_user.produced("a", 100) == 0
-    assert of_user.produced("b", 100) == 1000
+    assert of_user.charge_produce("a", 100) == 0
+    assert of_user.charge_produce("b", 100) == 1000
     of_each = quotas((ANY_CLIENT, {PRODUCE: 100.0}))
-    assert of_each.produced("a", 100) == 0
-    assert of_each.produced("b", 100) == 0
-    assert of_each.produced("a", 100) == 1000
+    assert of_each.charge_produce("a", 100) == 0
+    assert of_each.charge_produce("b", 100) == 0
+    assert of_each.charge_produce("a", 100) == 1000
 
 
 def test_a_batch_larger_than_all_that_can_be_saved_is_given_and_paid_for() -> None:
     """It could never be read otherwise."""
     moment = [100.0]
     made = ClientQuotas(2, 1.0, lambda: moment[0], Ticks(new_loop()))
-    made.change(SIM, {FETCH: 100.0})
-    assert made.fetched("sim", 500) == 0
-    assert made.fetched("sim", 10) == 4100
+    made.set_limits(SIM, {FETCH: 100.0})
+    assert made.charge_fetch("sim", 500) == 0
+    assert made.charge_fetch("sim", 10) == 4100
     moment[0] = 104.1
-    assert made.fetched("sim", 500) == pytest.approx(4900, abs=2), "it has not saved all again"
+    assert made.charge_fetch("sim", 500) == pytest.approx(4900, abs=2), "it has not saved all again"
     moment[0] = 105.0
-    assert made.fetched("sim", 500) == 0
+    assert made.charge_fetch("sim", 500) == 0
 
 
 def test_without_a_quota_nothing_is_measured() -> None:
     made = quotas((SIM, {PRODUCE: 1.0}))
     assert made.limits_produce and not made.limits_fetch
-    made.change(SIM, {FETCH: 2.0})
+    made.set_limits(SIM, {FETCH: 2.0})
     assert made.limits_fetch and not made.limits_produce
-    made.change(SIM, {})
+    made.set_limits(SIM, {})
     assert not (made.limits_fetch or made.limits_produce or made.limits_requests or made.limits_connections)
 
 
 def test_who_uses_nothing_any_more_is_forgotten() -> None:
     moment = [100.0]
     made = ClientQuotas(2, 1.0, lambda: moment[0], Ticks(new_loop()))
-    made.change(ANY_CLIENT, {PRODUCE: 1000.0})
+    made.set_limits(ANY_CLIENT, {PRODUCE: 1000.0})
     for number in range(50):
-        made.produced(f"client {number}", 1)
+        made.charge_produce(f"client {number}", 1)
     assert len(made._meters) == 50
     moment[0] = 102.0
-    made.forget_idle(moment[0])
+    made.drop_idle_meters(moment[0])
     assert not made._meters
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from broker.config.resources import Resources
 from broker.handlers import APIS
+from broker.serving.answer_in_parts import PARTS_AT_A_TIME
 from broker.serving.api import Api
-from broker.serving.gathered import PARTS_AT_A_TIME
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.consumer_group_describe import (

@@ -9,8 +9,8 @@ import pytest
 import broker.node
 from broker.handlers import metadata
 from broker.partitions.controlled_shutdown import transfer_leadership
-from broker.serving import kept_answers
-from broker.serving.kept_answers import KeptAnswers
+from broker.serving import answer_cache
+from broker.serving.answer_cache import AnswerCache
 from protocol.api_keys import ApiKey
 from protocol.codec import decode
 from protocol.errors import ErrorCode
@@ -55,7 +55,7 @@ def test_the_same_question_is_not_worked_out_twice(monkeypatch: pytest.MonkeyPat
         assert sorted(described[3:]) == ["large", "small"], "another question"
 
 
-class Checked(KeptAnswers):
+class Checked(AnswerCache):
     """Gives nothing away, and compares what is worked out with what it would have given."""
 
     def __init__(self) -> None:
@@ -67,9 +67,9 @@ class Checked(KeptAnswers):
         self._would_give = super().get(question, stamp)
         return None
 
-    def keep(self, question: tuple[object, ...], answer: bytes) -> None:
+    def put(self, question: tuple[object, ...], answer: bytes) -> None:
         if self._would_give is None:
-            super().keep(question, answer)
+            super().put(question, answer)
         else:
             assert without_isr(self._would_give) == without_isr(answer)
             self.compared += 1
@@ -87,8 +87,8 @@ def without_isr(answer: bytes) -> MetadataResponse:
 @pytest.mark.parametrize("seed", range(3))
 def test_what_is_kept_is_what_would_be_answered_now(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """At every node, through each change: leaders, nodes that die and come back, topics, and time."""
-    monkeypatch.setattr(kept_answers, "_WORTH_KEEPING_BYTES", 0)
-    monkeypatch.setattr(broker.node, "KeptAnswers", Checked)
+    monkeypatch.setattr(answer_cache, "_MIN_CACHED_BYTES", 0)
+    monkeypatch.setattr(broker.node, "AnswerCache", Checked)
     rng = random.Random(seed)
     with running(seed=seed + 1) as world:
         world.create_topic("t", 12)
@@ -114,14 +114,14 @@ def test_what_is_kept_is_what_would_be_answered_now(monkeypatch: pytest.MonkeyPa
                     answer(world, node_id=node_id)
                     answer(world, "t", node_id=node_id)
         for node in world.nodes.values():
-            assert isinstance(node.context.kept_metadata, Checked)
-            compared += node.context.kept_metadata.compared
+            assert isinstance(node.context.metadata_answers, Checked)
+            compared += node.context.metadata_answers.compared
         assert compared > 50
 
 
 def test_a_node_that_led_nothing_is_missed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_answers, "_WORTH_KEEPING_BYTES", 0)
-    monkeypatch.setattr(metadata, "_KEPT_S", 1e9)
+    monkeypatch.setattr(answer_cache, "_MIN_CACHED_BYTES", 0)
+    monkeypatch.setattr(metadata, "_MAX_AGE_S", 1e9)
     with running() as world:
         world.create_topic("t")
         leader = world.leader("t")
@@ -135,7 +135,7 @@ def test_a_node_that_led_nothing_is_missed_at_once(monkeypatch: pytest.MonkeyPat
 
 def test_what_is_missing_is_looked_for_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may be about to be created for the one who asked."""
-    monkeypatch.setattr(kept_answers, "_WORTH_KEEPING_BYTES", 0)
+    monkeypatch.setattr(answer_cache, "_MIN_CACHED_BYTES", 0)
     with running(size=1) as world:
         assert answer(world, "later").topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         body = request("later")
@@ -146,12 +146,12 @@ def test_what_is_missing_is_looked_for_each_time(monkeypatch: pytest.MonkeyPatch
 
 
 def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_answers, "_KEPT_BYTES", 10_000)
-    kept = KeptAnswers()
+    monkeypatch.setattr(answer_cache, "_MAX_CACHE_BYTES", 10_000)
+    kept = AnswerCache()
     for number in range(3):
         assert kept.get((number,), ("now",)) is None
-        kept.keep((number,), b"x" * 4096)
+        kept.put((number,), b"x" * 4096)
     assert [kept.get((number,), ("now",)) is None for number in range(3)] == [False, False, True]
     assert kept.get((0,), ("later",)) is None, "something has changed"
-    kept.keep((0,), b"x" * 4095)
+    kept.put((0,), b"x" * 4095)
     assert kept.get((0,), ("later",)) is None, "too small to be worth it"
