@@ -57,10 +57,10 @@ from broker.replication.timing import liveness_timing, raft_timing
 from broker.scheduling.commit_delay import CommitDelay
 from broker.scheduling.ticks import SLOW_TICK_S, Ticks
 from broker.scheduling.turn import Turn
+from broker.serving.answer_cache import AnswerCache
 from broker.serving.context import Context
 from broker.serving.dispatcher import ApiDispatcher
 from broker.serving.fetch_sessions import FetchSessions
-from broker.serving.kept_answers import KeptAnswers
 from broker.serving.long_requests import LongRequests
 from broker.serving.pending import PendingAnswers
 from broker.serving.quotas import ClientQuotas
@@ -154,7 +154,7 @@ class Node:
             on_fatal=self._fail,
             prepare_reply=lambda log, end: self.replicas.prepare_reply(log, end),  # noqa: PLW0108
         )
-        self.turn.use(self.rounds)
+        self.turn.set_rounds(self.rounds)
         self.cluster = Cluster(self.me, config, self._network, self.turn, loop, self.ticks)
         self.replica_events = ReplicaEvents()
         peers: Cluster | ObservedPeers = self.cluster
@@ -317,7 +317,7 @@ class Node:
         )
         self.quotas = ClientQuotas(config.quota_window_num, config.quota_window_size_s, loop.time, self.ticks)
         self.metadata.on_change.append(self.quotas.image_changed)
-        self.connections = ConnectionRegistry(self.settings, self.ticks, self.quotas.connected)
+        self.connections = ConnectionRegistry(self.settings, self.ticks, self.quotas.charge_connection)
         self.context = Context(
             apis=APIS,
             loop=loop,
@@ -340,7 +340,7 @@ class Node:
             fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots, self._rng),
             pending=PendingAnswers(self.ticks),
             long_requests=LongRequests(loop),
-            kept_metadata=KeptAnswers(),
+            metadata_answers=AnswerCache(),
             volume=self._disk,
         )
         self.dispatcher = ApiDispatcher(self.context, self.heartbeat.wake)

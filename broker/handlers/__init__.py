@@ -1,8 +1,8 @@
-"""The API table. `ls broker/handlers` is the list of what this broker answers: one API, one file.
+"""The API table. `ls broker/handlers` is the list of the APIs that this broker serves: one API, one file.
 
 Each module has `API`: key, versions, request type and the function that handles it. The function runs at once,
-inside the socket's callback, and either answers the request or keeps it and answers later; it never waits. What it may
-ask of its node is `broker.serving.context.Context`.
+inside the socket's callback. It answers the request, or keeps it and answers later; it never waits. The parts of the
+node that it may use are in `broker.serving.context.Context`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """AlterClientQuotas: forwarded to the controller; answered when the quotas are committed (KIP-546).
 
-Behaviour: each entity is dealt with by itself; INVALID_REQUEST (42) for one that cannot have a quota, and for a limit
-that it cannot have. All nodes keep to a quota as soon as they have replayed it. `controller_mutation_rate` is
-kept and has no effect.
+Behaviour: each entity is altered by itself. INVALID_REQUEST (42): the entity cannot have a quota, or not this limit. A
+node applies a quota as soon as it has replayed it. `controller_mutation_rate` is stored and has no effect.
 """
 
 from __future__ import annotations

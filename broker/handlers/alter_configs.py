@@ -1,6 +1,6 @@
-"""AlterConfigs: replaces all that is set for a resource; what is not named goes back to its default.
+"""AlterConfigs: replaces all settings of a resource. Settings that are not named return to their defaults.
 
-Superseded by IncrementalAlterConfigs, which it shares everything else with.
+IncrementalAlterConfigs has superseded it. In everything else it is the same.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """AlterPartitionReassignments: forwarded to the controller; answered when the target is committed (KIP-455).
 
-Behaviour: the answer says that the target is recorded, not that the replicas have moved: each partition's leader moves
-them, by changes of its Raft configuration, and ListPartitionReassignments tells what is under way. Null replicas go
-back to those before. Codes: INVALID_REPLICA_ASSIGNMENT (39) for nobody, a broker twice or one that is not registered,
-and where no majority of the brokers named is alive; NO_REASSIGNMENT_IN_PROGRESS (85) for a cancellation of nothing;
-INVALID_REPLICATION_FACTOR (38) for another number of replicas if the request forbids that (v1, KIP-860).
+Behaviour: the answer means that the target is recorded, not that the replicas have moved. Each partition's leader moves
+them by changes of its Raft configuration, and ListPartitionReassignments shows the reassignments under way. Null
+replicas cancel a reassignment: the previous replicas become the target. Codes: INVALID_REPLICA_ASSIGNMENT (39) for an
+empty list, a broker that is named twice or not registered, or brokers without a live majority;
+NO_REASSIGNMENT_IN_PROGRESS (85) if there is nothing to cancel; INVALID_REPLICATION_FACTOR (38) for another number of
+replicas if the request forbids that (v1, KIP-860).
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def handle(context: Context, request: Request, body: AlterPartitionReassignments
 def _responses(
     body: AlterPartitionReassignmentsRequest, result: ReassignPartitionsResult
 ) -> list[ReassignableTopicResponse]:
-    """The results, which are in the order of the request, by topic."""
+    """The results, which have the order of the request, grouped by topic."""
     items = iter(result.partitions)
     return [
         ReassignableTopicResponse(

@@ -1,7 +1,7 @@
-"""AlterReplicaLogDirs: put a replica of this broker into another of its directories (KIP-113).
+"""AlterReplicaLogDirs: move a replica of this broker to another of its directories (KIP-113).
 
-Behaviour: a node has one directory, so a replica is either where it is asked to be, which is done, or the directory is
-not there: LOG_DIR_NOT_FOUND. A partition that has no replica here: REPLICA_NOT_AVAILABLE, as Apache Kafka answers.
+Behaviour: a node has one directory. For this directory the answer is NONE, for any other LOG_DIR_NOT_FOUND. A partition
+that has no replica here: REPLICA_NOT_AVAILABLE, as Apache Kafka answers.
 
 Versions: 2 flexible.
 """

@@ -1,8 +1,8 @@
-"""ApiVersions: what is served, in which versions.
+"""ApiVersions: the APIs that are served, and their versions.
 
 Behaviour: the response header is version 0 at every version; an unknown version is answered in the exact version 0
-layout with UNSUPPORTED_VERSION and our own range (client-behaviour.md A.2), so that a newer client can step down; a bad
-client software name is INVALID_REQUEST with no entries. Telemetry is never offered: clients would use it.
+layout with UNSUPPORTED_VERSION and the served range (client-behaviour.md A.2), so that a newer client can use an older
+version; a bad client software name is INVALID_REQUEST with no entries. Telemetry is not offered: clients would use it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def handle(context: Context, request: Request, body: ApiVersionsRequest) -> None
     else:
         response.api_keys = offered(context.apis)
         if "consumer" in context.config.group_protocols:
-            _tell_features(response, request.api_version)
+            _add_features(response, request.api_version)
     request.reply_bytes(encode(response, request.api_version))
 
 
@@ -55,9 +55,10 @@ def offered(apis: Iterable[Api]) -> list[ApiVersion]:
     ]
 
 
-def _tell_features(response: ApiVersionsResponse, version: int) -> None:
-    """group.version 1: the consumer protocol. That it may be 0 is told from version 4 on: Java clients of before do not
-    parse a 0 (KAFKA-17011). transaction.version is not there, so that clients add partitions to transactions."""
+def _add_features(response: ApiVersionsResponse, version: int) -> None:
+    """group.version 1 stands for the consumer protocol. The supported range begins at 0 and is shown from version 4
+    on, because older Java clients cannot parse a 0 (KAFKA-17011). transaction.version is not offered, so clients add
+    partitions to transactions themselves."""
     if version >= 4:
         response.supported_features = [SupportedFeatureKey(name=_GROUP_VERSION, min_version=0, max_version=1)]
     response.finalized_features_epoch = 0
@@ -67,7 +68,7 @@ def _tell_features(response: ApiVersionsResponse, version: int) -> None:
 
 
 def answer_unknown_version(request: Request) -> None:
-    """The body is not looked at: we do not know its layout."""
+    """The body is not read, because its layout is unknown."""
     request.reply_bytes(unsupported_version_body(API.min_version, API.max_version))
 
 

@@ -1,11 +1,11 @@
-"""ConsumerGroupDescribe: a group of the consumer protocol, its members, what they have and what they are to have.
+"""ConsumerGroupDescribe: a group of the consumer protocol, its members, their current and their target assignments.
 
 Behaviour
-- A group that is not there, or speaks the classic protocol, is GROUP_ID_NOT_FOUND: admin tools ask here first and then
-  with DescribeGroups.
-- Topics that were deleted meanwhile are left out: they have no name any more.
+- A group that does not exist, or uses the classic protocol, is GROUP_ID_NOT_FOUND: admin tools use this API first and
+  then DescribeGroups.
+- Topics that have been deleted are left out, because they have no name any more.
 
-Versions: 1 tells that members speak this protocol.
+Versions: 1 has the protocol of each member.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from broker.groups.consumer_requests import GroupDescription
 from broker.groups.shard import Shard
 from broker.handlers.describe_groups import GROUP_OPERATIONS
 from broker.metadata.image import MetadataImage
+from broker.serving.answer_in_parts import AnswerInParts
 from broker.serving.api import Api
-from broker.serving.gathered import Gathered
 from protocol.api_keys import ApiKey
 from protocol.codec import encode
 from protocol.errors import ErrorCode, KafkaError
@@ -52,17 +52,17 @@ def handle(context: Context, request: Request, body: ConsumerGroupDescribeReques
 
     def ask(position: int, reply: Callable[[DescribedConsumerGroup], None]) -> None:
         group_id = group_ids[position]
-        look = partial(_look, context.image, group_id)
+        look = partial(_read_group, context.image, group_id)
         context.groups.read(group_id, reply, partial(_failed, group_id), look)
 
-    Gathered(context.loop, len(group_ids), ask, answer)
+    AnswerInParts(context.loop, len(group_ids), ask, answer)
 
 
 def _failed(group_id: str, error: ErrorCode, message: str | None = None) -> DescribedConsumerGroup:
     return DescribedConsumerGroup(group_id=group_id, error_code=error, error_message=message)
 
 
-def _look(image: MetadataImage, group_id: str, shard: Shard) -> DescribedConsumerGroup:
+def _read_group(image: MetadataImage, group_id: str, shard: Shard) -> DescribedConsumerGroup:
     try:
         return _described(image, consumer_shard.describe(shard, group_id))
     except KafkaError as refused:

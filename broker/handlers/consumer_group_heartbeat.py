@@ -1,12 +1,13 @@
-"""ConsumerGroupHeartbeat: joining, staying in, being assigned and leaving, all in one (KIP-848).
+"""ConsumerGroupHeartbeat: a member joins, stays in and leaves its group, and gets its assignment (KIP-848).
 
 Behaviour
-- The interval of heartbeats and the session timeout are the broker's (`group.consumer.*`), not the client's.
-- An assignment is told when it has changed, and whenever the member says everything about itself.
-- FENCED_MEMBER_EPOCH: give up all partitions and join again. UNKNOWN_MEMBER_ID: the same, it was put out.
+- The broker sets the heartbeat interval and the session timeout (`group.consumer.*`), not the client.
+- The answer has the assignment if it has changed, and whenever the request is a full one (all fields are set).
+- On FENCED_MEMBER_EPOCH a member gives up all partitions and joins again. On UNKNOWN_MEMBER_ID, too: it was removed.
 - Not enabled (`group.coordinator.rebalance.protocols`): UNSUPPORTED_VERSION, and clients use the classic protocol.
 
-Versions: 0 the broker makes up the member id where there is none; 1 the client does, and regular expressions.
+Versions: in 0 the broker generates the member id if the request has none; from 1 on the client does. 1 adds regular
+expressions.
 """
 
 from __future__ import annotations

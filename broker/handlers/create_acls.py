@@ -1,4 +1,4 @@
-"""CreateAcls: refused one by one with SECURITY_DISABLED (54): nothing here would heed them."""
+"""CreateAcls: each is refused with SECURITY_DISABLED (54), because nothing here would apply them."""
 
 from __future__ import annotations
 

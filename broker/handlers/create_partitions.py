@@ -1,8 +1,9 @@
-"""CreatePartitions: more partitions for topics that are there (KIP-195); answered when they are committed and have
-leaders, or the client's timeout is over: then they are there all the same.
+"""CreatePartitions: more partitions for existing topics (KIP-195). Answered when they are committed and have leaders,
+or when the client's timeout is over; the partitions are created then all the same.
 
-Behaviour: each topic for itself; every check and its code stands in broker.metadata.topic_checks. Partitions never
-become fewer. They get as many replicas as the topic's first one has. Keys may belong to other partitions afterwards.
+Behaviour: each topic by itself; the checks and their codes are in broker.metadata.topic_checks. The number of
+partitions never decreases. New ones get as many replicas as the topic's first partition has. Keys may map to other
+partitions afterwards.
 """
 
 from __future__ import annotations

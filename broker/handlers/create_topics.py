@@ -1,7 +1,7 @@
 """CreateTopics: forwarded to the controller by whichever broker was asked; answered when the topics are committed and
-have leaders, or the client's timeout is over: then they are there all the same.
+have leaders, or when the client's timeout is over; the topics are created then all the same.
 
-Behaviour: every check and its error code stands in broker.metadata.decisions.topics. From version 5 on the answer
+Behaviour: the checks and their error codes are in broker.metadata.decisions.topics. From version 5 on the answer
 carries the topic's effective configuration (never null: the Java AdminClient fails on that), from 7 on its id.
 """
 

@@ -1,4 +1,4 @@
-"""DeleteAcls: refused filter by filter with SECURITY_DISABLED (54), as CreateAcls."""
+"""DeleteAcls: each filter is refused with SECURITY_DISABLED (54), as in CreateAcls."""
 
 from __future__ import annotations
 

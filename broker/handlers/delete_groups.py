@@ -1,6 +1,6 @@
-"""DeleteGroups: groups without members, and all that they committed.
+"""DeleteGroups: delete groups without members, and all their committed offsets.
 
-Behaviour, for each group by itself: NON_EMPTY_GROUP while it has members, GROUP_ID_NOT_FOUND where there is none.
+Behaviour, for each group by itself: NON_EMPTY_GROUP while it has members, GROUP_ID_NOT_FOUND if it does not exist.
 
 Versions: 2 flexible.
 """
@@ -15,8 +15,8 @@ from broker.coordinator.outcome import Outcome
 from broker.coordinator.ticket import Ticket
 from broker.groups.records import GroupRecord
 from broker.groups.shard import Shard
+from broker.serving.answer_in_parts import AnswerInParts
 from broker.serving.api import Api
-from broker.serving.gathered import Gathered
 from protocol.api_keys import ApiKey
 from protocol.codec import encode
 from protocol.errors import ErrorCode
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def handle(context: Context, request: Request, body: DeleteGroupsRequest) -> None:
-    # Each once: a group that is named again would not be found any more.
+    # Each group once: one that is named again would not be found any more.
     group_ids = list(dict.fromkeys(body.groups_names))
 
     def answer(errors: list[ErrorCode]) -> None:
@@ -42,7 +42,7 @@ def handle(context: Context, request: Request, body: DeleteGroupsRequest) -> Non
         group_id = group_ids[position]
         context.groups.ask_confirmed(group_id, reply, _failed, partial(_delete, group_id))
 
-    Gathered(context.loop, len(group_ids), ask, answer)
+    AnswerInParts(context.loop, len(group_ids), ask, answer)
 
 
 def _failed(error: ErrorCode) -> ErrorCode:

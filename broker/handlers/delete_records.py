@@ -1,16 +1,17 @@
-"""DeleteRecords: nobody is shown anything below an offset any more (KIP-107).
+"""DeleteRecords: raise the log start, so that no client reads records below an offset any more (KIP-107).
 
 Behaviour
 - -1 stands for the high watermark; any other offset that is negative or above it is OFFSET_OUT_OF_RANGE. One at or
-  below the log start is done already. Of a partition that is named twice the last offset counts (as in Kafka).
-- Only the leader answers. A topic without the policy "delete" is POLICY_VIOLATION, one of the cluster's own
+  below the log start is answered as done. If a partition is named twice, the last offset counts (as in Kafka).
+- Only the leader answers. A topic without cleanup.policy "delete" is POLICY_VIOLATION, an internal topic
   INVALID_TOPIC_EXCEPTION.
-- A partition is answered when a majority has the log start durably, and so every leader to come (replication.md
-  section 6): the low watermark is that log start. What takes longer than timeout_ms is REQUEST_TIMED_OUT, with the
-  log start of now, and may be done later.
-- What needs no majority (done already, out of range) waits for a liveness round: a stale leader knows a lower end.
-- No entry of the log, no flush of its own: cheap enough to be called every 100 ms on hundreds of partitions (KIP-811).
-  The bytes go by whole segments.
+- A partition is answered when a majority has the log start durably, so that every later leader has it (replication.md
+  section 6). The low watermark of the answer is that log start. After timeout_ms the answer is REQUEST_TIMED_OUT with
+  the present log start; the deletion may still be done later.
+- Answers that need no majority (done already, out of range) wait for a liveness round: a stale leader knows a lower
+  end.
+- A deletion writes no log entry and has no flush of its own. It is cheap enough to be called every 100 ms on hundreds
+  of partitions (KIP-811). The bytes are deleted by whole segments.
 
 Versions: 0 and 1 equal; 2 flexible.
 """
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class PendingDeletion(PendingAnswer[DeleteRecordsPartitionResult]):
-    """With what each waiting partition is asked for, by slot."""
+    """A pending answer that keeps the replica and the requested offset of each waiting partition, by slot."""
 
     __slots__ = ("wanted",)
 
@@ -87,19 +88,19 @@ def handle(context: Context, request: Request, body: DeleteRecordsRequest) -> No
 
     if unconfirmed:
         context.reads.confirm([pending.wanted[slot][0] for slot in unconfirmed], confirmed)
-    pending.park()
+    pending.wait_or_reply()
 
 
 def _find(context: Context, topic: str, partition: int) -> Replica:
-    """Raises KafkaError."""
+    """The replica on this node. Raises KafkaError if there is none, or the topic is internal."""
     if topic in INTERNAL_TOPICS:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
     return context.view.replica_named(topic, partition)
 
 
 def _delete(pending: PendingDeletion, slot: int, *, is_confirmed: bool) -> bool:
-    """Delete, and have the answer wait for a majority. False: it needs none, and only a confirmed leader may give it;
-    ask again when this one is."""
+    """Delete, and have the answer wait for a majority. False: the answer needs no majority, and only a confirmed leader
+    may give it. The caller has to confirm the leadership and call this again."""
     replica, offset = pending.wanted[slot]
     try:
         end_offset = replica.log_start.delete_records(offset)

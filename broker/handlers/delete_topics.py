@@ -1,7 +1,7 @@
 """DeleteTopics: forwarded to the controller; answered when the deletion is committed.
 
 Behaviour: by name, or from version 6 on by id, and not by both; unknown names are UNKNOWN_TOPIC_OR_PARTITION, unknown
-ids UNKNOWN_TOPIC_ID. The logs go afterwards, on each broker by itself. A topic re-created under the name has another
+ids UNKNOWN_TOPIC_ID. Each broker deletes its logs afterwards. A topic that is created again under the name has another
 id and starts at offset 0. With delete.topic.enable=false nothing is deleted: TOPIC_DELETION_DISABLED.
 """
 
@@ -53,7 +53,7 @@ def handle(context: Context, request: Request, body: DeleteTopicsRequest) -> Non
     if context.config.delete_topic_enable:
         context.controller.call(DeleteTopics(topics=wanted), answer)
     else:
-        # Clients know the code of its own from version 3 on.
+        # Clients know TOPIC_DELETION_DISABLED from version 3 on.
         disabled = ErrorCode.TOPIC_DELETION_DISABLED
         code = disabled if request.api_version >= 3 else ErrorCode.INVALID_REQUEST
         answer(KafkaError(code, "delete.topic.enable is false on this broker"))

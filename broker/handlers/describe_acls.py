@@ -1,5 +1,5 @@
-"""DescribeAcls: there is no access control here, and SECURITY_DISABLED (54) says so, as from a Kafka without an
-authorizer. Clients take it for an answer."""
+"""DescribeAcls: always SECURITY_DISABLED (54), as in a Kafka cluster without an authorizer: there is no access control
+here."""
 
 from __future__ import annotations
 

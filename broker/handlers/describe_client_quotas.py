@@ -1,7 +1,7 @@
 """DescribeClientQuotas: the quotas that match, as this broker knows them (KIP-546).
 
-Behaviour: every component of the question has to match a part of the entity; with `strict` the entity has no other
-part, without it may have more. No component: all, or with `strict` none. Codes: broker.metadata.quotas.
+Behaviour: every component of the filter has to match a part of the entity. With `strict` the entity may have no other
+part. A filter without components matches all quotas, or none with `strict`. Codes: broker.metadata.quotas.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""DescribeCluster: the cluster id, the brokers that answer, and where to send administration (KIP-700).
+"""DescribeCluster: the cluster id, the live brokers, and the controller (KIP-700).
 
-Behaviour: as Metadata's broker list. `controller_id` is the leader of the metadata group, -1 where it is not known;
-any broker forwards administration to it. From version 2 on, brokers that are registered and not there can be asked
-for: they are the fenced ones. Controllers are not an endpoint of their own here: endpoint type 2 is
+Behaviour: as Metadata's broker list. `controller_id` is the leader of the metadata group, -1 if it is not known; any
+broker forwards administrative requests to it. From version 2 on the request can ask for registered brokers that are not
+alive: they are shown as fenced. Controllers have no endpoints of their own here: endpoint type 2 is
 MISMATCHED_ENDPOINT_TYPE, any other UNSUPPORTED_ENDPOINT_TYPE.
 """
 

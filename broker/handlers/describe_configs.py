@@ -1,13 +1,14 @@
-"""DescribeConfigs: the settings of topics, brokers and groups, where they come from, what else would count (KIP-226).
+"""DescribeConfigs: the settings of topics, brokers and groups, their sources and their synonyms (KIP-226).
 
 Behaviour
-- A topic shows all its settings; a broker its own, and only itself: each knows what it was started with. The empty
-  broker name is what clients have set for all of them.
+- A topic shows all its settings. A broker shows only its own, because each knows what it was started with. The empty
+  broker name stands for the settings that clients have made for all brokers.
 - A group shows all its settings, whether it exists or not: they may be set before it does.
-- `configuration_keys`: only these, unknown ones left out; none or an empty list: all.
+- `configuration_keys` selects settings, and unknown ones are left out. Null or an empty list selects all.
 - A resource is answered once, however often it is named.
 - An unknown topic is UNKNOWN_TOPIC_OR_PARTITION, another broker or another kind of resource INVALID_REQUEST.
-- As committed and replayed here: who has just changed something through this broker sees it.
+- The answer shows what is committed and replayed on this broker. A client that has just changed a setting through this
+  broker sees the change.
 
 Versions: 1 synonyms; 3 types and documentation; 4 flexible.
 """
@@ -20,8 +21,8 @@ from typing import TYPE_CHECKING
 from broker.config.layers import Described
 from broker.config.resources import KINDS
 from broker.metadata.topic_checks import check_name
+from broker.serving.answer_in_parts import AnswerInParts
 from broker.serving.api import Api
-from broker.serving.gathered import Gathered
 from protocol.api_keys import ApiKey
 from protocol.codec import encode
 from protocol.errors import ErrorCode, KafkaError
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 
 def handle(context: Context, request: Request, body: DescribeConfigsRequest) -> None:
-    # Each once, however often it is named: an answer is thousands of times as large as a name.
+    # Each resource once, however often it is named: an answer is thousands of times as large as a name.
     resources = list({(each.resource_type, each.resource_name): each for each in body.resources}.values())
 
     def ask(position: int, reply: Callable[[DescribeConfigsResult], None]) -> None:
@@ -49,7 +50,7 @@ def handle(context: Context, request: Request, body: DescribeConfigsRequest) -> 
     def answer(results: list[DescribeConfigsResult]) -> None:
         request.reply_bytes(encode(DescribeConfigsResponse(results=results), request.api_version))
 
-    Gathered(context.loop, len(resources), ask, answer)
+    AnswerInParts(context.loop, len(resources), ask, answer)
 
 
 def _answer(
@@ -81,14 +82,15 @@ def _described(context: Context, resource: DescribeConfigsResource) -> list[Desc
             check_broker_name(context, name)
             return context.resources.describe_node()
         case "group" if not name:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "a group has a name")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a group needs a name")
         case "group":
             return context.resources.describe_group(context.image.configs_of("group", name))
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
 
 
 def check_broker_name(context: Context, name: str) -> None:
-    """A broker answers for itself alone."""
+    """A broker shows and changes only its own settings, or those of all brokers (""). Raises KafkaError for another
+    name."""
     if name != str(context.config.node_id):
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,

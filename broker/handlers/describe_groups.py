@@ -2,9 +2,9 @@
 
 Behaviour
 - The chosen protocol and the members' metadata are shown while the group is Stable, assignments always.
-- A group of offsets only is Empty. One that does not exist, or speaks the consumer protocol, is Dead.
-- Every group is answered once, and for itself: NOT_COORDINATOR for those that others coordinate.
-- Authorized operations, if asked for, are all that apply to groups: there is no authorizer.
+- A group that has only offsets is Empty. One that does not exist, or uses the consumer protocol, is Dead.
+- Every group is answered once and by itself: NOT_COORDINATOR for groups that other brokers coordinate.
+- Authorized operations, if requested, are all that apply to groups, because there is no authorizer.
 
 Versions: 3 authorized operations; 4 instance ids; 5 flexible; 6 Dead is GROUP_ID_NOT_FOUND with a message (KIP-1043).
 """
@@ -15,8 +15,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from broker.groups.classic_messages import ClassicDescription
+from broker.serving.answer_in_parts import AnswerInParts
 from broker.serving.api import Api
-from broker.serving.gathered import Gathered
 from protocol.api_keys import ApiKey
 from protocol.codec import encode
 from protocol.errors import ErrorCode
@@ -48,7 +48,7 @@ def handle(context: Context, request: Request, body: DescribeGroupsRequest) -> N
     def ask(position: int, take: Callable[[DescribedGroup], None]) -> None:
         _describe(context, request.api_version, take, group_ids[position])
 
-    Gathered(context.loop, len(group_ids), ask, reply)
+    AnswerInParts(context.loop, len(group_ids), ask, reply)
 
 
 def _describe(context: Context, version: int, reply: Callable[[DescribedGroup], None], group_id: str) -> None:

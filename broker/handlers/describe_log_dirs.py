@@ -1,10 +1,10 @@
-"""DescribeLogDirs: how many bytes each replica here takes, and the disk (KIP-113, KIP-827).
+"""DescribeLogDirs: the sizes of the replicas of this broker, and of its disk (KIP-113, KIP-827).
 
-Behaviour: of this broker only; clients ask one by one. Null asks for all; what is not here is left out, without an
-error. The size is that of the segments: what is deleted counts until its segment goes. There is one directory, so no
-replica is on its way to another (is_future_key), and none lacks what it knows to be committed (offset_lag).
+Behaviour: a broker shows only its own replicas; clients ask each broker. Null asks for all replicas. Partitions that
+have no replica here are left out, without an error. The size is that of the segments, so deleted records count until
+their segment is deleted. There is one directory: no replica moves to another one (is_future_key), and offset_lag is 0.
 
-Versions: 2 flexible; 3 error_code; 4 total_bytes and usable_bytes; 5 is_cordoned, which no directory is.
+Versions: 2 flexible; 3 error_code; 4 total_bytes and usable_bytes; 5 is_cordoned, which is always false.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""DescribeProducers: the idempotent producers that a partition remembers (KIP-664).
+"""DescribeProducers: the producer state of a partition (KIP-664).
 
-Behaviour: any replica answers, as in Kafka, with what its own log tells, uncommitted batches included.
-A partition that is named again in the same topic is described once.
+Behaviour: any replica answers, as in Kafka, from its own log, uncommitted batches included. A partition that is named
+twice in a topic is described once.
 
 Version: 0.
 """

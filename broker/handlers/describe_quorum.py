@@ -1,9 +1,9 @@
-"""DescribeQuorum: who votes on the cluster's metadata and how far each has got. The controller answers (KIP-595).
+"""DescribeQuorum: the voters of the metadata quorum and their log ends. The controller answers (KIP-595).
 
 Behaviour: the only partition that can be described is `__cluster_metadata`-0; any other is
 UNKNOWN_TOPIC_OR_PARTITION.
 
-Versions: 1 times of followers; 2 directory ids, messages, the nodes' addresses.
+Versions: 1 fetch times of followers; 2 directory ids, messages, the nodes' addresses.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""DescribeTopicPartitions: what Metadata says of topics, page by page (KIP-966).
+"""DescribeTopicPartitions: the topics of Metadata, page by page (KIP-966).
 
 Behaviour
-- Topics in the order of their names, each once; none named: all. Unknown ones are answered with their error.
-- At most `response_partition_limit` partitions (at least one, at most MAX_PARTITIONS); what did not fit is said by the
-  cursor, where the next request begins.
-- A cursor whose topic is not among those that were named, or with a negative partition: INVALID_REQUEST for each.
-- There are no eligible leader replicas: whoever holds all acknowledged records may lead, and Raft finds out who does.
+- Topics come in the order of their names, each once. Without names all topics are shown. An unknown topic has an error.
+- A page has at most `response_partition_limit` partitions (at least one, at most MAX_PARTITIONS). Its cursor names the
+  partition where the next page begins.
+- A cursor with a topic that the request does not name, or with a negative partition: INVALID_REQUEST for each topic.
+- Eligible leader replicas are always empty: Raft elects any replica that holds all acknowledged records.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""ElectLeaders: leadership goes to the preferred replica, the first of a partition's list (KIP-183).
+"""ElectLeaders: transfer leadership to the preferred replica, the first of a partition's replicas (KIP-183).
 
 Behaviour
-- Each partition's leader is asked to transfer its leadership to the preferred replica, if that is connected and has
-  kept up; the answer comes when the new leader serves, or REQUEST_TIMED_OUT (7).
-- ELECTION_NOT_NEEDED (84): it leads already. PREFERRED_LEADER_NOT_AVAILABLE (80): it cannot lead now. Where all
-  partitions are asked for (null), those that need no election are left out.
-- An unclean election (type 1) is never held: a leader that lacks acknowledged records is what Varve excludes. With a
-  leader it is not needed (84); without one, ELIGIBLE_LEADERS_NOT_AVAILABLE (83): a majority has to come back.
+- Each partition's leader is asked to transfer its leadership to the preferred replica, if that is connected and keeps
+  up. The answer comes when the new leader serves, or it is REQUEST_TIMED_OUT (7).
+- ELECTION_NOT_NEEDED (84): the preferred replica leads already. PREFERRED_LEADER_NOT_AVAILABLE (80): it cannot lead
+  now. If all partitions are requested (null), those that need no election are left out.
+- An unclean election (type 1) is never held, because its leader could lack acknowledged records. If the partition has a
+  leader, the answer is 84. Otherwise it is ELIGIBLE_LEADERS_NOT_AVAILABLE (83): a majority has to come back.
 
 Versions: 1 election type, an error code for all; 2 flexible.
 """
@@ -37,27 +37,27 @@ if TYPE_CHECKING:
 PREFERRED, UNCLEAN = 0, 1
 _WORDS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no such partition",
-    ErrorCode.ELECTION_NOT_NEEDED: "it is led as it should be",
-    ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: "the preferred replica is away, lags, or is not a voter yet",
+    ErrorCode.ELECTION_NOT_NEEDED: "the preferred replica is the leader already",
+    ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: "the preferred replica is not connected, lags, or is not a voter yet",
     ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: (
-        "no election may lose records here: a majority of the replicas has to come back"
+        "unclean elections are not supported: a majority of the replicas has to come back"
     ),
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: "its leader has just changed",
-    ErrorCode.REQUEST_TIMED_OUT: "the preferred replica does not lead yet",
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: "the leader has just changed",
+    ErrorCode.REQUEST_TIMED_OUT: "the preferred replica is not the leader yet",
 }
 
 
 class Elections:
-    """One request: who is asked what, and what came of it."""
+    """One request: the elections that it asks for, and their results."""
 
     def __init__(self, context: Context, request: Request, body: ElectLeadersRequest) -> None:
         self._context = context
         self._request = request
         self._body = body
         self._deadline = context.now() + max(body.timeout_ms, 0) / 1000
-        #: Topic and number -> what came of it, in the order asked; None: nothing yet.
+        #: Topic and partition -> result, in the order of the request; None: no result yet.
         self._codes: dict[tuple[str, int], ErrorCode | None] = {}
-        #: How many are None.
+        #: Number of `_codes` that are None.
         self._missing = 0
 
     def start(self) -> None:
@@ -69,7 +69,7 @@ class Elections:
                 self._codes[name, number] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 continue
             leader, _ = self._context.view.leader_of_id(topic.topic_id, number)
-            code = self._codes[name, number] = self._without_asking(
+            code = self._codes[name, number] = self._code_without_leader(
                 leader, topic.partitions[number].replicas[0]
             )
             if code is None:
@@ -79,12 +79,12 @@ class Elections:
             request = TransferLeadership(
                 partitions=[LedPartition(topic_id=topic.topic_id, partition=x) for topic, x in partitions]
             )
-            self._context.controller.call(request, partial(self._answered, partitions), node_id=leader)
+            self._context.controller.call(request, partial(self._leader_answered, partitions), node_id=leader)
         if not asked:
             self._answer()
 
     def _wanted(self) -> list[tuple[str, int]]:
-        """Each once."""
+        """The requested partitions, each once."""
         topics = self._body.topic_partitions
         if topics is None:
             return [
@@ -94,18 +94,18 @@ class Elections:
             ]
         return list(dict.fromkeys((topic.topic, number) for topic in topics for number in topic.partitions))
 
-    def _without_asking(self, leader: int, preferred: int) -> ErrorCode | None:
-        """What can be said here; None: the leader is to be asked."""
+    def _code_without_leader(self, leader: int, preferred: int) -> ErrorCode | None:
+        """The result, if it can be given without asking the partition's leader; else None."""
         if self._body.election_type == UNCLEAN:
             return ErrorCode.ELECTION_NOT_NEEDED if leader >= 0 else ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
         if leader < 0:
             return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
         return ErrorCode.ELECTION_NOT_NEEDED if leader == preferred else None
 
-    def _answered(
+    def _leader_answered(
         self, partitions: list[tuple[TopicRecord, int]], result: TransferLeadershipResult | KafkaError
     ) -> None:
-        """A leader's answer."""
+        """A leader has answered for its partitions, or could not be asked."""
         if isinstance(result, KafkaError):
             codes = [result.code] * len(partitions)
         else:
@@ -114,21 +114,23 @@ class Elections:
         targets: dict[GroupKey, int | None] = {}
         for (topic, number), code in zip(partitions, codes, strict=True):
             if code != ErrorCode.NONE:
-                self._decide(topic.name, number, code)
+                self._set_code(topic.name, number, code)
             else:
                 key = GroupKey(topic.topic_id, number)
                 under_way[key], targets[key] = topic.name, topic.partitions[number].replicas[0]
-        self._context.leader_waits.wait_for_leaders(targets, self._deadline, partial(self._waited, under_way))
+        self._context.leader_waits.wait_for_leaders(
+            targets, self._deadline, partial(self._wait_over, under_way)
+        )
 
-    def _waited(self, under_way: dict[GroupKey, str], not_led: frozenset[GroupKey]) -> None:
+    def _wait_over(self, under_way: dict[GroupKey, str], not_led: frozenset[GroupKey]) -> None:
         for key, topic in under_way.items():
-            self._decide(
+            self._set_code(
                 topic, key.partition, ErrorCode.REQUEST_TIMED_OUT if key in not_led else ErrorCode.NONE
             )
         if not self._missing:
             self._answer()
 
-    def _decide(self, topic: str, number: int, code: ErrorCode) -> None:
+    def _set_code(self, topic: str, number: int, code: ErrorCode) -> None:
         assert self._codes[topic, number] is None, "decided once"
         self._codes[topic, number] = code
         self._missing -= 1

@@ -1,16 +1,17 @@
 """Fetch: whole batches below the high watermark, or a long poll for them.
 
 Behaviour
-- At once if max_wait is not positive, nothing is asked for, min_bytes are there, or any partition has an error; else
-  when one of these becomes so or max_wait has passed.
-- At least one batch: the first partition with data gives its first batch however large; later ones give whole
-  batches while they fit (client-behaviour.md B.4). Batches are never cut or decoded: the client skips what it has.
+- The answer comes at once if max_wait is not positive, no partition is named, min_bytes can be read, or a partition has
+  an error. Otherwise it comes when one of these conditions is met or max_wait has passed.
+- The first partition with data gives at least its first batch, however large. Later partitions give whole batches while
+  they fit (client-behaviour.md B.4). Batches are never cut or decoded: the client skips records that it has already.
 - read_committed is bounded by the last stable offset; without transactions that is the high watermark, and the
   list of aborted transactions is empty.
 - Only the leader serves.
-- Sessions (KIP-227, broker.serving.fetch_sessions): epoch 0 begins one and ends the one it names, -1 only ends it. In a
-  session the answer leaves out partitions of which the client knows all, and a look visits those that may have moved.
-- Session id 0 in the answer: there is no session (any more). A client without one is served all the same.
+- Sessions (KIP-227, broker.serving.fetch_sessions): epoch 0 ends the session that the request names and creates one;
+  -1 only ends it. In a session the answer leaves out partitions that have not changed, and a scan visits only those
+  that may have.
+- Session id 0 in the answer: there is no session. A client without a session is served all the same.
 
 Versions: 4 isolation level; 5 log_start_offset; 6 KAFKA_STORAGE_ERROR; 7 sessions; 9 current_leader_epoch; 11 rack;
 12 last_fetched_epoch, flexible; 13 topic ids; 15 no replica_id; 16 node_endpoints (KIP-951); 17, 18 for replicas.
@@ -52,13 +53,13 @@ if TYPE_CHECKING:
     from storage.log_types import GroupKey, LogSlice
 
 READ_COMMITTED = 1
-#: How often a long poll looks whether its client is still there: it may have asked to wait for 24 days.
-LOOK_FOR_CLIENT_S = 10.0
+#: How often a long poll checks that its client is still connected: max_wait can be up to 24 days.
+CHECK_CLIENT_S = 10.0
 _LEADER_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
 class PendingFetch:
-    """A fetch request while it is looked at, and while it waits."""
+    """A fetch request from its arrival to its answer, with or without a long poll."""
 
     def __init__(self, context: Context, request: Request, body: FetchRequest, targets: FetchTargets) -> None:
         self._context = context
@@ -73,15 +74,15 @@ class PendingFetch:
             and (bound := context.quotas.fetch_bound(request.client_id)) is not None
         ):
             self._max_bytes = min(self._max_bytes, bound)
-        #: Loop time at which the poll ends, once it is parked.
+        #: Loop time at which the long poll ends. Valid while `_timer` is set.
         self._deadline = 0.0
-        #: Set while it is parked.
+        #: Set while the long poll waits.
         self._timer: asyncio.TimerHandle | None = None
-        self._noted = False
-        # Of the last look:
+        self._is_queued = False
+        # Results of the last scan:
         self._allowed_bytes = 0
         self._size_bytes = 0
-        #: What counts for `min_bytes`: where only the limits of one answer keep back more, as if they were used up.
+        #: Bytes that count for `min_bytes`. If a limit of the answer cuts a partition off, the whole limit counts.
         self._readable_bytes = 0
         self._has_error = False
         self._leaders: list[int] = []
@@ -89,12 +90,12 @@ class PendingFetch:
         self._out_of_range: list[FetchTarget] = []
 
     def start(self) -> None:
-        self._look()
+        self._scan()
         if self._body.max_wait_ms <= 0 or self._is_enough:
             self._finish()
             return
         self._deadline = self._context.now() + self._body.max_wait_ms / 1000
-        self._targets.woken = self._wake
+        self._targets.on_due = self._wake
         self._targets.watch()
         self._set_timer()
 
@@ -105,23 +106,23 @@ class PendingFetch:
 
     def _set_timer(self) -> None:
         loop = self._context.loop
-        self._timer = loop.call_at(min(self._deadline, loop.time() + LOOK_FOR_CLIENT_S), self._timer_fired)
+        self._timer = loop.call_at(min(self._deadline, loop.time() + CHECK_CLIENT_S), self._timer_fired)
 
     def _wake(self) -> None:
-        """A partition moved: look again once, at the end of this turn."""
-        if not self._noted:
-            self._noted = True
-            self._context.turn.note_sender(self)
+        """A partition has changed: scan again once, at the end of this loop iteration."""
+        if not self._is_queued:
+            self._is_queued = True
+            self._context.turn.add_sender(self)
 
     def flush(self) -> None:
-        """The turn's end. Answers if there is enough now."""
-        self._noted = False
+        """The loop iteration ends. Answers if there is enough data now."""
+        self._is_queued = False
         if self._timer is None:
             return
         if self._request.is_abandoned:
-            self._give_up()
+            self._abandon()
             return
-        self._look()
+        self._scan()
         if self._is_enough:
             self._stop_waiting()
             self._finish()
@@ -130,42 +131,42 @@ class PendingFetch:
 
     def _timer_fired(self) -> None:
         if self._request.is_abandoned:
-            self._give_up()
+            self._abandon()
         elif self._context.now() < self._deadline:
             self._set_timer()
         else:
             self._stop_waiting()
-            self._look()
+            self._scan()
             self._finish()
 
     def _stop_waiting(self) -> None:
         assert self._timer is not None
         self._timer.cancel()
         self._timer = None
-        self._targets.woken = None
+        self._targets.on_due = None
 
-    def _give_up(self) -> None:
-        """Nobody takes the answer."""
+    def _abandon(self) -> None:
+        """End without an answer, because the client has disconnected."""
         if self._timer is not None:
             self._stop_waiting()
         if self._session is None:
             self._targets.close()
         else:
-            self._session.given_up()
+            self._session.abandon_request()
 
     def _finish(self) -> None:
-        """Answer. A client throws its position away on OFFSET_OUT_OF_RANGE, so only a confirmed leader may say it: a
-        deposed one that does not know yet has a shorter log (found by simulation seed 401)."""
+        """Answer. A client resets its position on OFFSET_OUT_OF_RANGE, so only a confirmed leader may answer it: a
+        stale leader, which does not know yet that it is deposed, may have a shorter log."""
         if not self._out_of_range:
             self._answer()
             return
 
         def confirmed(keys: set[GroupKey]) -> None:
             if self._request.is_abandoned:
-                self._give_up()
+                self._abandon()
                 return
-            # Again: what was confirmed is the leader of now, and it may have what the one of then lacked.
-            self._look()
+            # Scan again: this node may have been elected anew since the last scan, and may have the records now.
+            self._scan()
             for target in self._out_of_range:
                 assert target.replica is not None and target.answer is not None
                 if target.replica.key not in keys:
@@ -177,19 +178,20 @@ class PendingFetch:
         self._context.reads.confirm(replicas, confirmed)
 
     def _answer(self) -> None:
-        """Read what was found and send it. The reads happen here only, so a look costs no data."""
+        """Read the records that the last scan found, and send them. A scan itself reads no records."""
         quotas = self._context.quotas
         if (
             quotas.limits_fetch
             and self._size_bytes
-            and (throttle_ms := quotas.fetched(self._request.client_id, self._size_bytes))
+            and (throttle_ms := quotas.charge_fetch(self._request.client_id, self._size_bytes))
         ):
             self._answer_throttled(throttle_ms)
             return
         response = FetchResponse(responses=[])
-        # In a session a topic may come more than once, as from Kafka: partitions come in the order of `telling`.
+        # In a session a topic can be in the answer more than once, as in Kafka: partitions have the order of
+        # `to_report`.
         topic: FetchTarget | None = None
-        for target in self._targets.telling:
+        for target in self._targets.to_report:
             if topic is None or target.topic is not topic.topic or target.topic_id is not topic.topic_id:
                 topic = target
                 partitions: list[PartitionData] = []
@@ -206,42 +208,42 @@ class PendingFetch:
         if self._session is None:
             self._targets.close()
         else:
-            self._session.answered()
+            self._session.complete_request()
             response.session_id = self._session.session_id
         self._request.reply_parts(encode_parts(response, self._request.api_version))
 
     def _answer_throttled(self, throttle_ms: int) -> None:
-        """The client is above its quota: nothing for now, and how long it has to wait (KIP-219). Its session is told of
-        nothing; one that would begin does not, because clients take no session from an empty answer."""
+        """The client is above its quota: the answer is empty and has the throttle time (KIP-219). The session stays as
+        it was. A new session is not created, because clients ignore the session id of an empty answer."""
         response = FetchResponse(responses=[])
         if self._session is None:
             self._targets.close()
         elif self._body.session_epoch == INITIAL_EPOCH:
             self._context.fetch_sessions.close(self._session.session_id)
         else:
-            self._session.given_up()
+            self._session.abandon_request()
             response.session_id = self._session.session_id
         self._request.throttle(throttle_ms)
         self._request.reply_parts(encode_parts(response, self._request.api_version))
 
-    def _look(self) -> None:
-        """What could be answered now about the partitions that are due, without reading any data."""
+    def _scan(self) -> None:
+        """Find what could be answered now about the partitions that are due, without reading records."""
         self._allowed_bytes = min(self._max_bytes, self._context.connections.answer_bytes)
         self._size_bytes = 0
         self._readable_bytes = 0
         self._has_error = False
         self._leaders = []
         self._out_of_range = []
-        # Another dict: a look may have a partition move, which makes it due again.
+        # Another dict, because a scan may change a partition, which makes it due again.
         due, self._targets.due = self._targets.due, {}
-        self._targets.looked_at = due
+        self._targets.scanned = due
         for target in due:
             try:
-                self._look_at(target)
+                self._scan_target(target)
             except KafkaError as error:
                 self._refuse(target, error)
 
-    def _look_at(self, target: FetchTarget) -> None:
+    def _scan_target(self, target: FetchTarget) -> None:
         targets, wanted = self._targets, target.wanted
         replica = target.replica
         if replica is None or not replica.is_open:
@@ -262,8 +264,8 @@ class PendingFetch:
         elif offset < bound:
             target.part = self._slice(replica, wanted, bound)
             targets.due[target] = None
-        elif target.told == (high_watermark, last_stable_offset, start_offset):
-            targets.telling.pop(target, None)
+        elif target.reported == (high_watermark, last_stable_offset, start_offset):
+            targets.to_report.pop(target, None)
             return
         data = target.answer = PartitionData(partition_index=wanted.partition)
         data.high_watermark = high_watermark
@@ -271,7 +273,7 @@ class PendingFetch:
         data.log_start_offset = start_offset
         data.aborted_transactions = [] if self._is_committed else None
         data.diverging_epoch = diverging
-        targets.telling[target] = None
+        targets.to_report[target] = None
 
     def _find(self, target: FetchTarget) -> Replica:
         if self._request.api_version >= TOPIC_IDS_VERSION:
@@ -279,7 +281,7 @@ class PendingFetch:
         return self._context.view.replica_named(target.topic, target.wanted.partition)
 
     def _slice(self, replica: Replica, wanted: FetchPartition, bound: int) -> LogSlice | None:
-        """The whole batches from the wanted offset that there is room for."""
+        """The whole batches from the fetch offset on that fit into the answer. None: no room, or no records."""
         left = self._allowed_bytes - self._size_bytes
         if left <= 0 and self._size_bytes:
             return None
@@ -298,7 +300,8 @@ class PendingFetch:
         return part
 
     def _divergence(self, replica: Replica, wanted: FetchPartition) -> EpochEndOffset | None:
-        """KIP-320/595: the reader's last epoch must be one of ours and reach its position."""
+        """None if the client's last fetched epoch is in this log and reaches up to its fetch offset. Otherwise the
+        epoch and offset where the logs diverge (KIP-320, KIP-595)."""
         epoch, end_offset = replica.log.lineage.epoch_end_offset(
             wanted.last_fetched_epoch, replica.log.end_offset
         )
@@ -309,13 +312,13 @@ class PendingFetch:
         return EpochEndOffset(epoch=epoch, end_offset=end_offset)
 
     def _refuse(self, target: FetchTarget, error: KafkaError) -> None:
-        """Answer an error for a partition, and look at it again every time."""
+        """Answer an error for a partition. It stays due, so that each scan visits it."""
         self._has_error = True
         version, partition = self._request.api_version, target.wanted.partition
-        # Its watermarks stay at -1.
+        # Its watermarks keep their default of -1.
         data = PartitionData(partition_index=partition, error_code=error.code)
         target.answer, target.part = data, None
-        self._targets.telling[target] = None
+        self._targets.to_report[target] = None
         self._targets.due[target] = None
         if error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._out_of_range.append(target)
@@ -332,7 +335,7 @@ class PendingFetch:
 
 def handle(context: Context, request: Request, body: FetchRequest) -> None:
     if body.replica_id >= 0 or (body.replica_state is not None and body.replica_state.replica_id >= 0):
-        raise ProtocolError("a replica id on a client listener: replicas meet on the controller listener")
+        raise ProtocolError("a replica id on a client listener: replicas connect to the controller listener")
     try:
         targets = _targets(context, body, by_id=request.api_version >= TOPIC_IDS_VERSION)
     except KafkaError as error:
@@ -343,13 +346,13 @@ def handle(context: Context, request: Request, body: FetchRequest) -> None:
 
 
 def _targets(context: Context, body: FetchRequest, *, by_id: bool) -> FetchTargets:
-    """What the request is about. Raises KafkaError: there is no such session, or this is not its next request."""
+    """The partitions that the request fetches. Raises KafkaError as `FetchSessions.resume`."""
     sessions = context.fetch_sessions
     session: FetchSession | None
     if body.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
         sessions.close(body.session_id)
-        begins = body.session_epoch == INITIAL_EPOCH
-        session = sessions.begin(body.topics, context.now(), by_id=by_id) if begins else None
+        creates = body.session_epoch == INITIAL_EPOCH
+        session = sessions.create(body.topics, context.now(), by_id=by_id) if creates else None
     else:
         session = sessions.resume(
             body.session_id,
@@ -363,7 +366,7 @@ def _targets(context: Context, body: FetchRequest, *, by_id: bool) -> FetchTarge
         session.start_request(body.isolation_level)
         return session
     targets = FetchTargets()
-    targets.name(body.topics, by_id=by_id)
+    targets.add_topics(body.topics, by_id=by_id)
     return targets
 
 

@@ -1,11 +1,12 @@
 """FindCoordinator: which broker coordinates a group.
 
-Behaviour: any broker answers, by who leads the group's partition of `__consumer_offsets`; the first question has that
-topic created. While it is not there, or has no leader: COORDINATOR_NOT_AVAILABLE, node -1, which clients retry.
-Transactional ids and share groups are refused (INVALID_REQUEST), so that init_transactions() fails at once.
+Behaviour: any broker answers. The coordinator is the leader of the group's partition of `__consumer_offsets`, and the
+first request creates that topic. While it does not exist or the partition has no leader, the answer is
+COORDINATOR_NOT_AVAILABLE with node -1, which clients retry. Transactional ids and share groups are refused
+(INVALID_REQUEST), so that init_transactions() fails at once.
 
-Versions: 0 groups only; 3 flexible; 4 several keys; 5 promises that TRANSACTION_ABORTABLE is understood; 6 allows
-share groups to be asked for.
+Versions: 0 groups only; 3 flexible; 4 several keys; in 5 the client understands TRANSACTION_ABORTABLE; 6 allows share
+groups.
 """
 
 from __future__ import annotations
@@ -49,4 +50,4 @@ def _find(context: Context, key: str, key_type: int, listener: str) -> Coordinat
     return Coordinator(key=key, node_id=node_id, host=host, port=port)
 
 
-API = Api(ApiKey.FIND_COORDINATOR, 0, 6, FindCoordinatorRequest, handle, waits_for_news=lambda *_: True)
+API = Api(ApiKey.FIND_COORDINATOR, 0, 6, FindCoordinatorRequest, handle, names_leaders=lambda *_: True)

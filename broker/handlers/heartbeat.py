@@ -1,8 +1,8 @@
-"""Heartbeat: a member of a classic group is alive, and learns whether it has to join again.
+"""Heartbeat: keeps the session of a classic group's member alive, and tells the member whether it has to join again.
 
 Behaviour
-- REBALANCE_IN_PROGRESS while members are joining; NONE while the leader works out the assignment, and afterwards.
-- Refused: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION.
+- REBALANCE_IN_PROGRESS while members are joining; NONE while the leader computes the assignment, and afterwards.
+- Errors: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION.
 
 Versions: 3 static members; 4 flexible.
 """

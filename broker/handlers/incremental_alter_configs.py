@@ -1,8 +1,8 @@
 """IncrementalAlterConfigs: set, delete, append to and subtract from single settings (KIP-339).
 
-Behaviour: decided by the controller, each resource for itself, all of a resource or nothing; the checks and their codes
-stand in broker.metadata.alterations. A broker's settings are changed through that broker, those of all brokers (the
-empty name) through any. Answered when the change is committed and replayed here.
+Behaviour: the controller decides about each resource by itself: all changes to it, or none. The checks and their codes
+are in broker.metadata.alterations. A broker's settings are changed through that broker, those of all brokers (the empty
+name) through any. Answered when the change is committed and replayed here.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def alter(
     validate_only: bool,
     replaces_all: bool,
 ) -> None:
-    """Have the controller change what this broker may pass on, and answer for all of it."""
+    """Send the controller the changes that may be made through this broker, and answer for all of the request."""
     response.responses = [
         AlterConfigsResourceResponse(resource_type=each.resource_type, resource_name=each.name)
         for each in wanted
@@ -91,12 +91,12 @@ def alter(
 
 
 def _check_resource(context: Context, resource: AlteredResource) -> None:
-    """Raises KafkaError for what cannot be changed, or not through this broker."""
+    """Raises KafkaError if the resource cannot be changed, or not through this broker."""
     kind = KINDS.get(resource.resource_type)
     if kind is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
     if kind == "group" and not resource.name:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "a group has a name")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a group needs a name")
     if kind == "broker" and resource.name:
         check_broker_name(context, resource.name)
 

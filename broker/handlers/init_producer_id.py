@@ -1,8 +1,8 @@
 """InitProducerId: a fresh producer id for an idempotent producer, epoch 0.
 
-Behaviour: any broker hands out ids from a block that the controller recorded in `__cluster_metadata` before the first
-of them left (replication.md section 8). Until a block is there: COORDINATOR_LOAD_IN_PROGRESS, which clients retry.
-Transactional ids are refused (TRANSACTIONAL_ID_AUTHORIZATION_FAILED) until transactions are built.
+Behaviour: each broker allocates ids from its own block, which the controller has recorded in `__cluster_metadata`
+before (replication.md section 8). Until the broker has a block, the answer is COORDINATOR_LOAD_IN_PROGRESS, which
+clients retry. Transactional ids are refused (TRANSACTIONAL_ID_AUTHORIZATION_FAILED) until transactions are built.
 """
 
 from __future__ import annotations

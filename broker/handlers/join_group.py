@@ -1,13 +1,14 @@
 """JoinGroup: become, or stay, a member of a group of the classic protocol.
 
 Behaviour
-- Parked until the generation is made: everybody has joined, or has been waited for. The leader alone is told of all.
-- A new member is given an id first and joins with it (MEMBER_ID_REQUIRED, KIP-394), unless it is static (KIP-345).
-- Refused: INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT, INCONSISTENT_GROUP_PROTOCOL (no protocol that all support, another
+- The answer waits until the generation is complete: all members have joined, or the rebalance timeout is over. Only the
+  leader of the group gets the list of members.
+- A new member gets an id first and joins with it (MEMBER_ID_REQUIRED, KIP-394), unless it is static (KIP-345).
+- Errors: INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT, INCONSISTENT_GROUP_PROTOCOL (no protocol that all support, another
   type, or a group of the consumer protocol), UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, GROUP_MAX_SIZE_REACHED.
 
-Versions: 0 has no rebalance timeout, the session's stands for it; 4 id first; 5 static members; 6 flexible; 7 protocol
-type; 8 reason; 9 skip_assignment (KIP-814).
+Versions: 0 has no rebalance timeout, and the session timeout is used for it; 4 MEMBER_ID_REQUIRED; 5 static members; 6
+flexible; 7 protocol type; 8 reason; 9 skip_assignment (KIP-814).
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""LeaveGroup: members go, and their group shares their partitions out without waiting for their sessions to end.
+"""LeaveGroup: members leave their group, which rebalances without waiting for their sessions to end.
 
 Behaviour
-- By member id, or by instance id alone, as administrators do it (static members do not leave when they stop). Each gets
-  an error of its own: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID. They leave together, in one rebalance.
-- A parked request of a member that leaves is answered UNKNOWN_MEMBER_ID.
-- In a group that nobody knows every member is unknown.
+- A member is named by its id, or by its instance id alone, as administrators do (static members do not leave when they
+  stop). Each has an error of its own: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID. They leave together, in one rebalance.
+- A request that a leaving member waits for is answered UNKNOWN_MEMBER_ID.
+- In a group that does not exist every member is unknown.
 
 Versions: up to 2 one member, whose error is the answer's; 3 a batch; 4 flexible; 5 reason.
 """

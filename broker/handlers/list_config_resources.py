@@ -1,8 +1,7 @@
-"""ListConfigResources: the names of everything that has settings (KIP-1142).
+"""ListConfigResources: the names of all resources that have settings (KIP-1142).
 
-Behaviour: topics and registered brokers, whether anything is set for them or not, and groups for which something is.
-Version 0 asks for subscriptions of client metrics, of which there are none. A type that Apache Kafka does not list
-either is UNSUPPORTED_VERSION.
+Behaviour: all topics and registered brokers, and the groups that have settings of their own. Version 0 asks for client
+metrics subscriptions, of which there are none. A type that Apache Kafka does not list either is UNSUPPORTED_VERSION.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from broker.network.connection import Request
     from broker.serving.context import Context
 
-#: Types of Apache Kafka that nothing here has: broker loggers and client metrics.
+#: Types of Apache Kafka that do not exist here: broker loggers and client metrics.
 _WITHOUT_RESOURCES = frozenset({8, 16})
 _KNOWN = _WITHOUT_RESOURCES.union(KINDS)
 

@@ -1,8 +1,8 @@
 """ListGroups: the groups that this broker coordinates; clients ask all brokers.
 
 Behaviour: while a partition of `__consumer_offsets` is being loaded here, COORDINATOR_LOAD_IN_PROGRESS and no groups. A
-group that only has offsets is there, too: type "classic", state "Empty", no protocol type. Filters pass over
-upper and lower case; an empty one lets everything through.
+group that has only offsets is listed, too: type "classic", state "Empty", no protocol type. Filters ignore upper and
+lower case, and an empty filter matches all groups.
 
 Versions: 3 flexible; 4 states (KIP-518); 5 types (KIP-848).
 """
@@ -28,7 +28,7 @@ def handle(context: Context, request: Request, body: ListGroupsRequest) -> None:
     states = {state.lower() for state in body.states_filter}
     types = {kind.lower() for kind in body.types_filter}
 
-    def look(shard: Shard) -> list[Listed]:
+    def list_shard(shard: Shard) -> list[Listed]:
         return [
             group
             for group in shard.list_groups()
@@ -50,7 +50,7 @@ def handle(context: Context, request: Request, body: ListGroupsRequest) -> None:
         )
         request.reply_bytes(encode(response, request.api_version))
 
-    context.groups.read_all(answer, look)
+    context.groups.read_all(answer, list_shard)
 
 
 API = Api(ApiKey.LIST_GROUPS, 0, 5, ListGroupsRequest, handle)

@@ -1,13 +1,14 @@
-"""ListOffsets: where a partition starts and ends, and which offset a time has.
+"""ListOffsets: the start and end of a partition, and the offset for a timestamp.
 
 Behaviour
-- Every answer waits for one liveness round begun after the request came, shared by all groups of the node
-  (replication.md section 6): a leader that was cut off cannot answer with an end that is old.
+- Every answer waits for a liveness round that began after the request came; all groups of the node share it
+  (replication.md section 6). So a leader that is cut off cannot answer with a stale end.
 - timestamp -1: high watermark (read_committed: last stable offset); -2 and -4 (local log start, no tiering): log
   start; -3: the record with the largest timestamp; -5 (tiered) and -6 (to be tiered): -1; else the first record at or
-  after the time. What is deleted is not found.
+  after the time. Deleted records are not found.
 - A leader whose first row is not committed answers OFFSET_NOT_AVAILABLE to -1 (replication.md section 6).
-- Nothing found is no error: offset -1, timestamp -1. The same partition twice: INVALID_REQUEST.
+- If no record is found, the answer is offset -1 and timestamp -1, without an error. A partition that is named twice is
+  INVALID_REQUEST.
 
 Versions: 2 isolation level; 4 leader epochs; 6 flexible; 7 timestamp -3; 8 -4; 9 -5; 10 timeout_ms; 11 -6 (KIP-1023).
 """
@@ -44,7 +45,7 @@ MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
-#: First version that knows each special timestamp.
+#: The first version that has each special timestamp.
 _SINCE_VERSION = {
     LATEST: 1,
     EARLIEST: 1,
@@ -62,13 +63,13 @@ def handle(context: Context, request: Request, body: ListOffsetsRequest) -> None
             context.long_requests.serve(request, _answer(context, request, body, confirmed))
 
     named = ((topic.name, wanted.partition_index) for topic in body.topics for wanted in topic.partitions)
-    context.reads.confirm(context.view.serving(named), answer)
+    context.reads.confirm(context.view.led_replicas(named), answer)
 
 
 def _answer(
     context: Context, request: Request, body: ListOffsetsRequest, confirmed: set[GroupKey]
 ) -> Iterator[int]:
-    """Yields before it looks at records, and how many it will look at: `LongRequests.serve`."""
+    """The steps of the request for `LongRequests.serve`: yields the number of records before it reads them."""
     response = ListOffsetsResponse(topics=[])
     times_asked = Counter(
         (topic.name, wanted.partition_index) for topic in body.topics for wanted in topic.partitions
@@ -81,7 +82,7 @@ def _answer(
             answers.append(answer)
             try:
                 if times_asked[topic.name, wanted.partition_index] > 1:
-                    raise KafkaError(ErrorCode.INVALID_REQUEST, "the partition is asked for twice")
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "the partition is named twice")
                 replica = context.view.replica_named(topic.name, wanted.partition_index)
                 if wanted.timestamp == LATEST and replica.is_leader and not replica.is_serving:
                     raise KafkaError(_end_is_not_known(request.api_version))
@@ -100,8 +101,8 @@ def _answer(
 
 
 def _end_is_not_known(version: int) -> ErrorCode:
-    """Of a leader whose first row is not committed yet. Both codes have the client ask here again; versions before 5
-    know the older one only."""
+    """The error of a leader whose first row is not committed yet. On both codes the client asks this broker again;
+    versions before 5 know only the older one."""
     return ErrorCode.OFFSET_NOT_AVAILABLE if version >= 5 else ErrorCode.LEADER_NOT_AVAILABLE
 
 
@@ -134,7 +135,7 @@ def _look_up(
 
 
 def _while_open(replica: Replica, lookup: Lookup) -> Lookup:
-    """Take the steps while the log is the one that was asked for."""
+    """Run the steps of a look-up. Raises KafkaError if the replica is closed or gets another log meanwhile."""
     log = replica.log
     while True:
         try:

@@ -1,9 +1,9 @@
-"""ListPartitionReassignments: which partitions are on their way (KIP-455). The controller answers: what it recorded a
-moment ago is in it, whichever broker is asked.
+"""ListPartitionReassignments: the reassignments under way (KIP-455). The controller answers, so that the answer
+contains the latest changes, whichever broker the client asks.
 
-Behaviour: unknown topics and partitions, and those that do not move, are left out. `replicas` are all that stay, come
-and go. A reassignment is over when the committed configuration of the partition's group names the target replicas, and
-nobody else.
+Behaviour: unknown partitions, and those that are not being reassigned, are left out. `replicas` are all replicas: those
+that stay, are added and are removed. A reassignment is over when the committed configuration of the partition's group
+consists of exactly the target replicas.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
-"""Metadata: who is there, which topics, who leads what.
+"""Metadata: brokers, topics, and the leaders of partitions.
 
 Behaviour
-- Topics come from the committed metadata image, leaders from what the nodes announce (latest term wins), so a new
-  leader is visible without a write to the metadata log.
-- A named topic that is missing is created if broker and request allow it; the first answers are
-  UNKNOWN_TOPIC_OR_PARTITION, until its partitions have leaders; clients ask again (client-behaviour.md B.2).
+- Topics come from the committed metadata image, leaders from the nodes' announcements (the latest term wins). So a
+  new leader is visible without a write to the metadata log.
+- A named topic that does not exist is created if broker and request allow it. Until its partitions have leaders the
+  answer is UNKNOWN_TOPIC_OR_PARTITION, and clients ask again (client-behaviour.md B.2).
 - A topic that is named several times is answered once.
-- Authorized operations, where they are asked for (KIP-430), are all there are: there is no authorizer.
+- Authorized operations, if requested (KIP-430), are all that apply, because there is no authorizer.
 - A partition without a live leader: LEADER_NOT_AVAILABLE and leader -1, epoch kept.
-- ISR: on the leader's own node the replicas that keep up; elsewhere the leader and the replicas that are alive.
-- Large answers are kept and given again while nothing that they tell of has changed.
+- ISR: on the leader's own node the replicas that put up; elsewhere the leader and the replicas that are alive.
+- Large answers are cached until something that they contain changes.
 
 Versions: 0 an empty list asks for all; 1+ null does. 4 auto-creation flag; 7 leader epoch; 9 flexible; 10 topic ids;
-12 asks by id; 13 has room for an error of the whole answer, of which there is none (KIP-1102).
+12 asks by id; 13 has an error code for the whole answer, which is always NONE (KIP-1102).
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11
 CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
 
 
-#: How long an answer is kept where nothing tells that a replica keeps up no more, or does again.
-_KEPT_S = 1.0
+#: How long an answer is cached at most. Nothing tells this handler that a replica has stopped or resumed keeping up.
+_MAX_AGE_S = 1.0
 
 
 def handle(context: Context, request: Request, body: MetadataRequest) -> None:
     version = request.api_version
     wanted: tuple[tuple[str, UUID], ...] | None = None
     if body.topics is not None and (version > 0 or body.topics):
-        # Each once, however often it is named: an answer is thousands of times as large as a name.
+        # Each topic once, however often it is named: an answer is thousands of times as large as a name.
         wanted = tuple(dict.fromkeys((topic.name or "", topic.topic_id) for topic in body.topics))
     question = (
         request.listener,
@@ -69,26 +69,26 @@ def handle(context: Context, request: Request, body: MetadataRequest) -> None:
         body.include_topic_authorized_operations,
         body.include_cluster_authorized_operations,
     )
-    answer = context.kept_metadata.get(question, _stamp(context))
+    answer = context.metadata_answers.get(question, _stamp(context))
     if answer is None:
         response = _respond(context, request, body, wanted)
         answer = encode(response, version)
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         missing = [found.name for found in response.topics if found.name and found.error_code == unknown]
         if not missing:
-            context.kept_metadata.keep(question, answer)
+            context.metadata_answers.put(question, answer)
         elif _may_create(context, body):
             _create(context, [name for name in missing if context.image.topic_named(name) is None])
     request.reply_bytes(answer)
 
 
 def _may_create(context: Context, body: MetadataRequest) -> bool:
-    """Whether this question makes the topics that it names and that are missing."""
+    """Whether this request creates the topics that it names and that do not exist."""
     return body.allow_auto_topic_creation and context.config.auto_create_topics_enable
 
 
 def _create(context: Context, names: list[str]) -> None:
-    """Have these topics created. The client asks again until they are there."""
+    """Have these topics created. The client asks again until they exist."""
     if OFFSETS_TOPIC_NAME in names:
         context.offsets_topic.create()
     names = [name for name in names if name not in INTERNAL_TOPICS]
@@ -97,7 +97,7 @@ def _create(context: Context, names: list[str]) -> None:
 
 
 def _log_refused_topics(result: CreateTopicsResult | KafkaError) -> None:
-    """The client that named them has its answer already, and is told nothing of why they are missing."""
+    """Log why topics were not created. The client has its answer already, which does not contain the reason."""
     if isinstance(result, KafkaError):
         logger.warning("topics are not created", reason=str(result))
         return
@@ -107,9 +107,9 @@ def _log_refused_topics(result: CreateTopicsResult | KafkaError) -> None:
 
 
 def _stamp(context: Context) -> tuple[object, ...]:
-    """Of all that answers tell of: topics and brokers, leaders and controller, who is alive, and now and then who
-    keeps up."""
-    period = int(context.now() / _KEPT_S)
+    """The versions of everything that answers contain: topics and brokers, leaders and controller, live brokers. The
+    period limits the age of the in-sync replicas."""
+    period = int(context.now() / _MAX_AGE_S)
     return context.image.end_offset, context.view.leader_changes, context.view.alive_brokers(), period
 
 
@@ -142,7 +142,8 @@ def _respond(
 def _answer(
     context: Context, version: int, may_create: bool, name: str, topic_id: UUID
 ) -> MetadataResponseTopic:
-    """What a request named, by name or by id. `may_create`: it makes the topics that are missing."""
+    """The answer about a topic that the request names, by name or by id. `may_create`: the request creates missing
+    topics."""
     image = context.image
     if topic_id == NIL_UUID:
         topic = image.topic_named(name)
@@ -162,7 +163,7 @@ def _answer(
 
 
 def _error(code: ErrorCode, name: str | None, topic_id: UUID = NIL_UUID) -> MetadataResponseTopic:
-    """A topic that is internal is so before it is there, as Kafka says it."""
+    """The answer about a topic with an error. An internal topic is marked so before it exists, as in Kafka."""
     is_internal = name in INTERNAL_TOPICS
     return MetadataResponseTopic(
         error_code=code, name=name, topic_id=topic_id, is_internal=is_internal, partitions=[]
@@ -197,8 +198,9 @@ def describe_partitions(
 
 
 def _asks_for_leaders(request: Request, body: MetadataRequest) -> bool:
-    """Not so who asks for the brokers alone, by a list without topics, as clients do when they start."""
+    """False for a request with an empty list of topics, which asks only for brokers. Clients send it when they
+    start."""
     return request.api_version == 0 or body.topics != []
 
 
-API = Api(ApiKey.METADATA, 0, 13, MetadataRequest, handle, waits_for_news=_asks_for_leaders)
+API = Api(ApiKey.METADATA, 0, 13, MetadataRequest, handle, names_leaders=_asks_for_leaders)

@@ -1,15 +1,16 @@
-"""OffsetCommit: a group remembers how far it has come.
+"""OffsetCommit: a group commits its offsets.
 
 Behaviour
-- Partitions that do not exist are UNKNOWN_TOPIC_OR_PARTITION, ids that do not UNKNOWN_TOPIC_ID, each for itself; the
-  group decides about the others, and they are committed together or not at all.
-- Generation -1 is a commit from outside: it is taken where the group has no members, and makes a group of offsets only.
+- Partitions that do not exist are UNKNOWN_TOPIC_OR_PARTITION, unknown topic ids UNKNOWN_TOPIC_ID, each by itself. The
+  group decides about the others, which are committed together or not at all.
+- Generation -1 is a commit by a client that is not a member. It is accepted if the group has no members, and creates a
+  group that has only offsets.
 - Metadata beyond offset.metadata.max.bytes: OFFSET_METADATA_TOO_LARGE for that partition. Null is "".
 - A commit is answered when it is durable on a majority. No space on the disk: COORDINATOR_NOT_AVAILABLE.
 
-Versions: 2-4 may say how long the commit is kept; 6 leader epoch; 7 static members; 8 flexible; 9 member epochs
-(KIP-848: earlier ones are UNSUPPORTED_VERSION for its members), and GROUP_ID_NOT_FOUND where it was ILLEGAL_GENERATION
-before; 10 topics by id.
+Versions: 2-4 may set the retention time of the commit; 6 leader epoch; 7 static members; 8 flexible; 9 member epochs
+(KIP-848: earlier ones are UNSUPPORTED_VERSION for its members), and GROUP_ID_NOT_FOUND instead of
+ILLEGAL_GENERATION; 10 topics by id.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def handle(context: Context, request: Request, body: OffsetCommitRequest) -> Non
     for topic in body.topics:
         answered = OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=[])
         response.topics.append(answered)
-        for offset, slot in _sorted_out(context, request.api_version, topic):
+        for offset, slot in _validated_partitions(context, request.api_version, topic):
             answered.partitions.append(slot)
             if offset is not None:
                 offsets.append(offset)
@@ -80,10 +81,11 @@ def handle(context: Context, request: Request, body: OffsetCommitRequest) -> Non
     )
 
 
-def _sorted_out(
+def _validated_partitions(
     context: Context, version: int, topic: OffsetCommitRequestTopic
 ) -> Iterator[tuple[OffsetToCommit | None, OffsetCommitResponsePartition]]:
-    """Each partition of the request with the place of its answer; None where that is known already."""
+    """Each partition of the request and its part of the answer. The offset is None if that part has an error
+    already."""
     image = context.image
     record: TopicRecord | None
     if version >= 10:
@@ -111,7 +113,7 @@ def _sorted_out(
 
 
 def _in_version(version: int, error: ErrorCode) -> ErrorCode:
-    """Clients before KIP-848 do not know of groups that are not found."""
+    """The error as clients of this version know it: before KIP-848 they do not expect GROUP_ID_NOT_FOUND."""
     if version < 9 and error == ErrorCode.GROUP_ID_NOT_FOUND:
         return ErrorCode.ILLEGAL_GENERATION
     return error

@@ -1,8 +1,8 @@
-"""OffsetDelete: a group forgets how far it has come in some partitions (KIP-496).
+"""OffsetDelete: delete a group's committed offsets of some partitions (KIP-496).
 
-Behaviour: GROUP_SUBSCRIBED_TO_TOPIC for topics that members are subscribed to, UNKNOWN_TOPIC_OR_PARTITION for what does
-not exist; NON_EMPTY_GROUP where members speak no protocol that names topics, GROUP_ID_NOT_FOUND where there is no such
-group. An offset that was never committed is deleted already.
+Behaviour: GROUP_SUBSCRIBED_TO_TOPIC for topics that members are subscribed to, UNKNOWN_TOPIC_OR_PARTITION for topics
+and partitions that do not exist, NON_EMPTY_GROUP if the members use a protocol without topic names, GROUP_ID_NOT_FOUND
+if the group does not exist. Deleting an offset that was never committed succeeds.
 """
 
 from __future__ import annotations

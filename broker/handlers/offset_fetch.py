@@ -1,11 +1,11 @@
-"""OffsetFetch: how far groups have come.
+"""OffsetFetch: the committed offsets of groups.
 
 Behaviour
-- What was never committed, or is of a group or topic that nobody knows, is offset -1 with no error: consumers then
-  begin where auto.offset.reset says. No topics named (null): every topic that the group has offsets for.
-- A group that is named again is INVALID_REQUEST there: each is looked at once.
-- An answer waits for a liveness round, and until what it tells is committed: a stale coordinator tells nothing.
-- require_stable (7 and later) asks for UNSTABLE_OFFSET_COMMIT where a transaction is open; there are none yet.
+- A partition without a committed offset, or of an unknown group or topic, has offset -1 and no error: consumers then
+  start as auto.offset.reset says. Null topics stand for all topics that the group has offsets for.
+- A group that is named twice is INVALID_REQUEST the second time: each is read once.
+- An answer waits for a liveness round, and until the offsets in it are committed. So a stale coordinator cannot answer.
+- require_stable (7 and later) asks for UNSTABLE_OFFSET_COMMIT while a transaction is open; there are no transactions.
 
 Versions: 1 no top-level error; 2 null topics; 5 leader epoch; 6 flexible; 8 several groups; 9 member epochs, checked
 (KIP-848); 10 topics by id.
@@ -21,8 +21,8 @@ from uuid import UUID
 from broker.groups.offsets import Place
 from broker.groups.shard import Shard
 from broker.metadata.image import MetadataImage
+from broker.serving.answer_in_parts import AnswerInParts
 from broker.serving.api import Api
-from broker.serving.gathered import Gathered
 from protocol.api_keys import ApiKey
 from protocol.codec import encode
 from protocol.errors import ErrorCode
@@ -49,10 +49,11 @@ def handle(context: Context, request: Request, body: OffsetFetchRequest) -> None
     def answer(groups: list[OffsetFetchResponseGroup]) -> None:
         response = OffsetFetchResponse(groups=groups)
         if version < 8:
-            response = _of_one_group(groups[0], wanted[0], version)
+            response = _single_group_response(groups[0], wanted[0], version)
         request.reply_bytes(encode(response, version))
 
-    # Where each group is named first. All offsets of a group a thousand times would be an answer of any size.
+    # The position where each group is named first. With all offsets of a group a thousand times, an answer could have
+    # any size.
     first = {group.group_id: position for position, group in reversed(list(enumerate(wanted)))}
 
     def ask(position: int, reply: Callable[[OffsetFetchResponseGroup], None]) -> None:
@@ -61,10 +62,10 @@ def handle(context: Context, request: Request, body: OffsetFetchRequest) -> None
         if first[group.group_id] != position:
             reply(failure(ErrorCode.INVALID_REQUEST))
             return
-        look = partial(_look, context.image, version, group)
-        context.groups.read(group.group_id, reply, failure, look)
+        read = partial(_read_group, context.image, version, group)
+        context.groups.read(group.group_id, reply, failure, read)
 
-    Gathered(context.loop, len(wanted), ask, answer)
+    AnswerInParts(context.loop, len(wanted), ask, answer)
 
 
 def _only_group(body: OffsetFetchRequest) -> OffsetFetchRequestGroup:
@@ -75,14 +76,15 @@ def _failed(group_id: str, error: ErrorCode) -> OffsetFetchResponseGroup:
     return OffsetFetchResponseGroup(group_id=group_id, error_code=error)
 
 
-def _look(
+def _read_group(
     image: MetadataImage, version: int, group: OffsetFetchRequestGroup, shard: Shard
 ) -> OffsetFetchResponseGroup:
     shard.check_fetch(group.group_id, group.member_id, group.member_epoch)
     answer = OffsetFetchResponseGroup(group_id=group.group_id)
     topics = _all_topics(image, group.group_id, shard) if group.topics is None else group.topics
-    # Each partition is answered where it is named first: its metadata a thousand times would be an answer of any size.
-    told: set[Place] = set()
+    # Each partition is answered where it is named first. With its metadata a thousand times, an answer could have any
+    # size.
+    answered: set[Place] = set()
     for topic in topics:
         name, error = topic.name, ErrorCode.NONE
         if version >= 10:
@@ -96,16 +98,16 @@ def _look(
                 partitions=[
                     _partition(shard, group.group_id, place, error, topic.topic_id)
                     for place in places
-                    if error != ErrorCode.NONE or place not in told
+                    if error != ErrorCode.NONE or place not in answered
                 ],
             )
         )
-        told.update(places)
+        answered.update(places)
     return answer
 
 
 def _all_topics(image: MetadataImage, group_id: str, shard: Shard) -> list[OffsetFetchRequestTopic]:
-    """Of the topics that the group has offsets for. One that is deleted by now has no id to be told by."""
+    """The topics that the group has offsets for. Topics that have been deleted have no id and are left out."""
     topics: dict[str, OffsetFetchRequestTopic] = {}
     for place, _ in shard.offsets.of_group(group_id):
         record = image.topic_named(place.topic)
@@ -118,7 +120,8 @@ def _all_topics(image: MetadataImage, group_id: str, shard: Shard) -> list[Offse
 def _partition(
     shard: Shard, group_id: str, place: Place, error: ErrorCode, topic_id: UUID
 ) -> OffsetFetchResponsePartition:
-    """A client that names the topic by its id is told of that topic only, not of one that had its name before."""
+    """The committed offset of a partition. A client that names the topic by its id does not get the offset of an
+    earlier topic with the same name."""
     answer = OffsetFetchResponsePartition(partition_index=place.partition, error_code=error)
     committed = shard.offsets.get(group_id, place)
     if committed is not None and (
@@ -130,10 +133,10 @@ def _partition(
     return answer
 
 
-def _of_one_group(
+def _single_group_response(
     group: OffsetFetchResponseGroup, wanted: OffsetFetchRequestGroup, version: int
 ) -> OffsetFetchResponse:
-    """Version 1 has no place for a group's error but the partitions."""
+    """The response of versions before 8. Version 1 has no error code for the group, so each partition gets it."""
     if version == 1 and group.error_code != ErrorCode.NONE:
         group.topics = [
             OffsetFetchResponseTopic(

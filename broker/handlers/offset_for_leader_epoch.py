@@ -1,9 +1,9 @@
-"""OffsetForLeaderEpoch: where an epoch ended, so that a consumer can tell whether its position is still good.
+"""OffsetForLeaderEpoch: the end offset of an epoch, by which a consumer checks that its position is still valid.
 
-Behaviour: the largest epoch at or below the one asked for and the offset at which it ended; the current epoch
-ends at the log end, never at the high watermark (clients would report truncation); unknown epochs answer (-1, -1).
-Clients take that for truncation, too, and throw their position away: as with ListOffsets every answer waits for a
-liveness round, or a stale leader could say it of its successor's epoch.
+Behaviour: the answer is the largest epoch at or below the requested one, and its end offset. The current epoch ends at
+the log end, not at the high watermark (clients would report truncation). Unknown epochs are answered (-1, -1), on which
+clients reset their position, too. So every answer waits for a liveness round, as in ListOffsets: a stale leader does
+not know its successor's epoch.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def handle(context: Context, request: Request, body: OffsetForLeaderEpochRequest
             request.reply_bytes(encode(_answer(context, body, confirmed), request.api_version))
 
     named = ((topic.topic, wanted.partition) for topic in body.topics for wanted in topic.partitions)
-    context.reads.confirm(context.view.serving(named), answer)
+    context.reads.confirm(context.view.led_replicas(named), answer)
 
 
 def _answer(

@@ -1,15 +1,15 @@
-"""Produce: append batches, answer when the promise of `acks` is kept.
+"""Produce: append batches, and answer when they are as durable as `acks` asks for.
 
 Behaviour
 - One batch per partition, validated as Apache Kafka does it (protocol.records.validate), never decoded further.
-- acks=-1 answers when committed and durable on max(majority, min.insync.replicas); acks=1 after the leader's own
-  flush; acks=0 is not answered at all: an error closes the connection.
-- A repeated batch of an idempotent producer is answered with its first offset, when that is committed.
+- acks=-1 is answered when the batch is committed and durable on max(majority, min.insync.replicas) replicas, acks=1
+  after the leader's own flush. acks=0 is not answered, and an error closes the connection.
+- A batch that an idempotent producer sends again is answered with its first offset, when that is committed.
 - Transactional ids and batches are refused (TRANSACTIONAL_ID_AUTHORIZATION_FAILED) until transactions are built.
 
 Versions: 3 and 4 equal; 5 log_start_offset; 7 zstd; 8 record_errors; 9 flexible; 10 current_leader and node_endpoints
-(KIP-951); 11 only promises that TRANSACTION_ABORTABLE is understood. 0 is advertised, never served (librdkafka up
-to 2.11.0 turns compression off otherwise).
+(KIP-951); in 11 the client understands TRANSACTION_ABORTABLE. 0 is advertised and not served (librdkafka up to
+2.11.0 turns compression off otherwise).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def handle(context: Context, request: Request, body: ProduceRequest) -> None:
 
 
 def _append_all(context: Context, request: Request, body: ProduceRequest) -> Iterator[int]:
-    """Yields before it looks at records, and how many it will look at: `LongRequests.serve`."""
+    """The steps of the request for `LongRequests.serve`: yields the number of records before it reads them."""
     response = ProduceResponse(responses=[])
     pending = PendingProduce(context, request, response, body.timeout_ms)
     refusal = _refusal(body)
@@ -80,12 +80,12 @@ def _append_all(context: Context, request: Request, body: ProduceRequest) -> Ite
         host, port = context.view.endpoint_of(leader, request.listener)
         response.node_endpoints.append(NodeEndpoint(node_id=leader, host=host, port=port))
     if context.quotas.limits_produce:
-        request.throttle(context.quotas.produced(request.client_id, request.size_bytes))
+        request.throttle(context.quotas.charge_produce(request.client_id, request.size_bytes))
         response.throttle_time_ms = request.throttle_ms
     if body.acks == 0:
         _answer_acks_0(request, response)
         return
-    pending.park()
+    pending.wait_or_reply()
 
 
 def _refusal(body: ProduceRequest) -> ErrorCode:
@@ -106,11 +106,11 @@ def _produce(
     topic: str,
     data: PartitionProduceData,
 ) -> Iterator[int]:
-    """One partition's batch: append it and wait, or fill in why not. Yields as `_append_all`."""
+    """Append the batch of one partition and have the answer wait, or fill in the error. Yields as `_append_all`."""
     acks = body.acks
     try:
         if topic in INTERNAL_TOPICS:
-            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} belongs to the cluster")
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is an internal topic")
         if replica is None:
             raise KafkaError(context.view.why_no_replica(topic, data.index))
         context.replicas.check_space()
@@ -122,7 +122,7 @@ def _produce(
         assert data.records is not None, "validated"
         now_ms, rules = context.clock.now_ms(), replica.record_rules
         if rules.ask_for_each(header, now_ms):
-            _own(request, body)
+            _copy_records(request, body)
             yield header.count
             yield from check_records(data.records, header, rules, now_ms)
             if not replica.is_open:
@@ -135,7 +135,7 @@ def _produce(
             replica.check_in_sync()
         batch = data.records if request.owned else bytearray(data.records)
         if rules.timestamp_type is TimestampType.LOG_APPEND_TIME:
-            # Not the time from before the look at the records: others may have appended since.
+            # Taken after the records were checked: other requests may have appended meanwhile.
             answer.log_append_time_ms = context.clock.now_ms()
             header = set_log_append_time(batch, answer.log_append_time_ms)
         try:
@@ -155,9 +155,9 @@ def _produce(
     _wait(replica, acks, end_offset, pending, pending.add(answer))
 
 
-def _own(request: Request, body: ProduceRequest) -> None:
-    """What lies in the buffer of all connections is gone when others have had their turn. (Each batch that is appended
-    is copied from there anyway.)"""
+def _copy_records(request: Request, body: ProduceRequest) -> None:
+    """Copy the records out of the receive buffer, which all connections share, before other requests are served. (Each
+    batch that is appended is copied from there anyway.)"""
     if not request.owned:
         for topic in body.topic_data:
             for data in topic.partition_data:
@@ -182,14 +182,17 @@ def _confirm_out_of_order(
     header: BatchHeader,
     batch: bytearray | memoryview,
 ) -> None:
-    """The error ends an idempotent producer, so it must not come from a stale leader, which lacks what its
-    successor took: such a one answers "not leader" (ReadIndex). And the leader that is confirmed looks again: it may be
-    another one than looked before, or have taken what was missing."""
+    """Confirm the leadership (ReadIndex), and append again.
+
+    OUT_OF_ORDER_SEQUENCE_NUMBER ends an idempotent producer. A stale leader must not answer it, because it lacks the
+    batches of its successor: it answers "not leader". A confirmed leader tries again: it may have been elected anew, or
+    the missing batch may have come meanwhile.
+    """
     slot = pending.add(answer)
 
     def confirmed(keys: set[GroupKey]) -> None:
         if answer.error_code != PENDING:
-            return  # timed out: the client sends it again
+            return  # timed out: the client sends the batch again
         try:
             if replica.key not in keys:
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -217,7 +220,7 @@ def _fill_error(answer: PartitionProduceResponse, error: KafkaError) -> None:
 
 
 def _name_leader(context: Context, topic: str, answer: PartitionProduceResponse, leaders: set[int]) -> None:
-    """KIP-951: tell the client where the leader is, if we know, and spare it a metadata round."""
+    """Name the current leader in the answer, if it is known, so that the client needs no Metadata request (KIP-951)."""
     leader, epoch = context.view.leader_of(topic, answer.index)
     if leader >= 0:
         answer.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
@@ -225,7 +228,8 @@ def _name_leader(context: Context, topic: str, answer: PartitionProduceResponse,
 
 
 def _answer_acks_0(request: Request, response: ProduceResponse) -> None:
-    """No answer; a client that asked for none learns of an error by the closed connection."""
+    """Send no answer. The connection is closed if a partition has an error, because the client learns of it no other
+    way."""
     request.reply_nothing()
     for topic in response.responses:
         for answer in topic.partition_responses:

@@ -1,8 +1,8 @@
-"""SyncGroup: the leader of a new generation brings everybody's assignment, each member takes its own.
+"""SyncGroup: the leader of a new generation sends all assignments, and each member gets its own.
 
 Behaviour
-- A member's request is parked until the leader's has come; then all are answered, when the assignment is committed.
-- Refused: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL (not the one of this
+- A member's request waits for the leader's. Then all are answered when the assignment is committed.
+- Errors: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL (not the one of this
   generation), REBALANCE_IN_PROGRESS (join again). UNKNOWN_SERVER_ERROR: the group is too large for a record.
 
 Versions: 3 static members; 4 flexible; 5 protocol type and name, which must be there.

@@ -1,8 +1,8 @@
-"""UnregisterBroker: forget a broker that is to stay away; forwarded to the controller (KIP-500).
+"""UnregisterBroker: remove the registration of a broker; forwarded to the controller (KIP-500).
 
-Behaviour: BROKER_ID_NOT_REGISTERED (102) for one that is not known; POLICY_VIOLATION (44) while it holds a partition,
-or still has to give one up. (Apache Kafka has no such check.) A broker that runs stays out until it is started
-again; its vote on metadata is a matter of controller.quorum.voters and stays.
+Behaviour: BROKER_ID_NOT_REGISTERED (102) for an unknown broker; POLICY_VIOLATION (44) while it has a replica of a
+partition, or one that is still being removed. (Apache Kafka has no such check.) A broker that is running registers
+again only when it is restarted. It keeps its vote on metadata, which controller.quorum.voters defines.
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ class Cluster:
         """Dial anew where a connection has gone silent, and say why there is no cluster yet, if that changes."""
         oldest = now - LINK_TIMEOUT_ELECTIONS * self._config.election_timeout_ms / 1000
         for link in self.links.values():
-            if link.is_ready and link.last_sign_at < oldest:
+            if link.is_ready and link.last_echo_at < oldest:
                 logger.warning("no echo from a peer, dialling anew", node_id=link.node_id)
                 link.reconnect()
         waiting_for = self.formation.waiting_for()
@@ -194,7 +194,7 @@ class Cluster:
             boot_id=self._me.boot_id,
         )
 
-    def judge_hello(self, hello: peer.Hello) -> tuple[ErrorCode, str]:
+    def check_hello(self, hello: peer.Hello) -> tuple[ErrorCode, str]:
         if hello.version != PEER_PROTOCOL_VERSION:
             return (
                 ErrorCode.UNSUPPORTED_VERSION,
@@ -212,7 +212,7 @@ class Cluster:
         if link.identity is not None and link.identity.boot_id != identity.boot_id:
             link.reconnect()
 
-    def peer_speaks(self, node_id: int) -> None:
+    def first_peer_message(self, node_id: int) -> None:
         """It may have heard us for a while and answered to nobody."""
         if self.is_connected(node_id):
             self._host.answers_lost(node_id)
@@ -221,7 +221,7 @@ class Cluster:
         self._carry_out(self.formation.answered(identity.node_id, identity.directory_id, identity.cluster_id))
         if not self.is_connected(identity.node_id):
             return
-        self.links[identity.node_id].last_sign_at = self._loop.time()
+        self.links[identity.node_id].last_echo_at = self._loop.time()
         self._host.link_opened(identity.node_id, identity.boot_id)
 
     def peer_disconnected(self, node_id: int) -> None:
@@ -237,7 +237,7 @@ class Cluster:
         match message:
             case peer.Ping():
                 if message.echo_boot_id == self._me.boot_id:
-                    self.links[sender.node_id].echoed(message.echo_number, self._loop.time())
+                    self.links[sender.node_id].record_echo(message.echo_number, self._loop.time())
                 self._host.ping_received(sender.node_id, message)
             case peer.Form():
                 voters = tuple(FoundingVoter(voter.node_id, voter.directory_id) for voter in message.voters)

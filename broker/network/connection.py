@@ -1,8 +1,8 @@
 """One client connection: frames come in, answers leave in request order, nothing is awaited.
 
 A plain synchronous function handles a request as soon as its frame is complete. The handler answers at once, or keeps
-the `Request` and answers later. The connection holds an answer back until all earlier ones have left: Kafka clients
-match answers by order (client-behaviour.md B.1). The answers of one turn leave in one send.
+the `Request` and answers later. The connection holds an answer back until all earlier ones are sent: Kafka clients
+match answers by order (client-behaviour.md B.1). The answers of one loop iteration are sent together.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SIZE = struct.Struct(">i")
 #: most a few in flight (5 for idempotent producers), so this bounds only a hostile or broken client.
 MAX_UNANSWERED = 256
 #: Bytes of unsent answers at which the connection's next requests wait until these have left. A client that asks for
-#: much and reads nothing must not fill the memory. One answer may be larger.
+#: much data and reads nothing must not fill the memory. One answer may be larger.
 MAX_READY_BYTES = 1 << 20
 #: Bodies up to this size are not counted: `MAX_UNANSWERED` bounds them.
 _SMALL_BODY_BYTES = 4096
@@ -84,7 +84,7 @@ class Request:
         return self.connection.listener
 
     def reply_parts(self, body: list[Buffer]) -> None:
-        """Answer with an encoded body. The buffers must not change any more."""
+        """Answer with an encoded body. The caller must not change the buffers afterwards."""
         assert self.parts is None, "a request is answered once"
         header = response_header(self.api_key, self.api_version, self.correlation_id)
         size = len(header)
@@ -109,14 +109,15 @@ class Request:
         self.connection.answer_ready()
 
     def throttle(self, throttle_ms: int) -> None:
-        """The client is above a quota: its connection is not read for so long, and the answer says so (KIP-219)."""
+        """The client is above a quota: its connection is not read for `throttle_ms`, and the answer names that time
+        (KIP-219)."""
         if throttle_ms > self.throttle_ms:
             self.throttle_ms = throttle_ms
             self.connection.mute(throttle_ms)
 
     def throttled_parts(self) -> list[Buffer]:
-        """The answer, with the time to wait written into it. The field comes first in every answer whose version has
-        it, except in Produce's, which is encoded with the time."""
+        """The answer, with the throttle time written into it. The field comes first in every response that has it.
+        Produce's response is the exception, and its handler encodes the throttle time itself."""
         assert self.parts is not None
         response = RESPONSES.get(self.api_key)
         if not self.parts or response is None:
@@ -154,29 +155,30 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.last_active_s = 0.0
         #: See `broker.scheduling.commit_delay`.
         self.answered_s = 0.0
-        self.comes_back = False
+        self.resends_at_once = False
         self._dispatcher = dispatcher
         self._turn = turn
         self._now = now
         self._registry = registry
         self._frames = FrameReader(max_request_bytes)
-        # The transport calls this before each read: no call of ours in between.
+        # The transport calls this before each read, so it is bound directly and costs no further call.
         self.get_buffer = self._frames.get_buffer  # type: ignore[method-assign]
         self._transport: asyncio.Transport | None = None
         #: Unanswered and unsent requests, oldest first.
         self._requests: deque[Request] = deque()
         #: Frames that wait because the connection is congested (`_is_congested`), oldest first.
         self._held: deque[memoryview] = deque()
-        #: Bytes of large answers that are encoded and have not left, in this turn or behind an unanswered request.
+        #: Bytes of large answers that are encoded and not sent: they wait for the end of the loop iteration, or behind
+        #: an unanswered request.
         self.ready_bytes = 0
-        self._noted = False
+        self._is_queued = False
         self._write_paused = False
         self._read_paused = False
-        self._is_untaken_noted = False
+        self._is_unread_recorded = False
         #: How many requests of this client are being served in pieces. No other request is served meanwhile.
         self._holds = 0
-        #: While it is set the client is above a quota, and none of its requests is served.
-        self._unmuting: asyncio.TimerHandle | None = None
+        #: Set while the client is above a quota. None of its requests is served then.
+        self._unmute_timer: asyncio.TimerHandle | None = None
 
     # -- asyncio.BufferedProtocol ------------------------------------------------------------------------
 
@@ -190,9 +192,12 @@ class ClientConnection(asyncio.BufferedProtocol):
             log.warning("connection refused", peer=self.peer, reason="max.connections.per.ip reached")
             self._transport.abort()
         elif throttle_ms := self._registry.throttle_of(self.host):
-            # It is refused later and not read until then: a client that is refused at once comes again at once.
+            # The connection is closed later and not read until then: a client that is refused at once connects again at
+            # once.
             log.warning(
-                "connection refused", peer=self.peer, reason="its quota of new connections is used up"
+                "connection refused",
+                peer=self.peer,
+                reason="connection_creation_rate of its address is used up",
             )
             self.mute(throttle_ms)
             asyncio.get_running_loop().call_later(throttle_ms / 1000, self.abort)
@@ -228,7 +233,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._dispatcher.dispatch(request, frame, position)
 
     def _serve_held(self) -> None:
-        """Serve the frames that were held, in an iteration of their own: written answers leave in between."""
+        """Serve the frames that were held. This has a loop iteration of its own, so that answers are sent before it."""
         try:
             while self._held and not self._is_congested and not self.is_closed:
                 self._serve(self._held.popleft(), True)
@@ -242,33 +247,34 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._write_paused
             or self.ready_bytes > MAX_READY_BYTES
             or len(self._requests) > MAX_UNANSWERED
-            or self._unmuting is not None
+            or self._unmute_timer is not None
             or self._holds > 0
         )
 
-    def hold(self) -> None:
-        """Serve no request of this client until there was a `release` for each `hold`. Answers leave."""
+    def hold_requests(self) -> None:
+        """Serve no request of this client until `release_requests` was called once for each `hold_requests`. Answers
+        are still sent."""
         self._holds += 1
         self._pause_reading()
 
-    def release(self) -> None:
+    def release_requests(self) -> None:
         self._holds -= 1
         if not self._holds:
-            self._go_on()
+            self._resume()
 
     def mute(self, throttle_ms: int) -> None:
-        """Serve no request of this client for so long. Answers leave."""
+        """Serve no request of this client for `throttle_ms`. Answers are still sent."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + throttle_ms / 1000
-        if self._unmuting is not None:
-            until_s = max(until_s, self._unmuting.when())
-            self._unmuting.cancel()
-        self._unmuting = loop.call_at(until_s, self._unmute)
+        if self._unmute_timer is not None:
+            until_s = max(until_s, self._unmute_timer.when())
+            self._unmute_timer.cancel()
+        self._unmute_timer = loop.call_at(until_s, self._unmute)
         self._pause_reading()
 
     def _unmute(self) -> None:
-        self._unmuting = None
-        self._go_on()
+        self._unmute_timer = None
+        self._resume()
 
     def _refuse(self, error: ProtocolError) -> None:
         log.warning("connection closed: bad request", peer=self.peer, reason=str(error))
@@ -279,37 +285,37 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_closed = True
-        if self._unmuting is not None:
-            self._unmuting.cancel()
-            self._unmuting = None
+        if self._unmute_timer is not None:
+            self._unmute_timer.cancel()
+            self._unmute_timer = None
         for request in self._requests:
-            self._registry.answered(request.size_bytes)
+            self._registry.release_budget(request.size_bytes)
         self._requests.clear()
         self._held.clear()
         self._turn.commit_delay.remove(self)
         self._registry.remove(self)
 
     def pause_writing(self) -> None:
-        """The client does not read its answers: none of its requests is served until it does."""
+        """The client does not read its answers. None of its requests is served until it does."""
         self._write_paused = True
         self._pause_reading()
-        self._note_untaken()
+        self._record_unread()
 
     def resume_writing(self) -> None:
         self._write_paused = False
-        self._note_untaken()
-        self._go_on()
+        self._record_unread()
+        self._resume()
 
     # -- answers -----------------------------------------------------------------------------------------
 
     def answer_ready(self) -> None:
-        if not self._noted and not self.is_closed:
-            self._noted = True
-            self._turn.note_sender(self)
+        if not self._is_queued and not self.is_closed:
+            self._is_queued = True
+            self._turn.add_sender(self)
 
     def flush(self) -> None:
-        """Send every answer that has no unanswered request before it. Called once per turn."""
-        self._noted = False
+        """Send every answer that has no unanswered request before it. Called once per loop iteration."""
+        self._is_queued = False
         transport = self._transport
         if self.is_closed or transport is None:
             return
@@ -323,7 +329,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             if request.throttle_ms:
                 parts = request.throttled_parts()
             requests.popleft()
-            self._registry.answered(request.size_bytes)
+            self._registry.release_budget(request.size_bytes)
             out.extend(parts)
             if request.has_waited and request.api_key == ApiKey.PRODUCE and not requests:
                 self._turn.commit_delay.record_answer(self)
@@ -333,22 +339,22 @@ class ClientConnection(asyncio.BufferedProtocol):
             transport.write(out[0])
         elif out:
             transport.writelines(out)
-        if self._write_paused or self.ready_bytes or self._is_untaken_noted:
-            self._note_untaken()
+        if self._write_paused or self.ready_bytes or self._is_unread_recorded:
+            self._record_unread()
         if self._read_paused and len(requests) <= MAX_UNANSWERED // 2:
-            self._go_on()
+            self._resume()
 
     @property
-    def untaken_bytes(self) -> int:
-        """Bytes of answers that the client has not taken. Up to 64 KiB in the transport's buffer are not counted."""
+    def unread_bytes(self) -> int:
+        """Bytes of answers that the client has not read. Up to 64 KiB in the transport's buffer are not counted."""
         if not self._write_paused or self._transport is None:
             return self.ready_bytes
         return self.ready_bytes + self._transport.get_write_buffer_size()
 
-    def _note_untaken(self) -> None:
-        untaken = self.untaken_bytes
-        self._is_untaken_noted = untaken > 0
-        self._registry.note_untaken(self, untaken)
+    def _record_unread(self) -> None:
+        unread = self.unread_bytes
+        self._is_unread_recorded = unread > 0
+        self._registry.record_unread(self, unread)
 
     # -- closing -----------------------------------------------------------------------------------------
 
@@ -362,7 +368,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def close(self) -> None:
-        """Close the connection when all answers that can leave have left."""
+        """Send the answers that can be sent, and close the connection behind them."""
         self.flush()
         self.is_closed = True
         if self._transport is not None:
@@ -373,7 +379,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._read_paused = True
             self._transport.pause_reading()
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         if self._held:
             asyncio.get_running_loop().call_soon(self._serve_held)
         else:
@@ -384,7 +390,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._read_paused
             and not self._held
             and not self._write_paused
-            and self._unmuting is None
+            and self._unmute_timer is None
             and not self._holds
             and not self.is_closed
             and self._transport is not None

@@ -1,11 +1,11 @@
-"""Links between nodes: one dialled connection per direction, a handshake, one send per turn.
+"""Links between nodes: one dialled connection per direction, a handshake, one send per loop iteration.
 
 Node X sends everything for Y, answers included, on the connection that X dialled. The connection that Y dialled carries
 only Y's messages. So each direction fails by itself, as the liveness rules expect (replication.md section 5), and the
 nodes need not agree on who dials.
 
 Handshake (replication.md section 10): Hello names the cluster id (None: this node is empty), node id, directory id and
-boot id. HelloReply names those of the other side, or says why it refuses.
+boot id. HelloReply names those of the other side, or gives the reason of a refusal.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from storage.disk import Buffer
 
 log = structlog.get_logger()
 
-#: 3: requests to the controller are declared messages; before they were JSON in a Forward.
+#: Version 3: requests to the controller are declared messages. In version 2 they were JSON in a Forward message.
 PEER_PROTOCOL_VERSION = 3
 #: A frame between nodes carries at most one range of batches, and a batch is at most a client frame (100 MiB).
 MAX_PEER_FRAME_BYTES = (100 << 20) + (1 << 20)
-#: Unsent bytes at which a connection is closed: the other side does not read. Raft sends again what was lost.
+#: Unsent bytes at which a connection is closed, because the other side does not read. Raft sends again what was lost.
 MAX_UNSENT_BYTES = 256 << 20
 CONNECT_TIMEOUT_S = 1.0
 HANDSHAKE_TIMEOUT_S = 2.0
@@ -46,7 +46,7 @@ class PeerIdentity(NamedTuple):
     directory_id: UUID
     boot_id: UUID
     cluster_id: str | None
-    #: The directory as `raft.types.ReplicaId` names it. Kept, because every message needs it.
+    #: `directory_id` as bytes, as in `raft.types.ReplicaId`. It is kept because every message needs it.
     directory: bytes
 
     @classmethod
@@ -56,33 +56,33 @@ class PeerIdentity(NamedTuple):
 
 
 class PeerEvents(Protocol):
-    """What the links tell the node."""
+    """Events of the links, for the node."""
 
     def hello(self) -> Hello:
-        """This node's own introduction, as it is now."""
+        """This node's own introduction, with the cluster id that it has now."""
 
-    def judge_hello(self, hello: Hello) -> tuple[ErrorCode, str]:
-        """NONE, or why this peer is refused. Called before our answer is made: with the answer this node may commit
-        itself to a cluster."""
+    def check_hello(self, hello: Hello) -> tuple[ErrorCode, str]:
+        """NONE and "", or the error and the reason why this peer is refused. Called before this node's answer is made,
+        because the answer may commit this node to a cluster."""
 
     def peer_connected(self, identity: PeerIdentity) -> None:
-        """Our dialled connection is open and introduced."""
+        """The connection that this node dialled is open, and the handshake has succeeded."""
 
     def peer_introduced(self, identity: PeerIdentity) -> None:
-        """The peer's dialled connection is open and introduced."""
+        """The connection that the peer dialled is open, and the handshake has succeeded."""
 
-    def peer_speaks(self, node_id: int) -> None:
-        """The first message on the peer's connection has come. The peer's answers come from now on; what it sent
-        before, on another connection, may be lost."""
+    def first_peer_message(self, node_id: int) -> None:
+        """The first message has come on a connection that the peer dialled. Messages that the peer sent before on
+        another connection may be lost."""
 
     def peer_disconnected(self, node_id: int) -> None:
-        """Our dialled connection was introduced and is closed. The link dials again."""
+        """The connection that this node dialled is closed after a successful handshake. The link dials again."""
 
     def peer_unreachable(self, node_id: int) -> None:
-        """Our connection is closed, and dialling again failed at once."""
+        """Dialling the peer failed. The link dials again."""
 
     def peer_message(self, sender: PeerIdentity, message: PeerMessage) -> None:
-        """A message has come. Its memory is valid until this returns."""
+        """A message has come. Its memory is valid until this method returns."""
 
 
 class _Stream(asyncio.BufferedProtocol):
@@ -92,15 +92,16 @@ class _Stream(asyncio.BufferedProtocol):
         self.transport: asyncio.Transport | None = None
         self.peer = "?"
         self._frames = FrameReader(MAX_PEER_FRAME_BYTES)
-        # Before each read: without a call in between.
+        # The transport calls this before each read, so it is bound directly and costs no further call.
         self.get_buffer = self._frames.get_buffer  # type: ignore[method-assign]
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         peername = transport.get_extra_info("peername")
-        # The name of a Unix socket is no tuple.
+        # The address of a Unix socket is not a tuple.
         self.peer = f"{peername[0]}:{peername[1]}" if isinstance(peername, tuple) else "this machine"
-        # With zero, uvloop writes at once and not at the end of its iteration: clients wait for a follower's answer.
+        # With a limit of 0, uvloop writes at once and not at the end of its iteration. A client waits for what
+        # followers answer here.
         self.transport.set_write_buffer_limits(high=0)
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -141,12 +142,12 @@ class _Dialled(_Stream):
 
     def message(self, message: PeerMessage) -> None:
         if not isinstance(message, HelloReply):
-            raise ProtocolError("a dialled peer only answers the handshake")
+            raise ProtocolError("a peer may send only HelloReply on a connection that it did not dial")
         self._link.introduced(self, message)
 
 
 class PeerLink:
-    """What this node says to one other node; reconnects for ever."""
+    """The sending side of the connection to one other node. It reconnects for ever."""
 
     def __init__(
         self, node_id: int, host: str, port: int, network: Network, turn: Turn, events: PeerEvents
@@ -159,47 +160,49 @@ class PeerLink:
         self._network = network
         self._turn = turn
         self._stream: _Dialled | None = None
-        #: Frames that leave with this turn. Invariant: empty unless noted and introduced.
+        #: Frames that are sent when the loop iteration ends. Invariant: empty unless `_is_queued` and introduced.
         self._queue: list[Buffer] = []
-        self._noted = False
+        self._is_queued = False
         self._lost = asyncio.Event()
         #: The handshake of the present connection has ended, successfully or not.
         self._introduced = asyncio.Event()
         self._last_refusal = ""
-        #: When the peer last echoed something new that was sent here (loop time), and the number of that ping.
-        self.last_sign_at = 0.0
+        #: Loop time at which the peer last echoed a new ping of this link, and the number of that ping.
+        self.last_echo_at = 0.0
         self._last_echo = 0
 
-    def echoed(self, number: int, now: float) -> None:
-        """The peer has received ping `number`: this connection works."""
+    def record_echo(self, number: int, now: float) -> None:
+        """The peer has received ping `number` (of liveness): this connection works."""
         if number > self._last_echo:
             self._last_echo = number
-            self.last_sign_at = now
+            self.last_echo_at = now
 
     @property
     def is_ready(self) -> bool:
         return self.identity is not None
 
     def send(self, message: PeerMessage) -> None:
-        """Queue a message for this turn. It is dropped while the link is down: Raft and liveness send again."""
+        """Queue a message, which is sent when the loop iteration ends. While the link is down the message is dropped:
+        Raft and liveness send again."""
         if self.identity is None:
             return
         self._queue.extend(encode_peer(message))
-        if not self._noted:
-            self._noted = True
-            self._turn.note_sender(self)
+        if not self._is_queued:
+            self._is_queued = True
+            self._turn.add_sender(self)
 
     def prepare(self, message: PeerMessage) -> Callable[[], None]:
-        """Encode a message now. The returned function sends it at once, without waiting for the turn to end."""
+        """Encode a message now. The returned function sends it at once, without waiting for the end of the loop
+        iteration."""
         return partial(self._send_now, encode_peer(message))
 
     def _send_now(self, frame: list[Buffer]) -> None:
         self._queue.extend(frame)
-        if not self._noted:  # otherwise earlier messages are queued, and this one leaves with them
+        if not self._is_queued:  # otherwise earlier messages are queued, and this one leaves with them
             self.flush()
 
     def flush(self) -> None:
-        self._noted = False
+        self._is_queued = False
         queue, self._queue = self._queue, []
         if queue and self._stream is not None and self._stream.transport is not None:
             transport = self._stream.transport
@@ -209,7 +212,7 @@ class PeerLink:
                 transport.abort()
 
     async def run(self) -> None:
-        """Dial, wait for the end of the connection, dial again. The node's task for this peer."""
+        """Dial, wait for the end of the connection, dial again. Each link has one task of the node that runs this."""
         while True:
             self._lost.clear()
             self._introduced.clear()
@@ -226,7 +229,7 @@ class PeerLink:
                 async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
                     await self._introduced.wait()
             except TimeoutError:
-                # A kernel accepted, and nobody answered: the process is stopped, or one direction is cut.
+                # The kernel accepted the connection and no process answered: it is stopped, or one direction is cut.
                 stream.abort()
             await self._lost.wait()
             if self._last_refusal:
@@ -263,7 +266,7 @@ class PeerLink:
                 self.events.peer_disconnected(self.node_id)
 
     def reconnect(self) -> None:
-        """Close the connection and dial again, so that there is a new handshake."""
+        """Close the connection and dial again, which begins with a new handshake."""
         if self._stream is not None:
             self._stream.abort()
 
@@ -281,7 +284,7 @@ class AcceptedPeer(_Stream):
         self._events = events
         self._closed = closed
         self.identity: PeerIdentity | None = None
-        self._has_spoken = False
+        self._has_sent_message = False
         self._handshake_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -291,7 +294,7 @@ class AcceptedPeer(_Stream):
         )
 
     def _not_introduced(self) -> None:
-        log.warning("peer connection closed: no introduction in time", peer=self.peer)
+        log.warning("peer connection closed: no Hello in time", peer=self.peer)
         self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -307,13 +310,13 @@ class AcceptedPeer(_Stream):
     def message(self, message: PeerMessage) -> None:
         if self.identity is not None:
             self._events.peer_message(self.identity, message)
-            if not self._has_spoken:
-                self._has_spoken = True
-                self._events.peer_speaks(self.identity.node_id)
+            if not self._has_sent_message:
+                self._has_sent_message = True
+                self._events.first_peer_message(self.identity.node_id)
             return
         if not isinstance(message, Hello):
-            raise ProtocolError("a peer introduces itself first")
-        error, reason = self._events.judge_hello(message)
+            raise ProtocolError("the first message of a peer is not Hello")
+        error, reason = self._events.check_hello(message)
         own = self._events.hello()
         reply = HelloReply(
             error_code=error,

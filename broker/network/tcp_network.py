@@ -15,11 +15,12 @@ from broker.network import local_transport
 logger = structlog.get_logger()
 
 BACKLOG = 1024
-#: How long a port that an outgoing connection of somebody happens to have is waited for. Ports from 32768 on are what
-#: Linux gives to these, and ours may be among them. One that was closed keeps its port for 60 s (TIME_WAIT).
+#: How long a node waits for its port while an outgoing connection of some process has it. Linux gives ports from 32768
+#: on to outgoing connections, and a listener's port may be among them. A closed connection keeps its port for 60 s
+#: (TIME_WAIT).
 PORT_WAIT_S = 65.0
 PORT_PAUSE_S = 0.25
-#: What a machine without IPv6, or without an IPv6 address, says.
+#: Errors of a machine without IPv6, or without an IPv6 address.
 _NO_SUCH_FAMILY = (errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT, errno.EADDRNOTAVAIL)
 
 
@@ -28,10 +29,10 @@ def _addresses(host: str) -> list[str]:
 
 
 def _bind(host: str, port: int) -> list[socket.socket]:
-    """Listening sockets for every address of `host`; "localhost" is both loopback families.
+    """Listening sockets for every address of `host`; "localhost" stands for both loopback families. Raises OSError.
 
-    An IPv6 address that the machine cannot have (no IPv6 in a container) is passed over as long as another
-    address of the name could be bound.
+    An IPv6 address that the machine cannot have (no IPv6 in a container) is left out if another address of the
+    name can be bound.
     """
     sockets: list[socket.socket] = []
     passed_over: OSError | None = None
@@ -70,20 +71,22 @@ def _listening(family: int, kind: int, protocol: int, address: tuple[str | int, 
     return sock
 
 
-async def _bind_in_time(host: str, port: int) -> list[socket.socket]:
-    """`_bind`, and again for a while where the port is taken and yet nobody listens there."""
+async def _bind_when_free(host: str, port: int) -> list[socket.socket]:
+    """`_bind`. While the port is in use and no process listens there, it is tried again for PORT_WAIT_S."""
     loop = asyncio.get_running_loop()
     give_up_at = loop.time() + PORT_WAIT_S
-    has_told = False
+    is_logged = False
     while True:
         try:
             return _bind(host, port)
         except OSError as error:
             if error.errno != errno.EADDRINUSE or loop.time() > give_up_at or await _is_served(host, port):
                 raise
-        if not has_told:
-            has_told = True
-            logger.warning("port is taken by an outgoing connection, waiting for it", host=host, port=port)
+        if not is_logged:
+            is_logged = True
+            logger.warning(
+                "port is in use by an outgoing connection, waiting until it is free", host=host, port=port
+            )
         await asyncio.sleep(PORT_PAUSE_S)
 
 
@@ -102,8 +105,8 @@ async def _is_served(host: str, port: int) -> bool:
 
 
 def _is_to_itself(transport: asyncio.BaseTransport) -> bool:
-    """Where nobody listens at a port that outgoing connections are given, one may be connected to itself; and while it
-    is, nobody can listen there."""
+    """A connection may be connected to itself if no process listens at its target, and the kernel chose the target's
+    port as the local port. While it is open, no process can listen there."""
     return bool(transport.get_extra_info("sockname") == transport.get_extra_info("peername"))
 
 
@@ -130,7 +133,7 @@ class TcpNetwork:
         self, host: str, port: int, factory: ProtocolFactory, *, for_peers: bool = False
     ) -> Listener:
         loop = asyncio.get_running_loop()
-        sockets = await _bind_in_time(host, port)
+        sockets = await _bind_when_free(host, port)
         port = sockets[0].getsockname()[1]
         try:
             local = local_transport.bind(host, port, BACKLOG) if for_peers else None
@@ -149,12 +152,14 @@ class TcpNetwork:
             transport, _ = await asyncio.get_running_loop().create_connection(factory, host, port)
         sock = transport.get_extra_info("socket")
         if sock is None or transport.is_closing():
-            # It ended in the turn between connection_made and here; no connection_lost is going to come.
+            # The connection ended between connection_made and here. No connection_lost is going to be called.
             transport.abort()
             raise ConnectionResetError(errno.ECONNRESET, f"{host}:{port} closed the connection at once")
         if _is_to_itself(transport):
             transport.abort()
-            raise ConnectionRefusedError(errno.ECONNREFUSED, f"{host}:{port} is this very connection")
-        with contextlib.suppress(OSError):  # has gone meanwhile, or is a Unix socket, which waits for nothing
+            raise ConnectionRefusedError(
+                errno.ECONNREFUSED, f"nobody listens on {host}:{port}: connected to itself"
+            )
+        with contextlib.suppress(OSError):  # closed meanwhile, or a Unix socket, which has no such delay
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return transport

@@ -114,7 +114,7 @@ class Replicas:
         self._quarantining: dict[GroupKey, None] = {}
         self.now: Callable[[], float] = loop.time
         self.now_ms: Callable[[], int] = clock.now_ms
-        self.note_writer: Callable[[Writer], None] = turn.note_writer
+        self.note_writer: Callable[[Writer], None] = turn.add_writer
         ticks.every(SLOW_TICK_S, self._tick)
         ticks.every(QUIET_S, self._trim_quiet_logs)
         ticks.every(settings.config.log_retention_check_interval_ms / 1000, self._apply_retention)

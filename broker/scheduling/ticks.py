@@ -1,29 +1,29 @@
-"""Work that is done again and again, at a pace. Each part of a node registers its own."""
+"""Work that is done at intervals. Each part of a node registers its own."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 
-#: The pace of what has to be looked at now and then, and need not be looked at at once.
+#: The interval of checks that are not urgent.
 SLOW_TICK_S = 0.05
 
 Action = Callable[[float], None]
 
 
 class Ticks:
-    """The ticks of a node. Actions of one pace share a timer and are called in the order in which they registered, with
-    the loop's time in seconds. A late loop does not catch up."""
+    """The ticks of a node. Actions with the same interval share a timer. They are called in the order of their
+    registration, with the loop's time in seconds. Ticks that a busy loop has missed are not made up for."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._actions: dict[float, list[Action]] = {}
-        #: By pace, of the next tick.
+        #: Interval in seconds -> timer of the next tick.
         self._timers: dict[float, asyncio.TimerHandle] = {}
         self._is_running = False
 
     def every(self, seconds: float, action: Action) -> None:
-        """Have `action` called every so many seconds, from `start` on."""
+        """Have `action` called every `seconds`, from `start` on."""
         actions = self._actions.setdefault(seconds, [])
         actions.append(action)
         if self._is_running and len(actions) == 1:
@@ -36,7 +36,7 @@ class Ticks:
             self._arm(seconds)
 
     def stop(self) -> None:
-        """Nothing is called any more. Registering is still allowed and has no effect."""
+        """No action is called after this. Registering an action is still allowed and has no effect."""
         self._is_running = False
         for timer in self._timers.values():
             timer.cancel()

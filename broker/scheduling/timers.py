@@ -14,14 +14,14 @@ class Timed(Protocol):
 
 
 class TimerHeap:
-    """Deadlines in loop time. A changed deadline leaves its old entry behind, which is passed over later."""
+    """Deadlines in loop time. A changed deadline leaves its old entry in the heap, which is skipped later."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._heap: list[tuple[float, int, Timed]] = []
         self._sequence = 0
         self._handle: asyncio.TimerHandle | None = None
-        #: When `_handle` fires. (uvloop's handle of a deadline in the past cannot tell.)
+        #: Loop time at which `_handle` fires. (uvloop's handle does not know it if it is in the past.)
         self._armed_at = 0.0
 
     def set(self, timed: Timed, deadline: float | None) -> None:

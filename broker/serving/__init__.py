@@ -1,1 +1,1 @@
-"""What handlers stand on: views, quotas, sessions, answers that wait."""
+"""What request handlers are built on: views of the cluster, quotas, fetch sessions, answers that wait."""

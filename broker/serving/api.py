@@ -22,12 +22,12 @@ class Api:
     request: type[Message]
     #: (context, request, decoded body). `Any`, because each handler takes its own request type.
     handle: Callable[[Context, Request, Any], None]
-    #: Offered in ApiVersions as the lowest version where that differs from what is served (Produce: KAFKA-18659).
+    #: The lowest version in ApiVersions, if it differs from the lowest that is served (Produce: KAFKA-18659).
     advertised_min_version: int | None = None
-    #: (request, decoded body): whether the answer names leaders or coordinators. If so, it is handled a moment
-    #: (`dispatcher.NEWS_S`) after it came. None: it never does.
-    waits_for_news: Callable[[Request, Any], bool] | None = None
-    #: Only such a request may be larger than `dispatcher.MAX_SMALL_REQUEST_BYTES`: records are not decoded.
+    #: (request, decoded body): whether the answer names leaders or coordinators. Such a request is handled
+    #: `dispatcher.LEADER_ANSWER_DELAY_S` after it came. None: the answer never names any.
+    names_leaders: Callable[[Request, Any], bool] | None = None
+    #: Only a request with records may be larger than `dispatcher.MAX_SMALL_REQUEST_BYTES`: they are not decoded.
     carries_records: bool = False
     #: Answers a request of a version that is not served. None: the connection is closed, as Kafka does.
     answer_unknown_version: Callable[[Request], None] | None = None

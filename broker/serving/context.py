@@ -1,4 +1,4 @@
-"""What a handler may ask of its node. Nothing else of the node is in its reach."""
+"""The parts of a node that handlers may use. They cannot reach any other part."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from broker.replication.reads import Reads
     from broker.replication.replicas import Replicas
     from broker.scheduling.turn import Turn
+    from broker.serving.answer_cache import AnswerCache
     from broker.serving.api import Api
     from broker.serving.fetch_sessions import FetchSessions
-    from broker.serving.kept_answers import KeptAnswers
     from broker.serving.long_requests import LongRequests
     from broker.serving.pending import PendingAnswers
     from broker.serving.quotas import ClientQuotas
@@ -42,24 +42,24 @@ class Volume(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The same for all requests of a node."""
+    """One object per node, the same for all requests."""
 
     apis: Sequence[Api]
-    """All that is served."""
+    """All APIs that are served."""
     loop: asyncio.AbstractEventLoop
     clock: Clock
     turn: Turn
     settings: LiveSettings
     resources: Resources
     metadata: MetadataService
-    """Read `image`: what is committed, as far as this node has replayed it."""
+    """Its `image` is the committed metadata, as far as this node has replayed it."""
     view: ClusterView
     """What clients are shown of the cluster: brokers, leaders, replicas."""
     replicas: Replicas
     reads: Reads
     """For an answer that only the present leader may give."""
     controller: ControllerClient
-    """For whatever changes the cluster's metadata."""
+    """For requests that change the cluster's metadata."""
     producer_ids: ProducerIds
     groups: GroupCoordinator
     offsets_topic: InternalTopic
@@ -70,12 +70,12 @@ class Context:
     fetch_sessions: FetchSessions
     pending: PendingAnswers
     long_requests: LongRequests
-    kept_metadata: KeptAnswers
+    metadata_answers: AnswerCache
     volume: Volume
 
     @property
     def config(self) -> NodeConfig:
-        """What counts now."""
+        """The settings in force now."""
         return self.settings.config
 
     @property

@@ -11,21 +11,22 @@ from protocol.codec import Decoder, decoder
 from protocol.errors import ProtocolError
 from protocol.schema import Message
 
-#: Decoded, a request can take many times its size on the wire; how many elements it has is bounded in protocol.wire.
-#: Only Produce has a reason to be large, and its records are not decoded.
+#: A decoded request can take many times its size on the wire (protocol.wire bounds the number of its elements). Only
+#: Produce has a reason to be large, and its records are not decoded.
 MAX_SMALL_REQUEST_BYTES = 8 << 20
 
-#: A process that dies closes its connections one after the other, in about a millisecond, those of clients often before
-#: those of the other nodes. A client asks at once who leads now and would be told of the dead one: librdkafka believes
-#: it, finds nobody there, and asks again one or two seconds later. After this long the others know.
-NEWS_S = 0.005
+#: How long an answer that names leaders or coordinators is delayed. A process that dies closes its connections within
+#: about a millisecond, those of clients often before those of the other nodes. A client asks for the new leader at
+#: once, and without a delay it would be told the dead one: librdkafka then tries to connect there, and asks again one
+#: or two seconds later. After the delay the other nodes know that the process is dead.
+LEADER_ANSWER_DELAY_S = 0.005
 
 
 class ApiDispatcher:
     """Decodes a request's body and calls its handler."""
 
     def __init__(self, context: Context, before_each: Callable[[], None]) -> None:
-        """`before_each` is called before any request is handled: what must be known before anything is served."""
+        """`before_each` is called before each request is handled, for checks that must come before any service."""
         self._context = context
         self._before_each = before_each
         self._by_key: dict[int, Api] = {api.key: api for api in context.apis}
@@ -33,7 +34,8 @@ class ApiDispatcher:
         self._ready: dict[int, tuple[Decoder[Message], Api]] = {}
 
     def dispatch(self, request: Request, frame: memoryview, body_position: int) -> None:
-        """Raises ProtocolError for what Kafka answers by closing the connection: unknown API or version."""
+        """Decode a request and handle it, now or after LEADER_ANSWER_DELAY_S. Raises ProtocolError if the connection
+        has to be closed, as in Kafka: an unknown API or version."""
         ready = self._ready.get(request.api_key << 16 | request.api_version)
         if ready is None:
             ready = self._prepare(request)
@@ -45,27 +47,28 @@ class ApiDispatcher:
             raise ProtocolError(
                 f"{api.key.name}: {len(frame)} bytes are too many for a request without records"
             )
-        # Bytes behind the body are passed over, as Apache Kafka does: librdkafka sends some with Metadata.
+        # Bytes behind the body are ignored, as in Apache Kafka: librdkafka sends some with Metadata.
         body, _ = decode(frame, body_position)
-        if api.waits_for_news is not None and api.waits_for_news(request, body):
-            self._context.loop.call_later(NEWS_S, self._handle_late, api, request, body)
+        if api.names_leaders is not None and api.names_leaders(request, body):
+            self._context.loop.call_later(LEADER_ANSWER_DELAY_S, self._handle_delayed, api, request, body)
         elif self._context.quotas.limits_requests:
             self._handle_measured(api, request, body)
         else:
             api.handle(self._context, request, body)
 
-    def _handle_late(self, api: Api, request: Request, body: Message) -> None:
+    def _handle_delayed(self, api: Api, request: Request, body: Message) -> None:
         if not request.is_abandoned:
             self._handle_measured(api, request, body)
 
     def _handle_measured(self, api: Api, request: Request, body: Message) -> None:
-        """What is done for a request later on (a long poll that ends, a commit) is not measured."""
+        """Handle a request and charge the time to the client's quota. Work that is done later for the request (at the
+        end of a long poll, at a commit) is not measured."""
         clock, began_s = self._context.clock, self._context.clock.worked_s()
         api.handle(self._context, request, body)
-        request.throttle(self._context.quotas.requested(request.client_id, clock.worked_s() - began_s))
+        request.throttle(self._context.quotas.charge_request(request.client_id, clock.worked_s() - began_s))
 
     def _prepare(self, request: Request) -> tuple[Decoder[Message], Api] | None:
-        """None: the request is answered already."""
+        """The decoder and API of a request. None: the version is not served, and the request is already answered."""
         api = self._by_key.get(request.api_key)
         if api is None:
             raise ProtocolError(f"unknown api key {request.api_key}")

@@ -1,13 +1,13 @@
-"""Fetch sessions (KIP-227): what a client fetches is kept between its requests, so that a request names, a look visits
-and an answer tells only what has changed.
+"""Fetch sessions (KIP-227): the node keeps what a client fetches between its requests. So a request names only what has
+changed, a scan visits only partitions that may have changed, and an answer contains only those that have.
 
-Values: no connection, no waiting. `FetchTargets` is what one client fetches, for one request or for a session;
-`FetchSessions` is the bounded cache of sessions. broker.handlers.fetch looks at the targets and answers.
+Values: no connection, no waiting. `FetchTargets` is what one client fetches, in one request or in a session.
+`FetchSessions` is the bounded cache of sessions. broker.handlers.fetch scans the targets and answers.
 
-Between two looks each target is
-- due: the next look visits it. It is new, or was named again, or woken by its replica, or had records or an error;
-- in `looked_at`: the last look found nothing for it;
-- watched: the same, and its replica wakes it once when that may have changed.
+Between two scans each target is in one of three states:
+- due: the next scan visits it. It is new, was named again, was woken by its replica, or had records or an error.
+- in `scanned`: the last scan found nothing to report for it.
+- watched: as `scanned`, and its replica wakes it once when that may have changed.
 """
 
 from __future__ import annotations
@@ -23,49 +23,50 @@ if TYPE_CHECKING:
     from broker.replication.replica import Replica
     from storage.log_types import LogSlice
 
-#: Session epochs with a meaning of their own: begin a session, and have none. Ordinary ones are above.
+#: Session epochs with a special meaning: create a session (0), and end it or have none (-1). Others are above 0.
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 _MAX_EPOCH = 2**31 - 1
-#: From this version on a request names topics by their ids.
+#: The first version whose requests name topics by their ids.
 TOPIC_IDS_VERSION = 13
-#: A session gives way to another one that has more partitions when it is so old, and to any when it was not used for so
-#: long (Kafka: min.incremental.fetch.session.eviction.ms, which is no setting there either).
+#: A session that is this old may be evicted for a session with more partitions. One that was not used for this long may
+#: be evicted for any other (Kafka's min.incremental.fetch.session.eviction.ms, which cannot be set there either).
 EVICTABLE_S = 120.0
-#: Partitions of all sessions together: some 100 MB. Kafka has no such bound; a request of 8 MiB names 300,000.
+#: The most partitions in all sessions together, about 100 MB. Kafka has no such bound. A request of 8 MiB can name
+#: 300,000.
 MAX_PARTITIONS = 200_000
 
-#: Topic name, or the number of its id from version 13 on; partition.
+#: Topic name, or from version 13 on its id as a number; partition.
 TargetKey = tuple[str | int, int]
 #: High watermark, last stable offset, log start.
 Watermarks = tuple[int, int, int]
 
 
 class FetchTarget:
-    """One partition as one client fetches it; what a replica wakes."""
+    """One partition in the fetches of one client. A replica wakes it (`wake`)."""
 
-    __slots__ = ("answer", "part", "replica", "targets", "told", "topic", "topic_id", "wanted")
+    __slots__ = ("answer", "part", "replica", "reported", "targets", "topic", "topic_id", "wanted")
 
     def __init__(self, targets: FetchTargets, topic: FetchTopic, wanted: FetchPartition) -> None:
         self.targets = targets
         self.topic = topic.topic
         self.topic_id = topic.topic_id
         self.wanted = wanted
-        #: Where it was found last.
+        #: The replica that the last scan found.
         self.replica: Replica | None = None
-        #: What the client was told last; None: nothing, or an error.
-        self.told: Watermarks | None = None
-        #: Of the last look, until answered: what there is to tell, and the records of it.
+        #: The watermarks that the client was sent last; None: nothing yet, or an error.
+        self.reported: Watermarks | None = None
+        #: From the last scan until the answer: the partition's part of it, and its records.
         self.answer: PartitionData | None = None
         self.part: LogSlice | None = None
 
     def wake(self) -> None:
-        """The replica moved. It has forgotten this target."""
+        """The replica has changed. It has removed this target from its waiters."""
         if self.replica is not None and not self.replica.is_open:
-            self.replica = None  # its log would stay in memory for as long as a session that nobody uses
+            self.replica = None  # otherwise an unused session would keep the log in memory
         self.targets.due[self] = None
-        if self.targets.woken is not None:
-            self.targets.woken()
+        if self.targets.on_due is not None:
+            self.targets.on_due()
 
     def leave_replica(self) -> None:
         if self.replica is not None:
@@ -73,28 +74,30 @@ class FetchTarget:
 
 
 class FetchTargets:
-    """What one client fetches, in its order.
+    """The partitions that one client fetches, in its order.
 
-    Invariant, between two looks: a target is due, or in `looked_at`, or registered with its replica.
+    Invariant between two scans: a target is in `due`, or in `scanned`, or registered with its replica.
     """
 
     def __init__(self) -> None:
         self._by_key: dict[TargetKey, FetchTarget] = {}
-        #: To be looked at, in the order in which they may bring records: who brought some goes to the end.
+        #: Targets for the next scan, in the order in which they get room in the answer. A target that had records goes
+        #: to the end.
         self.due: dict[FetchTarget, None] = {}
-        #: Whose answer has something to tell.
-        self.telling: dict[FetchTarget, None] = {}
-        #: By the last look, and not watched yet.
-        self.looked_at: dict[FetchTarget, None] = {}
+        #: Targets that the next answer contains.
+        self.to_report: dict[FetchTarget, None] = {}
+        #: Targets of the last scan that are not watched yet.
+        self.scanned: dict[FetchTarget, None] = {}
         self._is_watched = False
-        #: Called when a target becomes due, and when none is left; None while nobody waits for that.
-        self.woken: Callable[[], None] | None = None
+        #: Called when a target becomes due, and when there are no targets any more. None: no request waits for it.
+        self.on_due: Callable[[], None] | None = None
 
     def __len__(self) -> int:
         return len(self._by_key)
 
-    def name(self, topics: Iterable[FetchTopic], *, by_id: bool) -> None:
-        """Take up what a request names. A partition that is named twice counts as it was named last, as in Kafka."""
+    def add_topics(self, topics: Iterable[FetchTopic], *, by_id: bool) -> None:
+        """Add or update the partitions that a request names. If it names one twice, the last one counts, as in
+        Kafka."""
         targets, due = self._by_key, self.due
         for topic in topics:
             name = topic.topic_id.int if by_id else topic.topic
@@ -107,7 +110,7 @@ class FetchTargets:
                     target.wanted = wanted
                 due[target] = None
 
-    def forget_topics(self, topics: Iterable[ForgottenTopic], *, by_id: bool) -> None:
+    def remove_topics(self, topics: Iterable[ForgottenTopic], *, by_id: bool) -> None:
         for topic in topics:
             name = topic.topic_id.int if by_id else topic.topic
             for partition in topic.partitions:
@@ -117,41 +120,41 @@ class FetchTargets:
                     target.leave_replica()
 
     def watch(self) -> None:
-        """Have the replicas wake those of the last look."""
+        """Register the targets of the last scan with their replicas."""
         self._is_watched = True
-        for target in self.looked_at:
+        for target in self.scanned:
             if target.replica is not None:
                 target.replica.waits.add_fetch(target)
-        self.looked_at = {}
+        self.scanned = {}
 
     def close(self) -> None:
-        """Nothing is left, which ends a poll that waits; no replica wakes it any more."""
+        """Remove all targets, and unregister them from their replicas. A long poll that waits ends."""
         if self._is_watched:
             for target in self._by_key.values():
                 target.leave_replica()
-        # Targets refer back to this: left so, they would be work for the garbage collector at every fetch.
+        # Targets refer back to this object. The cycles would be work for the garbage collector at every fetch.
         self._by_key.clear()
         self.due.clear()
-        self.telling.clear()
-        self.looked_at = {}
-        if self.woken is not None:
-            self.woken()
+        self.to_report.clear()
+        self.scanned = {}
+        if self.on_due is not None:
+            self.on_due()
 
 
 class FetchSession(FetchTargets):
-    """The targets of one client from request to request."""
+    """The targets of one client, kept from request to request."""
 
     def __init__(self, session_id: int, now: float, *, by_id: bool) -> None:
         super().__init__()
         self.session_id = session_id
         self.by_id = by_id
-        #: What the next request has to say.
+        #: The session epoch that the next request has to name.
         self.epoch = next_epoch(INITIAL_EPOCH)
         self.created_s = now
         self.used_s = now
-        #: Of the last request: another one has other bounds.
+        #: Isolation level of the last request. Another level has another bound, so all targets become due.
         self.isolation_level = 0
-        #: Until the request that is under way is answered.
+        #: A request of this session is not answered yet.
         self.is_busy = False
         self.is_closed = False
 
@@ -161,25 +164,26 @@ class FetchSession(FetchTargets):
             self.isolation_level = isolation_level
             self.due.update(dict.fromkeys(self._by_key.values()))
 
-    def answered(self) -> None:
-        """The client is told what `telling` says. Who brought records lets the others go first next time."""
-        for target in self.telling:
+    def complete_request(self) -> None:
+        """The client gets what `to_report` contains. A target that had records goes behind the others."""
+        for target in self.to_report:
             if target.part is not None and target in self.due:
                 del self.due[target]
                 self.due[target] = None
-            target.told = _watermarks(target.answer)
+            target.reported = _watermarks(target.answer)
             target.answer = target.part = None
-        self._rest()
+        self._end_request()
 
-    def given_up(self) -> None:
-        """The client is told nothing: it is above its quota, or gone and may come back over another connection."""
-        self.due.update(self.telling)
-        self._rest()
+    def abandon_request(self) -> None:
+        """The client gets nothing of `to_report`: it is above its quota, or its connection is closed. It may go on with
+        the session on another connection."""
+        self.due.update(self.to_report)
+        self._end_request()
 
-    def _rest(self) -> None:
+    def _end_request(self) -> None:
         self.is_busy = False
-        self.woken = None
-        self.telling.clear()
+        self.on_due = None
+        self.to_report.clear()
         if not self.is_closed:
             self.watch()
 
@@ -189,7 +193,8 @@ class FetchSession(FetchTargets):
 
 
 def _watermarks(answer: PartitionData | None) -> Watermarks | None:
-    """What an answer tells that stays true. Behind an error or a divergence all is told again."""
+    """The watermarks that the client knows after this answer. None: after an error or a divergence it gets them
+    again."""
     assert answer is not None
     if answer.error_code or answer.diverging_epoch is not None:
         return None
@@ -197,15 +202,15 @@ def _watermarks(answer: PartitionData | None) -> Watermarks | None:
 
 
 def next_epoch(epoch: int) -> int:
-    """They begin again behind the largest, and never become INITIAL_EPOCH."""
+    """The epoch after this one. 1 follows the largest, because INITIAL_EPOCH has a special meaning."""
     return 1 if epoch == _MAX_EPOCH else epoch + 1
 
 
 class FetchSessions:
     """The sessions of a node, least recently used first.
 
-    Invariants: at most `slots` sessions and MAX_PARTITIONS targets; `_sizes` has the targets of each, `_partitions`
-    their sum.
+    Invariants: there are at most `slots` sessions and MAX_PARTITIONS targets. `_sizes` has the number of targets of
+    each session, and `_partitions` is their sum.
     """
 
     def __init__(self, slots: int, rng: random.Random) -> None:
@@ -218,8 +223,8 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def begin(self, topics: Sequence[FetchTopic], now: float, *, by_id: bool) -> FetchSession | None:
-        """A new session of these partitions; None where there is no room for it."""
+    def create(self, topics: Sequence[FetchTopic], now: float, *, by_id: bool) -> FetchSession | None:
+        """A new session of these partitions; None if there is no room for it. `now`: loop time, seconds."""
         size = sum(len(topic.partitions) for topic in topics)
         if not size or not self._make_room(size, now):
             return None
@@ -227,9 +232,9 @@ class FetchSessions:
         while not session_id or session_id in self._sessions:
             session_id = self._rng.getrandbits(31)
         session = FetchSession(session_id, now, by_id=by_id)
-        session.name(topics, by_id=by_id)
+        session.add_topics(topics, by_id=by_id)
         self._sessions[session_id] = session
-        self._count(session)
+        self._update_size(session)
         return session
 
     def resume(
@@ -242,10 +247,12 @@ class FetchSessions:
         *,
         by_id: bool,
     ) -> FetchSession | None:
-        """The session with what a request changes of it. None: nothing is left of it, and it has ended.
+        """The session, after the changes that a request makes to it. None: no partition is left, and the session has
+        ended.
 
-        Raises KafkaError: no such session (70), not its next epoch (71), topics named in the other way (106). The
-        client then begins a new one. Out of order is also a request that comes before the last one is answered.
+        Raises KafkaError, after which the client creates a new session: there is no such session (70); the epoch is not
+        the next one, or the previous request is not answered yet (71); topics are named by id in a session with names,
+        or by name in one with ids (106).
         """
         session = self._sessions.get(session_id)
         if session is None:
@@ -255,44 +262,47 @@ class FetchSessions:
         if session.by_id != by_id:
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         if self._partitions + sum(len(topic.partitions) for topic in topics) > MAX_PARTITIONS:
-            self.close(session_id)  # the next one finds room, or the client goes on without
+            self.close(
+                session_id
+            )  # there is room for the client's next session then, or it goes on without one
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        session.name(topics, by_id=by_id)
-        session.forget_topics(forgotten, by_id=by_id)
+        session.add_topics(topics, by_id=by_id)
+        session.remove_topics(forgotten, by_id=by_id)
         session.epoch = next_epoch(epoch)
         session.used_s = now
         self._sessions[session_id] = self._sessions.pop(session_id)
-        self._count(session)
+        self._update_size(session)
         if not len(session):
             self.close(session_id)
             return None
         return session
 
     def close(self, session_id: int) -> None:
-        """End it, if there is one."""
+        """End the session, if there is one with this id."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self._partitions -= self._sizes.pop(session_id)
             session.close()
 
-    def _count(self, session: FetchSession) -> None:
+    def _update_size(self, session: FetchSession) -> None:
         size = len(session)
         self._partitions += size - self._sizes.get(session.session_id, 0)
         self._sizes[session.session_id] = size
 
     def _make_room(self, size: int, now: float) -> bool:
-        """Whether there is room for so many targets, after others gave way if need be."""
+        """Evict sessions until there is room for `size` targets. False: too few sessions may be evicted."""
         if size > MAX_PARTITIONS or not self._slots:
             return False
         while len(self._sessions) >= self._slots or self._partitions + size > MAX_PARTITIONS:
-            giving_way = self._evictable(size, now)
-            if giving_way is None:
+            evicted = self._evictable(size, now)
+            if evicted is None:
                 return False
-            self.close(giving_way.session_id)
+            self.close(evicted.session_id)
         return True
 
     def _evictable(self, size: int, now: float) -> FetchSession | None:
-        """One that nobody uses, else the smallest of the old ones if it is smaller (KIP-227)."""
+        """A session that is not used any more, else the smallest old one that has fewer than `size` targets
+        (KIP-227)."""
         unused = next(iter(self._sessions.values()))
         if now - unused.used_s > EVICTABLE_S:
             return unused

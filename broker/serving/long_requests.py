@@ -1,8 +1,8 @@
-"""Requests that would keep the loop for long, served in pieces.
+"""Requests that would keep the event loop busy for long are served in pieces.
 
-A small request can ask for seconds of work: 740 KB of zstd are a million records, which a compacted topic wants looked
-at one by one. Meanwhile other clients, peers and heartbeats have their turn: a leader that is not heard for an election
-timeout is none any more, and its successor would be sent the same request.
+A small request can ask for seconds of work: 740 KB of zstd can be a million records, and a compacted topic has to check
+each of them. Between the pieces other clients, peers and heartbeats are served. Otherwise the node would miss its
+heartbeats and lose its leaderships, and the client would send the same request to the next leader.
 """
 
 from __future__ import annotations
@@ -17,35 +17,37 @@ from protocol.records.record import RECORDS_PER_STEP
 if TYPE_CHECKING:
     from broker.network.connection import Request
 
-#: Requests that take turns; each may hold a batch decompressed (protocol.records.compression has the bound). The others
-#: wait until one of these is done.
-UNDER_WAY = 4
+#: Long requests that are served at a time, in turns. Each may hold a decompressed batch (protocol.records.compression
+#: bounds its size). Further ones wait until one of these is done.
+MAX_CONCURRENT = 4
 
 
 class LongRequests:
-    """Of one node."""
+    """The long requests of one node."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._under_way: deque[tuple[Request, Iterator[int]]] = deque()
+        self._running: deque[tuple[Request, Iterator[int]]] = deque()
         self._waiting: deque[tuple[Request, Iterator[int]]] = deque()
         self._is_scheduled = False
 
     def serve(self, request: Request, steps: Iterator[int]) -> None:
-        """Serve a request by taking all of `steps`, each of which tells how many records it will look at (or look up).
-        As long as they are few it is done when this returns. Otherwise nothing else is taken from this client until it
-        is, so that its requests keep their order; and if the client goes away, the rest is left undone.
+        """Serve a request by running all of `steps`. Before each step the iterator yields how many records the step is
+        going to read or look up.
 
-        Between two steps anything may happen to what the request is about."""
-        if self._is_done(steps):
+        If these are few, the request is done when this returns. Otherwise no other request of this client is served
+        until it is done, so that the client's requests keep their order. If the client disconnects, the remaining
+        steps are not run. Between two steps other requests are served, which may change or close the replica.
+        """
+        if self._run_steps(steps):
             return
-        request.connection.hold()
+        request.connection.hold_requests()
         self._waiting.append((request, steps))
         self._schedule()
 
     @staticmethod
-    def _is_done(steps: Iterator[int]) -> bool:
-        """Take steps, until there are none, or before the one that is too much."""
+    def _run_steps(steps: Iterator[int]) -> bool:
+        """Run steps until RECORDS_PER_STEP records are reached. True: there are no more steps."""
         records = 0
         for ahead in steps:
             records += ahead
@@ -54,19 +56,19 @@ class LongRequests:
         return True
 
     def _schedule(self) -> None:
-        if not self._is_scheduled and (self._under_way or self._waiting):
+        if not self._is_scheduled and (self._running or self._waiting):
             self._is_scheduled = True
-            self._loop.call_soon(self._go_on)
+            self._loop.call_soon(self._run_piece)
 
-    def _go_on(self) -> None:
-        """One piece of one request."""
+    def _run_piece(self) -> None:
+        """Run one piece of one request."""
         self._is_scheduled = False
-        while self._waiting and len(self._under_way) < UNDER_WAY:
-            self._under_way.append(self._waiting.popleft())
-        request, steps = self._under_way.popleft()
+        while self._waiting and len(self._running) < MAX_CONCURRENT:
+            self._running.append(self._waiting.popleft())
+        request, steps = self._running.popleft()
         if not request.is_abandoned:
-            if self._is_done(steps):
-                request.connection.release()
+            if self._run_steps(steps):
+                request.connection.release_requests()
             else:
-                self._under_way.append((request, steps))
+                self._running.append((request, steps))
         self._schedule()

@@ -1,4 +1,4 @@
-"""An answer of several partitions that waits for some of them."""
+"""An answer about several partitions that waits for some of them, and its timeout."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from broker.network.connection import Request
     from broker.serving.context import Context
 
-#: Marks a partition whose answer is still open; no Kafka error code has this value.
+#: The error code of a partition that is not answered yet. No Kafka error code has this value.
 PENDING = -32768
 
 
@@ -31,7 +31,7 @@ class TimedAnswer(Protocol):
 
 
 class PendingAnswers:
-    """The answers of a node that are not made yet, and the time by which each has to leave."""
+    """The pending answers of a node. Each is timed out at its deadline (loop time)."""
 
     def __init__(self, ticks: Ticks) -> None:
         self._open: dict[TimedAnswer, None] = {}
@@ -52,10 +52,10 @@ class PendingAnswers:
 
 
 class PendingAnswer(Generic[A]):
-    """A request's answer in the making: it leaves when every partition is done, or the request's time is over.
+    """An answer that is sent when every partition is done, or when the request's timeout is over.
 
-    `begin` with the request, `add` each partition that waits (its error code is PENDING until `partition_done`), and
-    `park` when all partitions have been looked at.
+    Call `add` for each partition that waits: its error code is PENDING until `partition_done`. Call `wait_or_reply`
+    when all partitions of the request have been handled.
     """
 
     __slots__ = ("_missing", "_pending", "_request", "_response", "_slots", "deadline")
@@ -67,19 +67,19 @@ class PendingAnswer(Generic[A]):
         self._slots: list[A] = []
         #: Partitions without an answer, plus one while the request is still being handled.
         self._missing = 1
-        #: Loop time at which what is not done by then is answered REQUEST_TIMED_OUT.
+        #: Loop time at which the partitions that are not done are answered REQUEST_TIMED_OUT.
         self.deadline = context.now() + max(timeout_ms, 0) / 1000
 
     def add(self, answer: A) -> int:
-        """Returns the slot by which the partition is named."""
+        """Add a partition that waits. Returns its slot, for `partition_done`."""
         answer.error_code = PENDING
         self._slots.append(answer)
         self._missing += 1
         return len(self._slots) - 1
 
-    def park(self) -> None:
-        """Answer, or wait for what is open."""
-        self._one_less()
+    def wait_or_reply(self) -> None:
+        """Answer now if no partition waits, else when the last one is done."""
+        self._part_done()
         if self._missing > 0:
             self._request.has_waited = True
             self._pending.add(self)
@@ -89,13 +89,13 @@ class PendingAnswer(Generic[A]):
         if answer.error_code == PENDING:
             answer.error_code = error
             self._completed(answer, slot)
-            self._one_less()
+            self._part_done()
 
     def _completed(self, answer: A, slot: int) -> None:
         """The partition's error code is known: fill in the rest."""
         raise NotImplementedError
 
-    def _one_less(self) -> None:
+    def _part_done(self) -> None:
         self._missing -= 1
         if self._missing == 0:
             self._pending.discard(self)

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 class PartitionState(NamedTuple):
     """What clients are shown of a partition."""
 
-    #: -1: nobody serves it.
+    #: -1: no live broker leads it and serves.
     leader: int
-    #: -1: no leader was ever heard of.
+    #: -1: no leader has been announced yet.
     epoch: int
-    #: The leader knows who keeps up; other nodes show who is alive.
+    #: The leader's node shows the replicas that keep up. Other nodes show the replicas that are alive.
     in_sync: list[int]
     offline: list[int]
 
@@ -58,7 +58,7 @@ class ClusterView:
 
     @property
     def leader_changes(self) -> int:
-        """Another number after each change of who leads what."""
+        """Changes with each change of the leader table."""
         return self._leaders.changes
 
     # -- brokers -----------------------------------------------------------------------------------------
@@ -66,9 +66,9 @@ class ClusterView:
     def live_brokers(self, listener: str) -> list[tuple[int, str, int]]:
         """(node id, host, port) of every broker that is connected now, as this listener's clients reach it.
 
-        The controller is always among them: clients wait for a controller whose address they are not given
-        (librdkafka until the request times out). Who sees no majority, such as a node that was stopped for a
-        while, is itself the one that is cut off, and shows all.
+        The controller is always among them: clients wait for a controller whose address they do not know
+        (librdkafka until the request times out). A node that sees no majority, such as one that was stopped for a
+        while, is probably cut off itself, and shows all brokers.
         """
         brokers = self._metadata.image.brokers
         alive = [node_id for node_id in brokers if self._is_alive(node_id)]
@@ -79,7 +79,7 @@ class ClusterView:
         return [broker for broker in self.all_brokers(listener) if broker[0] in alive]
 
     def all_brokers(self, listener: str) -> list[tuple[int, str, int]]:
-        """As `live_brokers`, of every registered broker that has such a listener."""
+        """As `live_brokers`, for every registered broker that has such a listener."""
         brokers = self._metadata.image.brokers
         return [
             (node_id, *brokers[node_id].endpoints[listener])
@@ -88,8 +88,8 @@ class ClusterView:
         ]
 
     def controller(self) -> int:
-        """Where clients send administration: to the controller, or to any broker that is alive where the controller was
-        unregistered and only votes; -1 if no controller is known."""
+        """The id of the broker to which clients send administrative requests; -1 if no controller is known. It is the
+        controller, or any live broker if the controller was unregistered and only votes."""
         controller, brokers = self._leaders.controller_id(), self._metadata.image.brokers
         if controller < 0 or controller in brokers:
             return controller
@@ -116,7 +116,7 @@ class ClusterView:
     # -- topics and leaders ------------------------------------------------------------------------------
 
     def topic_name(self, name: str, topic_id: UUID) -> str:
-        """Requests name a topic, or from some version on its id."""
+        """The name of the topic that a request names by its name or by its id; "" for an unknown id."""
         if name:
             return name
         topic = self._metadata.image.topics.get(topic_id)
@@ -128,11 +128,12 @@ class ClusterView:
         return (-1, -1) if record is None else self.leader_of_id(record.topic_id, partition)
 
     def leader_of_id(self, topic_id: UUID, partition: int) -> tuple[int, int]:
-        """(node id or -1, leader epoch or -1). Only a leader that serves is shown."""
+        """(node id or -1, leader epoch or -1). A leader is shown only if it serves."""
         return _served_by(self._leaders.get(topic_id, partition), self._is_alive)
 
     def partition_states(self, topic: TopicRecord, numbers: Iterable[int]) -> list[PartitionState]:
-        """Of these partitions of a topic. What concerns all of them is looked up once: there may be thousands."""
+        """The states of these partitions of a topic. Look-ups that are the same for all are done once, because there
+        may be thousands of partitions."""
         alive = self.alive_brokers()
         leaderships = self._leaders.of_topic(topic.topic_id)
         own_id = self._me.node_id
@@ -153,7 +154,7 @@ class ClusterView:
         return states
 
     def _keeping_up(self, key: GroupKey) -> set[int]:
-        """What the leader, this node, knows of its followers, itself included."""
+        """The replicas of a partition that keep up, if this node leads it; else an empty set."""
         replica = self._replicas.by_key.get(key)
         if replica is None or not replica.is_leader:
             return set()
@@ -164,7 +165,8 @@ class ClusterView:
         }
 
     def _holds_directory(self, node_id: int, directory_id: bytes) -> bool:
-        """A node that came back with an empty disk is alive, but it is not the voter that kept up until then."""
+        """Whether a node still has this data directory. A node that restarts with an empty disk is alive, but it is not
+        the voter that kept up before."""
         if node_id == self._me.node_id:
             return directory_id == self._me.directory_id.bytes
         connected = self._cluster.directory_of(node_id)
@@ -173,19 +175,20 @@ class ClusterView:
     # -- replicas, and why there is none -----------------------------------------------------------------
 
     def replica_named(self, topic: str, partition: int) -> Replica:
-        """The replica here, leader or not. Raises KafkaError where there is none."""
+        """The replica on this node, leader or not. Raises KafkaError if there is none."""
         replica = self._replicas.by_name.get((topic, partition))
         if replica is None:
             raise KafkaError(self.why_no_replica(topic, partition))
         return replica
 
-    def serving(self, named: Iterable[tuple[str, int]]) -> list[Replica]:
-        """Those of these partitions that are led from here: for whom a read has to be confirmed (`Reads`)."""
+    def led_replicas(self, named: Iterable[tuple[str, int]]) -> list[Replica]:
+        """The replicas of these partitions that this node leads and serves. Reads from them have to be confirmed
+        (`Reads`)."""
         found = (self._replicas.by_name.get(each) for each in named)
         return [replica for replica in found if replica is not None and replica.is_serving]
 
     def replica_of_id(self, topic_id: UUID, partition: int) -> Replica:
-        """As `replica_named`. The metadata log is no topic of clients, although it has an id."""
+        """As `replica_named`. The metadata log has a topic id too, but clients cannot read it."""
         replica = self._replicas.by_key.get(GroupKey(topic_id, partition))
         if replica is not None and replica is not self._metadata.replica:
             return replica
@@ -195,7 +198,8 @@ class ClusterView:
         raise KafkaError(self.why_no_replica(record.name, partition))
 
     def why_no_replica(self, topic: str, partition: int) -> ErrorCode:
-        """A known topic is never "unknown": the client would give it up (client-behaviour.md B.8)."""
+        """The error code for a partition that has no replica on this node. A topic that exists is never "unknown": the
+        client would stop using it (client-behaviour.md B.8)."""
         record = self._metadata.image.topic_named(topic)
         if record is None or not 0 <= partition < len(record.partitions):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -213,7 +217,7 @@ class ClusterView:
 
 
 def _served_by(known: Leadership | None, is_alive: Callable[[int], bool]) -> tuple[int, int]:
-    """(node id or -1, leader epoch or -1). Only a leader that serves is shown."""
+    """(node id or -1, leader epoch or -1). A leader is shown only if it serves."""
     if known is None:
         return -1, -1
     if known.node_id is None or not known.established or not is_alive(known.node_id):

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -26,6 +27,13 @@ def produce(cluster: BrokerCluster, leader: int, count: int = 1) -> None:
     with cluster.wire(leader) as wire:
         for _ in range(count):
             assert wire.produce(TOPIC, batch(1, b"x" * (SEGMENT_BYTES // 2))).error_code == 0
+
+
+def remove(folder: Path) -> None:
+    """Remove it in one step, so that the broker cannot create files in it meanwhile."""
+    away = folder.with_name(folder.name + ".gone")
+    folder.rename(away)
+    shutil.rmtree(away)
 
 
 def must_end(broker: Broker, use: Callable[[], object]) -> None:
@@ -54,7 +62,7 @@ def test_a_follower_without_its_folder_ends_while_a_client_produces(
     leader = cluster.leader_of(TOPIC)
     produce(cluster, leader, 3)
     follower = cluster[1 + leader % 3]
-    shutil.rmtree(follower.data / f"{TOPIC}-0")
+    remove(follower.data / f"{TOPIC}-0")
     must_end(follower, lambda: produce(cluster, leader))
     with cluster.wire(leader) as wire:
         assert wire.produce(TOPIC, batch()).error_code == 0, "the others have a majority"
@@ -69,7 +77,7 @@ def test_a_leader_without_its_folder_ends_when_a_client_reads_what_is_gone(
     with cluster.wire() as wire:
         assert wire.create(TOPIC, replicas=1).error_code == 0
     produce(cluster, cluster.leader_of(TOPIC), 5)
-    shutil.rmtree(cluster[1].data / f"{TOPIC}-0")
+    remove(cluster[1].data / f"{TOPIC}-0")
 
     def read() -> None:
         with Wire(cluster[1].port, timeout_s=5) as wire:
@@ -84,7 +92,7 @@ def test_a_leader_without_its_folder_ends_while_a_client_produces(make_cluster: 
         assert wire.create(TOPIC, replicas=1).error_code == 0
     leader = cluster.leader_of(TOPIC)
     produce(cluster, leader, 3)
-    shutil.rmtree(cluster[1].data / f"{TOPIC}-0")
+    remove(cluster[1].data / f"{TOPIC}-0")
     must_end(cluster[1], lambda: produce(cluster, leader))
 
 
@@ -94,5 +102,5 @@ def test_a_node_without_its_data_directory_ends_while_a_client_produces(make_clu
         assert wire.create(TOPIC, replicas=1).error_code == 0
     leader = cluster.leader_of(TOPIC)
     produce(cluster, leader)
-    shutil.rmtree(cluster[1].data)
+    remove(cluster[1].data)
     must_end(cluster[1], lambda: produce(cluster, leader))

@@ -104,7 +104,7 @@ def test_a_fetch_by_topic_id_does_not_see_offsets_of_a_deleted_topic_of_the_same
         group_id="g",
         topics=[OffsetFetchRequestTopic(topic_id=each, partition_indexes=[0]) for each in (new, old)],
     )
-    answer = offset_fetch._look(topics.image, 10, wanted, shard)
+    answer = offset_fetch._read_group(topics.image, 10, wanted, shard)
     found = [each for topic in answer.topics for each in topic.partitions]
     assert [(x.error_code, x.committed_offset) for x in found] == [
         (ErrorCode.NONE, -1),

@@ -1,4 +1,4 @@
-"""What one client asks for costs the others nothing, and the code that it gets tells it what to do."""
+"""Requests that are expensive do not disturb other clients, and error codes make clients do the right thing."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ def test_list_offsets_refuses_a_partition_that_is_named_twice_and_no_other() -> 
         assert _list_offsets(world, 1, "foo", 0, 1, 0) == [invalid, ErrorCode.NONE, invalid]
 
 
-def test_list_offsets_of_many_partitions_does_not_hold_the_node_up() -> None:
-    """A request of 8 MiB names 500,000: the work may not grow with their square."""
+def test_list_offsets_of_many_partitions_does_not_stall_the_node() -> None:
+    """A request of 8 MiB names 500,000 partitions: the work must not grow with the square of that."""
     with running(size=1) as world:
         begun_s = time.process_time()
         _list_offsets(world, 1, "foo", *range(30_000))
         assert time.process_time() - begun_s < 3
 
 
-def test_a_log_that_list_offsets_finds_corrupt_is_quarantined_and_the_node_lives_on() -> None:
+def test_a_log_that_list_offsets_finds_corrupt_is_quarantined_and_the_node_goes_on() -> None:
     with running() as world:
         world.create_topic("foo")
         world.produce("foo", b"a" * 500)
@@ -64,7 +64,7 @@ def test_a_log_that_list_offsets_finds_corrupt_is_quarantined_and_the_node_lives
 
 
 def test_a_topic_that_is_named_often_is_described_once() -> None:
-    """Three bytes of a request must not cost the description of a thousand partitions each time."""
+    """Naming a topic takes three bytes of the request. Describing it each time would cost a thousand partitions."""
     with running(size=1) as world:
         world.create_topic("foo", replication_factor=1)
         answer = _metadata(world, *["foo", "bar", "foo", "bar", "foo"])
@@ -72,17 +72,17 @@ def test_a_topic_that_is_named_often_is_described_once() -> None:
 
 
 def test_only_kafkas_own_topics_are_internal() -> None:
-    """Consumers that subscribe to a pattern pass over internal topics; a user's "__x" is none."""
+    """Consumers that subscribe to a pattern ignore internal topics. A user's topic "__x" is not internal."""
     with running(size=1) as world:
         world.create_topic("__mine", replication_factor=1)
-        coordinator(world, "any")  # who is asked for it has its topic made
+        coordinator(world, "any")  # asking for a coordinator creates its topic
         found = {
             topic.name: topic.is_internal for topic in _metadata(world, "__mine", "__consumer_offsets").topics
         }
         assert found == {"__mine": False, "__consumer_offsets": True}
 
 
-def test_topics_are_not_deleted_where_the_broker_forbids_it() -> None:
+def test_topics_are_not_deleted_if_delete_topic_enable_is_false() -> None:
     """delete.topic.enable=false: TOPIC_DELETION_DISABLED, which versions below 3 do not know."""
     with running(size=1, settings={"delete.topic.enable": "false"}) as world:
         world.create_topic("foo", replication_factor=1)

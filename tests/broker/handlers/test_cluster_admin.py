@@ -1,4 +1,4 @@
-"""What administrators ask of the cluster as a whole: who is there, and access control that does not exist."""
+"""Administrative requests about the cluster as a whole: brokers, the quorum, ACLs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def describe(world: World, **wanted: Any) -> DescribeClusterResponse:
     return ask(world, 1, ApiKey.DESCRIBE_CLUSTER, 2, body, DescribeClusterResponse)
 
 
-def test_brokers_that_are_registered_and_gone_are_fenced() -> None:
+def test_registered_brokers_that_are_down_are_fenced() -> None:
     with running() as world:
         world.kill(3)
         world.wait(lambda: len(world.nodes[1].view.live_brokers("PLAINTEXT")) == 2)
@@ -46,7 +46,7 @@ def test_brokers_that_are_registered_and_gone_are_fenced() -> None:
         assert with_fenced.brokers[2].host == "n3"
 
 
-def test_everything_is_allowed_where_nobody_is_asked() -> None:
+def test_all_operations_are_authorized_without_an_authorizer() -> None:
     with running(size=1) as world:
         allowed = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
         answer = describe(world, include_cluster_authorized_operations=True)
@@ -58,7 +58,7 @@ def test_everything_is_allowed_where_nobody_is_asked() -> None:
     ("endpoint_type", "code"),
     [(2, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (3, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)],
 )
-def test_there_are_endpoints_of_brokers_only(endpoint_type: int, code: ErrorCode) -> None:
+def test_only_endpoints_of_brokers_are_described(endpoint_type: int, code: ErrorCode) -> None:
     with running(size=1) as world:
         answer = describe(world, endpoint_type=endpoint_type)
         assert (answer.error_code, answer.brokers, answer.cluster_id) == (code, [], "")
@@ -100,7 +100,7 @@ def quorum(world: World, name: str, number: int, via: int = 1) -> DescribeQuorum
     return ask(world, via, ApiKey.DESCRIBE_QUORUM, 2, body, DescribeQuorumResponse)
 
 
-def test_the_quorum_is_told_by_its_leader_whoever_is_asked() -> None:
+def test_every_broker_answers_describe_quorum_as_the_leader_knows_it() -> None:
     with running() as world:
         world.create_topic("foo")
         controller = world.nodes[1].leaders.controller_id()
@@ -126,7 +126,7 @@ def test_the_quorum_is_told_by_its_leader_whoever_is_asked() -> None:
             }
 
 
-def test_a_voter_that_is_away_falls_behind() -> None:
+def test_a_voter_that_is_down_falls_behind() -> None:
     with running() as world:
         controller = world.nodes[1].leaders.controller_id()
         away = next(node_id for node_id in world.nodes if node_id not in (1, controller))
@@ -141,7 +141,7 @@ def test_a_voter_that_is_away_falls_behind() -> None:
 
 
 @pytest.mark.parametrize(("name", "number"), [(METADATA_TOPIC_NAME, 1), ("foo", 0)])
-def test_nothing_else_is_a_quorum(name: str, number: int) -> None:
+def test_only_the_metadata_partition_is_a_quorum(name: str, number: int) -> None:
     with running(size=1) as world:
         world.create_topic("foo", replication_factor=1)
         partition = quorum(world, name, number).topics[0].partitions[0]
@@ -160,7 +160,7 @@ def brokers(world: World, via: int = 1) -> list[int]:
     return [broker.broker_id for broker in answer.brokers]
 
 
-def test_a_broker_is_unregistered_when_it_holds_nothing() -> None:
+def test_a_broker_without_replicas_can_be_unregistered() -> None:
     with running(size=4) as world:
         create(world, "foo", [2, 3, 4])
         assert unregister(world, 9) == ErrorCode.BROKER_ID_NOT_REGISTERED
@@ -173,10 +173,10 @@ def test_a_broker_is_unregistered_when_it_holds_nothing() -> None:
         assert brokers(world) == [1, 2, 3]
         world.start(4)
         world.wait_ready(4)
-        assert brokers(world, via=4) == [1, 2, 3, 4], "a start registers it anew"
+        assert brokers(world, via=4) == [1, 2, 3, 4], "a restart registers it again"
 
 
-def test_a_broker_that_runs_stays_unregistered_and_goes_on_voting() -> None:
+def test_a_running_broker_stays_unregistered_and_goes_on_voting() -> None:
     with running(size=3) as world:
         controller = world.nodes[1].leaders.controller_id()
         other, third = (node_id for node_id in world.nodes if node_id != controller)
@@ -186,10 +186,12 @@ def test_a_broker_that_runs_stays_unregistered_and_goes_on_voting() -> None:
         answer = ask(
             world, other, ApiKey.DESCRIBE_CLUSTER, 2, DescribeClusterRequest(), DescribeClusterResponse
         )
-        assert answer.controller_id in (other, third), "clients are never sent to whom they do not know"
+        assert answer.controller_id in (other, third), (
+            "clients are never sent to a broker that is not registered"
+        )
         world.kill(third)
         create(world, "foo", [other])
         world.wipe(third)
         world.start(third)
         world.wait_ready(third)
-        assert len(world.voters(METADATA_TOPIC_NAME)) == 3, "a new disk is still taken in"
+        assert len(world.voters(METADATA_TOPIC_NAME)) == 3, "a node with a new disk still becomes a voter"

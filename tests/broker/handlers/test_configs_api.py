@@ -1,5 +1,5 @@
-"""DescribeConfigs and its like, asked over the wire of whole nodes. Codes and sources are those that Apache Kafka 4.3.1
-answered to the same requests."""
+"""The APIs of settings, over the wire of whole nodes. Codes and sources are those that Apache Kafka 4.3.1 answered to
+the same requests."""
 
 from __future__ import annotations
 
@@ -151,12 +151,12 @@ def test_only_what_is_named_is_shown_and_old_versions_leave_the_rest_out(world: 
         (99, "t", INVALID_REQUEST),
     ],
 )
-def test_what_cannot_be_described(world: World, type_: int, name: str, code: ErrorCode) -> None:
+def test_resources_that_cannot_be_described(world: World, type_: int, name: str, code: ErrorCode) -> None:
     result = describe(world, 1, type_, name)
     assert (result.error_code, result.configs) == (code, [])
 
 
-def test_who_changes_a_setting_finds_it_changed_where_it_asked(world: World) -> None:
+def test_a_changed_setting_is_visible_at_once_on_the_broker_that_was_asked(world: World) -> None:
     for node_id in (1, 2, 3):
         assert change(world, node_id, TOPIC, "t", ("retention.ms", SET, str(node_id))) == NONE
         assert value(world, node_id, TOPIC, "t", "retention.ms") == (str(node_id), 1)
@@ -219,7 +219,7 @@ def test_settings_that_contradict_what_was_set_before_are_refused(world: World) 
         (99, "t", INVALID_REQUEST),
     ],
 )
-def test_what_cannot_be_changed(world: World, type_: int, name: str, code: ErrorCode) -> None:
+def test_resources_that_cannot_be_changed(world: World, type_: int, name: str, code: ErrorCode) -> None:
     assert change(world, 1, type_, name, ("retention.ms", SET, "1")) == code
 
 
@@ -291,7 +291,7 @@ def test_settings_of_brokers_survive_a_restart(world: World) -> None:
     assert world.replica(3, "t").log.config.segment_bytes == 123456
 
 
-def test_settings_that_mean_nothing_here_are_kept_for_the_tools_that_set_them(world: World) -> None:
+def test_settings_without_effect_here_are_stored_for_the_tools_that_set_them(world: World) -> None:
     rate = "leader.replication.throttled.rate"
     assert change(world, 1, BROKER, "", (rate, SET, "7")) == NONE
     assert value(world, 1, BROKER, "", rate) == ("7", 3)
@@ -328,7 +328,7 @@ def test_which_settings_of_brokers_can_be_changed(
 # -- what changes at once ---------------------------------------------------------------------------------------
 
 
-def test_a_change_counts_at_once_on_all_replicas(world: World) -> None:
+def test_a_change_takes_effect_at_once_on_all_replicas(world: World) -> None:
     changes = {
         "segment.bytes": "2048", "min.insync.replicas": "3", "max.message.bytes": "5000",
         "cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime",
@@ -355,7 +355,7 @@ def test_shorter_retention_deletes_without_waiting_for_the_next_round(world: Wor
     )
 
 
-def test_who_waits_for_a_third_copy_is_answered_when_it_is_not_asked_for_any_more(world: World) -> None:
+def test_lowering_min_insync_replicas_answers_a_producer_that_waits_for_a_third_copy(world: World) -> None:
     assert change(world, 1, TOPIC, "t", ("min.insync.replicas", SET, "3")) == NONE
     leader = world.leader("t")
     world.wait(lambda: world.replica(leader, "t").config.min_insync_replicas == 3)
@@ -400,11 +400,11 @@ def test_a_group_has_settings_of_its_own_before_it_exists(world: World) -> None:
     [
         ("nonsense", "1", INVALID_CONFIG),
         ("consumer.session.timeout.ms", "abc", INVALID_CONFIG),
-        ("consumer.session.timeout.ms", "5000", INVALID_CONFIG),  # no longer than between two heartbeats
+        ("consumer.session.timeout.ms", "5000", INVALID_CONFIG),  # not longer than the heartbeat interval
         ("consumer.heartbeat.interval.ms", "0", INVALID_CONFIG),
     ],
 )
-def test_what_a_group_cannot_have_is_refused(world: World, key: str, text: str, error: ErrorCode) -> None:
+def test_invalid_settings_of_a_group_are_refused(world: World, key: str, text: str, error: ErrorCode) -> None:
     assert change(world, 1, GROUP, "g", (key, SET, text)) == error
 
 
@@ -416,7 +416,7 @@ def test_a_group_without_a_name_has_no_settings(world: World) -> None:
 # -- names ------------------------------------------------------------------------------------------------------
 
 
-def test_what_has_settings_is_listed(world: World) -> None:
+def test_resources_with_settings_are_listed(world: World) -> None:
     def listed(version: int, *types: int) -> tuple[int, list[tuple[int, str]]]:
         body = ListConfigResourcesRequest(resource_types=list(types))
         answer = ask(world, 1, ApiKey.LIST_CONFIG_RESOURCES, version, body, ListConfigResourcesResponse)

@@ -44,7 +44,7 @@ def delete(
     timeout_ms: int = 5000,
     version: int = 2,
 ) -> list[tuple[ErrorCode, int]]:
-    """(error, low watermark) of each partition that is answered."""
+    """(error, low watermark) of each partition in the answer."""
     wanted = [DeleteRecordsPartition(partition_index=partition, offset=offset) for offset in offsets]
     body = DeleteRecordsRequest(
         topics=[DeleteRecordsTopic(name=topic, partitions=wanted)], timeout_ms=timeout_ms
@@ -84,7 +84,7 @@ def size_of(world: World, node_id: int, topic: str) -> int:
 
 
 def with_three_batches_of_four(world: World, **configs: str) -> int:
-    """Topic "foo"; returns its leader."""
+    """Creates topic "foo", and returns its leader."""
     world.create_topic("foo", configs=configs)
     for _ in range(3):
         world.produce("foo", b"a", b"b", b"c", b"d")
@@ -103,14 +103,16 @@ def test_offsets_and_what_is_answered() -> None:
         assert delete(world, leader, "foo", 8, 7) == [(NONE, 7)]
         assert earliest(world, leader, "foo") == (NONE, 7)
         assert fetch(world, leader, "foo", 6)[0] == OUT_OF_RANGE
-        assert fetch(world, leader, "foo", 7) == (NONE, 7, [4, 8]), "whole batches; the client skips"
+        assert fetch(world, leader, "foo", 7) == (NONE, 7, [4, 8]), (
+            "whole batches: the client skips the records below"
+        )
         assert delete(world, leader, "foo", -1) == [(NONE, 12)]
         assert fetch(world, leader, "foo", 12) == (NONE, 12, [])
         assert world.produce("foo", b"e") == 12
         assert fetch(world, leader, "foo", 12) == (NONE, 12, [12])
 
 
-def test_who_is_asked_for_what() -> None:
+def test_brokers_and_topics_that_cannot_be_asked() -> None:
     with running() as world:
         leader = with_three_batches_of_four(world)
         follower = 1 + leader % 3
@@ -136,7 +138,7 @@ def test_only_topics_with_the_policy_delete(policy: str, code: ErrorCode) -> Non
             assert delete(world, 1 + leader % 3, "foo", 0)[0][0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_an_answer_waits_for_a_majority_and_says_so_when_time_is_up() -> None:
+def test_an_answer_waits_for_a_majority_or_times_out() -> None:
     with running() as world:
         leader = with_three_batches_of_four(world)
         others = [node_id for node_id in world.ids if node_id != leader]
@@ -144,7 +146,7 @@ def test_an_answer_waits_for_a_majority_and_says_so_when_time_is_up() -> None:
         for node_id in others:
             world.loop.pause(world.processes[node_id])
         assert delete(world, leader, "foo", 5, timeout_ms=300) == [(ErrorCode.REQUEST_TIMED_OUT, 0)]
-        assert world.replica(leader, "foo").log.start_offset == 5, "on its own disk it is done"
+        assert world.replica(leader, "foo").log.start_offset == 5, "the deletion is done on its own disk"
         assert delete(world, leader, "foo", 5, timeout_ms=0) == [(ErrorCode.REQUEST_TIMED_OUT, 0)]
         world.loop.resume(world.processes[others[0]])
         assert delete(world, leader, "foo", 5) == [(NONE, 5)]
@@ -152,8 +154,8 @@ def test_an_answer_waits_for_a_majority_and_says_so_when_time_is_up() -> None:
         world.wait(lambda: all(world.replica(x, "foo").log.start_offset == 5 for x in world.ids))
 
 
-def test_a_leader_that_is_cut_off_does_not_say_what_it_cannot_know() -> None:
-    """Neither that an offset is beyond the end, which its successor may have, nor that anything is deleted."""
+def test_a_leader_that_is_cut_off_answers_neither_success_nor_out_of_range() -> None:
+    """Its successor may have the offset, and may not have the deletion."""
     with running() as world:
         leader = with_three_batches_of_four(world)
         assert delete(world, leader, "foo", 2) == [(NONE, 2)]
@@ -166,7 +168,7 @@ def test_a_leader_that_is_cut_off_does_not_say_what_it_cannot_know() -> None:
             assert delete(world, leader, "foo", offset)[0][0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_what_is_answered_holds_over_the_death_of_the_leader() -> None:
+def test_an_answered_deletion_survives_the_leader() -> None:
     with running() as world:
         leader = with_three_batches_of_four(world)
         assert delete(world, leader, "foo", 6) == [(NONE, 6)]
@@ -174,8 +176,9 @@ def test_what_is_answered_holds_over_the_death_of_the_leader() -> None:
         assert earliest(world, world.leader("foo"), "foo") == (NONE, 6)
 
 
-def test_what_only_a_deposed_leader_has_deleted_is_deleted_everywhere_in_the_end() -> None:
-    """Nobody was told, so it might have been forgotten; but that copy has it for good, and replicas are equal."""
+def test_a_deletion_of_only_a_deposed_leader_reaches_all_replicas_in_the_end() -> None:
+    """The deletion was not acknowledged. But the deposed leader's copy cannot undo it, and replicas have to be
+    equal."""
     with running() as world:
         leader = with_three_batches_of_four(world)
         world.wait_equal("foo")
@@ -195,7 +198,7 @@ def test_what_only_a_deposed_leader_has_deleted_is_deleted_everywhere_in_the_end
 
 
 @pytest.mark.parametrize("end", ["stopped", "killed", "without power"])
-def test_a_restart_remembers_where_logs_begin(end: str) -> None:
+def test_log_starts_survive_a_restart(end: str) -> None:
     with running() as world:
         leader = with_three_batches_of_four(world)
         assert delete(world, leader, "foo", 6) == [(NONE, 6)]
@@ -209,14 +212,14 @@ def test_a_restart_remembers_where_logs_begin(end: str) -> None:
         assert fetch(world, leader, "foo", 6) == (NONE, 6, [4, 8])
 
 
-def test_the_disks_shrink_on_every_replica() -> None:
-    """Whole segments at once; the active one, of which nothing is left, with the next retention check."""
+def test_segments_are_deleted_on_every_replica() -> None:
+    """Whole segments are deleted at once; an active segment without remaining records at the next retention check."""
     settings = {"log.segment.bytes": "1024", "log.retention.check.interval.ms": "5000"}
     with running(settings=settings) as world:
         world.create_topic("foo")
         for _ in range(20):
             world.produce("foo", b"x" * 300)
-            world.loop.run_for(APPEND_BATCH_S)  # what comes in one range is in one segment
+            world.loop.run_for(APPEND_BATCH_S)  # a range of batches lies in one segment
         world.wait_equal("foo")
         leader = world.leader("foo")
         before = {node_id: size_of(world, node_id, "foo") for node_id in world.ids}
@@ -234,8 +237,8 @@ def test_the_disks_shrink_on_every_replica() -> None:
         assert fetch(world, world.leader("foo"), "foo", 20) == (NONE, 20, [20])
 
 
-def test_a_follower_that_was_away_begins_where_the_others_kept_something() -> None:
-    """A log may begin inside a batch; a replica is built from whole ones, and then begins where all do."""
+def test_a_follower_that_was_down_is_built_from_the_batches_that_are_left() -> None:
+    """A log may start inside a batch. A replica gets whole batches, then the log start of the others."""
     with running(settings={"log.segment.bytes": "1024"}) as world:
         world.create_topic("foo")
         leader = world.leader("foo")
@@ -254,8 +257,8 @@ def test_a_follower_that_was_away_begins_where_the_others_kept_something() -> No
         world.wait_equal("foo")
 
 
-def test_what_a_turn_deletes_is_flushed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cheap enough for every 100 ms on hundreds of partitions (KIP-811)."""
+def test_the_deletions_of_a_loop_iteration_share_a_flush(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client may delete every 100 ms on hundreds of partitions (KIP-811)."""
     with running() as world:
         world.create_topic("foo", partitions=50)
         for index in range(50):
@@ -289,8 +292,8 @@ def test_what_a_turn_deletes_is_flushed_at_once(monkeypatch: pytest.MonkeyPatch)
         assert len(flushed) <= 3, flushed
 
 
-def test_a_follower_whose_last_answers_were_lost_with_its_crash_starts_again() -> None:
-    """Its log start is durable, and the leader goes on where it has last heard of it, which is below."""
+def test_a_follower_whose_last_answers_were_lost_in_its_crash_starts_again() -> None:
+    """Its durable log start is above the offset where the leader, which lacks the last answers, goes on sending."""
     with running() as world:
         world.create_topic("foo")
         world.produce("foo", b"a")

@@ -1,4 +1,4 @@
-"""DescribeProducers: who wrote, as the log of the asked node tells; answers as Apache Kafka 4.3 gave them."""
+"""DescribeProducers: the producer state of the node that is asked. The answers are those of Apache Kafka 4.3."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def describe(world: World, node_id: int, topic: str, partition: int = 0) -> Part
     return answer.topics[0].partitions[0]
 
 
-def test_every_replica_tells_who_wrote() -> None:
+def test_every_replica_describes_its_producers() -> None:
     with running() as world:
         world.create_topic("foo")
         leader = world.leader("foo")
@@ -48,7 +48,7 @@ def test_every_replica_tells_who_wrote() -> None:
             assert (producer.coordinator_epoch, producer.current_txn_start_offset) == (-1, -1)
 
 
-def test_what_is_not_there() -> None:
+def test_unknown_partitions() -> None:
     with running() as world:
         world.create_topic("foo")
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

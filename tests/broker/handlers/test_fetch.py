@@ -1,4 +1,4 @@
-"""Fetch: what waits for a client that is gone is let go, and what was seen before a change is not answered after it."""
+"""Fetch: long polls end with their clients, and an answer shows the log as it is when the answer is sent."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def _parked(world: World, node_id: int) -> int:
     return world.replica(node_id, "foo").waits.fetch_count
 
 
-def test_a_long_poll_ends_soon_after_its_client_has_gone() -> None:
-    """Or a client that comes back again and again fills the memory: a poll may ask for 24 days."""
+def test_a_long_poll_ends_soon_after_its_client_disconnected() -> None:
+    """Otherwise a client that reconnects again and again fills the memory: a poll may wait for up to 24 days."""
     with running(size=1) as world:
         world.create_topic("foo", replication_factor=1)
         world.leader("foo")
@@ -41,9 +41,9 @@ def test_a_long_poll_ends_soon_after_its_client_has_gone() -> None:
 
         tasks = [world.loop.create_task(poll()) for _ in range(3)]
         world.wait(lambda: _parked(world, 1) == 3)
-        world.wait(lambda: all(task.done() for task in tasks))  # each gave up, and its connection with it
+        world.wait(lambda: all(task.done() for task in tasks))  # each client has closed its connection
         assert all(isinstance(task.exception(), TimeoutError) for task in tasks)
-        world.loop.run_for(fetch.LOOK_FOR_CLIENT_S + 1)
+        world.loop.run_for(fetch.CHECK_CLIENT_S + 1)
         assert _parked(world, 1) == 0
 
 
@@ -61,7 +61,8 @@ def test_a_long_poll_ends_soon_after_its_client_has_gone() -> None:
 def test_a_fetch_waits_for_min_bytes_unless_its_other_limits_are_reached(
     min_bytes: int, max_bytes: int, partition_max_bytes: int, is_waited_for: bool
 ) -> None:
-    """Whole batches hardly ever reach a limit to the byte: each such fetch took its whole max_wait."""
+    """Whole batches hardly ever fill a limit exactly. Without this rule such a fetch would wait for its whole
+    max_wait."""
     with running(size=1) as world:
         world.create_topic("foo", replication_factor=1)
         for _ in range(30):
@@ -75,8 +76,8 @@ def test_a_fetch_waits_for_min_bytes_unless_its_other_limits_are_reached(
         assert records is not None and len(records) > 900_000
 
 
-def test_a_long_poll_whose_client_stays_waits_as_long_as_it_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch, "LOOK_FOR_CLIENT_S", 0.2)
+def test_a_long_poll_whose_client_stays_connected_waits_for_max_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch, "CHECK_CLIENT_S", 0.2)
     with running(size=1) as world:
         world.create_topic("foo", replication_factor=1)
         world.leader("foo")
@@ -86,8 +87,8 @@ def test_a_long_poll_whose_client_stays_waits_as_long_as_it_asked(monkeypatch: p
         assert 0.7 <= world.loop.time() - begun_s < 0.8
 
 
-def test_out_of_range_is_said_of_the_log_as_it_is_when_the_leader_is_confirmed() -> None:
-    """Until a majority has answered the leader may change, twice even: what it lacked before, it may have then."""
+def test_out_of_range_is_decided_again_when_the_leader_is_confirmed() -> None:
+    """The leader may change, even twice, before a majority has answered, and may have the records then."""
     with running() as world:
         world.create_topic("foo")
         leader = world.leader("foo")
@@ -109,7 +110,7 @@ def test_out_of_range_is_said_of_the_log_as_it_is_when_the_leader_is_confirmed()
         assert codes == [ErrorCode.NONE]
 
 
-def test_a_fetch_that_does_not_know_storage_errors_is_told_to_look_for_another_leader() -> None:
+def test_a_storage_error_is_not_leader_in_versions_that_do_not_know_it() -> None:
     with running(size=1) as world:
         world.create_topic("foo", replication_factor=1)
         world.produce("foo", b"a" * 500)
@@ -129,7 +130,7 @@ def test_a_fetch_that_does_not_know_storage_errors_is_told_to_look_for_another_l
         assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR]
 
 
-def test_a_log_that_a_fetch_finds_corrupt_is_quarantined_and_the_node_lives_on() -> None:
+def test_a_log_that_a_fetch_finds_corrupt_is_quarantined_and_the_node_goes_on() -> None:
     with running() as world:
         world.create_topic("foo")
         for _ in range(3):
@@ -138,7 +139,7 @@ def test_a_log_that_a_fetch_finds_corrupt_is_quarantined_and_the_node_lives_on()
         leader = world.leader("foo")
         directory_id = world.nodes[leader].me.directory_id.bytes
         world.disks[leader].flip_bits(f"/n{leader}/foo-0/00000000000000000000.log", 8, 4, count=8)
-        # The first batch's length; one byte of room has the log look for the batch that ends before it.
+        # The first batch's length. With one byte of room the log reads the header of the batch before the offset.
         answer = ask(world, leader, ApiKey.FETCH, 11, _request("foo", 1, max_bytes=1), FetchResponse)
         assert answer.responses[0].partitions[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
         world.wait(lambda: (leader, directory_id, 1) in world.voters("foo"))
@@ -154,9 +155,9 @@ def test_clients_do_not_read_the_metadata_log() -> None:
         assert answer.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_a_partition_that_is_named_twice_counts_as_it_was_named_last() -> None:
-    """As in Kafka. Parked, each name would be looked at by itself, and 8 MiB can name one partition half a million
-    times."""
+def test_the_last_entry_of_a_partition_that_is_named_twice_counts() -> None:
+    """As in Kafka. Otherwise a long poll would scan a partition once for each entry, and 8 MiB can have half a million
+    entries of one partition."""
     with running(size=1) as world:
         world.create_topic("foo", replication_factor=1)
         world.produce("foo", b"a")

@@ -1,10 +1,10 @@
-"""Who asks for a leader just when one dies is not sent to the dead."""
+"""A client that asks for a leader or coordinator at the moment when one dies is not sent to the dead one."""
 
 from __future__ import annotations
 
 import pytest
 
-from broker.serving.dispatcher import NEWS_S
+from broker.serving.dispatcher import LEADER_ANSWER_DELAY_S
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -13,7 +13,7 @@ from tests.broker.asking import ask, begin_ask
 from tests.broker.world import running
 from tests.simulator.client import Connection
 
-#: When the node dies, after a client has begun to connect to another one: its question is under way, or just there.
+#: The time from the client's dialling of another node to the death: its request is under way, or has just come.
 DEATHS_S = [number * 0.000_1 for number in range(1, 20)]
 
 
@@ -49,7 +49,7 @@ def test_a_coordinator_that_has_just_died_is_not_named(death_s: float) -> None:
 
 
 @pytest.mark.parametrize(("version", "is_late"), [(0, True), (1, False), (9, False)])
-def test_who_asks_for_brokers_only_does_not_wait_for_news(version: int, is_late: bool) -> None:
+def test_a_request_for_brokers_only_is_answered_at_once(version: int, is_late: bool) -> None:
     """In version 0 an empty list asks for all topics."""
     with running() as world:
         connection = Connection()
@@ -61,4 +61,4 @@ def test_who_asks_for_brokers_only_does_not_wait_for_news(version: int, is_late:
         began_s = world.loop.time()
         world.wait(asked.done)
         assert len(asked.result().brokers) == 3
-        assert (world.loop.time() - began_s > NEWS_S) == is_late
+        assert (world.loop.time() - began_s > LEADER_ANSWER_DELAY_S) == is_late

@@ -1,5 +1,5 @@
-"""Leader epochs as clients see them: a partition's first one is 0, as Kafka's is, and nobody is told that its position
-is gone by a stale leader."""
+"""Leader epochs as clients see them. The first epoch of a partition is 0, as in Kafka, and no stale leader tells a
+client that its position is invalid."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ UNKNOWN = (ErrorCode.NONE, -1, -1)
 
 
 def shown_epochs(world: World, node_id: int, name: str = "foo") -> list[int]:
-    """Metadata: of each partition."""
+    """The leader epoch of each partition, from Metadata."""
     body = MetadataRequest(topics=[MetadataRequestTopic(name=name)])
     answer = ask(world, node_id, ApiKey.METADATA, 9, body, MetadataResponse)
     return [partition.leader_epoch for partition in answer.topics[0].partitions]
@@ -66,7 +66,7 @@ def fetch(world: World, node_id: int, current_leader_epoch: int = -1) -> Partiti
 
 
 def fetched_epochs(world: World, node_id: int) -> list[int]:
-    """Of each batch."""
+    """The leader epoch of each batch."""
     records = fetch(world, node_id).records
     assert isinstance(records, memoryview)
     return [header.leader_epoch for _, header in iter_batches(records)]
@@ -88,7 +88,7 @@ def test_a_leader_that_is_cut_off_does_not_deny_the_epoch_of_its_successor() -> 
         others = [node_id for node_id in world.ids if node_id != old]
         world.network.partition([f"n{old}"], [f"n{other}" for other in others])
         world.wait(lambda: any(world.replica(other, "foo").is_serving for other in others))
-        assert world.replica(old, "foo").is_serving, "it does not know yet"
+        assert world.replica(old, "foo").is_serving, "it does not know its successor yet"
         (successor,) = [other for other in others if world.replica(other, "foo").is_serving]
         epoch = world.replica(successor, "foo").leader_epoch
         assert epoch_end(world, old, epoch).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -113,17 +113,17 @@ def test_a_new_partition_is_led_in_epoch_0() -> None:
 
 
 def test_all_partitions_of_a_large_topic_are_led_in_epoch_0() -> None:
-    """Each has its leader at its first election."""
+    """Each partition has its leader after one election."""
     with running() as world:
         world.create_topic("foo", partitions=60)
         leaders = [world.leader("foo", partition) for partition in range(60)]
-        world.loop.run_for(1)  # until everybody has heard of all of them
+        world.loop.run_for(1)  # until every node knows all leaders
         for node_id in world.ids:
             assert shown_epochs(world, node_id) == [0] * 60
         assert {leaders.count(node_id) for node_id in world.ids} == {20}, "the first replica of each"
 
 
-def test_who_reads_with_an_epoch_is_checked_from_epoch_0_on() -> None:
+def test_the_epoch_of_a_reader_is_checked_from_epoch_0_on() -> None:
     with running() as world:
         world.create_topic("foo")
         world.produce("foo", b"a")
@@ -140,8 +140,8 @@ def test_who_reads_with_an_epoch_is_checked_from_epoch_0_on() -> None:
 
 
 @pytest.mark.parametrize("epoch", [-1, -2, -(2**31)])
-def test_a_negative_epoch_is_nobodys(epoch: int) -> None:
-    """The group was founded in a term below 0. Clients never hear of that."""
+def test_a_negative_epoch_is_unknown(epoch: int) -> None:
+    """The founding row of a group has a term below 0, which clients never see."""
     with running() as world:
         world.create_topic("foo")
         world.produce("foo", b"a")
@@ -149,7 +149,7 @@ def test_a_negative_epoch_is_nobodys(epoch: int) -> None:
 
 
 def test_a_directory_that_was_founded_in_term_0_opens_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As all were before leader epochs began at 0: the founding row is of term 0, the first leader's of term 1."""
+    """In directories of older builds the founding row has term 0, and the first leader term 1."""
     with running() as world:
         monkeypatch.setattr(log_opener, "FOUNDING_TERM", 0)
         world.create_topic("foo")
@@ -171,8 +171,8 @@ def test_a_directory_that_was_founded_in_term_0_opens_and_goes_on(monkeypatch: p
         assert shown_epochs(world, world.leader("bar"), "bar") == [0]
 
 
-def test_a_range_of_batches_that_no_leader_has_stamped_is_refused() -> None:
-    """Their epoch is -1, as in a client's request, and so is the term before the range."""
+def test_a_range_of_batches_without_a_leader_epoch_is_refused() -> None:
+    """The epoch of the batches is -1, as in a client's request, and so is the term before the range."""
     records = build_batch([NewRecord(None, b"a", 0)], leader_epoch=-1)
     message = peer.Append(
         topic_id=UUID(int=1),

@@ -1,4 +1,4 @@
-"""ListOffsets: what each special timestamp means, and a leader that does not know yet how much is committed."""
+"""ListOffsets: the special timestamps, and a leader that does not know its high watermark yet."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def list_offset(
 
 
 def with_three_batches(world: World, start: int) -> int:
-    """Topic "foo", whose records below `start` are deleted; returns its leader."""
+    """Creates topic "foo", deletes its records below `start`, and returns its leader."""
     world.create_topic("foo", configs={"message.timestamp.before.max.ms": str((1 << 63) - 1)})
     leader = world.leader("foo")
     replica = world.replica(leader, "foo")
@@ -106,8 +106,8 @@ def test_special_and_other_timestamps(
             assert list_offset(world, leader, timestamp, version) == wanted, version
 
 
-def test_the_largest_time_is_that_of_a_record_that_is_not_deleted() -> None:
-    """A log may begin behind the youngest record of a batch. Kafka goes by the batch and names what is deleted."""
+def test_the_largest_timestamp_is_that_of_a_record_above_the_log_start() -> None:
+    """The log start may lie above the latest record of a batch. Kafka answers the deleted record in that case."""
     with running() as world:
         leader = with_three_batches(world, start=8)
         assert list_offset(world, leader, -3) == (ErrorCode.NONE, 1023, 8, 0)
@@ -118,7 +118,7 @@ def test_the_largest_time_is_that_of_a_record_that_is_not_deleted() -> None:
         assert list_offset(world, leader, -3) == list_offset(world, leader, 0) == NOTHING
 
 
-def test_who_is_asked_and_with_which_epoch() -> None:
+def test_the_leader_and_its_epoch_are_checked() -> None:
     with running() as world:
         first = with_three_batches(world, start=0)
         leader = 1 + first % 3

@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs and DescribeLogDirs; the codes are what Apache Kafka 4.3 answered to the same requests."""
+"""AlterReplicaLogDirs and DescribeLogDirs; the codes are those of Apache Kafka 4.3 to the same requests."""
 
 from __future__ import annotations
 

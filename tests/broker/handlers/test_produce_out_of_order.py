@@ -1,4 +1,4 @@
-"""OUT_OF_ORDER_SEQUENCE_NUMBER ends an idempotent producer: it is said only after a look by a confirmed leader."""
+"""OUT_OF_ORDER_SEQUENCE_NUMBER ends an idempotent producer. Only a confirmed leader may answer it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _send(world: World, node_id: int, acks: int, sequence: int) -> asyncio.Task[
 
 
 @pytest.mark.parametrize("acks", [1, -1])
-def test_what_came_before_the_confirmation_counts(acks: int) -> None:
+def test_a_missing_batch_that_comes_before_the_confirmation_is_counted(acks: int) -> None:
     with running() as world:
         world.create_topic("foo")
         leader = world.leader("foo")
@@ -58,14 +58,14 @@ def test_what_came_before_the_confirmation_counts(acks: int) -> None:
         world.processes[leader].call(append, 0)
         answer = _send(world, leader, acks, 2)
         world.wait(lambda: bool(node.context.pending))
-        assert replica.next_offset == 1, "sequence 2 after 0: refused at first sight"
+        assert replica.next_offset == 1, "sequence 2 after 0 is not appended"
         world.processes[leader].call(append, 1)
         world.wait(answer.done)
         assert (answer.result().error_code, answer.result().base_offset) == (ErrorCode.NONE, 2)
         assert answer.result().error_message is None
 
 
-def test_a_gap_that_stays_is_refused() -> None:
+def test_a_gap_that_remains_is_refused() -> None:
     with running() as world:
         world.create_topic("foo")
         leader = world.leader("foo")

@@ -1,5 +1,5 @@
-"""CreateTopics, DeleteTopics, CreatePartitions, DescribeTopicPartitions and what Metadata says of topics, over the wire
-of whole nodes. Codes are those that Apache Kafka 4.3.1 answered to the same requests."""
+"""CreateTopics, DeleteTopics, CreatePartitions, DescribeTopicPartitions and Metadata, over the wire of whole nodes.
+Codes are those that Apache Kafka 4.3.1 answered to the same requests."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def create(
         (".", 1, 1, NAME),
         ("x" * 250, 1, 1, NAME),
         ("__cluster_metadata", 1, 1, REQUEST),
-        ("__consumer_offsets", 1, 1, REQUEST),  # Kafka takes it; here its shape is the coordinator's business
+        ("__consumer_offsets", 1, 1, REQUEST),  # Kafka accepts it; here only the coordinator creates it
     ],
 )
 def test_topics_that_are_refused(world: World, name: str, count: int, replicas: int, code: ErrorCode) -> None:
@@ -144,7 +144,7 @@ def test_settings_of_new_topics(world: World, configs: list[tuple[str, str | Non
     assert create(world, configs=configs).error_code == code
 
 
-def test_what_is_said_of_a_created_topic_depends_on_the_version(world: World) -> None:
+def test_the_answer_about_a_created_topic_depends_on_the_version(world: World) -> None:
     result = create(world, count=-1, replicas=-1, configs=[("retention.ms", "1000")], validate_only=False)
     assert (result.num_partitions, result.replication_factor) == (1, 3)
     assert result.topic_id != NIL_UUID
@@ -250,7 +250,7 @@ def test_added_partitions_are_led_and_written_to_and_the_old_ones_stay(world: Wo
     assert [len(partition.replicas) for partition in topic.partitions] == [3] * 5
 
 
-def test_partitions_are_added_where_a_node_was_away(world: World) -> None:
+def test_partitions_are_added_while_a_node_is_down(world: World) -> None:
     world.kill(3)
     world.wait(lambda: not world.nodes[1].cluster.is_connected(3))
     assert add(world, "t", 6) == NONE
@@ -269,7 +269,7 @@ def create_internal(world: World) -> None:
 
 
 def test_the_coordinators_topic_keeps_its_partitions(world: World) -> None:
-    """Kafka lets it grow, and loses sight of the groups' offsets."""
+    """Kafka allows more partitions, and cannot find the groups' offsets afterwards."""
     create_internal(world)
     assert add(world, "__consumer_offsets", 3) == REQUEST
 
@@ -313,7 +313,7 @@ def test_pages_of_partitions(world: World) -> None:
     assert page(world, ["t", "u"], 9, ("t", 99)) == ([("t", 0, []), ("u", 0, [0, 1, 2])], None)
 
 
-def test_pages_with_topics_that_are_not_there(world: World) -> None:
+def test_pages_with_missing_topics(world: World) -> None:
     assert page(world, ["t", "a b", "missing"], 9) == (
         [("a b", NAME, []), ("missing", UNKNOWN, []), ("t", 0, [0, 1])],
         None,
@@ -323,7 +323,7 @@ def test_pages_with_topics_that_are_not_there(world: World) -> None:
     assert page(world, [], 9, ("s", 5)) == ([("t", 0, [0, 1])], None), "a topic was deleted between two pages"
 
 
-def test_what_is_said_of_a_partition(world: World) -> None:
+def test_the_description_of_a_partition(world: World) -> None:
     leader = world.leader("t")
     body = DescribeTopicPartitionsRequest(topics=[TopicRequest(name="t")])
     answer = ask(world, leader, ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, body, DescribeTopicPartitionsResponse)
@@ -338,7 +338,7 @@ def test_what_is_said_of_a_partition(world: World) -> None:
 # -- Metadata ---------------------------------------------------------------------------------------------------
 
 
-def test_authorized_operations_are_said_where_they_are_asked_for(world: World) -> None:
+def test_authorized_operations_are_shown_if_requested(world: World) -> None:
     def operations(version: int, *, topic: bool, cluster: bool) -> tuple[list[int], int]:
         body = MetadataRequest(
             topics=[MetadataRequestTopic(name="t"), MetadataRequestTopic(name="missing")],
@@ -355,7 +355,7 @@ def test_authorized_operations_are_said_where_they_are_asked_for(world: World) -
     assert operations(8, topic=False, cluster=False) == ([absent, absent], absent)
 
 
-def test_internal_topics_are_said_to_be(world: World) -> None:
+def test_internal_topics_are_marked(world: World) -> None:
     create_internal(world)
     answer = ask(world, 1, ApiKey.METADATA, 12, MetadataRequest(topics=None), MetadataResponse)
     assert {x.name: x.is_internal for x in answer.topics} == {"__consumer_offsets": True, "t": False}

@@ -1,5 +1,5 @@
-"""An OSError that a protocol raises while it reads reaches the loop's exception handler, which ends a real node. By
-themselves asyncio and uvloop would close the connection, and tell nobody."""
+"""An OSError that a protocol raises while it reads reaches the loop's exception handler, which ends a real node.
+Without that, asyncio and uvloop close the connection and call no handler."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ERRORS = [FileNotFoundError("gone"), OSError(5, "Input/output error"), DiskFaile
 
 
 class _Failing:
-    """Meets an error in every request, and in every message of a peer."""
+    """Raises an error for every request, and for every message of a peer."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error
@@ -42,12 +42,12 @@ class _Failing:
     def hello(self) -> Hello:
         return HELLO
 
-    def judge_hello(self, hello: Hello) -> tuple[ErrorCode, str]:
+    def check_hello(self, hello: Hello) -> tuple[ErrorCode, str]:
         raise self._error
 
     def peer_connected(self, identity: PeerIdentity) -> None: ...
     def peer_introduced(self, identity: PeerIdentity) -> None: ...
-    def peer_speaks(self, node_id: int) -> None: ...
+    def first_peer_message(self, node_id: int) -> None: ...
     def peer_disconnected(self, node_id: int) -> None: ...
     def peer_unreachable(self, node_id: int) -> None: ...
     def peer_message(self, sender: PeerIdentity, message: PeerMessage) -> None: ...
@@ -73,8 +73,8 @@ def _hello() -> bytes:
     return b"".join(encode_peer(HELLO))
 
 
-async def _told_to_the_handler(factory: Callable[[], asyncio.BaseProtocol], data: bytes) -> object:
-    """The error that the handler is told of when this comes from a socket. The connection ends, too."""
+async def _reported_error(factory: Callable[[], asyncio.BaseProtocol], data: bytes) -> object:
+    """The error that the exception handler gets when `data` comes from a socket. The connection has to end, too."""
     loop = asyncio.get_running_loop()
     told: asyncio.Future[object] = loop.create_future()
 
@@ -99,4 +99,4 @@ def test_an_error_of_the_disk_is_no_error_of_the_connection(
     error: Exception, make: Callable[[Exception], asyncio.BaseProtocol], data: bytes, kind: str
 ) -> None:
     with asyncio.Runner(loop_factory=lambda: new_loop(kind)) as runner:
-        assert runner.run(_told_to_the_handler(lambda: make(error), data)) is error
+        assert runner.run(_reported_error(lambda: make(error), data)) is error

@@ -5,8 +5,15 @@ from __future__ import annotations
 import asyncio
 from uuid import UUID
 
-from broker.network.peers import HANDSHAKE_TIMEOUT_S
-from protocol.peer import HelloReply
+import pytest
+from structlog.testing import capture_logs
+
+from broker.network.peers import HANDSHAKE_TIMEOUT_S, PeerLink
+from broker.scheduling.commit_delay import CommitDelay
+from broker.scheduling.turn import Turn
+from protocol.errors import ErrorCode
+from protocol.framing import FrameReader
+from protocol.peer import HelloReply, encode_peer
 from tests.broker.world import running
 
 
@@ -21,8 +28,60 @@ class _Silent(asyncio.BufferedProtocol):
         self.is_lost = True
 
 
-def test_who_does_not_introduce_itself_is_not_kept() -> None:
-    """The links that were introduced stay."""
+class _Refusing(asyncio.BufferedProtocol):
+    """Answers each Hello with an error code and no message."""
+
+    def __init__(self, error_code: int) -> None:
+        self._error_code = error_code
+        self._frames = FrameReader(1 << 16)
+        self.get_buffer = self._frames.get_buffer  # type: ignore[method-assign]
+        self.transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def buffer_updated(self, nbytes: int) -> None:
+        for _ in self._frames.received(nbytes):
+            nobody = UUID(int=0)
+            reply = HelloReply(
+                error_code=self._error_code,
+                message=None,
+                cluster_id=None,
+                node_id=9,
+                directory_id=nobody,
+                boot_id=nobody,
+            )
+            self.transport.writelines(encode_peer(reply))
+
+
+@pytest.mark.parametrize(
+    ("error_code", "reason"),
+    [(int(ErrorCode.UNSUPPORTED_VERSION), "UNSUPPORTED_VERSION"), (9999, "UNKNOWN_SERVER_ERROR")],
+)
+def test_a_refusal_is_logged_and_the_link_dials_again(error_code: int, reason: str) -> None:
+    """A newer peer may refuse with an error code that this build does not know."""
+    with running() as world, capture_logs() as logs:
+        dialled: list[_Refusing] = []
+
+        def accept() -> _Refusing:
+            dialled.append(_Refusing(error_code))
+            return dialled[-1]
+
+        listening = world.loop.create_task(world.network.of("n9").listen("n9", 9093, accept))
+        world.wait(listening.done)
+        turn = Turn(world.loop, CommitDelay(world.loop.time, 0))
+        link = PeerLink(9, "n9", 9093, world.network.of("client"), turn, world.nodes[1].cluster)
+        task = world.loop.create_task(link.run())
+        world.wait(lambda: len(dialled) == 2, limit_s=2)
+        task.cancel()
+        refusals = [entry for entry in logs if entry["event"] == "refused by peer"]
+        assert [entry["reason"] for entry in refusals] == [reason], "each reason is logged once"
+        assert not link.is_ready
+
+
+def test_a_peer_that_does_not_introduce_itself_is_disconnected() -> None:
+    """Links whose handshake has succeeded stay open."""
     with running() as world:
         silent = _Silent()
         task = world.loop.create_task(world.network.of("client").connect("n1", 9093, lambda: silent))
@@ -32,17 +91,3 @@ def test_who_does_not_introduce_itself_is_not_kept() -> None:
         world.wait(lambda: silent.is_lost, limit_s=HANDSHAKE_TIMEOUT_S + 0.5)
         world.loop.run_for(3)
         assert [link._stream for link in links] == streams
-
-
-def test_a_refusal_by_a_newer_node_may_have_an_error_code_that_is_not_known() -> None:
-    """It raised ValueError in the socket's callback. The link has to be closed and dialled again."""
-    with running() as world:
-        link = world.nodes[1].cluster.links[2]
-        stream, identity = link._stream, link.identity
-        assert stream is not None and identity is not None
-        directory_id = UUID(bytes=identity.directory)
-        refusal = HelloReply(
-            error_code=9_999, cluster_id=None, node_id=2, directory_id=directory_id, boot_id=UUID(int=1)
-        )
-        world.processes[1].call(link.introduced, stream, refusal)
-        world.wait(lambda: link._stream is not None and link._stream is not stream)

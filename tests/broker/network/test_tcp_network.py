@@ -25,7 +25,7 @@ from tests.ports import free_ports
 
 @pytest.fixture
 def taken() -> Iterator[tuple[int, socket.socket]]:
-    """A port that an outgoing connection has, and that connection."""
+    """A port that is the local port of an outgoing connection, and that connection."""
     (port,) = free_ports(1)
     with closing(socket.create_server(("127.0.0.1", 0))) as server, closing(socket.socket()) as outgoing:
         outgoing.bind(("127.0.0.1", port))
@@ -36,12 +36,14 @@ def taken() -> Iterator[tuple[int, socket.socket]]:
 
 
 def _drop(connection: socket.socket) -> None:
-    """Without TIME_WAIT."""
+    """Close it without TIME_WAIT."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
     connection.close()
 
 
-async def test_a_port_that_an_outgoing_connection_has_is_waited_for(taken: tuple[int, socket.socket]) -> None:
+async def test_a_node_waits_for_a_port_that_an_outgoing_connection_uses(
+    taken: tuple[int, socket.socket],
+) -> None:
     port, outgoing = taken
     listening = asyncio.create_task(TcpNetwork().listen("127.0.0.1", port, asyncio.BufferedProtocol))
     await asyncio.sleep(0)
@@ -52,7 +54,7 @@ async def test_a_port_that_an_outgoing_connection_has_is_waited_for(taken: tuple
     listener.close()
 
 
-def test_varve_up_leaves_that_wait_to_the_node(taken: tuple[int, socket.socket]) -> None:
+def test_varve_up_leaves_waiting_for_a_port_to_the_node(taken: tuple[int, socket.socket]) -> None:
     port, _ = taken
     _check_free(port)
     with (
@@ -62,7 +64,7 @@ def test_varve_up_leaves_that_wait_to_the_node(taken: tuple[int, socket.socket])
         _check_free(other.getsockname()[1])
 
 
-async def test_that_wait_has_an_end(
+async def test_waiting_for_a_port_has_a_limit(
     taken: tuple[int, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tcp_network, "PORT_WAIT_S", 0.2)
@@ -71,8 +73,8 @@ async def test_that_wait_has_an_end(
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
-async def test_a_port_where_somebody_listens_is_refused_at_once(address: str) -> None:
-    """Also where only the IPv6 half of localhost is taken: its clients would meet somebody else."""
+async def test_a_port_where_another_process_listens_is_refused_at_once(address: str) -> None:
+    """Also if only the IPv6 address of localhost is in use: clients would connect to the other process there."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         other = socket.create_server((address, 0), family=family)
@@ -101,7 +103,7 @@ async def test_a_kernel_without_ipv6_serves_localhost(monkeypatch: pytest.Monkey
     listener.close()
 
 
-async def test_a_connection_to_itself_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_connection_to_itself_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     (port,) = free_ports(1)
     loop = asyncio.get_running_loop()
     # The kernel chooses the local port; one time in 28,000 it is this one.
@@ -112,10 +114,10 @@ async def test_a_connection_to_itself_is_none(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("kind", ["uvloop", "asyncio"])
-def test_a_connection_that_is_lost_at_once_is_none(kind: str) -> None:
-    """Between its first callback and the return of the dialling there is a turn, in which it can end.
+def test_a_connection_that_is_lost_at_once_raises(kind: str) -> None:
+    """A connection can end in the loop iteration between connection_made and the return of `connect`.
 
-    Then uvloop has no socket any more, and whoever waits for connection_lost afterwards waits for ever.
+    uvloop has no socket then, and a caller that waits for connection_lost would wait for ever.
     """
 
     async def dial() -> None:
@@ -154,7 +156,7 @@ def test_a_connection_that_is_lost_at_once_is_none(kind: str) -> None:
 
 
 class _Speaking(asyncio.BufferedProtocol):
-    """Keeps what it hears until there is a full stop."""
+    """Collects what it receives until there is a full stop."""
 
     def __init__(self) -> None:
         self.heard = b""
@@ -185,10 +187,10 @@ class _Speaking(asyncio.BufferedProtocol):
         ("localhost", "localhost", False, socket.AF_INET),
     ],
 )
-async def test_peers_of_one_machine_meet_without_tcp(
+async def test_peers_of_one_machine_use_the_local_transport(
     host: str, dialled: str, for_peers: bool, family: int
 ) -> None:
-    """Where both name the same loopback address; a megabyte fits between them."""
+    """If both use the same loopback address. The send buffer takes a megabyte."""
     network, server, client = TcpNetwork(), _Speaking(), _Speaking()
     listener = await network.listen(host, 0, lambda: server, for_peers=for_peers)
     transport = await network.connect(dialled, listener.port, lambda: client)
@@ -201,8 +203,8 @@ async def test_peers_of_one_machine_meet_without_tcp(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="abstract names are Linux's")
-async def test_a_name_that_somebody_else_has_is_a_port_in_use() -> None:
-    """Peers would meet whoever has it."""
+async def test_a_socket_name_of_another_process_is_a_port_in_use() -> None:
+    """Peers would connect to the other process."""
     (port,) = free_ports(1)
     with closing(socket.socket(socket.AF_UNIX)) as other:
         other.bind(f"\0varve/localhost:{port}")
@@ -214,13 +216,13 @@ async def test_a_name_that_somebody_else_has_is_a_port_in_use() -> None:
 
 
 def _sockets() -> int:
-    """How many this process has open."""
+    """The number of sockets that this process has open."""
     links = (pathlib.Path(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd"))
     return sum(os.readlink(link).startswith("socket:") for link in links if link.is_symlink())
 
 
 class _Hasty(asyncio.Protocol):
-    """Speaks at once, to somebody who has died since it was dialled."""
+    """Writes at once, to a peer that has died since it was dialled."""
 
     def __init__(self, listening: socket.socket) -> None:
         self._listening = listening
@@ -234,7 +236,7 @@ class _Hasty(asyncio.Protocol):
 @pytest.mark.skipif(sys.platform != "linux", reason="abstract names are Linux's")
 @pytest.mark.parametrize("kind", ["uvloop", "asyncio"])
 def test_a_peer_that_dies_while_it_is_dialled_closes_its_own_descriptor_once(kind: str) -> None:
-    """The second time it is somebody's file."""
+    """Closed a second time, the descriptor could be that of an open file."""
 
     async def dial() -> None:
         (port,) = free_ports(1)
@@ -247,8 +249,8 @@ def test_a_peer_that_dies_while_it_is_dialled_closes_its_own_descriptor_once(kin
         gc.collect()
         await asyncio.sleep(0)
         for file in files:
-            os.close(file)  # raises where it is closed already
-        assert _sockets() == before - 1, "only the listening one is gone, and none is left open"
+            os.close(file)  # raises if it is closed already
+        assert _sockets() == before - 1, "only the listening socket is closed, and no other is left open"
 
     with asyncio.Runner(loop_factory=lambda: new_loop(kind)) as runner:
         runner.run(dial())

@@ -1,4 +1,4 @@
-"""Which producers a write waits for, and for how long."""
+"""The commit delay: which producers a write waits for, and for how long."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from broker.network.connection import ClientConnection, Request
 from broker.network.connection_registry import ConnectionRegistry
 from broker.scheduling.commit_delay import CommitDelay
 from broker.scheduling.ticks import Ticks
-from broker.scheduling.turn import LOOKS_BEFORE_WRITING, Turn
+from broker.scheduling.turn import POLLS_BEFORE_WRITING, Turn
 from protocol.api_keys import ApiKey
 from protocol.headers import RequestHeader, encode_request_header
 
@@ -22,11 +22,11 @@ WAIT_S = 1 / 1024
 class _Client:
     def __init__(self) -> None:
         self.answered_s = 0.0
-        self.comes_back = False
+        self.resends_at_once = False
 
 
 class _Clients:
-    """A commit delay at a clock that is set by hand."""
+    """A commit delay whose clock the test sets."""
 
     def __init__(self, wait_s: float = WAIT_S) -> None:
         self.now_s = 100.0
@@ -40,7 +40,7 @@ class _Clients:
             self.commit_delay.record_request(client)
 
 
-def test_who_came_back_at_once_is_expected_the_next_time() -> None:
+def test_a_producer_that_sent_at_once_is_expected_the_next_time() -> None:
     clients, client = _Clients(), _Client()
     clients.commit_delay.record_request(client)
     clients.commit_delay.record_answer(client)
@@ -52,7 +52,7 @@ def test_who_came_back_at_once_is_expected_the_next_time() -> None:
     assert not clients.commit_delay.must_wait()
 
 
-def test_who_took_its_time_is_not_expected_until_it_hurries_again() -> None:
+def test_a_producer_that_was_slow_is_expected_only_after_it_was_quick_again() -> None:
     clients, client = _Clients(), _Client()
     clients.round_trip(client)
     clients.round_trip(client, after_s=WAIT_S)
@@ -64,7 +64,7 @@ def test_who_took_its_time_is_not_expected_until_it_hurries_again() -> None:
     assert clients.commit_delay.must_wait()
 
 
-def test_who_does_not_come_back_is_waited_for_once() -> None:
+def test_a_write_waits_once_for_a_producer_that_does_not_send_again() -> None:
     clients, client, other = _Clients(), _Client(), _Client()
     clients.round_trip(client, other)
     clients.commit_delay.record_answer(client)
@@ -75,10 +75,10 @@ def test_who_does_not_come_back_is_waited_for_once() -> None:
     clients.now_s += WAIT_S / 2
     assert not clients.commit_delay.must_wait()
     clients.round_trip(other)
-    assert not client.comes_back and other.comes_back
+    assert not client.resends_at_once and other.resends_at_once
 
 
-def test_a_turn_waits_no_longer_than_that_though_others_are_answered_meanwhile() -> None:
+def test_answers_to_other_producers_do_not_prolong_the_delay() -> None:
     clients, flock = _Clients(), [_Client() for _ in range(10)]
     clients.round_trip(*flock)
     began_s = clients.now_s
@@ -89,10 +89,10 @@ def test_a_turn_waits_no_longer_than_that_though_others_are_answered_meanwhile()
         clients.now_s += WAIT_S / 4
     assert clients.now_s - began_s == WAIT_S
     assert not clients.commit_delay.must_wait()
-    assert all(client.comes_back for client in flock), "that was no fault of theirs"
+    assert all(client.resends_at_once for client in flock), "they have not had the whole delay to send again"
 
 
-def test_who_is_gone_is_not_expected() -> None:
+def test_a_producer_that_disconnected_is_not_expected() -> None:
     clients, client = _Clients(), _Client()
     clients.round_trip(client)
     clients.commit_delay.record_answer(client)
@@ -100,7 +100,7 @@ def test_who_is_gone_is_not_expected() -> None:
     assert not clients.commit_delay.must_wait()
 
 
-def test_nobody_is_expected_where_it_is_switched_off() -> None:
+def test_no_producer_is_expected_with_a_delay_of_zero() -> None:
     clients, client = _Clients(wait_s=0), _Client()
     clients.round_trip(client, after_s=0)
     clients.commit_delay.record_answer(client)
@@ -108,7 +108,7 @@ def test_nobody_is_expected_where_it_is_switched_off() -> None:
 
 
 class _Iterations:
-    """A loop whose iterations are run by hand, each so much later than the one before, and a partition that writes."""
+    """A loop whose iterations the test runs, each `iteration_s` after the one before, and a partition that writes."""
 
     def __init__(self, clients: _Clients, iteration_s: float) -> None:
         self._clients = clients
@@ -116,7 +116,7 @@ class _Iterations:
         self._ready: list[Callable[[], None]] = []
         self.is_written = False
         self.turn = Turn(self, clients.commit_delay)  # type: ignore[arg-type]
-        self.turn.use(self)
+        self.turn.set_rounds(self)
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         self._ready.append(callback)
@@ -129,10 +129,10 @@ class _Iterations:
         self.is_written = True
 
     def written_after_s(self, between: Callable[[], None]) -> float:
-        """How long it takes from a request's arrival until it is written."""
+        """Seconds from a request's arrival until it is written. `between` is called in each iteration."""
         began_s = self._clients.now_s
         self.is_written = False
-        self.turn.note_writer(self)
+        self.turn.add_writer(self)
         while not self.is_written:
             ready, self._ready = self._ready, []
             for callback in ready:
@@ -142,14 +142,14 @@ class _Iterations:
         return self._clients.now_s - began_s
 
 
-def test_a_write_waits_no_longer_than_the_delay_in_all_though_the_loop_looks_for_more() -> None:
-    """In each iteration another client is answered that is known to come back at once, and does not."""
+def test_a_write_waits_no_longer_than_the_delay_in_all() -> None:
+    """In each iteration another producer is answered. It is expected to send at once, and does not."""
     clients, flock = _Clients(), [_Client() for _ in range(1000)]
     clients.round_trip(*flock)
     iterations = _Iterations(clients, WAIT_S / 64)
-    for _ in range(3):  # the next write may wait, too, and no longer
+    for _ in range(3):  # the next write may wait as long, too
         taken_s = iterations.written_after_s(lambda: clients.commit_delay.record_answer(flock.pop()))
-        assert WAIT_S <= taken_s <= WAIT_S + (LOOKS_BEFORE_WRITING + 2) * WAIT_S / 64
+        assert WAIT_S <= taken_s <= WAIT_S + (POLLS_BEFORE_WRITING + 2) * WAIT_S / 64
 
 
 class _Broker:
@@ -157,7 +157,7 @@ class _Broker:
 
     def __init__(self) -> None:
         self.turn = Turn(asyncio.get_running_loop(), CommitDelay(asyncio.get_running_loop().time, 60))
-        self.turn.use(self)
+        self.turn.set_rounds(self)
         self.staged: list[Request] = []
         #: How many requests shared each write.
         self.writes: list[int] = []
@@ -169,7 +169,7 @@ class _Broker:
             return
         request.has_waited = True
         if not self.staged:
-            self.turn.note_writer(self)
+            self.turn.add_writer(self)
         self.staged.append(request)
 
     def send_pending(self) -> None: ...
@@ -220,7 +220,7 @@ class _Connected:
 
 
 async def _in_step() -> tuple[_Broker, _Connected, _Connected]:
-    """Two that are known to come back: answered once, and come back once."""
+    """Two producers that are expected to send at once, because they did so once."""
     broker = _Broker()
     first, second = _Connected(broker), _Connected(broker)
     for _ in range(2):
@@ -234,8 +234,8 @@ async def test_producers_in_step_share_a_write() -> None:
     broker, first, second = await _in_step()
     first.send()
     rounds_started = broker.rounds_started
-    # Many looks later the first one's record still waits for the second's, and all else goes on.
-    await broker.until(lambda: broker.rounds_started > rounds_started + 5 * LOOKS_BEFORE_WRITING)
+    # Many polls later the first request still waits for the second producer, and flush rounds go on.
+    await broker.until(lambda: broker.rounds_started > rounds_started + 5 * POLLS_BEFORE_WRITING)
     assert broker.staged
     second.send()
     await broker.written()
@@ -243,7 +243,7 @@ async def test_producers_in_step_share_a_write() -> None:
     assert first.transport.answers == second.transport.answers == 3
 
 
-async def test_who_has_more_in_flight_is_not_waited_for() -> None:
+async def test_a_write_does_not_wait_for_a_producer_with_more_requests_in_flight() -> None:
     broker, first, second = await _in_step()
     first.send()
     second.send()
@@ -254,8 +254,8 @@ async def test_who_has_more_in_flight_is_not_waited_for() -> None:
     assert broker.writes == [2, 2, 2, 1]
 
 
-async def test_what_is_answered_at_once_starts_no_waiting() -> None:
-    """A client that is refused, or wants no acknowledgement, and hurries, would have all others wait."""
+async def test_an_answer_that_did_not_wait_makes_no_producer_expected() -> None:
+    """Otherwise all others would wait for a client whose requests are refused, or that asks for no acknowledgement."""
     broker, first, second = await _in_step()
     first.send()
     second.send()
@@ -267,7 +267,7 @@ async def test_what_is_answered_at_once_starts_no_waiting() -> None:
     assert broker.writes == [2, 2, 2, 1]
 
 
-async def test_nobody_waits_for_a_connection_that_ended() -> None:
+async def test_a_write_does_not_wait_for_a_closed_connection() -> None:
     broker, first, second = await _in_step()
     first.send()
     second.connection.connection_lost(None)

@@ -1,4 +1,4 @@
-"""One heap of deadlines for all groups: each fires once, at its latest deadline, in order."""
+"""The timer heap of all groups. A group fires once, at the deadline that was set last; groups fire in order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def loop() -> Iterator[SimulatedLoop]:
 
 
 class Group:
-    """Notes when it fires; sets its next deadline `again_s` later, where that is given."""
+    """Logs when it fires. Sets its next deadline `again_s` later, if that is given."""
 
     def __init__(self, heap: TimerHeap, loop: SimulatedLoop, log: list[tuple[str, float]], name: str) -> None:
         self.timer_at: float | None = None
@@ -47,14 +47,14 @@ class Groups:
         return self.log
 
 
-def test_deadlines_fire_in_their_order_and_not_in_that_of_setting(loop: SimulatedLoop) -> None:
+def test_deadlines_fire_in_the_order_of_time(loop: SimulatedLoop) -> None:
     groups = Groups(loop)
     groups.a.set(2)
     groups.b.set(1)
     assert groups.run(5) == [("b", 1), ("a", 2)]
 
 
-def test_the_last_deadline_counts(loop: SimulatedLoop) -> None:
+def test_the_deadline_that_was_set_last_fires(loop: SimulatedLoop) -> None:
     groups = Groups(loop)
     groups.a.set(1)
     groups.a.set(3)  # later
@@ -72,8 +72,8 @@ def test_no_deadline_means_no_call(loop: SimulatedLoop) -> None:
     assert groups.run(5) == [("a", 6)]
 
 
-def test_a_deadline_that_was_left_and_is_taken_up_again_fires_once(loop: SimulatedLoop) -> None:
-    """Both entries of the heap then name the deadline that counts."""
+def test_a_deadline_that_is_changed_and_set_again_fires_once(loop: SimulatedLoop) -> None:
+    """Two entries of the heap then name the valid deadline."""
     groups = Groups(loop)
     for after_s in (1, 2, 1):
         groups.a.set(after_s)
@@ -95,7 +95,7 @@ def test_a_deadline_that_has_passed_fires_at_once(loop: SimulatedLoop) -> None:
     assert groups.run(0.001) == [("a", 2)]
 
 
-def test_nothing_fires_after_the_end(loop: SimulatedLoop) -> None:
+def test_nothing_fires_after_close(loop: SimulatedLoop) -> None:
     groups = Groups(loop)
     groups.a.set(1)
     groups.heap.close()

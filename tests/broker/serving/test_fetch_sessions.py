@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227): what a client knows after incremental answers is what full ones would have told it."""
+"""Fetch sessions (KIP-227): incremental answers give a client the same data as full ones."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Cache:
         self.named: dict[str, FetchSession] = {}
 
     def begin(self, name: str, size: int) -> bool:
-        session = self.sessions.begin(topics(*range(size)), self.now, by_id=False)
+        session = self.sessions.create(topics(*range(size)), self.now, by_id=False)
         if session is not None:
             self.named[name] = session
         return session is not None
@@ -86,18 +86,18 @@ class Cache:
         return OK
 
 
-def test_a_session_gives_way_when_nobody_uses_it() -> None:
+def test_an_unused_session_is_evicted() -> None:
     cache = Cache(2)
     assert cache.begin("a", 3) and cache.begin("b", 3)
     cache.now = EVICTABLE_S - 1
     assert cache.use("a") == OK
-    assert not cache.begin("c", 3), "both are as large, and in use"
+    assert not cache.begin("c", 3), "no session is smaller or unused"
     cache.now = EVICTABLE_S + 1
-    assert cache.begin("c", 1), "nobody has used b for so long"
+    assert cache.begin("c", 1), "b is unused for long enough"
     assert (cache.use("a"), cache.use("b"), cache.use("c")) == (OK, ErrorCode.FETCH_SESSION_ID_NOT_FOUND, OK)
 
 
-def test_an_old_session_gives_way_to_a_larger_one() -> None:
+def test_an_old_session_is_evicted_for_a_larger_one() -> None:
     cache = Cache(2)
     assert cache.begin("small", 2) and cache.begin("large", 5)
     for cache.now in (EVICTABLE_S - 1, EVICTABLE_S + 1):
@@ -115,17 +115,17 @@ def test_partitions_are_bounded_over_all_sessions(monkeypatch: pytest.MonkeyPatc
     assert not cache.begin("b", 5)
     assert cache.begin("c", 4)
     assert cache.use("c", topics=topics(7)) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-    assert cache.begin("d", 4), "what grew beyond the bound is gone"
+    assert cache.begin("d", 4), "the session that grew beyond the bound is evicted"
     assert cache.use("a", forgotten=[ForgottenTopic(topic="foo", partitions=[0])]) == OK
     assert cache.begin("e", 0) is False
-    assert cache.begin("f", 1), "what was forgotten leaves room"
+    assert cache.begin("f", 1), "removed partitions leave room"
 
 
 def test_without_slots_there_are_no_sessions() -> None:
     assert not Cache(0).begin("a", 1)
 
 
-def test_epochs_begin_again_and_are_never_the_ones_with_a_meaning() -> None:
+def test_epochs_wrap_around_to_1() -> None:
     assert next_epoch(INITIAL_EPOCH) == 1
     assert next_epoch(2**31 - 1) == 1
     assert next_epoch(2**31 - 2) == 2**31 - 1
@@ -135,7 +135,7 @@ def test_epochs_begin_again_and_are_never_the_ones_with_a_meaning() -> None:
 
 
 class Consumer:
-    """A client with a session: what it wants, and what it knows from the answers."""
+    """A client with a session: what it fetches, and what it knows from the answers."""
 
     def __init__(self, world: World, topic: str) -> None:
         self.world = world
@@ -228,29 +228,29 @@ def partitions(answer: FetchResponse) -> list[PartitionData]:
 
 
 def test_an_answer_in_a_session_names_what_changed() -> None:
-    """The steps were put to Apache Kafka 4.3.1, which answered the same."""
+    """Apache Kafka 4.3.1 answered the same to the same steps."""
     with running(size=1) as world:
         consumer = Consumer(world, "foo")
         assert told(consumer.begin({0: 0, 1: 0, 9: 0})) == [(0, 0, 0), (1, 0, 0), (9, 3, 0)]
-        assert consumer.next() == [(9, 3, 0)], "an error is told until it is over"
+        assert consumer.next() == [(9, 3, 0)], "an error is repeated until it is over"
         assert consumer.next({}, 9) == []
         world.produce("foo", b"x", partition=1)
         size = len(world.content(1, "foo", 1))
         assert consumer.next() == [(1, 0, size)]
-        assert consumer.next() == [(1, 0, size)], "the client has not moved on"
+        assert consumer.next() == [(1, 0, size)], "the client has not advanced its offset"
         assert consumer.next({1: 1}) == []
         assert consumer.next({1: 77}) == [(1, ErrorCode.OFFSET_OUT_OF_RANGE, 0)]
-        assert consumer.next({1: 1}) == [(1, 0, 0)], "behind an error the watermarks are told again"
+        assert consumer.next({1: 1}) == [(1, 0, 0)], "after an error the watermarks are sent again"
         assert consumer.next() == []
         assert consumer.next({2: 0}) == [(2, 0, 0)]
         answer = consumer.fetch({}, (0, 1, 2))
         assert (answer.error_code, answer.session_id, answer.responses) == (OK, 0, []), (
-            "nothing is left of it"
+            "the session has ended"
         )
         assert consumer.fetch(epoch=6).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
-def test_what_does_not_belong_into_the_session_changes_nothing() -> None:
+def test_a_request_that_does_not_fit_the_session_changes_nothing() -> None:
     with running(size=1) as world:
         consumer = Consumer(world, "foo")
         consumer.begin({0: 0})
@@ -276,7 +276,7 @@ def test_a_full_fetch_ends_the_session_that_it_names() -> None:
         assert consumer.session_id != first and len(sessions) == 1
         answer = consumer.fetch({0: 0}, epoch=FINAL_EPOCH)
         assert (answer.session_id, told(answer)) == (0, [(0, 0, 0)]) and len(sessions) == 0
-        assert world.replica(1, "foo").waits.fetch_count == 0, "nobody is woken for nobody"
+        assert world.replica(1, "foo").waits.fetch_count == 0, "no target waits for the replica"
 
 
 def test_isolation_may_change_within_a_session() -> None:
@@ -290,8 +290,8 @@ def test_isolation_may_change_within_a_session() -> None:
             assert data.aborted_transactions == aborted
 
 
-def test_the_byte_limit_goes_round() -> None:
-    """Each answer has room for one batch; no partition waits for the others to be empty."""
+def test_partitions_share_the_byte_limit_in_turns() -> None:
+    """Each answer has room for one batch. Partitions take turns."""
     with running(size=1) as world:
         consumer = Consumer(world, "foo")
         for partition in range(4):
@@ -327,21 +327,21 @@ class Poll:
         self.task = world.loop.create_task(poll())
         consumer.epoch += 1
         session = world.nodes[1].context.fetch_sessions._sessions[consumer.session_id]
-        world.wait(lambda: session.woken is not None)
+        world.wait(lambda: session.on_due is not None)
 
 
-def test_a_long_poll_of_a_session_looks_only_where_something_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_poll_of_a_session_scans_only_changed_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     with running(size=1) as world:
         consumer = Consumer(world, "foo")
         consumer.begin(dict.fromkeys(range(4), 0))
         looked: list[int] = []
-        look_at = PendingFetch._look_at
+        look_at = PendingFetch._scan_target
 
         def noted(self: PendingFetch, target: FetchTarget) -> None:
             looked.append(target.wanted.partition)
             look_at(self, target)
 
-        monkeypatch.setattr(PendingFetch, "_look_at", noted)
+        monkeypatch.setattr(PendingFetch, "_scan_target", noted)
         poll = Poll(consumer)
         world.produce("foo", b"x", partition=2)
         world.wait(poll.task.done)
@@ -349,7 +349,7 @@ def test_a_long_poll_of_a_session_looks_only_where_something_moved(monkeypatch: 
         assert looked == [2]
 
 
-def test_who_has_read_all_is_told_that_the_log_starts_later() -> None:
+def test_a_client_at_the_end_gets_a_new_log_start() -> None:
     with running(size=1) as world:
         consumer = Consumer(world, "foo")
         world.produce("foo", b"x")
@@ -371,8 +371,8 @@ def test_a_second_request_while_the_first_waits_is_out_of_order() -> None:
         assert consumer.next() == []
 
 
-def test_who_ends_a_session_does_not_wait_for_its_poll() -> None:
-    """A consumer that closes asks on the connection on which its last poll waits."""
+def test_ending_a_session_ends_its_long_poll() -> None:
+    """A consumer that closes sends the request on the connection on which its long poll waits."""
     with running(size=1) as world:
         consumer = Consumer(world, "foo")
         consumer.begin({0: 0})
@@ -382,8 +382,8 @@ def test_who_ends_a_session_does_not_wait_for_its_poll() -> None:
         assert (poll.task.result().error_code, told(poll.task.result())) == (OK, [])
 
 
-def test_what_a_lost_client_was_not_told_is_told_when_it_comes_back() -> None:
-    """The connection ends while a poll waits for more bytes; another one goes on with the session."""
+def test_changes_that_a_lost_connection_has_not_delivered_are_sent_again() -> None:
+    """The connection ends while a poll waits for more bytes. Another connection goes on with the session."""
     with running(size=1) as world:
         consumer = Consumer(world, "foo")
         consumer.begin({0: 0})
@@ -397,7 +397,7 @@ def test_what_a_lost_client_was_not_told_is_told_when_it_comes_back() -> None:
         assert consumer.next() == [(0, 0, size)]
 
 
-def test_a_session_lives_through_a_change_of_leaders() -> None:
+def test_a_session_survives_a_change_of_leaders() -> None:
     with running() as world:
         consumer = Consumer(world, "foo")
         world.create_topic("bar", 1, 3)
@@ -422,10 +422,10 @@ def test_a_session_lives_through_a_change_of_leaders() -> None:
             assert codes == [OK if leader == 1 else ErrorCode.NOT_LEADER_OR_FOLLOWER]
             seen.update(codes)
             assert consumer.next() == ([] if leader == 1 else [(0, ErrorCode.NOT_LEADER_OR_FOLLOWER, 0)])
-        assert len(seen) == 2, "node 1 led, and it did not"
+        assert len(seen) == 2, "node 1 was a leader, and was deposed"
 
 
-def test_a_topic_that_is_deleted_and_created_again_is_another_one_for_its_name() -> None:
+def test_a_topic_that_is_created_again_is_found_by_its_name() -> None:
     with running(size=1) as world:
         consumer = Consumer(world, "foo")
         world.produce("foo", b"x")
@@ -434,7 +434,7 @@ def test_a_topic_that_is_deleted_and_created_again_is_another_one_for_its_name()
         world.delete_topic("foo")
         world.wait(lambda: ("foo", 0) not in world.nodes[1].replicas.by_name)
         session = world.nodes[1].context.fetch_sessions._sessions[consumer.session_id]
-        assert [target.replica for target in session.due] == [None], "what is closed is not kept in memory"
+        assert [target.replica for target in session.due] == [None], "a closed replica is not kept in memory"
         assert told(consumer.fetch(version=12)) == [(0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0)]
         world.create_topic("foo", 4, 1)
         world.produce("foo", b"y")
@@ -447,7 +447,7 @@ def test_a_topic_that_is_deleted_and_created_again_is_another_one_for_its_name()
 
 
 def delete_records(world: World, topic: str, partition: int) -> None:
-    """All that is in a partition."""
+    """Delete all records of a partition."""
     wanted = DeleteRecordsPartition(partition_index=partition, offset=-1)
     body = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=topic, partitions=[wanted])], timeout_ms=1000)
     [answer] = ask(world, 1, ApiKey.DELETE_RECORDS, 2, body, DeleteRecordsResponse).topics
@@ -469,7 +469,7 @@ STEPS = st.lists(
 
 
 class Model:
-    """A client with a session, and beside it one that asks for everything each time."""
+    """A client with a session, and a client that sends full fetches."""
 
     def __init__(self, world: World, topic: str) -> None:
         self.world = world
@@ -506,7 +506,7 @@ class Model:
         self.learn(answer)
 
     def poll(self, partition: int) -> None:
-        """A request that waits, if it can, until something is produced."""
+        """Send a long poll, and produce a record if it waits."""
         self.fetch(self.level)
         if any(data.records or data.error_code for data in self.known.values()):
             return
@@ -518,7 +518,7 @@ class Model:
     def learn(self, answer: FetchResponse) -> None:
         assert (answer.error_code, answer.session_id) == (OK, self.consumer.session_id)
         for data in self.known.values():
-            data.records = b""  # what an answer does not name has no new ones
+            data.records = b""  # a partition that the answer leaves out has no new records
         self.known |= {data.partition_index: data for data in partitions(answer)}
         full = self.consumer.fetch(self.wanted, session_id=0, epoch=FINAL_EPOCH, isolation_level=self.level)
         expected = {data.partition_index: data for data in partitions(full)}
@@ -535,8 +535,10 @@ def shared_world() -> Iterator[World]:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(steps=STEPS)
-def test_a_session_tells_what_full_fetches_tell(shared_world: World, steps: list[tuple[str, Any]]) -> None:
-    """At every answer, whatever was produced, named, named again and forgotten before it."""
+def test_a_session_gives_the_same_data_as_full_fetches(
+    shared_world: World, steps: list[tuple[str, Any]]
+) -> None:
+    """Whatever is produced, added to the session, named again and removed before."""
     name = f"t{len(shared_world.nodes[1].metadata.image.topics)}"
     model = Model(shared_world, name)
     for step, argument in steps:

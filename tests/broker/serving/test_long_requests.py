@@ -1,4 +1,4 @@
-"""A small request that asks for much work does not keep the others waiting, and keeps its place among its client's."""
+"""A small request that asks for much work does not block other clients, and stays in the order of its own client."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from broker.handlers.list_offsets import MAX_TIMESTAMP
 from broker.network.connection import ClientConnection
 from broker.node import Node
-from broker.serving.long_requests import UNDER_WAY
+from broker.serving.long_requests import MAX_CONCURRENT
 from protocol.api_keys import ApiKey
 from protocol.codec import encode
 from protocol.errors import ErrorCode
@@ -67,16 +67,16 @@ def _the_answer(task: asyncio.Task[ProduceResponse]) -> PartitionProduceResponse
 
 
 def _is_at_work(node: Node) -> bool:
-    return bool(node.context.long_requests._under_way or node.context.long_requests._waiting)
+    return bool(node.context.long_requests._running or node.context.long_requests._waiting)
 
 
 def _compacted(world: World) -> int:
-    """Makes the topic, and returns its leader."""
+    """Creates the topic, and returns its leader."""
     world.create_topic("foo", configs={"cleanup.policy": "compact"})
     return world.leader("foo")
 
 
-def test_what_the_client_sends_behind_it_waits() -> None:
+def test_later_requests_of_the_same_client_wait() -> None:
     with running() as world:
         leader = _compacted(world)
         connection = world.loop.run_until_complete(connect(world, leader))
@@ -88,22 +88,22 @@ def test_what_the_client_sends_behind_it_waits() -> None:
         assert [answer.base_offset for answer in answers] == [0, 1, 1 + many, 2 + many, 2 + 2 * many]
 
 
-def test_what_else_ends_meanwhile_does_not_let_the_client_go_on() -> None:
-    """A look for a time waits for a liveness round, so that a client can have begun more than one long request."""
+def test_a_client_with_two_long_requests_waits_for_both() -> None:
+    """A look-up of a timestamp waits for a liveness round. So a client can have two long requests at a time."""
     with running() as world:
         leader = _compacted(world)
         node = world.nodes[leader]
         connection = world.loop.run_until_complete(connect(world, leader))
         tasks = [_send(world, connection, _produce(batch)) for batch in (MANY, ONE)]
         world.wait(lambda: _is_at_work(node))
-        (served, _), *_ = [*node.context.long_requests._under_way, *node.context.long_requests._waiting]
+        (served, _), *_ = [*node.context.long_requests._running, *node.context.long_requests._waiting]
         world.processes[leader].call(node.context.long_requests.serve, served, iter([RECORDS_PER_STEP]))
         world.wait(lambda: all(task.done() for task in tasks))
         assert [_the_answer(task).base_offset for task in tasks] == [0, PIECES * RECORDS_PER_STEP]
 
 
-def test_the_time_of_an_append_is_that_of_its_end() -> None:
-    """Otherwise what is appended meanwhile, with a later time, lies before it."""
+def test_log_append_time_is_taken_when_the_checks_are_over() -> None:
+    """Otherwise a record that is appended meanwhile would have a lower offset and a later timestamp."""
     with running() as world:
         configs = {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"}
         world.create_topic("foo", configs=configs)
@@ -122,7 +122,7 @@ def test_the_time_of_an_append_is_that_of_its_end() -> None:
 def test_many_clients_take_turns() -> None:
     with running() as world:
         leader = _compacted(world)
-        clients = [world.loop.run_until_complete(connect(world, leader)) for _ in range(3 * UNDER_WAY)]
+        clients = [world.loop.run_until_complete(connect(world, leader)) for _ in range(3 * MAX_CONCURRENT)]
         tasks = [_send(world, client, _produce(MANY)) for client in clients]
         world.wait(lambda: all(task.done() for task in tasks))
         many = PIECES * RECORDS_PER_STEP
@@ -130,8 +130,8 @@ def test_many_clients_take_turns() -> None:
         assert offsets == [number * many for number in range(len(clients))]
 
 
-def test_each_piece_is_a_turn_of_the_loop_of_its_own() -> None:
-    """Straight into the connection: in the shared buffer, which others overwrite between two pieces."""
+def test_each_piece_has_a_loop_iteration_of_its_own() -> None:
+    """The request comes in the shared receive buffer, which other requests overwrite between two pieces."""
     with running() as world:
         leader = _compacted(world)
         node, process = world.nodes[leader], world.processes[leader]
@@ -163,7 +163,7 @@ def test_each_piece_is_a_turn_of_the_loop_of_its_own() -> None:
         assert world.replica(leader, "foo").high_watermark == PIECES * RECORDS_PER_STEP
 
 
-def test_a_bad_record_far_behind_is_named() -> None:
+def test_a_bad_record_far_behind_the_first_is_named_in_the_error() -> None:
     with running() as world:
         leader = _compacted(world)
         connection = world.loop.run_until_complete(connect(world, leader))
@@ -177,7 +177,7 @@ def test_a_bad_record_far_behind_is_named() -> None:
         assert _the_answer(following).base_offset == 0
 
 
-def test_a_topic_that_is_deleted_meanwhile_refuses() -> None:
+def test_a_request_to_a_topic_that_is_deleted_meanwhile_is_refused() -> None:
     with running() as world:
         leader = _compacted(world)
         connection = world.loop.run_until_complete(connect(world, leader))
@@ -198,7 +198,7 @@ def _look_up(timestamp: int) -> ListOffsetsRequest:
 
 
 @pytest.mark.parametrize("timestamp", [MAX_TIMESTAMP, LAST])
-def test_a_time_is_looked_up_in_pieces(timestamp: int) -> None:
+def test_a_timestamp_is_looked_up_in_pieces(timestamp: int) -> None:
     with running() as world:
         world.create_topic("foo")
         leader = world.leader("foo")
@@ -228,7 +228,7 @@ def test_a_client_that_goes_away_leaves_nothing_behind() -> None:
         connection = world.loop.run_until_complete(connect(world, leader))
         task = _send(world, connection, _produce(MANY))
         world.wait(lambda: _is_at_work(node))
-        (served, _), *_ = [*node.context.long_requests._under_way, *node.context.long_requests._waiting]
+        (served, _), *_ = [*node.context.long_requests._running, *node.context.long_requests._waiting]
         world.processes[leader].call(served.connection.abort)
         world.wait(lambda: not _is_at_work(node))
         task.cancel()

@@ -1,4 +1,4 @@
-"""Quotas are kept to: who is above one is answered at once, told to wait, and not listened to meanwhile."""
+"""Quotas: a client above its quota is answered at once, gets a throttle time, and is not read for so long."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ ANY_CLIENT: Entity = (("client-id", None),)
 # -- the measure ------------------------------------------------------------------------------------------
 
 
-def test_what_was_saved_may_be_used_at_once_and_what_was_used_is_paid_for() -> None:
-    """Ten seconds are saved at the most; one waits for what lies above."""
+def test_savings_may_be_used_at_once_and_more_is_throttled() -> None:
+    """A client saves up to ten seconds, and is throttled for what it uses above that."""
     meter = Meter()
     assert meter.use(1000, limit=100, saved_s=10, now=100.0) == 0
     assert meter.use(150, limit=100, saved_s=10, now=100.0) == pytest.approx(1.5)
@@ -61,7 +61,7 @@ def test_what_was_saved_may_be_used_at_once_and_what_was_used_is_paid_for() -> N
     assert meter.is_idle(113.6)
 
 
-def test_what_is_taken_back_never_was() -> None:
+def test_a_negative_charge_takes_the_last_one_back() -> None:
     meter = Meter()
     assert meter.use(10, limit=1, saved_s=10, now=1.0) == 0
     assert meter.use(7, limit=1, saved_s=10, now=1.0) == 7
@@ -69,10 +69,10 @@ def test_what_is_taken_back_never_was() -> None:
 
 
 def quotas(*limits: tuple[Entity, dict[str, float]]) -> ClientQuotas:
-    """At a moment that stands still, where one second was saved."""
+    """Quotas with a clock that stands still. One second can be saved."""
     made = ClientQuotas(2, 1.0, lambda: 100.0, Ticks(new_loop()))
     for entity, values in limits:
-        made.change(entity, values)
+        made.set_limits(entity, values)
     return made
 
 
@@ -81,7 +81,8 @@ def entity(**names: str | None) -> Entity:
 
 
 def test_the_closest_quota_counts() -> None:
-    """Each limit is another one, so the time to wait for 1,000 tells which it was. The closest goes first."""
+    """Each limit has another value, so the throttle time shows which limit was applied. They are ordered by
+    precedence."""
     order = [
         entity(user="ANONYMOUS", client_id="sim"),
         entity(user="ANONYMOUS", client_id=None),
@@ -95,59 +96,59 @@ def test_the_closest_quota_counts() -> None:
     limits = [(each, {PRODUCE: float(10 * number)}) for number, each in enumerate(order, start=1)]
     while limits:
         closest = limits[0][1][PRODUCE]
-        assert quotas(*reversed(limits)).produced("sim", 1000) == round((1000 / closest - 1) * 1000)
+        assert quotas(*reversed(limits)).charge_produce("sim", 1000) == round((1000 / closest - 1) * 1000)
         del limits[0]
 
 
 def test_each_kind_has_the_closest_quota_that_limits_it() -> None:
     made = quotas((entity(user="ANONYMOUS"), {FETCH: 100.0}), (SIM, {PRODUCE: 200.0}))
-    assert made.produced("sim", 400) == 1000
-    assert made.fetched("sim", 50) == 0
-    assert made.fetched("sim", 250) == 2000
-    assert made.produced("other", 10**9) == 0
+    assert made.charge_produce("sim", 400) == 1000
+    assert made.charge_fetch("sim", 50) == 0
+    assert made.charge_fetch("sim", 250) == 2000
+    assert made.charge_produce("other", 10**9) == 0
 
 
-def test_clients_share_what_is_their_users_and_nothing_else() -> None:
+def test_clients_share_only_limits_of_their_user() -> None:
     of_user = quotas((entity(user="ANONYMOUS"), {PRODUCE: 100.0}))
-    assert of_user.produced("a", 100) == 0
-    assert of_user.produced("b", 100) == 1000
+    assert of_user.charge_produce("a", 100) == 0
+    assert of_user.charge_produce("b", 100) == 1000
     of_each = quotas((ANY_CLIENT, {PRODUCE: 100.0}))
-    assert of_each.produced("a", 100) == 0
-    assert of_each.produced("b", 100) == 0
-    assert of_each.produced("a", 100) == 1000
+    assert of_each.charge_produce("a", 100) == 0
+    assert of_each.charge_produce("b", 100) == 0
+    assert of_each.charge_produce("a", 100) == 1000
 
 
-def test_a_batch_larger_than_all_that_can_be_saved_is_given_and_paid_for() -> None:
-    """It could never be read otherwise."""
+def test_a_batch_larger_than_the_maximum_savings_is_sent_and_throttles_afterwards() -> None:
+    """Otherwise the batch could never be fetched."""
     moment = [100.0]
     made = ClientQuotas(2, 1.0, lambda: moment[0], Ticks(new_loop()))
-    made.change(SIM, {FETCH: 100.0})
-    assert made.fetched("sim", 500) == 0
-    assert made.fetched("sim", 10) == 4100
+    made.set_limits(SIM, {FETCH: 100.0})
+    assert made.charge_fetch("sim", 500) == 0
+    assert made.charge_fetch("sim", 10) == 4100
     moment[0] = 104.1
-    assert made.fetched("sim", 500) == pytest.approx(4900, abs=2), "it has not saved all again"
+    assert made.charge_fetch("sim", 500) == pytest.approx(4900, abs=2), "the deficit is not saved again yet"
     moment[0] = 105.0
-    assert made.fetched("sim", 500) == 0
+    assert made.charge_fetch("sim", 500) == 0
 
 
 def test_without_a_quota_nothing_is_measured() -> None:
     made = quotas((SIM, {PRODUCE: 1.0}))
     assert made.limits_produce and not made.limits_fetch
-    made.change(SIM, {FETCH: 2.0})
+    made.set_limits(SIM, {FETCH: 2.0})
     assert made.limits_fetch and not made.limits_produce
-    made.change(SIM, {})
+    made.set_limits(SIM, {})
     assert not (made.limits_fetch or made.limits_produce or made.limits_requests or made.limits_connections)
 
 
-def test_who_uses_nothing_any_more_is_forgotten() -> None:
+def test_meters_of_idle_clients_are_dropped() -> None:
     moment = [100.0]
     made = ClientQuotas(2, 1.0, lambda: moment[0], Ticks(new_loop()))
-    made.change(ANY_CLIENT, {PRODUCE: 1000.0})
+    made.set_limits(ANY_CLIENT, {PRODUCE: 1000.0})
     for number in range(50):
-        made.produced(f"client {number}", 1)
+        made.charge_produce(f"client {number}", 1)
     assert len(made._meters) == 50
     moment[0] = 102.0
-    made.forget_idle(moment[0])
+    made.drop_idle_meters(moment[0])
     assert not made._meters
 
 
@@ -208,7 +209,7 @@ async def timed(answer: Coroutine[Any, Any, T]) -> tuple[float, T]:
     return loop.time() - began, value
 
 
-def test_who_writes_too_much_is_answered_at_once_and_then_not_listened_to() -> None:
+def test_a_producer_above_its_quota_is_answered_at_once_and_then_not_read() -> None:
     with running(size=1) as world:
         world.create_topic("foo", replication_factor=1)
         world.leader("foo")
@@ -241,7 +242,7 @@ def test_who_writes_too_much_is_answered_at_once_and_then_not_listened_to() -> N
         run(world, work())
 
 
-def test_requests_that_were_sent_behind_one_another_wait_too() -> None:
+def test_pipelined_requests_wait_for_the_throttle_time_too() -> None:
     with running(size=1) as world:
         world.create_topic("foo", replication_factor=1)
         world.leader("foo")
@@ -253,12 +254,12 @@ def test_requests_that_were_sent_behind_one_another_wait_too() -> None:
             took, _ = await timed(
                 connection.request(ApiKey.METADATA, 12, MetadataRequest(topics=[]), MetadataResponse)
             )
-            assert 0.1 < took < 1.5, "without an answer, too, the channel is muted"
+            assert 0.1 < took < 1.5, "the connection is muted also with acks=0"
 
         run(world, work())
 
 
-def test_who_reads_too_much_gets_nothing_for_a_while() -> None:
+def test_a_consumer_above_its_quota_gets_no_records_for_the_throttle_time() -> None:
     with running(size=1) as world:
         world.create_topic("foo", replication_factor=1)
         for _ in range(3):
@@ -285,7 +286,7 @@ def test_who_reads_too_much_gets_nothing_for_a_while() -> None:
         run(world, work())
 
 
-def test_a_session_outlives_a_throttled_fetch_and_one_that_would_begin_does_not_begin() -> None:
+def test_a_throttled_fetch_keeps_its_session_and_creates_no_new_one() -> None:
     with running(size=1) as world:
         world.create_topic("foo", replication_factor=1)
         for _ in range(3):
@@ -314,8 +315,8 @@ def test_a_session_outlives_a_throttled_fetch_and_one_that_would_begin_does_not_
         assert len(world.nodes[1].context.fetch_sessions) == 1
 
 
-def test_requests_cost_time_and_every_answer_says_how_long_to_wait() -> None:
-    """A request costs a millisecond here (SimulatedClock.worked_s): ten at once are a percent of a second."""
+def test_a_request_quota_charges_time_and_every_answer_has_the_throttle_time() -> None:
+    """A request costs a millisecond in the simulation (SimulatedClock.worked_s). Ten requests are 1 % of a second."""
     with running(size=1) as world:
         alter(world, SIM, request_percentage=0.1)
 

@@ -10,7 +10,7 @@ def shown(node: Node) -> list[int]:
     return [node_id for node_id, _, _ in node.view.live_brokers("PLAINTEXT")]
 
 
-def test_a_dead_broker_is_shown_no_longer_but_the_controller_always_is() -> None:
+def test_a_dead_broker_is_not_shown_but_the_controller_always_is() -> None:
     with running() as world:
         controller = world.nodes[1].leaders.controller_id()
         world.kill(controller)
@@ -25,7 +25,7 @@ def test_a_dead_broker_is_shown_no_longer_but_the_controller_always_is() -> None
         world.wait(lambda: all(shown(node) == sorted(world.nodes) for node in survivors))
 
 
-def test_who_sees_no_majority_is_the_one_that_is_cut_off_and_shows_all() -> None:
+def test_a_node_without_a_majority_shows_all_brokers() -> None:
     with running() as world:
         world.kill(1)
         world.kill(2)

@@ -1,4 +1,4 @@
-"""Hostile requests against a world, and what it must look like afterwards."""
+"""Hostile requests against a world, and the checks of the world afterwards."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.broker.handlers.hostile.requests import TOPIC, HostileRequest
 from tests.broker.world import World, running
 from tests.simulator.client import Connection
 
-#: Members of groups wait for each other.
+#: APIs whose requests may wait for other members of the group.
 _PARKED = (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP)
 _ANSWERED_WITHIN_S = 40.0
 
@@ -38,7 +38,7 @@ class _OneRequest(Connection):
 
 
 class Attack:
-    """Requests against one world, and what it must look like afterwards."""
+    """Sends requests to one world, and checks it afterwards."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -58,7 +58,7 @@ class Attack:
         connection = _OneRequest()
         self._connect(connection, node_id)
         if connection.is_lost:
-            return  # a quota of new connections, that somebody has set
+            return  # an earlier request has set a quota of new connections
         frame = request.frame(1, self.topic_id, self.member_id)
         task = self.world.loop.create_task(connection.put(request, frame))
         if not request.is_answered or request.api.key in _PARKED:
@@ -69,12 +69,12 @@ class Attack:
             connection.abort()
             self.world.wait(task.done)
         if task.exception() is None:
-            self._look(request, task.result())
+            self._check_answer(request, task.result())
         else:
             assert isinstance(task.exception(), ConnectionError)
 
-    def _look(self, request: HostileRequest, answer: memoryview) -> None:
-        """It must be the answer to this request."""
+    def _check_answer(self, request: HostileRequest, answer: memoryview) -> None:
+        """Check that this is an answer to the request."""
         _, position = parse_response_header(request.api.key, request.version, answer)
         body, end = decode(RESPONSES[request.api.key], request.version, answer, position)
         assert end == len(answer)
@@ -100,7 +100,7 @@ class Attack:
         assert task.result().brokers
 
     def _records_can_be_read(self) -> None:
-        """All of them, also those that a newer one replaces, and which loading passes over."""
+        """Check all records, also those that loading skips because a newer one replaces them."""
         for partition in range(int(FEW["offsets.topic.num.partitions"])):
             leader = self.world.leader(OFFSETS_TOPIC_NAME, partition)
             log = self.world.replica(leader, OFFSETS_TOPIC_NAME, partition).log
@@ -112,7 +112,7 @@ class Attack:
                     )
 
     def _groups_are_loaded(self) -> None:
-        """Every partition of __consumer_offsets, by whoever leads it now."""
+        """Check that each partition of __consumer_offsets is loaded by its present leader."""
         wanted = set(range(int(FEW["offsets.topic.num.partitions"])))
 
         def loaded() -> bool:
@@ -124,7 +124,7 @@ class Attack:
 
 
 def run_attack(requests: Iterable[tuple[int, HostileRequest]]) -> None:
-    # Members do not wait for others that may come.
+    # The first rebalance of a group does not wait for more members.
     with (
         running(settings={**FEW, "group.initial.rebalance.delay.ms": "0"}) as world,
         structlog.testing.capture_logs() as logged,

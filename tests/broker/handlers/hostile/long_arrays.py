@@ -10,7 +10,7 @@ from uuid import UUID as Uuid
 from protocol.schema import BOOLEAN, BYTES, FLOAT64, INT8, INT16, RECORDS, STRING, UUID, Array, Message
 from tests.broker.handlers.hostile.requests import TOPIC, TOPIC_ID
 
-#: What gets a request past its first checks. A member's request is parked or refused, and costs the same before.
+#: Values with which a request passes its first checks. A member's request then waits or is refused, at the same cost.
 _LIKELY: dict[str, Any] = {
     "group_id": "group",
     "protocol_type": "consumer",
@@ -45,7 +45,8 @@ def array_paths(cls: type[Message], version: int, path: str = "") -> Iterator[st
 
 
 def long_request(cls: type[Message], version: int, path: str, count: int, *, distinct: bool) -> Message:
-    """The array at `path` has `count` elements, all others have one. Not `distinct`: all of them name the same."""
+    """A request whose array at `path` has `count` elements, and whose other arrays have one. Without `distinct` all
+    elements name the same thing."""
     return _Builder(version, path, count, distinct).struct(cls, "")
 
 

@@ -1,4 +1,4 @@
-"""Well-formed requests with the values that nobody sends: made from the declarations, for every API that is served."""
+"""Well-formed requests with odd values, made from the declarations, for every API that is served."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ TOPIC = "victim"
 #: Replaced when the request is sent: by the id of TOPIC, and by a member id that the cluster gave out.
 TOPIC_ID = Uuid(int=0x70)
 MEMBER_ID = "<a member>"
-#: Stands for bytes of the same number that are no UTF-8: a lone surrogate, and what can begin nothing.
+#: Is replaced by as many bytes that are not UTF-8: a lone surrogate, and bytes that begin no character.
 NOT_UTF8 = "<no utf8>"
 _NOT_UTF8_BYTES = b"\xed\xa0\x80\xff\xc0\xc1\xfe\xf5\x80"
 assert len(_NOT_UTF8_BYTES) == len(NOT_UTF8.encode())
 
-#: As much as a text has in a version that is not flexible; newer ones may bring more.
+#: The longest text in a version that is not flexible. Flexible versions allow longer ones.
 LONGEST = 32767
-#: A longer wait is well-formed, too; it only makes the test wait.
+#: A longer wait is well-formed, too, but makes the test slow.
 LONGEST_WAIT_MS = 500
 
 _TEXTS = (
@@ -54,7 +54,7 @@ _TEXTS = (
     "uniform", "user", "client-id", "ip", "1", "2", "127.0.0.1", "fe80::1%eth0", "(a*)*b", "v.*", "[", "\\",
 )  # fmt: skip
 _TEXTS_OF_FLEXIBLE = ("x" * (LONGEST + 1), "ü" * LONGEST, "x" * 200_000)
-#: By field: what gets a request past its first check.
+#: Field -> values with which a request passes its first check.
 _LIKELY: dict[str, tuple[Any, ...]] = {
     "group_id": ("group", "consumer group"),
     "name": (TOPIC, "retention.ms", "group.consumer.session.timeout.ms"),
@@ -88,7 +88,7 @@ _LIKELY: dict[str, tuple[Any, ...]] = {
     "current_leader_epoch": (-1,),
     "config_operation": (0, 1, 2),
 }
-#: What would cost disk, memory or time as it should: 10,000 partitions are no attack.
+#: Upper bounds of fields that rightly cost disk, memory or time: 10,000 partitions are not an attack.
 _LARGEST = {"num_partitions": 3, "count": 4}
 _BITS = {INT8: 8, INT16: 16, INT32: 32, INT64: 64}
 
@@ -101,17 +101,17 @@ class HostileRequest:
     body: Message
 
     def __repr__(self) -> str:
-        """As it can be pasted, but for texts that fill the screen."""
+        """Python code of the request; long texts are shortened."""
         text = f"{self.api.key.name} v{self.version} by {self.client_id!r}: {self.body!r}"
         return text if len(text) < 3000 else f"{text[:3000]}... ({len(text)} characters)"
 
     @property
     def is_answered(self) -> bool:
-        """Produce with acks=0 is not. What is parked in a group waits for the others."""
+        """False for Produce with acks=0, and for requests that wait for other members of a group."""
         return getattr(self.body, "acks", 1) != 0
 
     def frame(self, number: int, topic_id: Uuid, member_id: str) -> bytes:
-        """Without its length."""
+        """The encoded frame, without its length."""
         body = encode(_filled_in(self.body, topic_id, member_id), self.version)
         header = RequestHeader(self.api.key, self.version, number, self.client_id)
         return encode_request_header(header) + body.replace(NOT_UTF8.encode(), _NOT_UTF8_BYTES)
@@ -134,7 +134,7 @@ def any_request() -> st.SearchStrategy[HostileRequest]:
 
 
 def every_request(rng: random.Random, text: str) -> Iterator[HostileRequest]:
-    """One of every version of every API, all of its texts, but for those that get it past a check, being `text`."""
+    """A request of every version of every API. All of its texts are `text`, except those that have to pass a check."""
     for api in APIS:
         for version in range(api.min_version, api.max_version + 1):
             body = _Drawer(rng.choice, version, (text,)).struct(api.request)
@@ -162,11 +162,11 @@ class _Drawer:
             return None
         if not isinstance(declared.type, Array):
             return self._value(declared.type, declared.name)
-        # Who joins a group of the consumer protocol owns nothing.
+        # A member that joins a group of the consumer protocol owns no partitions.
         usual = 0 if declared.name == "topic_partitions" else 1
         size = self._one_of(usual, usual, usual, 0, 2)
         items = [self._value(declared.type.element, declared.name) for _ in range(size)]
-        # The same thing twice is what lists that are looked up by name get wrong.
+        # Naming a thing twice finds mistakes in code that looks things up by name.
         return items * self._one_of(1, 1, 2)
 
     def _value(self, kind: Any, name: str) -> Any:

@@ -1,5 +1,5 @@
-"""No well-formed request, whatever it says, may end a node, stay without an answer, disturb other clients, or leave a
-record behind that cannot be loaded again."""
+"""No well-formed request, whatever its values, may end a node, stay without an answer, disturb other clients, or cause
+a record that cannot be loaded again."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def test_no_version_of_any_request_harms_a_cluster(text: str, seed: int) -> None
 
 @settings(SETTINGS, max_examples=15)
 @given(REQUESTS)
-def test_nothing_that_is_sent_harms_a_cluster(requests: list[tuple[int, HostileRequest]]) -> None:
+def test_no_sequence_of_requests_harms_a_cluster(requests: list[tuple[int, HostileRequest]]) -> None:
     run_attack(requests)
 
 
 @pytest.mark.slow
 @settings(SETTINGS, max_examples=2000)
 @given(REQUESTS)
-def test_nothing_at_all_that_is_sent_harms_a_cluster(requests: list[tuple[int, HostileRequest]]) -> None:
+def test_no_long_sequence_of_requests_harms_a_cluster(requests: list[tuple[int, HostileRequest]]) -> None:
     run_attack(requests)

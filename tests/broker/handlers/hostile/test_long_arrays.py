@@ -1,5 +1,5 @@
-"""What is named ten thousand times costs ten thousand times as much, not the square of it; and no answer is made of the
-same thing again and again."""
+"""The cost of a request grows linearly with the number of things that it names, not with the square of it. And an
+answer does not repeat a thing that is named again and again."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 
 from broker.config.resources import Resources
 from broker.handlers import APIS
+from broker.serving.answer_in_parts import PARTS_AT_A_TIME
 from broker.serving.api import Api
-from broker.serving.gathered import PARTS_AT_A_TIME
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.consumer_group_describe import (
@@ -38,9 +38,10 @@ from tests.broker.handlers.hostile.requests import HostileRequest
 from tests.broker.world import running
 from tests.simulator.loop import SimulatedLoop
 
-#: Ten times as many elements may take so many times as long. Caches and collections of garbage make it more than ten.
+#: The largest allowed ratio of times for ten times as many elements. Caches and garbage collection make it more than
+#: ten.
 MAX_RATIO = 40
-#: Below this, times say nothing: a busy machine makes 0.2 s of a long array that costs 0.05. Squares cost far more.
+#: Shorter times are not judged: on a busy machine a long array that costs 0.05 s can take 0.2 s. Squares cost far more.
 LEAST_S = 0.4
 
 
@@ -56,7 +57,7 @@ def _own_garbage_only() -> Iterator[None]:
 def longest_callback_s(
     monkeypatch: pytest.MonkeyPatch, api: Api, version: int, path: str, count: int, distinct: bool
 ) -> float:
-    """CPU seconds for which the loop of any node stands still."""
+    """CPU seconds of the longest callback on any node."""
     body = long_request(api.request, version, path, count, distinct=distinct)
     times = [0.0]
     run_callback: Callable[..., None] = SimulatedLoop._run_callback
@@ -83,7 +84,7 @@ def check_growth(monkeypatch: pytest.MonkeyPatch, api: Api, version: int, path: 
 API_OF = {api.key: api for api in APIS}
 
 
-@pytest.mark.slow  # it measures CPU time, of which a busy machine has less
+@pytest.mark.slow  # it measures CPU time, which a busy machine disturbs
 @pytest.mark.parametrize(
     "key, path",
     [
@@ -92,7 +93,7 @@ API_OF = {api.key: api for api in APIS}
         (ApiKey.DESCRIBE_GROUPS, ".groups"),
     ],
 )
-def test_a_long_array_takes_its_time_and_no_more(
+def test_the_time_for_a_long_array_grows_linearly(
     monkeypatch: pytest.MonkeyPatch, key: ApiKey, path: str
 ) -> None:
     api = API_OF[key]
@@ -102,7 +103,7 @@ def test_a_long_array_takes_its_time_and_no_more(
 @pytest.mark.slow
 @pytest.mark.parametrize("distinct", [True, False], ids=["distinct", "repeated"])
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.key.name)
-def test_every_long_array_takes_its_time_and_no_more(
+def test_the_time_for_every_long_array_grows_linearly(
     monkeypatch: pytest.MonkeyPatch, api: Api, distinct: bool
 ) -> None:
     for path in array_paths(api.request, api.max_version):
@@ -140,7 +141,7 @@ def test_a_group_is_described_once_however_often_it_is_named() -> None:
 
 
 def test_an_offset_that_is_named_often_is_deleted_once() -> None:
-    """The group's id stands in every record: what one request named a thousand times were gigabytes."""
+    """Each record has the id of the group. An offset named a thousand times would make gigabytes of records."""
     with running(size=1, settings=FEW) as world:
         world.create_topic("foo", replication_factor=1)
         coordinator(world, "g")
@@ -156,8 +157,8 @@ def test_an_offset_that_is_named_often_is_deleted_once() -> None:
         assert committed(world, 1, "g") == {}
 
 
-def test_settings_of_many_groups_are_described_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each has some, whether it exists or not."""
+def test_settings_of_many_groups_are_described_in_several_iterations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group has settings whether it exists or not."""
     api = API_OF[ApiKey.DESCRIBE_CONFIGS]
     resources = [
         DescribeConfigsResource(resource_type=32, resource_name=f"g{number}", configuration_keys=None)
@@ -181,7 +182,7 @@ def test_settings_of_many_groups_are_described_in_turns(monkeypatch: pytest.Monk
     assert most[0] == PARTS_AT_A_TIME
 
 
-def test_more_groups_than_are_asked_for_at_a_time_are_answered_in_their_order() -> None:
+def test_many_groups_are_answered_in_the_order_of_the_request() -> None:
     with running(size=1, settings=FEW) as world:
         coordinator(world, "g")
         names = [f"g{number}" for number in range(2 * PARTS_AT_A_TIME + 1)]

@@ -1,5 +1,5 @@
-"""A refusal may quote the request, and what newer requests bring may be asked for in older versions, whose texts have
-at most 32767 bytes. Each of these requests once ended the node that it was sent to."""
+"""An error message may quote the request. And a value that a request of a newer version has set may be read in an older
+version, whose texts have at most 32767 bytes. Each of these requests once ended the node that it was sent to."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ def alter(world: World, version: int, kind: int, resource: str, *operations: tup
     return answer.responses[0]
 
 
-def test_a_message_quotes_the_beginning_of_what_is_wrong() -> None:
+def test_an_error_message_quotes_the_beginning_of_a_long_value() -> None:
     error = KafkaError(ErrorCode.INVALID_REQUEST, f"not {LONG}")
     assert error.message is not None
     assert error.message.startswith("not xxx") and len(error.message) == MAX_MESSAGE_CHARACTERS + 3
 
 
-def test_names_that_are_quoted_in_refusals() -> None:
+def test_names_that_are_quoted_in_error_messages() -> None:
     with running(size=1) as world:
         resource = DescribeConfigsResource(resource_type=BROKER, resource_name=LONG, configuration_keys=None)
         described = ask(
@@ -84,7 +84,7 @@ def test_names_that_are_quoted_in_refusals() -> None:
 
 
 @pytest.mark.parametrize("entity_type", ["user", "client-id"])
-def test_an_entity_with_a_quota_has_a_name_that_every_version_can_tell(entity_type: str) -> None:
+def test_the_name_of_an_entity_with_a_quota_fits_into_every_version(entity_type: str) -> None:
     with running(size=1) as world:
         for name, expected in ((LONG, ErrorCode.NONE), (LONG + "x", ErrorCode.INVALID_REQUEST)):
             entry = AlterEntry(
@@ -110,7 +110,7 @@ def test_a_setting_does_not_grow_by_appending() -> None:
         )
 
 
-def test_a_group_that_there_cannot_be_has_no_settings() -> None:
+def test_a_group_with_an_impossible_id_has_no_settings() -> None:
     with running(size=1) as world:
         setting = ("consumer.session.timeout.ms", SET, "50000")
         assert alter(world, 1, GROUP, LONG, setting).error_code == ErrorCode.NONE

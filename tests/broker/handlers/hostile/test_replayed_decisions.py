@@ -1,5 +1,5 @@
-"""Whatever clients ask of the controller, what it decides can be read again, and a node that starts sees what the
-controller saw. A record that cannot be read would end every node, at every start."""
+"""The controller's records can be replayed, whatever clients have asked for, and the replay gives the controller's
+image. A record that cannot be read would end every node at every start."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 def mostly(usual: Sequence[T], odd: Sequence[T]) -> st.SearchStrategy[T]:
-    """Too much that is odd at a time, and nothing gets past the first check."""
+    """Odd values are rare: a request with many of them does not pass the first check."""
     return st.sampled_from([*(list(usual) * (2 if len(usual) > 2 else 4)), *odd])
 
 
@@ -103,7 +103,7 @@ QUESTIONS: st.SearchStrategy[Question] = st.one_of(
 
 
 @given(st.lists(QUESTIONS, max_size=12))
-def test_what_the_controller_decides_can_be_read_again(questions: list[Question]) -> None:
+def test_the_records_of_every_decision_can_be_replayed(questions: list[Question]) -> None:
     cluster = Cluster()
     log: list[KeyValue] = []
     for ask in questions:

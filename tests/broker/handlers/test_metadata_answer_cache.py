@@ -1,4 +1,4 @@
-"""Answers of Metadata that are kept: the same bytes while nothing has changed, and never yesterday's."""
+"""The cache of Metadata answers: the same bytes while nothing has changed, and never a stale answer."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 import broker.node
 from broker.handlers import metadata
 from broker.partitions.controlled_shutdown import transfer_leadership
-from broker.serving import kept_answers
-from broker.serving.kept_answers import KeptAnswers
+from broker.serving import answer_cache
+from broker.serving.answer_cache import AnswerCache
 from protocol.api_keys import ApiKey
 from protocol.codec import decode
 from protocol.errors import ErrorCode
@@ -30,7 +30,7 @@ def answer(world: World, *names: str, node_id: int = 1) -> MetadataResponse:
     return ask(world, node_id, ApiKey.METADATA, VERSION, request(*names), MetadataResponse)
 
 
-def test_the_same_question_is_not_worked_out_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cached_answer_is_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     described: list[str] = []
     describe = metadata._describe
     with running(size=1) as world:
@@ -38,7 +38,7 @@ def test_the_same_question_is_not_worked_out_twice(monkeypatch: pytest.MonkeyPat
             world.create_topic(name, partitions, 1)
             for partition in range(partitions):
                 world.leader(name, partition)
-        world.loop.run_for(1 - world.loop.time() % 1)  # a whole second lies ahead
+        world.loop.run_for(1 - world.loop.time() % 1)  # the period of the cache has just begun
 
         def noted(node: object, topic: object) -> object:
             described.append(topic.name)  # type: ignore[attr-defined]
@@ -50,13 +50,13 @@ def test_the_same_question_is_not_worked_out_twice(monkeypatch: pytest.MonkeyPat
         assert described == ["large"]
         answer(world, "small")
         answer(world, "small")
-        assert described[1:] == ["small", "small"], "a small answer is made sooner than looked up and kept"
+        assert described[1:] == ["small", "small"], "small answers are not cached"
         answer(world)
-        assert sorted(described[3:]) == ["large", "small"], "another question"
+        assert sorted(described[3:]) == ["large", "small"], "a request for all topics is another question"
 
 
-class Checked(KeptAnswers):
-    """Gives nothing away, and compares what is worked out with what it would have given."""
+class Checked(AnswerCache):
+    """Returns no answer, and compares each new answer with the one that the cache has."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,16 +67,16 @@ class Checked(KeptAnswers):
         self._would_give = super().get(question, stamp)
         return None
 
-    def keep(self, question: tuple[object, ...], answer: bytes) -> None:
+    def put(self, question: tuple[object, ...], answer: bytes) -> None:
         if self._would_give is None:
-            super().keep(question, answer)
+            super().put(question, answer)
         else:
             assert without_isr(self._would_give) == without_isr(answer)
             self.compared += 1
 
 
 def without_isr(answer: bytes) -> MetadataResponse:
-    """Who keeps up may be what it was within the last second."""
+    """The answer without in-sync replicas, which may be up to a second old."""
     decoded, _ = decode(MetadataResponse, VERSION, memoryview(answer))
     for topic in decoded.topics:
         for partition in topic.partitions:
@@ -85,10 +85,10 @@ def without_isr(answer: bytes) -> MetadataResponse:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_is_kept_is_what_would_be_answered_now(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    """At every node, through each change: leaders, nodes that die and come back, topics, and time."""
-    monkeypatch.setattr(kept_answers, "_WORTH_KEEPING_BYTES", 0)
-    monkeypatch.setattr(broker.node, "KeptAnswers", Checked)
+def test_a_cached_answer_equals_a_new_one(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """On every node, while leaders, live nodes, topics and the time change."""
+    monkeypatch.setattr(answer_cache, "_MIN_CACHED_BYTES", 0)
+    monkeypatch.setattr(broker.node, "AnswerCache", Checked)
     rng = random.Random(seed)
     with running(seed=seed + 1) as world:
         world.create_topic("t", 12)
@@ -114,14 +114,14 @@ def test_what_is_kept_is_what_would_be_answered_now(monkeypatch: pytest.MonkeyPa
                     answer(world, node_id=node_id)
                     answer(world, "t", node_id=node_id)
         for node in world.nodes.values():
-            assert isinstance(node.context.kept_metadata, Checked)
-            compared += node.context.kept_metadata.compared
+            assert isinstance(node.context.metadata_answers, Checked)
+            compared += node.context.metadata_answers.compared
         assert compared > 50
 
 
-def test_a_node_that_led_nothing_is_missed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_answers, "_WORTH_KEEPING_BYTES", 0)
-    monkeypatch.setattr(metadata, "_KEPT_S", 1e9)
+def test_the_death_of_a_node_without_leaderships_is_visible_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answer_cache, "_MIN_CACHED_BYTES", 0)
+    monkeypatch.setattr(metadata, "_MAX_AGE_S", 1e9)
     with running() as world:
         world.create_topic("t")
         leader = world.leader("t")
@@ -133,9 +133,9 @@ def test_a_node_that_led_nothing_is_missed_at_once(monkeypatch: pytest.MonkeyPat
         assert answer(world, "t", node_id=leader).topics[0].partitions[0].offline_replicas == [follower]
 
 
-def test_what_is_missing_is_looked_for_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may be about to be created for the one who asked."""
-    monkeypatch.setattr(kept_answers, "_WORTH_KEEPING_BYTES", 0)
+def test_an_answer_with_a_missing_topic_is_not_cached(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The request itself may have the topic created."""
+    monkeypatch.setattr(answer_cache, "_MIN_CACHED_BYTES", 0)
     with running(size=1) as world:
         assert answer(world, "later").topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         body = request("later")
@@ -145,13 +145,13 @@ def test_what_is_missing_is_looked_for_each_time(monkeypatch: pytest.MonkeyPatch
         assert answer(world, "later").topics[0].error_code == ErrorCode.NONE
 
 
-def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_answers, "_KEPT_BYTES", 10_000)
-    kept = KeptAnswers()
+def test_the_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answer_cache, "_MAX_CACHE_BYTES", 10_000)
+    kept = AnswerCache()
     for number in range(3):
         assert kept.get((number,), ("now",)) is None
-        kept.keep((number,), b"x" * 4096)
+        kept.put((number,), b"x" * 4096)
     assert [kept.get((number,), ("now",)) is None for number in range(3)] == [False, False, True]
     assert kept.get((0,), ("later",)) is None, "something has changed"
-    kept.keep((0,), b"x" * 4095)
-    assert kept.get((0,), ("later",)) is None, "too small to be worth it"
+    kept.put((0,), b"x" * 4095)
+    assert kept.get((0,), ("later",)) is None, "too small"

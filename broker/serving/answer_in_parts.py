@@ -1,4 +1,4 @@
-"""One answer for a request whose parts are asked for and answered one by one, each in its own time."""
+"""An answer to a request that names many things: each is asked for and answered by itself, at its own time."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import Any, Generic, TypeVar
 
 A = TypeVar("A")
 
-#: Parts that are under way at a time. A request can name a hundred thousand groups, and what is done for all of them in
-#: one turn of the loop would keep everybody else waiting for seconds.
+#: Parts that are asked for in one loop iteration. A request can name a hundred thousand groups, and asking for all of
+#: them at once would keep other clients waiting for seconds.
 PARTS_AT_A_TIME = 1000
 
 
-class Gathered(Generic[A]):
-    """`done` gets the parts, in order, when the last of them is there; at once where there are none. `ask` is given
-    each position, and what takes the part that belongs there."""
+class AnswerInParts(Generic[A]):
+    """Collects the parts of one answer. For each position `ask(position, reply)` is called, and has to call
+    `reply(part)`, now or later. When all parts are there, `done` gets them in order. Without parts it is called at
+    once."""
 
     def __init__(
         self,
@@ -29,20 +30,20 @@ class Gathered(Generic[A]):
         self._parts: list[Any] = [None] * count
         self._ask = ask
         self._done = done
-        #: Of those that are under way.
+        #: Parts that were asked for and are not answered yet.
         self._missing = 0
         if count == 0:
             done([])
         else:
-            self._ask_some(0)
+            self._ask_next_parts(0)
 
-    def _ask_some(self, first: int) -> None:
+    def _ask_next_parts(self, first: int) -> None:
         end = min(first + PARTS_AT_A_TIME, len(self._parts))
         self._missing = end - first
         for position in range(first, end):
-            self._ask(position, partial(self._take, position, end))
+            self._ask(position, partial(self._part_answered, position, end))
 
-    def _take(self, position: int, end: int, part: A) -> None:
+    def _part_answered(self, position: int, end: int, part: A) -> None:
         self._parts[position] = part
         self._missing -= 1
         if self._missing:
@@ -50,4 +51,4 @@ class Gathered(Generic[A]):
         if end == len(self._parts):
             self._done(self._parts)
         else:
-            self._loop.call_soon(self._ask_some, end)
+            self._loop.call_soon(self._ask_next_parts, end)

@@ -1,4 +1,4 @@
-"""Clients that ask for much and take nothing cost the others neither memory nor service."""
+"""Clients that ask for much data and do not read their answers cost other clients neither memory nor service."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _fetch(offset: int, max_wait_ms: int = 0) -> bytes:
 
 
 class _Client(asyncio.BufferedProtocol):
-    """Sends requests; reads only when it is told to."""
+    """Sends requests, and reads only after `transport.resume_reading`."""
 
     def __init__(self, *requests: bytes) -> None:
         self.received_bytes = 0
@@ -73,26 +73,26 @@ def _connect(world: World, *requests: bytes) -> _Client:
     return client
 
 
-def test_clients_that_take_nothing_are_given_little_and_then_up() -> None:
+def test_clients_that_read_nothing_get_small_answers_and_are_then_disconnected() -> None:
     with _world() as world:
         connections = world.nodes[1].connections
         for _ in range(20):
             _connect(world, _fetch(0))
         world.loop.run_for(1)
-        held_bytes = sum(connection.untaken_bytes for connection in connections._open)
+        held_bytes = sum(connection.unread_bytes for connection in connections._open)
         assert LIMIT_BYTES < held_bytes < LIMIT_BYTES + (3 << 20)
         reader = _connect(world, _fetch(0))
         reader.transport.resume_reading()
         world.wait(lambda: 60_000 < reader.received_bytes < 140_000, limit_s=1)
         world.loop.run_for(15)
         assert len(connections) < 21 and not reader.is_lost
-        assert sum(connection.untaken_bytes for connection in connections._open) <= LIMIT_BYTES
+        assert sum(connection.unread_bytes for connection in connections._open) <= LIMIT_BYTES
         another = _connect(world, _fetch(0))
         another.transport.resume_reading()
         world.wait(lambda: another.received_bytes > 900_000, limit_s=1)
 
 
-def test_who_reads_slowly_is_not_given_up() -> None:
+def test_a_client_that_reads_slowly_stays_connected() -> None:
     with _world() as world:
         clients = [_connect(world, _fetch(0)) for _ in range(6)]
         for _ in range(40):
@@ -106,20 +106,20 @@ def test_who_reads_slowly_is_not_given_up() -> None:
 
 
 def test_answers_behind_an_unanswered_request_are_counted() -> None:
-    """A long poll at the end, and behind it fetches whose answers cannot leave before."""
+    """The client sends a long poll at the end of the log, and then fetches whose answers have to wait for it."""
     with _world() as world:
         client = _connect(world, _fetch(16, max_wait_ms=100_000), *[_fetch(0)] * 50)
         client.transport.resume_reading()
         world.loop.run_for(2)
         (connection,) = world.nodes[1].connections._open
-        assert connection.untaken_bytes < 3 << 20
+        assert connection.unread_bytes < 3 << 20
         assert client.received_bytes == 0
         world.produce("foo", b"x")
         world.wait(lambda: client.received_bytes > 50 * 900_000)
 
 
 def test_small_requests_with_large_answers_are_counted_as_well() -> None:
-    """Behind a long poll, which keeps their answers here."""
+    """They are sent behind a long poll, so that their answers cannot be sent."""
     resources = [
         DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
         for kind, name in ((2, "foo"), (4, "1"))

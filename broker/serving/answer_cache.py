@@ -1,0 +1,33 @@
+"""A cache of large answers that many clients ask for."""
+
+from __future__ import annotations
+
+#: The smallest answer that is cached: one of this size takes a millisecond or more to make.
+_MIN_CACHED_BYTES = 4096
+_MAX_CACHE_BYTES = 16 << 20
+
+
+class AnswerCache:
+    """Encoded answers, by question. They are valid for one stamp: the versions of everything that answers depend on.
+
+    Invariant: all of `_answers` were made under `_stamp`, and `_size_bytes` is the sum of their sizes.
+    """
+
+    def __init__(self) -> None:
+        self._stamp: tuple[object, ...] = ()
+        self._answers: dict[tuple[object, ...], bytes] = {}
+        self._size_bytes = 0
+
+    def get(self, question: tuple[object, ...], stamp: tuple[object, ...]) -> bytes | None:
+        """The cached answer to `question`, or None. With another stamp than before, all answers are dropped."""
+        if stamp != self._stamp:
+            self._stamp = stamp
+            self._answers = {}
+            self._size_bytes = 0
+        return self._answers.get(question)
+
+    def put(self, question: tuple[object, ...], answer: bytes) -> None:
+        """Cache an answer that was made under the stamp of the last `get`, if it is large enough and there is room."""
+        if len(answer) >= _MIN_CACHED_BYTES and self._size_bytes + len(answer) <= _MAX_CACHE_BYTES:
+            self._answers[question] = answer
+            self._size_bytes += len(answer)
