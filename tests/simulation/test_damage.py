@@ -72,11 +72,11 @@ def test_rot_that_nobody_has_met_is_damage_still(cluster: SimulatedCluster) -> N
     for node_id in cluster.node_ids[:spare]:
         disk = cluster.disks[node_id]
         cluster.damage.note(node_id, is_lost=True)
-        disk.rot(f"{disk.root}/{JOURNAL_NAME}", 40, b"\x01")
+        disk.corrupt(f"{disk.root}/{JOURNAL_NAME}", 40, b"\x01")
     cluster.loop.run_for(2)
     assert not cluster.damage.may_damage(cluster.node_ids[-1], METADATA_KEY)
     assert not cluster.are_equal()
-    cluster.damage.expose()
+    cluster.damage.reveal()
     wait_equal(cluster)
     assert cluster.damage.may_damage(cluster.node_ids[-1], METADATA_KEY)
 
@@ -85,7 +85,7 @@ def test_two_nodes_are_not_to_lose_their_votes_at_once(cluster: SimulatedCluster
     """A topic that was created before they do would have lost its majority, and every record in it (seed 30063 of
     07348b8)."""
     disk = cluster.disks[1]
-    disk.rot(f"{disk.root}/{JOURNAL_NAME}", 0, b"\1")
+    disk.corrupt(f"{disk.root}/{JOURNAL_NAME}", 0, b"\1")
     assert not any(cluster.damage.may_damage(node_id) for node_id in cluster.node_ids[1:])
     assert cluster.damage.may_damage(1)
 

@@ -597,24 +597,24 @@ def test_rot_is_what_processes_read_until_it_is_written_over(loop: SimulatedLoop
     disk = new_disk(loop)
     process = loop.start_process("n1")
     durable_file(disk, "/data/a", bytes(100))
-    disk.rot("/data/a", 40, b"\x01\x00\x80")
+    disk.corrupt("/data/a", 40, b"\x01\x00\x80")
     loop.kill(process)
     disk.crash()  # it is on the medium
     process = loop.start_process("n1")
     assert process.call(contents, disk, "/data/a")[39:44] == b"\x00\x01\x00\x80\x00"
     assert contents(disk, "/data/a") == bytes(100) == disk.durable_contents("/data/a")
-    assert disk.rotten_files() == ["/data/a"] and disk.rotten_positions("/data/a") == [40, 42]
+    assert disk.corrupt_files() == ["/data/a"] and disk.corrupt_positions("/data/a") == [40, 42]
     disk.open("/data/a").write_at(40, b"new")
     assert process.call(contents, disk, "/data/a")[40:43] == b"new"
-    assert not disk.rotten_files()
+    assert not disk.corrupt_files()
 
 
 def test_rot_that_is_cut_off_is_gone(loop: SimulatedLoop) -> None:
     disk = new_disk(loop)
     durable_file(disk, "/data/a", bytes(100))
-    disk.rot("/data/a", 40, b"\x01")
+    disk.corrupt("/data/a", 40, b"\x01")
     disk.open("/data/a").truncate(40)
-    assert not disk.rotten_files()
+    assert not disk.corrupt_files()
 
 
 def test_a_failed_flush_forgets_data_and_not_a_cut(loop: SimulatedLoop) -> None:

@@ -5,9 +5,9 @@ Schedules that are told elsewhere are not repeated here:
 section 1   a truncation that is half durable: `tests/storage/test_recovery.py`, a truncation survives a crash at every
             step, and a batch of another term than its row is cut; `tests/storage/test_log_through_power_cuts.py`;
             a row is durable before anything behind it: `tests/raft/testdata/row_durable_first.txt`
-section 2   torn or rotten: `tests/storage/test_recovery.py`; quarantine, and a leader whose own bytes are bad:
+section 2   torn or corrupt: `tests/storage/test_recovery.py`; quarantine, and a leader whose own bytes are bad:
             `tests/broker/replication/test_damage.py`; a full disk: `tests/integration/test_full_disk.py`;
-            votes that rot: `tests/storage/test_journal.py`
+            corrupt votes: `tests/storage/test_journal.py`
 section 3   the vote of the empty: `tests/raft/testdata/wiped_voter.txt`; a wiped node, lost votes, a change of members
             that the next leader finishes: `tests/broker/membership/test_identity.py`; one change at a time:
             `tests/raft/testdata/membership.txt`
@@ -67,19 +67,19 @@ def start(world: World, *node_ids: int) -> None:
 
 
 def lead(world: World, to: int, name: str) -> Replica:
-    """Have this node lead, by hand-over or by election. No other campaigns from now on."""
+    """Have this node lead, by transfer or by election. No other campaigns from now on."""
     replica = world.replica(to, name)
     for node_id, node in world.nodes.items():
         if node_id != to:
             node.replicas.stop_campaigning()
             other = world.replica(node_id, name)
             if other.is_leader:
-                world.processes[node_id].call(hand_over, other, replica, world.loop.time())
+                world.processes[node_id].call(transfer_leadership, other, replica, world.loop.time())
     world.wait(lambda: replica.is_serving and replica.group.can_propose)
     return replica
 
 
-def hand_over(leader: Replica, to: Replica, now: float) -> None:
+def transfer_leadership(leader: Replica, to: Replica, now: float) -> None:
     leader.apply(leader.group.transfer_leadership(to.group.self_id, now))
 
 
@@ -223,7 +223,7 @@ def test_a_leader_asks_a_follower_of_another_history_and_keeps_its_own() -> None
         assert world.replica(3, "foo").log.end_offset == offset + 3
 
 
-def test_a_leaders_rotten_base_offset_harms_nobody_else() -> None:
+def test_a_leaders_corrupt_base_offset_harms_nobody_else() -> None:
     """Section 2: base offsets are outside the CRC; a follower checks that a range is continuous and ends where it says.
     Otherwise it holds records in the wrong place, and nothing in the right one. The leader is rebuilt."""
     with running(settings=SMALL_SEGMENTS) as world:
@@ -244,7 +244,7 @@ def test_a_leaders_rotten_base_offset_harms_nobody_else() -> None:
         assert offsets == list(range(12))
 
 
-def test_a_base_offset_that_rose_by_rot_is_no_hole() -> None:
+def test_a_base_offset_that_rose_by_corruption_is_no_hole() -> None:
     """Section 2: it lies outside the CRC, and it hides what stands there. The leader sends a range without batches, the
     follower refuses it, and what the leader reads again must not look like nothing to complain of."""
     with running() as world:

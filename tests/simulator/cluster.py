@@ -45,7 +45,7 @@ TINY = NodeConfig(
     offsets_topic_num_partitions=2,
     # Nothing expires: clocks jump by months, and a group that is gone may begin with its first generation again.
     offsets_retention_check_interval_ms=INT32_MAX,
-    # Longer than the way to a client and back, in which a loop looks at its clock some 40 times.
+    # Longer than a round trip to a client. A loop that waits reads its clock some 40 times.
     commit_delay_us=2000,
     group_initial_rebalance_delay_ms=100,
     group_min_session_timeout_ms=100,
@@ -86,7 +86,7 @@ class SimulatedCluster:
         #: What `after` has set, until it happens.
         self._later: dict[object, asyncio.TimerHandle] = {}
         self.damage = Damage(self)
-        self.oracle.may_be_rotten = self.damage.may_have_served_rot
+        self.oracle.may_be_corrupt = self.damage.may_have_served_corruption
         self.loop.ends_process = self._ends_process
 
     def config_of(self, node_id: int) -> NodeConfig:
@@ -296,7 +296,7 @@ class SimulatedCluster:
         self.loop.run_until(condition, limit_s)
 
     def hosted(self) -> dict[GroupKey, tuple[int, ...]]:
-        """Every partition that metadata knows of, and the nodes that are wished to hold it; empty until a node
+        """Every partition that metadata knows of, and the nodes that it is assigned to; empty until a node
         is up that has read it. All voters hold the metadata log itself."""
         images = [node.metadata.image for node in self.nodes.values() if node.ready.is_set()]
         if not images:
@@ -324,20 +324,21 @@ class SimulatedCluster:
         """Every partition is held by exactly the nodes that should, and all of it is committed on each of them."""
         if not all(node_id in self.nodes and self.nodes[node_id].ready.is_set() for node_id in self.node_ids):
             return False
-        for key, wished in self.hosted().items():
+        for key, target in self.hosted().items():
             replicas = self.holders(key)
-            if replicas.keys() != set(wished) or not self._is_as_wished(key, wished):
+            if replicas.keys() != set(target) or not self._has_reached_target(key, target):
                 return False
             if len({(r.log.end_index, r.log.start_offset) for r in replicas.values()}) != 1:
                 return False
             if any(r.high_watermark != r.log.end_offset for r in replicas.values()):
                 return False
-            if not self._is_settled(key, replicas):
+            if not self._is_stable(key, replicas):
                 return False
         return True
 
-    def _is_as_wished(self, key: GroupKey, wished: tuple[int, ...]) -> bool:
-        """The fact is the wish, and known to be: the wished ones vote, nobody learns, and nobody else has a folder."""
+    def _has_reached_target(self, key: GroupKey, target: tuple[int, ...]) -> bool:
+        """The current members are the target, and metadata knows that: there is no learner, and no other node has a
+        folder."""
         replicas = self.holders(key)
         for node_id, node in self.nodes.items():
             topic = node.metadata.image.topics.get(key.topic_id)
@@ -345,7 +346,7 @@ class SimulatedCluster:
                 return False
             if node_id in replicas:
                 voters, learners = replicas[node_id].group.configuration
-                if learners or {voter.node_id for voter in voters} != set(wished):
+                if learners or {voter.node_id for voter in voters} != set(target):
                     return False
             elif topic is not None:
                 disk = self.disks[node_id]
@@ -353,13 +354,15 @@ class SimulatedCluster:
                     return False
         return True
 
-    def _is_settled(self, key: GroupKey, replicas: dict[int, Replica]) -> bool:
+    def _is_stable(self, key: GroupKey, replicas: dict[int, Replica]) -> bool:
         """Its members are those that hold it, under the identities that they have now, on sound files."""
         members = {replica.group.self_id for replica in replicas.values()}
         return all(
             replica.group.configuration == replica.group.committed_configuration
             and set(replica.group.configuration.members) == set(replica.group.configuration.voters) == members
-            and not any(not path.endswith(SNAPSHOT_SUFFIX) for path in self.damage.rotten_parts(node_id, key))
+            and not any(
+                not path.endswith(SNAPSHOT_SUFFIX) for path in self.damage.corrupt_parts(node_id, key)
+            )
             for node_id, replica in replicas.items()
         )
 

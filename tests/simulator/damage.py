@@ -1,10 +1,10 @@
 """The limit within which disks lose what was durable (replication.md section 3, last line).
 
-**The rule.** A group's copy on node N may be damaged (wiped, rotten, its journal lost) only if, without N, in *every
+**The rule.** A group's copy on node N may be damaged (wiped, corrupt, its journal lost) only if, without N, in *every
 configuration that may be in force* for the group, a majority of the voters are intact. Damage to a whole node has to
 keep that in every group that names the node. A voter is intact if its node's disk holds exactly that identity
 (directory id and incarnation) and nothing that was damaged there is still unrepaired. Damage is repaired when the
-node's replica is a voter of the committed configuration again, nothing under its log is rotten, and it has everything
+node's replica is a voter of the committed configuration again, nothing under its log is corrupt, and it has everything
 that was ever committed in the group.
 
 **Why.** What is committed is durable on a majority of the voters; the intact ones are a majority, too, so one of them
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from tests.simulator.cluster import SimulatedCluster
 
 METADATA_KEY = GroupKey(METADATA_TOPIC_ID, 0)
-#: A client may still hold an answer that was read from a rotten file for this long.
+#: A client may still hold an answer that was read from a corrupt file for this long.
 ANSWERS_LAST_S = 5.0
 
 
@@ -87,7 +87,7 @@ class Damage:
         #: The highest commit index that any replica of a group ever had.
         self._committed: dict[GroupKey, int] = {}
         self._wounds: dict[tuple[int, GroupKey], Wound] = {}
-        #: Of copies that were damaged: since when nothing of their segments is seen to be rotten.
+        #: Of copies that were damaged: since when nothing of their segments is seen to be corrupt.
         self._sound_since_s: dict[tuple[int, GroupKey], float | None] = {}
         #: Whether nodes as a whole may be lost. Not where topics of one copy are created meanwhile: one that is founded
         #: on a directory that is lost before it has opened it has no other copy, and waits for an operator for ever.
@@ -104,7 +104,7 @@ class Damage:
         if not self._committed.get(METADATA_KEY) or (key is None and self.spares_nodes):
             return False  # while the cluster forms, nobody knows yet who belongs to it
         others = [other for other in self._cluster.node_ids if other != node_id]
-        if key is None and any(self._has_rotten_journal(other) for other in others):
+        if key is None and any(self._has_corrupt_journal(other) for other in others):
             return False  # a topic that is created before that is met may be placed on both
         held = {other: folders(disk) for other, disk in self._cluster.disks.items()}
         keys = {found for by_key in held.values() for found in by_key} if key is None else {key}
@@ -174,7 +174,7 @@ class Damage:
                 self._wounds[node_id, asked] = Wound(lost)
 
     def is_damaged(self, node_id: int, key: GroupKey) -> bool:
-        if self._has_rotten_journal(node_id):
+        if self._has_corrupt_journal(node_id):
             return True  # also of groups that came later: all votes go with it
         wound = self._wounds.get((node_id, key))
         if wound is None or wound.repaired_s is not None:
@@ -184,23 +184,23 @@ class Damage:
         wound.repaired_s = self._cluster.loop.time()
         return False
 
-    def _has_rotten_journal(self, node_id: int) -> bool:
+    def _has_corrupt_journal(self, node_id: int) -> bool:
         """And has not met it yet."""
         disk = self._cluster.disks[node_id]
-        return bool(disk.rotten_positions(f"{disk.root}/{JOURNAL_NAME}"))
+        return bool(disk.corrupt_positions(f"{disk.root}/{JOURNAL_NAME}"))
 
-    def may_have_served_rot(self, node_id: int, key: GroupKey) -> bool:
+    def may_have_served_corruption(self, node_id: int, key: GroupKey) -> bool:
         """What this node's copy gave to clients in the last seconds may be anything: a fetch is answered with the bytes
         of the file as they lie, and to check the CRC is the reader's part."""
         at = (node_id, key)
         if at not in self._sound_since_s:
             return False
         with looking_on():  # clients ask
-            is_rotten = any(path.endswith(LOG_SUFFIX) for path in self.rotten_parts(node_id, key))
+            is_corrupt = any(path.endswith(LOG_SUFFIX) for path in self.corrupt_parts(node_id, key))
         now = self._cluster.loop.time()
         since_s = self._sound_since_s[at]
-        if is_rotten or since_s is None:
-            self._sound_since_s[at] = None if is_rotten else now
+        if is_corrupt or since_s is None:
+            self._sound_since_s[at] = None if is_corrupt else now
             return True
         return now < since_s + ANSWERS_LAST_S
 
@@ -213,21 +213,21 @@ class Damage:
         return (
             replica.group.self_id in newest.group.committed_configuration.voters
             and min(replica.group.commit_end, replica.group.persisted_end) >= self._committed.get(key, 0)
-            and not self.rotten_parts(node_id, key)
+            and not self.corrupt_parts(node_id, key)
         )
 
     def _replicas(self, key: GroupKey) -> Sequence[Replica]:
         return list(self._cluster.holders(key).values())
 
-    def rotten_parts(self, node_id: int, key: GroupKey) -> list[str]:
-        """Files that a replica of this group rests on and that are rotten. Indexes are not among them: they can be
+    def corrupt_parts(self, node_id: int, key: GroupKey) -> list[str]:
+        """Files that a replica of this group rests on and that are corrupt. Indexes are not among them: they can be
         rebuilt, and whoever uses one has to notice."""
         disk = self._cluster.disks[node_id]
         by_key = folders(disk)
         folder = by_key[key].path if key in by_key else None
         return [
             path
-            for path in disk.rotten_files()
+            for path in disk.corrupt_files()
             if path == f"{disk.root}/{JOURNAL_NAME}"
             or (path.rpartition("/")[0] == folder and not path.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX)))
         ]
@@ -247,23 +247,24 @@ class Damage:
 
     # -- after everything healed -----------------------------------------------------------------------------
 
-    def expose(self) -> None:
-        """Have the product meet the rot that nothing has made it read yet; there is no scrubber. Rot of a log is met as
-        a follower's refusal, of a lineage or a journal by the next start. A snapshot's is met when it is needed."""
+    def reveal(self) -> None:
+        """Have the product read the corrupt files that it has not read yet; there is no scrubber. For a corrupt log, a
+        follower's refusal is imitated. For a lineage or a journal, the node is started again. A corrupt snapshot is
+        left until somebody needs it."""
         for node_id in self._cluster.alive():
             disk = self._cluster.disks[node_id]
-            rotten = [path for path in disk.rotten_files() if not path.endswith(SNAPSHOT_SUFFIX)]
+            corrupt = [path for path in disk.corrupt_files() if not path.endswith(SNAPSHOT_SUFFIX)]
             by_path = {folder.path: key for key, folder in folders(disk).items()}
             names = [
                 path
-                for path in rotten
+                for path in corrupt
                 if path == f"{disk.root}/{JOURNAL_NAME}" or path.endswith("/" + LINEAGE_NAME)
             ]
             if any(path.rpartition("/")[0] in {*by_path, disk.root} for path in names):
                 self._cluster.kill(node_id)
                 self._cluster.start(node_id)
                 continue
-            for path in rotten:
+            for path in corrupt:
                 key = by_path.get(path.rpartition("/")[0])
                 if key is not None:
                     self._refuse(node_id, key, path)
@@ -272,7 +273,7 @@ class Damage:
         replica = self._cluster.holders(key).get(node_id)
         if replica is None:
             return
-        positions = self._cluster.disks[node_id].rotten_positions(path)
+        positions = self._cluster.disks[node_id].corrupt_positions(path)
         for batch in replica.log.batches(replica.log.start_offset):
             end = batch.position + batch.header.size_bytes
             if batch.file.path == path and any(batch.position <= at < end for at in positions):

@@ -55,8 +55,8 @@ class DiskFaults:
     #: Probability that a read fails, and that a write does (after a part of it).
     read_error_rate: float = 0.0
     write_error_rate: float = 0.0
-    #: Probability that a write-back that is begun before the flush fails. The kernel tells whoever began it, or the
-    #: next flush of the file, and forgets that pages were dirty.
+    #: Probability that an early write-back fails. The kernel reports that to the caller, or at the next flush of the
+    #: file, and then takes the pages for clean.
     writeback_error_rate: float = 0.0
     #: Loop time until which the disk answers no flush.
     hangs_until_s: float = 0.0
@@ -193,18 +193,18 @@ class MemoryDisk:
         """Make the operations before `up_to_count` durable, as far as the faults allow."""
         if node.has_untold_error or self._strikes(self.faults.flush_error_rate):
             node.has_untold_error = False
-            node.settle(up_to_count, durably=False)
+            node.complete_pending(up_to_count, durably=False)
             raise InjectedError(f"{path}: flush: input/output error")
         if not self.faults.lying_flush:
-            node.settle(up_to_count, durably=True)
+            node.complete_pending(up_to_count, durably=True)
 
     def start_writeback(self, node: FileNode, path: str) -> None:
-        """The device begins with what was written. It may be done with that before power is lost, and it may fail."""
+        """Early write-back: the device begins to write. It may be done before power is lost, and it may fail."""
         self.before_operation()
         if not self._strikes(self.faults.writeback_error_rate):
             node.written_back_count = node.operation_count
             return
-        node.settle(node.operation_count, durably=False)
+        node.complete_pending(node.operation_count, durably=False)
         if self._rng.random() < 0.5:
             raise self._told(InjectedError(f"{path}: write-back: input/output error"))
         node.has_untold_error = True
@@ -344,7 +344,7 @@ class MemoryDisk:
         self.mount += 1
 
     def flip_bits(self, path: str, position: int, size: int, *, count: int = 1) -> None:
-        """Rot: `count` random bits within a range of a file are inverted, on the medium and in the cache."""
+        """Corruption: `count` random bits within a range of a file are inverted, on the medium and in the cache."""
         node = self._find(path)
         assert isinstance(node, FileNode)
         for _ in range(count):
@@ -354,14 +354,14 @@ class MemoryDisk:
                 if at < len(image):
                     image[at] ^= bit
 
-    def rot(self, path: str, position: int, masks: bytes) -> None:
-        """Rot that the harness can see through: the node reads the bytes from `position` on with these bits inverted,
-        until they are written anew."""
+    def corrupt(self, path: str, position: int, masks: bytes) -> None:
+        """The node reads the bytes from `position` on with these bits inverted, until they are written anew. The
+        harness still reads what was written."""
         node = self._find(path)
         assert isinstance(node, FileNode) and position + len(masks) <= len(node.seen)
         for at, mask in enumerate(masks, position):
             node.invert(at, mask)
-        self._loop.trace.note(self._loop.time(), path, f"rots at {position}")
+        self._loop.trace.note(self._loop.time(), path, f"is corrupted at {position}")
 
     def vanish(self, path: str) -> None:
         """Somebody removes a folder of files, durably, under the process that uses it. What is open stays readable and
@@ -382,7 +382,7 @@ class MemoryDisk:
         missing, and can do without."""
         return bool(self._vanished)
 
-    def rotten_files(self) -> Sequence[str]:
+    def corrupt_files(self) -> Sequence[str]:
         """Files that are read otherwise than they were written, sorted."""
         found: list[str] = []
         folders: list[tuple[str, FolderNode]] = [(self._root, self._tree)]
@@ -391,13 +391,13 @@ class MemoryDisk:
             for name, node in folder.seen.items():
                 if isinstance(node, FolderNode):
                     folders.append((f"{path}/{name}", node))
-                elif node.rot:
+                elif node.inverted_bits:
                     found.append(f"{path}/{name}")
         return sorted(found)
 
-    def rotten_positions(self, path: str) -> Sequence[int]:
+    def corrupt_positions(self, path: str) -> Sequence[int]:
         node = self._find(path)
-        return sorted(node.rot) if isinstance(node, FileNode) else []
+        return sorted(node.inverted_bits) if isinstance(node, FileNode) else []
 
     def die_after(self, operations: int, death: Callable[[], None]) -> None:
         """The process that uses this disk ends after so many operations (writes, cuts, flushes, changes of a folder):
@@ -464,7 +464,7 @@ class MemoryDisk:
         return node
 
     def is_read_by_harness(self) -> bool:
-        """The harness is shown what was written, rotten or not: otherwise it could not say what was."""
+        """The harness is shown what was written, corrupt or not: otherwise it could not say what was."""
         return current_node.get() in (None, self._loop.world)
 
     def before_operation(self) -> None:

@@ -45,8 +45,8 @@ class Oracle:
         #: (node, group, incarnation) -> high watermark up to which this life of the replica was compared.
         self._compared: dict[tuple[int, GroupKey, int], int] = {}
         self._given_up: dict[tuple[int, GroupKey, int], None] = {}
-        #: Whether what a node gave of a group in the last seconds may come from rotten bytes.
-        self.may_be_rotten: Callable[[int, GroupKey], bool] = lambda node_id, key: False
+        #: Whether what a node gave of a group in the last seconds may come from corrupt bytes.
+        self.may_be_corrupt: Callable[[int, GroupKey], bool] = lambda node_id, key: False
 
     def node_gone(self, node_id: int) -> None:
         """The next life is compared from its log's beginning."""

@@ -24,7 +24,7 @@ def damage_metadata(disk: MemoryDisk, folder: str) -> None:
 
 
 def damage_topic_id(disk: MemoryDisk, folder: str) -> None:
-    disk.rot(f"{folder}/partition.metadata", 25, b"\x80")
+    disk.corrupt(f"{folder}/partition.metadata", 25, b"\x80")
 
 
 def remove_lineage(disk: MemoryDisk, folder: str) -> None:

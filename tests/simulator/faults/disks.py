@@ -1,4 +1,4 @@
-"""Disks that are slow, hang, fail, are full, rot, and are lost; processes that die in the middle of an operation.
+"""Disks that are slow, hang, fail, are full, corrupt data, and are lost; processes that die during an operation.
 
 What damages durable bytes asks `tests.simulator.damage` first, and does nothing where it may not.
 """
@@ -64,7 +64,7 @@ def write_errors(cluster: SimulatedCluster, rng: random.Random) -> None:
 
 
 def writeback_errors(cluster: SimulatedCluster, rng: random.Random) -> None:
-    """EIO from a write-back that was begun before the flush: whoever began it is told, or the flush is."""
+    """EIO from an early write-back: the caller is told, or the next flush is."""
     _errors(cluster, rng, "writeback_error_rate", rng.choice((0.1, 1.0)))
 
 
@@ -111,7 +111,7 @@ def wipe(cluster: SimulatedCluster, rng: random.Random) -> None:
     cluster.start_later(node_id, rng.expovariate(1 / 0.5))
 
 
-def rot(cluster: SimulatedCluster, rng: random.Random) -> None:
+def corrupt_log(cluster: SimulatedCluster, rng: random.Random) -> None:
     """Of batches or rows below the recorded flushed end; perhaps the node starts again then, and meets it."""
     node_id = rng.choice(cluster.node_ids)
     disk = cluster.disks[node_id]
@@ -157,7 +157,7 @@ def _rows(
     return (f"{folder.path}/{LINEAGE_NAME}", 0, ends[row_count - 1]) if 0 < row_count <= len(ends) else None
 
 
-def rotten_journal(cluster: SimulatedCluster, rng: random.Random) -> None:
+def corrupt_journal(cluster: SimulatedCluster, rng: random.Random) -> None:
     """Of a record that a later one calls durable: the end of a journal cannot be told from a torn one. The directory
     has forgotten its votes, and is another one from then on (section 3)."""
     node_id = rng.choice(cluster.node_ids)
@@ -174,7 +174,7 @@ def rotten_journal(cluster: SimulatedCluster, rng: random.Random) -> None:
         return
     cluster.damage.note(node_id, is_lost=True)
     start, end = rng.choice(places)
-    disk.rot(path, rng.randrange(start, end), bytes([1 << rng.randrange(8)]))
+    disk.corrupt(path, rng.randrange(start, end), bytes([1 << rng.randrange(8)]))
     _perhaps_again(cluster, rng, node_id)
 
 
@@ -202,7 +202,7 @@ def _votes(cluster: SimulatedCluster, node_id: int, key: GroupKey) -> bool:
     return replica is None or replica.group.self_id in replica.group.committed_configuration.voters
 
 
-def rotten_snapshot(cluster: SimulatedCluster, rng: random.Random) -> None:
+def corrupt_snapshot(cluster: SimulatedCluster, rng: random.Random) -> None:
     """Section 8: what a producer snapshot says cannot be had from anywhere else."""
     node_id = rng.choice(cluster.node_ids)
     disk = cluster.disks[node_id]
@@ -216,7 +216,7 @@ def rotten_snapshot(cluster: SimulatedCluster, rng: random.Random) -> None:
         _perhaps_again(cluster, rng, node_id)
 
 
-def rotten_index(cluster: SimulatedCluster, rng: random.Random) -> None:
+def corrupt_index(cluster: SimulatedCluster, rng: random.Random) -> None:
     """An index can be rebuilt from its segment: nothing is lost with it, so this may happen anywhere. A bit is really
     inverted, for the harness as well: it reads logs with the product's indexes."""
     node_id = rng.choice(cluster.node_ids)
@@ -241,11 +241,11 @@ def _spoil(disk: MemoryDisk, path: str, start: int, end: int, rng: random.Random
     """A bit within a range of a file, or what lies in the range of a whole sector."""
     at = rng.randrange(start, end)
     if rng.random() < 0.6:
-        disk.rot(path, at, bytes([1 << rng.randrange(8)]))
+        disk.corrupt(path, at, bytes([1 << rng.randrange(8)]))
         return
     sector = at - at % SECTOR_BYTES
     first, last = max(sector, start), min(sector + SECTOR_BYTES, end)
-    disk.rot(path, first, rng.randbytes(last - first))
+    disk.corrupt(path, first, rng.randbytes(last - first))
 
 
 def _perhaps_again(cluster: SimulatedCluster, rng: random.Random, node_id: int) -> None:
@@ -266,9 +266,9 @@ FAULTS: dict[str, Fault] = {
     "full disk": full_disk,
     "death in an operation": death_in_an_operation,
     "wipe": wipe,
-    "rot": rot,
-    "rotten journal": rotten_journal,
+    "corrupt log": corrupt_log,
+    "corrupt journal": corrupt_journal,
     "vanished folder": vanished_folder,
-    "rotten snapshot": rotten_snapshot,
-    "rotten index": rotten_index,
+    "corrupt snapshot": corrupt_snapshot,
+    "corrupt index": corrupt_index,
 }

@@ -34,9 +34,9 @@ class AcknowledgedIsDurable:
         assert end_index <= replica.log.end_index, f"{identity} of {replica.key} acknowledges {end_index}"
         term = replica.log.lineage.term_at_index(end_index - 1)
         durable = self._durable.of(identity.node_id, replica.topic, replica.key)
-        is_rotten = not self._identities.is_intact(replica.key, identity)
+        is_corrupt = not self._identities.is_intact(replica.key, identity)
         is_durable = durable is not None and durable.holds(end_index, term)
-        assert is_durable or is_rotten, (
+        assert is_durable or is_corrupt, (
             f"{identity} of {replica.topic}-{replica.partition} acknowledges {end_index} of term {term}; its disk "
             f"holds {None if durable is None else durable.end_index}"
         )

@@ -1,5 +1,5 @@
-"""A replica loses its identity only with its disk or by rot of it (replication.md sections 2 and 3): not by any crash,
-which would cost the group a copy that it has."""
+"""A replica loses its identity only with its disk or by corruption of it (replication.md sections 2 and 3): not by any
+crash, which would cost the group a copy that it has."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ class IdentityKept:
     def __init__(self) -> None:
         #: Who was seen last, by node. Nobody where the disk is another one since.
         self._current: dict[tuple[int, GroupKey], ReplicaId] = {}
-        #: Whose log has rotten bytes, known to it or not.
+        #: Whose log has corrupt bytes, known to it or not.
         self._damaged: dict[tuple[GroupKey, ReplicaId], None] = {}
-        #: Directories whose journal has rotten bytes: all that votes under them may end with it, also groups that
+        #: Directories whose journal has corrupt bytes: all that votes under them may end with it, also groups that
         #: came later.
         self._forgetful: dict[bytes, None] = {}
 
@@ -24,7 +24,7 @@ class IdentityKept:
             del self._current[at]
 
     def damaged(self, node_id: int, key: GroupKey) -> None:
-        """Bytes of that log have rotted: whoever owns it may give it up, now or when it is read."""
+        """Bytes of that log are corrupt: whoever owns it may give it up, now or when it is read."""
         identity = self._current.get((node_id, key))
         if identity is not None:
             self._damaged[key, identity] = None

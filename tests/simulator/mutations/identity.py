@@ -60,9 +60,9 @@ def an_empty_voter_is_asked_by_the_one_that_lags(stage: Stage) -> None:
 # -- a log that was discarded is another voter's --------------------------------------------------------------
 
 
-def a_rotten_voter_is_asked_while_it_is_rebuilt(stage: Stage) -> None:
-    """e is acknowledged on A and B while C lags; B's log rots and is discarded. A leads again with the vote of C, and
-    stalls when it has sent B no more than who the members are. B must not help C to lead."""
+def a_corrupt_voter_is_asked_while_it_is_rebuilt(stage: Stage) -> None:
+    """e is acknowledged on A and B while C lags; B's log is corrupted and discarded. A leads again with the vote of C,
+    and stalls when it has sent B no more than who the members are. B must not help C to lead."""
     stage.create_topic()
     stage.write()
     a = stage.leader()
@@ -70,7 +70,7 @@ def a_rotten_voter_is_asked_while_it_is_rebuilt(stage: Stage) -> None:
     stage.cluster.kill(c)
     for _ in range(stage.rng.randint(3, 6)):
         stage.write()
-    stage.run_for(0.5)  # until the flushed ends are recorded: below them a bad batch is rot
+    stage.run_for(0.5)  # until the flushed ends are recorded: below them a bad batch is corruption
     end_index = stage.replica(b).group.end_index
     log = stage.replica(b).log
     path = segment_path(log.directory, log.first_stored_offset)
@@ -115,7 +115,7 @@ def _term_0(_: object) -> object:
 
 
 def a_voter_forgets_whom_it_elected(stage: Stage) -> None:
-    """B elects A; before it hears of A again it loses its journal, and then meets only the leader of before."""
+    """B elects A; before it hears of A again it loses its journal, and then hears only from the leader before A."""
     stage.create_topic()
     stage.write()
     stage.everybody_has_all()
@@ -248,7 +248,7 @@ MUTATIONS = (
         "raised-incarnation",
         "The incarnation is raised durably before a log is discarded: its successor is another voter (section 3)",
         off((LogOpener, "_raise_incarnation", lambda _: lambda self, key: None)),
-        story=a_rotten_voter_is_asked_while_it_is_rebuilt,
+        story=a_corrupt_voter_is_asked_while_it_is_rebuilt,
     ),
     Mutation(
         "lost-votes",

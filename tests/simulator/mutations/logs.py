@@ -70,9 +70,9 @@ def _all_that_is_flushed(take: Callable[..., tuple[ReplicaId, AppendReply] | Non
     return unverified
 
 
-def a_follower_needs_a_batch_whose_epoch_rots(stage: Stage) -> None:
-    """The epoch of a batch lies outside its checksum. It rots at the leader, and only then a follower that was away is
-    sent that batch; the third replica is sound and has everything."""
+def a_follower_needs_a_batch_whose_epoch_is_corrupt(stage: Stage) -> None:
+    """The epoch of a batch lies outside its checksum. It is corrupted at the leader, and only then a follower that
+    was away is sent that batch; the third replica is sound and has everything."""
     stage.create_topic()
     stage.write()
     leader = stage.leader()
@@ -81,12 +81,12 @@ def a_follower_needs_a_batch_whose_epoch_rots(stage: Stage) -> None:
     first = stage.write()
     for _ in range(stage.rng.randint(2, 5)):
         stage.write()
-    stage.run_for(0.5)  # until the flushed ends are recorded: below them a bad batch is rot
+    stage.run_for(0.5)  # until the flushed ends are recorded: below them a bad batch is corruption
     log = stage.replica(leader).log
     stored = stage.rng.choice(list(log.batches(first)))
     stage.cluster.oracle.nodes.damaged(leader, stage.replica(leader).key)
     epoch_at = stored.position + LEADER_EPOCH_AT + stage.rng.randrange(4)
-    stage.cluster.disks[leader].rot(stored.file.path, epoch_at, bytes([1 << stage.rng.randrange(7)]))
+    stage.cluster.disks[leader].corrupt(stored.file.path, epoch_at, bytes([1 << stage.rng.randrange(7)]))
     stage.cluster.start(away)
     stage.ready(away)
 
@@ -137,7 +137,7 @@ def _no_checksum(_: Callable[..., str | None]) -> Any:
     return no_fault
 
 
-def _torn_is_rotten(_: Callable[..., None]) -> Any:
+def _torn_is_corrupt(_: Callable[..., None]) -> Any:
     def refuse(self: _Recovery, damage: _Damage) -> CorruptLogError:
         raise self._corruption(damage, damage.segment.size_bytes)
 
@@ -255,13 +255,13 @@ MUTATIONS = (
         "epoch-equals-lineage",
         "A batch is accepted only if its epoch equals the term of the last row before it (replication.md section 1)",
         off((ranges, "_check_whole", _any_epoch)),
-        story=a_follower_needs_a_batch_whose_epoch_rots,
-        note="by the follower; in recovery it needs rot above the recorded end, which cannot be told from a torn write",
+        story=a_follower_needs_a_batch_whose_epoch_is_corrupt,
+        note="checked by the follower; recovery cannot tell corruption above the recorded end from a torn write",
     ),
     Mutation(
-        "torn-is-not-rot",
+        "torn-is-not-corrupt",
         "Above the recorded end a bad batch is a torn write and cut (replication.md section 2)",
-        off((_Recovery, "_cut", _torn_is_rotten)),
+        off((_Recovery, "_cut", _torn_is_corrupt)),
         conditions=blackouts,
     ),
     Mutation(
@@ -309,10 +309,10 @@ MUTATIONS = (
         of_one_log=True,
     ),
     Mutation(
-        "rot-is-not-torn",
+        "corrupt-is-not-torn",
         "At or below a recorded end a bad batch is corruption and never cut (replication.md section 2)",
         off((broker.replication.log_opener, "open_log", _nothing_recorded)),
-        ("rot", "kill", "power"),
+        ("corrupt log", "kill", "power"),
     ),
     Mutation(
         "disk-error-ends-the-node",

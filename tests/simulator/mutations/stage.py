@@ -228,20 +228,20 @@ class Stage:
         return others
 
     def lead(self, node_id: int) -> None:
-        """Have this node lead, by handing over again and again."""
+        """Have this node lead, by transfers of the leadership, as many as it takes."""
 
-        def hand_over() -> bool:
+        def transfer_leadership() -> bool:
             leader = self.leader_now()
             if leader is None or leader == node_id:
                 return leader == node_id
-            replica, heir = self.replica(leader), self.cluster.replica(node_id, self.topic)
+            replica, target = self.replica(leader), self.cluster.replica(node_id, self.topic)
             group = replica.group
-            if heir is not None and heir.group.self_id in group.in_sync(self.loop.time(), 1.0):
-                out = self.call(leader, group.transfer_leadership, heir.group.self_id, self.loop.time())
+            if target is not None and target.group.self_id in group.in_sync(self.loop.time(), 1.0):
+                out = self.call(leader, group.transfer_leadership, target.group.self_id, self.loop.time())
                 self.call(leader, replica.apply, out)
             return False
 
-        self.wait(hand_over)
+        self.wait(transfer_leadership)
 
     def lead_elsewhere_than_the_controller(self) -> int:
         """Have the topic led by a node that does not lead the metadata."""
@@ -436,10 +436,10 @@ def tell(cluster: SimulatedCluster, rng: random.Random, story: Callable[[Stage],
     stage = Stage(cluster, rng)
     stage.ready()
     story(stage)
-    settle(stage)
+    demand_progress(stage)
 
 
-def settle(stage: Stage) -> None:
+def demand_progress(stage: Stage) -> None:
     """Every fault ends; then everything is there, and equal, within some time."""
     cluster = stage.cluster
     cluster.heal()

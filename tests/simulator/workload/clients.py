@@ -98,7 +98,7 @@ class Clients:
         await asyncio.gather(
             *(self._use(topic) for topic in self._plan.topics),
             self._list(),
-            self._stay_behind(),
+            self._ask_deposed_leaders(),
             *(self._consume(group) for group in self._plan.groups),
         )
 
@@ -107,7 +107,7 @@ class Clients:
         lister = Lister(self._client(), self._cluster.oracle, self._plan.topics, seed)
         self._endless.append(asyncio.get_running_loop().create_task(lister.run()))
 
-    async def _stay_behind(self) -> None:
+    async def _ask_deposed_leaders(self) -> None:
         stale = StaleClient(
             self._client,
             self._cluster.oracle,

@@ -144,7 +144,7 @@ class Follower(_Reader):
             log_start=data.log_start_offset,
             high_watermark=data.high_watermark,
         )
-        if data.records and not self._oracle.may_be_rotten(leader.node_id, leader.key):
+        if data.records and not self._oracle.may_be_corrupt(leader.node_id, leader.key):
             self._check(leader.key, data, position, floor)
 
     async def _validate(self, leader: Leader, position: Position) -> bool:
@@ -178,7 +178,7 @@ class Follower(_Reader):
 
 class Rereader(_Reader):
     """Reads a partition from its start to its end, again and again, with whoever serves it: without epochs, as old
-    clients do. A leader of yesterday may show it less than somebody else was shown, and nothing that is wrong."""
+    clients do. A stale leader may show it less than somebody else was shown, and nothing that is wrong."""
 
     def __init__(self, client: Client, oracle: Oracle, topic: TopicPlan, partition: int) -> None:
         super().__init__(client, oracle, topic, partition)
@@ -200,7 +200,7 @@ class Rereader(_Reader):
             self._position = Position(offset=answer.offset)
         elif data.error_code != ErrorCode.NONE:
             self._refused(data.error_code)
-        elif self._oracle.may_be_rotten(leader.node_id, leader.key):
+        elif self._oracle.may_be_corrupt(leader.node_id, leader.key):
             return
         elif data.records:
             self._check(leader.key, data, self._position, Watermarks(data.log_start_offset, 0))
