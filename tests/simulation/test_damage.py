@@ -76,7 +76,7 @@ def test_rot_that_nobody_has_met_is_damage_still(cluster: SimulatedCluster) -> N
     cluster.loop.run_for(2)
     assert not cluster.damage.may_damage(cluster.node_ids[-1], METADATA_KEY)
     assert not cluster.are_equal()
-    cluster.damage.expose()
+    cluster.damage.reveal()
     wait_equal(cluster)
     assert cluster.damage.may_damage(cluster.node_ids[-1], METADATA_KEY)
 

@@ -131,7 +131,9 @@ def test_a_process_goes_on_when_the_last_pause_ends(make: Callable[..., Simulate
     assert cluster.process(1).paused, "another process than the one that was paused first"
 
 
-def test_sigterm_hands_over_and_leaves_a_clean_directory(make: Callable[..., SimulatedCluster]) -> None:
+def test_sigterm_transfers_leaderships_and_leaves_a_clean_directory(
+    make: Callable[..., SimulatedCluster],
+) -> None:
     cluster = make()
     leader = _controller(cluster)
     term = cluster.holders(METADATA_KEY)[leader].group.term
@@ -139,7 +141,7 @@ def test_sigterm_hands_over_and_leaves_a_clean_directory(make: Callable[..., Sim
     cluster.stop(leader)
     cluster.run_until(lambda: not process.alive, limit_s=1.0)
     successor = cluster.holders(METADATA_KEY)[_controller(cluster)].group
-    assert successor.term == term + 1, "one election, by a transfer, before it was gone"
+    assert successor.term == term + 1, "one election, by transfer, before it was gone"
     assert take_clean_marker(cluster.disks[leader])
     assert leader not in cluster.nodes
 
@@ -171,7 +173,7 @@ def test_a_paused_node_that_is_told_to_stop_is_started_again_by_healing(
     assert _all_ready(cluster)
 
 
-def test_leadership_is_handed_over_as_the_product_does_it(make: Callable[..., SimulatedCluster]) -> None:
+def test_leadership_is_transferred_as_the_product_does_it(make: Callable[..., SimulatedCluster]) -> None:
     cluster = make()
     leader = _controller(cluster)
     term = cluster.holders(METADATA_KEY)[leader].group.term

@@ -385,8 +385,8 @@ def test_wall_clocks_are_skewed_drift_and_jump_apart_from_the_loops_time(loop: S
     assert loop.time() == 1000.0
 
 
-def test_who_waits_awake_and_looks_at_the_clock_gets_on(loop: SimulatedLoop) -> None:
-    """A look takes time, so that what takes time arrives meanwhile."""
+def test_a_busy_wait_that_reads_the_clock_makes_time_pass(loop: SimulatedLoop) -> None:
+    """So that what it waits for arrives."""
     clock = SimulatedClock(loop)
     looks: list[float] = []
     arrived: list[str] = []
@@ -403,7 +403,7 @@ def test_who_waits_awake_and_looks_at_the_clock_gets_on(loop: SimulatedLoop) -> 
     assert loop.time() == 1.0
 
 
-def test_who_waits_awake_for_ever_does_not_hold_up_the_run(loop: SimulatedLoop) -> None:
+def test_a_busy_wait_without_end_does_not_hold_up_the_run(loop: SimulatedLoop) -> None:
     clock = SimulatedClock(loop)
     looks: list[float] = []
 

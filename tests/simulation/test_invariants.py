@@ -274,7 +274,7 @@ def test_a_leader_whose_log_is_shorter_than_what_is_committed(small: Small) -> N
 
 
 def test_a_leader_without_an_acknowledged_batch(small: Small) -> None:
-    """One that is deposed, and cut off from the news, owes nothing of what its successor took."""
+    """One that is deposed, and has not heard of that, owes nothing of what its successor took."""
     leader = small.leader
     offset, values = leader.log.end_offset, small.oracle.values.values
     values[leader.key, offset] = values[leader.key, offset - 1]

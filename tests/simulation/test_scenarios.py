@@ -7,7 +7,7 @@ section 1   a truncation that is half durable: `tests/storage/test_recovery.py`,
             a row is durable before anything behind it: `tests/raft/testdata/row_durable_first.txt`
 section 2   torn or corrupt: `tests/storage/test_recovery.py`; quarantine, and a leader whose own bytes are bad:
             `tests/broker/replication/test_damage.py`; a full disk: `tests/integration/test_full_disk.py`;
-            votes that corruption: `tests/storage/test_journal.py`
+            corrupt votes: `tests/storage/test_journal.py`
 section 3   the vote of the empty: `tests/raft/testdata/wiped_voter.txt`; a wiped node, lost votes, a change of members
             that the next leader finishes: `tests/broker/membership/test_identity.py`; one change at a time:
             `tests/raft/testdata/membership.txt`
@@ -67,7 +67,7 @@ def start(world: World, *node_ids: int) -> None:
 
 
 def lead(world: World, to: int, name: str) -> Replica:
-    """Have this node lead, by a transfer or by election. No other campaigns from now on."""
+    """Have this node lead, by transfer or by election. No other campaigns from now on."""
     replica = world.replica(to, name)
     for node_id, node in world.nodes.items():
         if node_id != to:
@@ -240,7 +240,7 @@ def test_a_leaders_corrupt_base_offset_harms_nobody_else() -> None:
         assert offsets == list(range(12))
 
 
-def test_a_base_offset_that_rose_by_rot_is_no_hole() -> None:
+def test_a_base_offset_that_rose_by_corruption_is_no_hole() -> None:
     """Section 2: it lies outside the CRC, and it hides what stands there. The leader sends a range without batches, the
     follower refuses it, and what the leader reads again must not look like nothing to complain of."""
     with running() as world:

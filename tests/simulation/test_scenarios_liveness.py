@@ -63,7 +63,7 @@ Fate = Callable[[SimulatedCluster, int], object]
     ("fate", "limit_s"), [(SimulatedCluster.stop, 0.05), (SimulatedCluster.kill, 0.3)], ids=["stop", "kill"]
 )
 def test_a_leader_that_ends_is_replaced_at_once(fate: Fate, limit_s: float, size: int) -> None:
-    """It hands over, or its kernel closes its connections and nobody can make them again."""
+    """It transfers its leaderships, or its kernel closes its connections and nobody can make them again."""
     for seed in SEEDS:
         with idle_cluster(seed, size) as (cluster, leader):
             fate(cluster, leader)

@@ -32,7 +32,7 @@ def test_a_node_that_was_behind_may_come_back_as_somebody_else() -> None:
         for nodes in ([1, 2, 3, 4], [1, 2, 3], [1, 2, 3, 4]):
             target = ReassignedPartition(topic="t", partition=0, node_ids=nodes)
             _ask_controller(cluster, ReassignPartitions(partitions=[target]))
-            cluster.run_until(lambda nodes=nodes: _target(cluster) == tuple(nodes), LIMIT_S)  # type: ignore[misc]
+            cluster.run_until(lambda nodes=nodes: _assigned(cluster) == tuple(nodes), LIMIT_S)  # type: ignore[misc]
             cluster.run_until(lambda: not _assignment(cluster).removing, LIMIT_S)
         resume()
         cluster.run_until(
@@ -64,5 +64,5 @@ def _assignment(cluster: SimulatedCluster) -> PartitionAssignment:
     return topic.partitions[0]
 
 
-def _target(cluster: SimulatedCluster) -> tuple[int, ...]:
+def _assigned(cluster: SimulatedCluster) -> tuple[int, ...]:
     return _assignment(cluster).replicas

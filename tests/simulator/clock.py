@@ -7,7 +7,8 @@ from tests.simulator.loop import SimulatedLoop
 #: 2025-01-01T00:00:00Z: any fixed date will do, and this one is plausible in a dump.
 EPOCH_MS = 1_735_689_600_000
 
-#: What a look at the steady clock takes. Far longer than a real one, so that who waits awake looks a few times only.
+#: How far a reading of the steady clock advances it. Far more than a real reading takes, so that a busy wait ends after
+#: a few readings.
 LOOK_S = 0.000_05
 
 
@@ -29,7 +30,7 @@ class SimulatedClock:
         return EPOCH_MS + int(self._loop.time() * 1000 + self._ahead_ms())
 
     def steady_s(self) -> float:
-        """A look takes a little time: a loop that waits awake, looking at the clock, would wait for ever otherwise."""
+        """A reading advances the time of the whole world: a busy wait would never end otherwise."""
         self._loop.take_time(LOOK_S)
         return self._loop.time()
 

@@ -45,7 +45,7 @@ TINY = NodeConfig(
     offsets_topic_num_partitions=2,
     # Nothing expires: clocks jump by months, and a group that is gone may begin with its first generation again.
     offsets_retention_check_interval_ms=INT32_MAX,
-    # Longer than the way to a client and back, in which a loop looks at its clock some 40 times.
+    # Longer than a round trip to a client. A loop that waits reads its clock some 40 times.
     commit_delay_us=2000,
     group_initial_rebalance_delay_ms=100,
     group_min_session_timeout_ms=100,
@@ -296,7 +296,7 @@ class SimulatedCluster:
         self.loop.run_until(condition, limit_s)
 
     def hosted(self) -> dict[GroupKey, tuple[int, ...]]:
-        """Every partition that metadata knows of, and the nodes that are to hold it; empty until a node
+        """Every partition that metadata knows of, and the nodes that it is assigned to; empty until a node
         is up that has read it. All voters hold the metadata log itself."""
         images = [node.metadata.image for node in self.nodes.values() if node.ready.is_set()]
         if not images:
@@ -326,18 +326,19 @@ class SimulatedCluster:
             return False
         for key, target in self.hosted().items():
             replicas = self.holders(key)
-            if replicas.keys() != set(target) or not self._is_at_target(key, target):
+            if replicas.keys() != set(target) or not self._has_reached_target(key, target):
                 return False
             if len({(r.log.end_index, r.log.start_offset) for r in replicas.values()}) != 1:
                 return False
             if any(r.high_watermark != r.log.end_offset for r in replicas.values()):
                 return False
-            if not self._is_settled(key, replicas):
+            if not self._is_stable(key, replicas):
                 return False
         return True
 
-    def _is_at_target(self, key: GroupKey, target: tuple[int, ...]) -> bool:
-        """The current members are the target, and all know it. Nobody learns, and nobody else has a folder."""
+    def _has_reached_target(self, key: GroupKey, target: tuple[int, ...]) -> bool:
+        """The current members are the target, and metadata knows that: there is no learner, and no other node has a
+        folder."""
         replicas = self.holders(key)
         for node_id, node in self.nodes.items():
             topic = node.metadata.image.topics.get(key.topic_id)
@@ -353,7 +354,7 @@ class SimulatedCluster:
                     return False
         return True
 
-    def _is_settled(self, key: GroupKey, replicas: dict[int, Replica]) -> bool:
+    def _is_stable(self, key: GroupKey, replicas: dict[int, Replica]) -> bool:
         """Its members are those that hold it, under the identities that they have now, on sound files."""
         members = {replica.group.self_id for replica in replicas.values()}
         return all(

@@ -247,10 +247,10 @@ class Damage:
 
     # -- after everything healed -----------------------------------------------------------------------------
 
-    def expose(self) -> None:
-        """Have the product meet the corruption that nothing has made it read yet; there is no scrubber. Corruption of
-        a log is met as
-        a follower's refusal, of a lineage or a journal by the next start. A snapshot's is met when it is needed."""
+    def reveal(self) -> None:
+        """Have the product read the corrupt files that it has not read yet; there is no scrubber. For a corrupt log, a
+        follower's refusal is imitated. For a lineage or a journal, the node is started again. A corrupt snapshot is
+        left until somebody needs it."""
         for node_id in self._cluster.alive():
             disk = self._cluster.disks[node_id]
             corrupt = [path for path in disk.corrupt_files() if not path.endswith(SNAPSHOT_SUFFIX)]

@@ -55,8 +55,8 @@ class DiskFaults:
     #: Probability that a read fails, and that a write does (after a part of it).
     read_error_rate: float = 0.0
     write_error_rate: float = 0.0
-    #: Probability that a write-back that is begun before the flush fails. The kernel tells whoever began it, or the
-    #: next flush of the file, and forgets that pages were dirty.
+    #: Probability that an early write-back fails. The kernel reports that to the caller, or at the next flush of the
+    #: file, and then takes the pages for clean.
     writeback_error_rate: float = 0.0
     #: Loop time until which the disk answers no flush.
     hangs_until_s: float = 0.0
@@ -193,18 +193,18 @@ class MemoryDisk:
         """Make the operations before `up_to_count` durable, as far as the faults allow."""
         if node.has_untold_error or self._strikes(self.faults.flush_error_rate):
             node.has_untold_error = False
-            node.settle(up_to_count, durably=False)
+            node.complete_pending(up_to_count, durably=False)
             raise InjectedError(f"{path}: flush: input/output error")
         if not self.faults.lying_flush:
-            node.settle(up_to_count, durably=True)
+            node.complete_pending(up_to_count, durably=True)
 
     def start_writeback(self, node: FileNode, path: str) -> None:
-        """The device begins with what was written. It may be done with that before power is lost, and it may fail."""
+        """Early write-back: the device begins to write. It may be done before power is lost, and it may fail."""
         self.before_operation()
         if not self._strikes(self.faults.writeback_error_rate):
             node.written_back_count = node.operation_count
             return
-        node.settle(node.operation_count, durably=False)
+        node.complete_pending(node.operation_count, durably=False)
         if self._rng.random() < 0.5:
             raise self._told(InjectedError(f"{path}: write-back: input/output error"))
         node.has_untold_error = True
@@ -355,14 +355,13 @@ class MemoryDisk:
                     image[at] ^= bit
 
     def corrupt(self, path: str, position: int, masks: bytes) -> None:
-        """Corruption that the harness can see through: the node reads the bytes from `position` on with these bits
-        inverted,
-        until they are written anew."""
+        """The node reads the bytes from `position` on with these bits inverted, until they are written anew. The
+        harness still reads what was written."""
         node = self._find(path)
         assert isinstance(node, FileNode) and position + len(masks) <= len(node.seen)
         for at, mask in enumerate(masks, position):
             node.invert(at, mask)
-        self._loop.trace.note(self._loop.time(), path, f"gets corrupt at {position}")
+        self._loop.trace.note(self._loop.time(), path, f"is corrupted at {position}")
 
     def vanish(self, path: str) -> None:
         """Somebody removes a folder of files, durably, under the process that uses it. What is open stays readable and
@@ -392,13 +391,13 @@ class MemoryDisk:
             for name, node in folder.seen.items():
                 if isinstance(node, FolderNode):
                     folders.append((f"{path}/{name}", node))
-                elif node.corruption:
+                elif node.inverted_bits:
                     found.append(f"{path}/{name}")
         return sorted(found)
 
     def corrupt_positions(self, path: str) -> Sequence[int]:
         node = self._find(path)
-        return sorted(node.corruption) if isinstance(node, FileNode) else []
+        return sorted(node.inverted_bits) if isinstance(node, FileNode) else []
 
     def die_after(self, operations: int, death: Callable[[], None]) -> None:
         """The process that uses this disk ends after so many operations (writes, cuts, flushes, changes of a folder):

@@ -11,8 +11,7 @@ from tests.simulator.disk import MemoryDisk
 
 def durable_journal(disk: MemoryDisk) -> dict[GroupKey, GroupState]:
     """What the journal says after a loss of power, whatever is lost in it; corruption aside. Groups of which it says
-    nothing
-    are not in it."""
+    nothing are not in it."""
     contents = memoryview(disk.durable_contents(f"{disk.root}/{JOURNAL_NAME}") or b"")
     states: dict[GroupKey, GroupState] = {}
     position, sequence = 0, None

@@ -35,19 +35,19 @@ class FileNode:
         self.durable = bytearray(contents)
         self.pending: list[FileOperation] = []
         #: Operations that left `pending`, ever: a flush names its end by count, as more may come meanwhile.
-        self.settled_count = 0
-        #: Operations whose data the device was given before a flush, ever: a crash may keep all of them, or any subset.
+        self.completed_count = 0
+        #: Operations that an early write-back gave to the device, ever. A crash may keep all of them, or any subset.
         self.written_back_count = 0
-        #: A write-back failed, and nobody knows: the next flush says so, once.
+        #: An early write-back has failed and nobody was told: the next flush reports it, once.
         self.has_untold_error = False
         #: Whether a folder names it: an unlinked file takes no space of the disk's.
         self.is_linked = False
         #: Position -> bits that a read finds inverted.
-        self.corruption: dict[int, int] = {}
+        self.inverted_bits: dict[int, int] = {}
 
     @property
     def operation_count(self) -> int:
-        return self.settled_count + len(self.pending)
+        return self.completed_count + len(self.pending)
 
     def write(self, position: int, data: bytes) -> None:
         end = position + len(data)
@@ -67,25 +67,27 @@ class FileNode:
     def read(self, start: int, end: int) -> bytes:
         """What a process is given: corruption included."""
         data = self.seen[start:end]
-        for position, mask in self.corruption.items():
+        for position, mask in self.inverted_bits.items():
             if start <= position < start + len(data):
                 data[position - start] ^= mask
         return bytes(data)
 
     def invert(self, position: int, mask: int) -> None:
-        self.corruption[position] = self.corruption.get(position, 0) ^ mask
-        if not self.corruption[position]:
-            del self.corruption[position]
+        self.inverted_bits[position] = self.inverted_bits.get(position, 0) ^ mask
+        if not self.inverted_bits[position]:
+            del self.inverted_bits[position]
 
     def _heal(self, start: int, end: int) -> None:
         """Written anew, or cut off."""
-        if self.corruption:
-            self.corruption = {at: mask for at, mask in self.corruption.items() if not start <= at < end}
+        if self.inverted_bits:
+            self.inverted_bits = {
+                at: mask for at, mask in self.inverted_bits.items() if not start <= at < end
+            }
 
-    def settle(self, up_to_count: int, *, durably: bool) -> None:
+    def complete_pending(self, up_to_count: int, *, durably: bool) -> None:
         """The operations before `up_to_count` become durable, or (a failed flush) their data are forgotten by the
         kernel though it still shows them. Sizes are the file system's own journal's: a cut is not forgotten."""
-        count = up_to_count - self.settled_count
+        count = up_to_count - self.completed_count
         if count <= 0:
             return
         kept: list[FileOperation] = []
@@ -95,14 +97,14 @@ class FileNode:
             elif operation.data is None:
                 kept.append(operation)
         self.pending[:count] = kept
-        self.settled_count += count - len(kept)
+        self.completed_count += count - len(kept)
 
     def after_crash(self, rng: random.Random) -> bytes:
         """Contents that a loss of power may leave: the file size as after any pending operation, and each
         sector as after any pending operation, chosen apart from each other. Where a write-back has begun, the device
         may be done with it."""
-        if self.written_back_count > self.settled_count and rng.random() < 0.5:
-            self.settle(self.written_back_count, durably=True)
+        if self.written_back_count > self.completed_count and rng.random() < 0.5:
+            self.complete_pending(self.written_back_count, durably=True)
         if not self.pending:
             return bytes(self.durable)
         style = rng.random()
@@ -197,14 +199,14 @@ class FolderOperation(NamedTuple):
 
 def flush_folder(pending: list[FolderOperation], folder: FolderNode) -> list[FolderOperation]:
     """Make the operations on a folder durable, with the earlier ones on which they rest; returns the others."""
-    settled: list[FolderOperation] = []
+    completed: list[FolderOperation] = []
     others: list[FolderOperation] = []
     for operation in reversed(pending):
-        if operation.touches(folder) or any(operation.shares_entry(later) for later in settled):
-            settled.append(operation)
+        if operation.touches(folder) or any(operation.shares_entry(later) for later in completed):
+            completed.append(operation)
         else:
             others.append(operation)
-    for operation in reversed(settled):
+    for operation in reversed(completed):
         operation.apply_durably()
     others.reverse()
     return others
@@ -237,7 +239,7 @@ def _rebuilt(folder: FolderNode, rng: random.Random) -> FolderNode:
         else:
             file = FileNode(node.after_crash(rng))
             file.is_linked = True
-            file.corruption = {at: mask for at, mask in node.corruption.items() if at < len(file.seen)}
+            file.inverted_bits = {at: mask for at, mask in node.inverted_bits.items() if at < len(file.seen)}
             fresh.seen[name] = file
     fresh.durable = dict(fresh.seen)
     return fresh

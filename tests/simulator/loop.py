@@ -22,7 +22,8 @@ _Ts = TypeVarTuple("_Ts")
 #: Callbacks at one instant after which we call it a livelock. A busy cluster needs a few thousand.
 MAX_CALLBACKS_PER_INSTANT = 1_000_000
 
-#: How long somebody who waits awake (`take_time`) may hold up the end of `run_for`; then it goes on later.
+#: How much longer than asked `run_for` may run while somebody waits busily (`take_time`). The wait goes on with the
+#: next run.
 LONGEST_WORK_S = 0.01
 
 #: How often a dead coroutine may await in its `finally` blocks before we leave it to the interpreter.

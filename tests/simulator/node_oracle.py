@@ -56,7 +56,7 @@ class NodeOracle:
         self.identities.disk_lost(node_id)
 
     def damaged(self, node_id: int, key: GroupKey) -> None:
-        """Bytes of that node's log have rotted: until it is built anew, its disk proves nothing for or against it."""
+        """Bytes of that node's log are corrupt: until it is built anew, its disk proves nothing for or against it."""
         self.identities.damaged(node_id, key)
 
     def given_up(self, node_id: int, key: GroupKey) -> None:

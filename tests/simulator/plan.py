@@ -16,7 +16,7 @@ FAULTS_S = 6.0
 MEAN_GAPS_S = (0.3, 0.4, 0.8)
 #: How many of the kinds of fault there are, on average: each seed has one of these.
 SHARES = (0.1, 0.25, 0.4)
-#: A kind of fault that takes long: how many of the seeds have it, and when it begins.
+#: A kind of fault that lasts long: the share of seeds that have it, and when it begins.
 LONG_KIND = "isolate successors"
 LONG_SHARE = 0.6
 BEGINS_S = (0.5, 1.5)

@@ -15,17 +15,17 @@ from tests.simulator.faults import FAULTS, membership
 from tests.simulator.mutations.kind import Mutation
 from tests.simulator.mutations.stage import tell
 from tests.simulator.plan import FAULTS_S, Plan, PlannedFault, plan_of
-from tests.simulator.settling import Settling
+from tests.simulator.progress import ProgressDemand
 from tests.simulator.verdict import Verdict, verdict_of
 from tests.simulator.workload.clients import Clients
 
 #: The virtual time by which a healed cluster must have done all its work, what its clients wait for included; when it
-#: must lead and take writes again, `settling` says.
+#: must lead and take writes again, `progress` says.
 HEALED_LIMIT_S = 30.0
 #: How often the logs are compared as a whole; roles and commits are looked at when they happen.
 SCAN_S = 0.1
-#: How often a healed cluster is made to meet the corruption that is left.
-EXPOSE_S = 5.0
+#: How often a healed cluster is made to read the corrupt files that are left.
+REVEAL_S = 5.0
 #: How much of the nodes' own logs a report shows.
 LAST_LOG_LINES = 60
 
@@ -129,7 +129,7 @@ class Simulation:
             if kept is None or position in kept:
                 self._make(position, fault)
         self._run_until(start_s + FAULTS_S)
-        self._settle(self.clients)
+        self._demand_progress(self.clients)
 
     def _make(self, position: int, fault: PlannedFault) -> None:
         """Make a fault, and say in words what it did: its name and what the world noted meanwhile."""
@@ -140,21 +140,21 @@ class Simulation:
         if did := "; ".join(f"{node} {text}" for _, node, text in notes[before:]):
             self.story[position] = f"{words}: {did}"
 
-    def _settle(self, clients: Clients) -> None:
+    def _demand_progress(self, clients: Clients) -> None:
         cluster = self.cluster
         cluster.heal()
-        Settling(cluster).run(self._run_until)
+        ProgressDemand(cluster).run(self._run_until)
         end_s = cluster.loop.time() + HEALED_LIMIT_S
-        cluster.damage.expose()
-        exposed_s = cluster.loop.time()
+        cluster.damage.reveal()
+        revealed_s = cluster.loop.time()
         while not (clients.is_done and cluster.are_equal() and clients.has_read_all()):
             assert cluster.loop.time() < end_s, (
                 f"no progress after healing; {clients.describe()}, {cluster.describe()}"
             )
             self._run_until(cluster.loop.time() + SCAN_S)
-            if cluster.loop.time() > exposed_s + EXPOSE_S:
-                cluster.damage.expose()
-                exposed_s = cluster.loop.time()
+            if cluster.loop.time() > revealed_s + REVEAL_S:
+                cluster.damage.reveal()
+                revealed_s = cluster.loop.time()
         clients.check()
         clients.check_all_seen()
         cluster.assert_whole()

@@ -61,7 +61,9 @@ def verdict_of(failure: BaseException) -> Verdict:
         return Verdict(Witness.CLIENT, path.stem, message, location)
     if path.is_relative_to(_SIMULATOR / "mutations") and any(name == "tell" for _, name, _ in frames):
         return Verdict(Witness.PROPERTY, function, message, location)
-    if path.is_relative_to(_SIMULATOR) and any(name in ("_settle", "settle") for _, name, _ in frames):
+    if path.is_relative_to(_SIMULATOR) and any(
+        name in ("_demand_progress", "demand_progress") for _, name, _ in frames
+    ):
         return Verdict(Witness.HEALED, function.strip("_"), message, location)
     return Verdict(Witness.PRODUCT, f"{path}: {function}", message, location)
 

@@ -93,7 +93,7 @@ def test_a_sealed_segment_that_a_restart_finds_survives_a_loss_of_power(seed: in
         append(log)
         file = log._segments[-1].file
         assert isinstance(file, MemoryFile)
-        file.node.settle(file.node.operation_count, durably=False)
+        file.node.complete_pending(file.node.operation_count, durably=False)
         log.roll()
     believed = recover(disk, recorded).flushed_end
     assert believed.end_index > recorded.end_index

@@ -1,4 +1,4 @@
-"""Disks that are slow, hang, fail, are full or corrupt, and are lost; processes that die in the middle of an operation.
+"""Disks that are slow, hang, fail, are full, corrupt data, and are lost; processes that die during an operation.
 
 What damages durable bytes asks `tests.simulator.damage` first, and does nothing where it may not.
 """
@@ -64,7 +64,7 @@ def write_errors(cluster: SimulatedCluster, rng: random.Random) -> None:
 
 
 def writeback_errors(cluster: SimulatedCluster, rng: random.Random) -> None:
-    """EIO from a write-back that was begun before the flush: whoever began it is told, or the flush is."""
+    """EIO from an early write-back: the caller is told, or the next flush is."""
     _errors(cluster, rng, "writeback_error_rate", rng.choice((0.1, 1.0)))
 
 
@@ -111,7 +111,7 @@ def wipe(cluster: SimulatedCluster, rng: random.Random) -> None:
     cluster.start_later(node_id, rng.expovariate(1 / 0.5))
 
 
-def corruption(cluster: SimulatedCluster, rng: random.Random) -> None:
+def corrupt_log(cluster: SimulatedCluster, rng: random.Random) -> None:
     """Of batches or rows below the recorded flushed end; perhaps the node starts again then, and meets it."""
     node_id = rng.choice(cluster.node_ids)
     disk = cluster.disks[node_id]
@@ -266,7 +266,7 @@ FAULTS: dict[str, Fault] = {
     "full disk": full_disk,
     "death in an operation": death_in_an_operation,
     "wipe": wipe,
-    "corruption": corruption,
+    "corrupt log": corrupt_log,
     "corrupt journal": corrupt_journal,
     "vanished folder": vanished_folder,
     "corrupt snapshot": corrupt_snapshot,

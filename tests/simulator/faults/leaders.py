@@ -1,8 +1,8 @@
 """Leaders that are cut off until they have a successor, and that rejoin (replication.md sections 5 and 6).
 
-Random cuts seldom meet a leader, and seldom last until its log differs from its successor's. These faults look at who
-leads. What a deposed leader took from clients meanwhile stands in its log where its successor has committed something
-else, until it hears of that.
+Random cuts seldom hit a leader, and seldom last until its log has diverged from its successor's. These faults choose
+the node that leads. Until a deposed leader hears of its successor, its log holds batches of clients at offsets where
+the successor has committed other ones.
 """
 
 from __future__ import annotations
@@ -17,35 +17,36 @@ from tests.simulator.faults.kind import Fault
 from tests.simulator.faults.network import cut_off, is_cut_off
 from tests.simulator.network import Mend
 
-#: How often it is a partition that clients write to.
+#: How often the partition is one that clients write to.
 CLIENTS_SHARE = 0.8
-#: How often it is looked who leads.
+#: Virtual seconds between two checks of who leads.
 LOOK_S = 0.05
-#: How long a leader is cut off without a successor, at most: two elections and then some.
+#: How long a leader stays cut off at most while it has no successor: somewhat more than two elections.
 NO_SUCCESSOR_S = 4.0
-#: How long a leader stays cut off when it has a successor: a moment, on average, or about as long as it takes itself
-#: for the leader (CheckQuorum).
+#: How long a leader stays cut off once it has a successor: a moment (mean), or about as long as it still serves
+#: (CheckQuorum).
 MOMENT_S = 0.2
 LONG_S = (0.5, 2.0)
-#: How long a deposed leader that has rejoined is offered the leadership, until somebody is cut off again.
+#: How long a deposed leader that has rejoined is offered the leadership, before the next leader is cut off.
 REINSTATED_S = (0.5, 2.0)
-#: How often one that rejoins is restarted, and until it is started again, on average.
+#: How often a node that rejoins is restarted, and for how long it is down (mean).
 RESTARTED_SHARE = 0.3
 DOWN_S = 0.1
 
 
 def isolate_leader(cluster: SimulatedCluster, rng: random.Random) -> None:
-    """One leader is cut off until it has a successor, rejoins, and perhaps leads again in the same process."""
+    """A leader is cut off until it has a successor. Then it rejoins, and perhaps leads again in the same process."""
     _begin(cluster, rng, generations=1)
 
 
 def isolate_successors(cluster: SimulatedCluster, rng: random.Random) -> None:
-    """... and then its successor is cut off in its place, and so on: logs differ in several terms."""
+    """The same, and then its successor is cut off, and so on: logs diverge in several terms."""
     _begin(cluster, rng, generations=rng.randint(2, 8))
 
 
 def _begin(cluster: SimulatedCluster, rng: random.Random, *, generations: int) -> None:
-    """Of a partition that clients write to, mostly. One at a time: of three nodes, two are needed for a successor."""
+    """Mostly for a partition that clients write to. Only one node is cut off at a time: of three nodes, two are needed
+    to elect a successor."""
     led = {key: leader for key in cluster.hosted() if (leader := _leader(cluster, key)) is not None}
     of_clients = [
         key for key, leader in led.items() if leader.topic not in INTERNAL_TOPICS and not leader.is_metadata
@@ -56,13 +57,13 @@ def _begin(cluster: SimulatedCluster, rng: random.Random, *, generations: int) -
 
 
 def _leader(cluster: SimulatedCluster, key: GroupKey) -> Replica | None:
-    """The one of the highest term."""
+    """Of those that serve, the one of the highest term."""
     serving = [replica for replica in cluster.holders(key).values() if replica.is_serving]
     return max(serving, key=lambda replica: replica.group.term, default=None)
 
 
 class _Succession:
-    """Of the leaders of one partition, as long as there are generations left."""
+    """Cuts off the leaders of one partition, one after the other, as long as there are generations left."""
 
     def __init__(
         self, cluster: SimulatedCluster, rng: random.Random, key: GroupKey, generations: int
@@ -71,15 +72,15 @@ class _Succession:
         self._rng = rng
         self._key = key
         self._generations_left = generations
-        #: Who is cut off, or has rejoined; the term that it led in, and what ends its isolation.
+        #: The node that was cut off last, the term that it led in, and what ends its isolation.
         self._node_id = -1
         self._term = -1
         self._reconnect: Mend = lambda: None
-        #: Until when a successor, or the leadership's return, is waited for.
+        #: The loop time until which a successor, or the return of the leadership, is awaited.
         self._ends_s = 0.0
 
     def isolate_next(self) -> None:
-        """The present leader is cut off; at the same moment the one before rejoins."""
+        """Cut off the present leader. The node that was cut off before rejoins at the same moment."""
         leader = _leader(self._cluster, self._key)
         self._rejoin()
         if leader is None or not self._generations_left:
@@ -101,7 +102,7 @@ class _Succession:
             self._cluster.after(LOOK_S, self._look)
 
     def _rejoin(self) -> None:
-        """Sometimes with a restart, while the log still differs."""
+        """End the isolation; sometimes with a restart, while the log still diverges."""
         if self._cluster.is_alive(self._node_id) and self._rng.random() < RESTARTED_SHARE:
             self._rng.choice((self._cluster.kill, self._cluster.cut_power))(self._node_id)
             self._cluster.start_later(self._node_id, self._rng.expovariate(1 / DOWN_S))

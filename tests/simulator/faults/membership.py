@@ -38,38 +38,38 @@ def move_partition(cluster: SimulatedCluster, rng: random.Random) -> None:
 def empty_node(cluster: SimulatedCluster, rng: random.Random) -> None:
     """A node is taken out of all partitions; where nobody can take its place, there is one replica less."""
     leaving = rng.choice(cluster.node_ids)
-    wishes = []
+    targets = []
     for topic, number in _partitions(cluster):
         replicas = topic.partitions[number].replicas
         others = [node_id for node_id in cluster.node_ids if node_id != leaving and node_id not in replicas]
-        heirs = [rng.choice(others)] if others else []
-        wish = [node_id for node_id in replicas if node_id != leaving] + heirs
-        if leaving in replicas and len(wish) >= LEAST_REPLICAS:
-            wishes.append((topic, number, wish))
-    _ask(cluster, rng, wishes)
+        replacements = [rng.choice(others)] if others else []
+        target = [node_id for node_id in replicas if node_id != leaving] + replacements
+        if leaving in replicas and len(target) >= LEAST_REPLICAS:
+            targets.append((topic, number, target))
+    _ask(cluster, rng, targets)
 
 
 def fill_node(cluster: SimulatedCluster, rng: random.Random) -> None:
     """A node gets a replica of every partition, as one just added would: in another's place, or as one more."""
     joining = rng.choice(cluster.node_ids)
-    wishes = []
+    targets = []
     for topic, number in _partitions(cluster):
         replicas = list(topic.partitions[number].replicas)
         if joining not in replicas:
             if rng.random() < 0.7:
                 replicas.remove(rng.choice(replicas))
-            wishes.append((topic, number, [*replicas, joining]))
-    _ask(cluster, rng, wishes)
+            targets.append((topic, number, [*replicas, joining]))
+    _ask(cluster, rng, targets)
 
 
 def cancel_moves(cluster: SimulatedCluster, rng: random.Random) -> None:
     """Some of the partitions on their way go back to where they came from."""
-    wishes = []
+    targets = []
     for topic, number in _partitions(cluster):
         before = topic.partitions[number].moving_from
         if before is not None and rng.random() < 0.7:
-            wishes.append((topic, number, list(before)))
-    _ask(cluster, rng, wishes, is_cancellation=True)
+            targets.append((topic, number, list(before)))
+    _ask(cluster, rng, targets, is_cancellation=True)
 
 
 def _partitions(cluster: SimulatedCluster) -> list[tuple[TopicRecord, int]]:
@@ -84,24 +84,23 @@ def _partitions(cluster: SimulatedCluster) -> list[tuple[TopicRecord, int]]:
 def _ask(
     cluster: SimulatedCluster,
     rng: random.Random,
-    wishes: list[tuple[TopicRecord, int, list[int]]],
+    targets: list[tuple[TopicRecord, int, list[int]]],
     *,
     is_cancellation: bool = False,
 ) -> None:
     """Nobody moves to or from a damaged copy: the limit of damage was kept for those who were members then, and
-    corruption
-    that nobody has met yet would be among the members again."""
+    corruption that nobody has met yet would be among the members again."""
     sound = [
         ReassignableTopic(
             name=topic.name,
             partitions=[
-                ReassignablePartition(partition_index=number, replicas=None if is_cancellation else wish)
+                ReassignablePartition(partition_index=number, replicas=None if is_cancellation else target)
             ],
         )
-        for topic, number, wish in wishes
+        for topic, number, target in targets
         if not any(
             cluster.damage.is_damaged(node_id, GroupKey(topic.topic_id, number))
-            for node_id in {*wish, *topic.partitions[number].replicas}
+            for node_id in {*target, *topic.partitions[number].replicas}
         )
     ]
     if sound:

@@ -1,4 +1,4 @@
-"""Processes and machines that die, end, sleep, and come back; leaderships that are handed over."""
+"""Processes and machines that die, end, sleep, and come back; leaderships that are transferred."""
 
 from __future__ import annotations
 
@@ -71,13 +71,13 @@ def restart_storm(cluster: SimulatedCluster, rng: random.Random) -> None:
 
 
 def stop(cluster: SimulatedCluster, rng: random.Random) -> None:
-    """SIGTERM, to one node: it hands over and ends by itself."""
+    """SIGTERM, to one node: it transfers its leaderships and ends by itself."""
     if candidates := [node_id for node_id in cluster.alive() if not cluster.is_stopping(node_id)]:
         _stop(cluster, rng, rng.choice(candidates))
 
 
 def stop_all(cluster: SimulatedCluster, rng: random.Random) -> None:
-    """SIGTERM to every node within a moment, so that some transfer leaderships to those that are about to go."""
+    """SIGTERM to every node within a moment, so that some transfer leaderships to nodes that are about to stop."""
     for node_id in cluster.alive():
         cluster.after(rng.choice((0.0, rng.expovariate(1 / 0.01))), partial(_stop, cluster, rng, node_id))
 

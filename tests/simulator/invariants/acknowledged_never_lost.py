@@ -51,8 +51,7 @@ class AcknowledgedNeverLost:
 
     def check_leader(self, replica: Replica) -> None:
         """It serves from now on: it must have every batch that any client was told of, those of later terms aside. One
-        that serves again, because a transfer of leadership was given up, may have a successor that it has not heard
-        of."""
+        that serves again, because a transfer was given up, may have a successor that it has not heard of."""
         self._check(replica, replica.log.end_offset, replica.group.term)
 
     def check_replica(self, replica: Replica) -> None:

@@ -1,6 +1,5 @@
-"""A replica loses its identity only with its disk or by corruption of it (replication.md sections 2 and 3): not by
-any crash,
-which would cost the group a copy that it has."""
+"""A replica loses its identity only with its disk or by corruption of it (replication.md sections 2 and 3): not by any
+crash, which would cost the group a copy that it has."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ class IdentityKept:
             del self._current[at]
 
     def damaged(self, node_id: int, key: GroupKey) -> None:
-        """Bytes of that log have rotted: whoever owns it may give it up, now or when it is read."""
+        """Bytes of that log are corrupt: whoever owns it may give it up, now or when it is read."""
         identity = self._current.get((node_id, key))
         if identity is not None:
             self._damaged[key, identity] = None

@@ -25,7 +25,7 @@ class InSyncIsDurable:
         self._damaged: dict[int, None] = {}
 
     def damaged(self, node_id: int) -> None:
-        """A disk was lost, or has rotted somewhere."""
+        """A disk was lost, or holds corrupt data."""
         self._damaged[node_id] = None
 
     def told(self, key: GroupKey, topic: str, last_offset: int, term: int, required: int) -> None:

@@ -1,6 +1,5 @@
-"""No end that a node records, or goes by, is above what is durable on its disk: the journal's (it tells corruption
-from a torn
-write), the log's, the group's (replication.md section 2, "torn or corrupt?")."""
+"""No end that a node records, or goes by, is above what is durable on its disk: the journal's (it tells corruption from
+a torn write), the log's, the group's (replication.md section 2, "torn or corrupt")."""
 
 from __future__ import annotations
 

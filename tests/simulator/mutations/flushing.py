@@ -141,7 +141,7 @@ MUTATIONS = (
     ),
     Mutation(
         "write-back-error-is-final",
-        "An error of an early write-back ends the process: perhaps no flush says it again (replication.md section 2)",
+        "An error of an early write-back ends the process: no flush need report it again (replication.md section 2)",
         off((Log, "start_writeback", _unheard)),
         ("write-back errors", "kill"),
     ),
@@ -153,7 +153,7 @@ MUTATIONS = (
     ),
     Mutation(
         "commit-delay-ends",
-        "A write waits for clients that are expected no longer than the commit delay (broker.scheduling.commit_delay)",
+        "A write waits for expected clients no longer than the commit delay (broker.scheduling.commit_delay)",
         off((CommitDelay, "must_wait", _as_long_as_anybody_is_expected)),
         ("pause",),
         is_slow=True,

@@ -61,9 +61,8 @@ def an_empty_voter_is_asked_by_the_one_that_lags(stage: Stage) -> None:
 
 
 def a_corrupt_voter_is_asked_while_it_is_rebuilt(stage: Stage) -> None:
-    """e is acknowledged on A and B while C lags; B's log gets corrupt and is discarded. A leads again with the vote
-    of C, and
-    stalls when it has sent B no more than who the members are. B must not help C to lead."""
+    """e is acknowledged on A and B while C lags; B's log is corrupted and discarded. A leads again with the vote of C,
+    and stalls when it has sent B no more than who the members are. B must not help C to lead."""
     stage.create_topic()
     stage.write()
     a = stage.leader()
@@ -116,7 +115,7 @@ def _term_0(_: object) -> object:
 
 
 def a_voter_forgets_whom_it_elected(stage: Stage) -> None:
-    """B elects A; before it hears of A again it loses its journal, and then meets only the leader of before."""
+    """B elects A; before it hears of A again it loses its journal, and then hears only from the leader before A."""
     stage.create_topic()
     stage.write()
     stage.everybody_has_all()

@@ -33,7 +33,7 @@ def _campaign_at_once(_: object) -> object:
 
 
 def a_follower_comes_back(stage: Stage) -> None:
-    """Cut off for some election timeouts; then the leader of before still leads, in the same term."""
+    """Cut off for some election timeouts; then the same leader still leads, in the same term."""
     stage.create_topic()
     stage.write()
     leader, away = stage.leader(), stage.followers()[0]
@@ -185,7 +185,7 @@ def _without_a_round(_: object) -> object:
     return at_once
 
 
-def the_leader_of_before_is_asked_for_the_end(stage: Stage) -> None:
+def a_deposed_leader_is_asked_for_the_end(stage: Stage) -> None:
     """A client that was told of a write at one leader asks the one before for the latest offset."""
     stage.create_topic()
     stage.write()
@@ -204,7 +204,7 @@ def the_leader_of_before_is_asked_for_the_end(stage: Stage) -> None:
 
 
 def a_leader_sleeps_and_is_asked(stage: Stage) -> None:
-    """The question lies in its socket when it wakes up, before the others' news; another one leads by then."""
+    """The question lies in its socket when it wakes up, before what the others have sent; another one leads by then."""
     stage.create_topic()
     stage.write()
     old = stage.leader()
@@ -263,7 +263,7 @@ MUTATIONS = (
         "read-index",
         "ListOffsets latest waits for a liveness round begun after it arrived (section 6)",
         off((Reads, "confirm", _without_a_round)),
-        story=the_leader_of_before_is_asked_for_the_end,
+        story=a_deposed_leader_is_asked_for_the_end,
     ),
     Mutation(
         "stalled-loop",

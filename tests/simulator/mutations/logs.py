@@ -70,10 +70,9 @@ def _all_that_is_flushed(take: Callable[..., tuple[ReplicaId, AppendReply] | Non
     return unverified
 
 
-def a_follower_needs_a_batch_whose_epoch_gets_corrupt(stage: Stage) -> None:
-    """The epoch of a batch lies outside its checksum. It gets corrupt at the leader, and only then a follower that
-    was away is
-    sent that batch; the third replica is sound and has everything."""
+def a_follower_needs_a_batch_whose_epoch_is_corrupt(stage: Stage) -> None:
+    """The epoch of a batch lies outside its checksum. It is corrupted at the leader, and only then a follower that
+    was away is sent that batch; the third replica is sound and has everything."""
     stage.create_topic()
     stage.write()
     leader = stage.leader()
@@ -256,8 +255,8 @@ MUTATIONS = (
         "epoch-equals-lineage",
         "A batch is accepted only if its epoch equals the term of the last row before it (replication.md section 1)",
         off((ranges, "_check_whole", _any_epoch)),
-        story=a_follower_needs_a_batch_whose_epoch_gets_corrupt,
-        note="by the follower; in recovery, corruption above the recorded end cannot be told from a torn write",
+        story=a_follower_needs_a_batch_whose_epoch_is_corrupt,
+        note="checked by the follower; recovery cannot tell corruption above the recorded end from a torn write",
     ),
     Mutation(
         "torn-is-not-corrupt",
@@ -313,7 +312,7 @@ MUTATIONS = (
         "corrupt-is-not-torn",
         "At or below a recorded end a bad batch is corruption and never cut (replication.md section 2)",
         off((broker.replication.log_opener, "open_log", _nothing_recorded)),
-        ("corruption", "kill", "power"),
+        ("corrupt log", "kill", "power"),
     ),
     Mutation(
         "disk-error-ends-the-node",

@@ -152,7 +152,7 @@ def two_leaders_each_remove_one(stage: Stage) -> None:
 
 
 def _restore(stage: Stage, wanted: Configuration) -> None:
-    """Back to what metadata wishes for, step by step."""
+    """Back to the target that metadata names, step by step."""
     while True:
         leader = stage.leader()
         configuration = stage.replica(leader).group.configuration
@@ -179,14 +179,14 @@ def _is_caught_up(stage: Stage, leader: int, replica: ReplicaId) -> bool:
 
 def _promoted_at_once(next_change: Callable[..., Configuration | None]) -> object:
     def change(
-        configuration: Configuration, wish: list[ReplicaId], caught_up: object, *, leader: ReplicaId
+        configuration: Configuration, target: list[ReplicaId], caught_up: object, *, leader: ReplicaId
     ) -> Configuration | None:
-        return next_change(configuration, wish, lambda replica: True, leader=leader)
+        return next_change(configuration, target, lambda replica: True, leader=leader)
 
     return change
 
 
-def a_fourth_voter_is_added_while_it_is_away(stage: Stage) -> None:
+def a_fourth_voter_is_added_and_does_not_answer(stage: Stage) -> None:
     """Three voters, a fourth is to be added and does not answer; of the three one dies. The other two are a
     majority and take writes, because the fourth does not count before it has the log."""
     ids = _four_voters(stage)
@@ -226,7 +226,7 @@ MUTATIONS = (
         "learner-is-caught-up",
         "A learner is promoted when it has caught up (section 3)",
         off((reconciler, "next_change", _promoted_at_once)),
-        story=a_fourth_voter_is_added_while_it_is_away,
+        story=a_fourth_voter_is_added_and_does_not_answer,
         note="a property: availability, not safety (Raft thesis, section 4.2.1). Needs four nodes",
     ),
 )

@@ -153,7 +153,7 @@ def the_first_that_came_dies_before_the_last_comes(stage: Stage) -> None:
 # -- an only copy is kept --------------------------------------------------------------------------------------
 
 
-def an_only_log_rots_while_it_moves(stage: Stage) -> None:
+def an_only_log_is_corrupted_while_it_moves(stage: Stage) -> None:
     """From a to b, which has nothing yet."""
     if len(stage.cluster.node_ids) < 3:
         return
@@ -288,7 +288,7 @@ MUTATIONS = (
         "an-only-copy-is-kept",
         "Nothing but an operator discards an only copy, also while it moves (broker/README)",
         off((LogOpener, "_was_only_voter", lambda _: lambda opener, directory: False)),
-        story=an_only_log_rots_while_it_moves,
+        story=an_only_log_is_corrupted_while_it_moves,
     ),
     Mutation(
         "promise-outlives-the-replica",

@@ -228,9 +228,9 @@ class Stage:
         return others
 
     def lead(self, node_id: int) -> None:
-        """Have this node lead, by transfers of leadership until one succeeds."""
+        """Have this node lead, by transfers of the leadership, as many as it takes."""
 
-        def transfer() -> bool:
+        def transfer_leadership() -> bool:
             leader = self.leader_now()
             if leader is None or leader == node_id:
                 return leader == node_id
@@ -239,7 +239,7 @@ class Stage:
                 self.call(leader, replica.driver.transfer_leadership, target.group.self_id)
             return False
 
-        self.wait(transfer)
+        self.wait(transfer_leadership)
 
     def lead_elsewhere_than_the_controller(self) -> int:
         """Have the topic led by a node that does not lead the metadata."""
@@ -434,10 +434,10 @@ def tell(cluster: SimulatedCluster, rng: random.Random, story: Callable[[Stage],
     stage = Stage(cluster, rng)
     stage.ready()
     story(stage)
-    settle(stage)
+    demand_progress(stage)
 
 
-def settle(stage: Stage) -> None:
+def demand_progress(stage: Stage) -> None:
     """Every fault ends; then everything is there, and equal, within some time."""
     cluster = stage.cluster
     cluster.heal()

@@ -1,6 +1,6 @@
-"""One leader after the other: whom voters elect, what a deposed leader forgets, and until when it may answer.
+"""Leaders and their successors: whom voters elect, what a deposed leader discards, and until when it may answer.
 
-No stories: each seed of the random mix may meet these rules, and some hundred of them surely do."""
+These rules have no story and no mix of their own: within a hundred seeds the random mix finds that one is off."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ MUTATIONS = (
     ),
     Mutation(
         "producers-after-truncation",
-        "A replica that truncates its log forgets what the producer state has of the rest (section 8)",
+        "A replica that truncates its log discards the producer state of what it cuts off (section 8)",
         off((RaftDriver, "_truncate", _keeps_producers)),
         mix=None,
         has_groups=None,
@@ -55,7 +55,7 @@ MUTATIONS = (
     ),
     Mutation(
         "round-after-read",
-        "A read waits for echoes of a round that begins after it came (section 6; Raft thesis, 6.4)",
+        "A read waits for echoes of a liveness round that begins after the read arrived (section 6; Raft thesis, 6.4)",
         off((NodeLiveness, "begin_round", _last_number_sent)),
         mix=None,
         has_groups=None,

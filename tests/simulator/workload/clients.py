@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from functools import partial
 
 from broker.replication.replica import Replica
 from storage.log_types import GroupKey
@@ -97,7 +98,7 @@ class Clients:
         await asyncio.gather(
             *(self._use(topic) for topic in self._plan.topics),
             self._list(),
-            self._stay_behind(),
+            self._ask_deposed_leaders(),
             *(self._consume(group) for group in self._plan.groups),
         )
 
@@ -106,36 +107,16 @@ class Clients:
         lister = Lister(self._client(), self._cluster.oracle, self._plan.topics, seed)
         self._endless.append(asyncio.get_running_loop().create_task(lister.run()))
 
-    async def _stay_behind(self) -> None:
+    async def _ask_deposed_leaders(self) -> None:
         stale = StaleClient(
             self._client,
             self._cluster.oracle,
             self._plan.topics,
-            self._deposed_leaders,
+            partial(deposed_leaders, self._cluster),
             "stale",
             self._rng.getrandbits(64),
         )
         self._endless.append(asyncio.get_running_loop().create_task(stale.run()))
-
-    def _deposed_leaders(self) -> list[DeposedLeader]:
-        serving = [
-            (replica, node_id)
-            for node_id, node in self._cluster.nodes.items()
-            if hasattr(node, "replicas")
-            for replica in node.replicas.by_name.values()
-            if replica.is_serving
-        ]
-        newest: dict[GroupKey, Leader] = {}
-        for replica, node_id in serving:
-            leader = Leader(node_id, replica.group.term, replica.key)
-            newest[replica.key] = max(newest.get(replica.key, leader), leader, key=lambda known: known.epoch)
-        return [
-            DeposedLeader(
-                replica.topic, Leader(node_id, replica.group.term, replica.key), newest[replica.key]
-            )
-            for replica, node_id in serving
-            if replica.group.term < newest[replica.key].epoch
-        ]
 
     async def _use(self, topic: TopicPlan) -> None:
         """All that is done with one topic."""
@@ -205,3 +186,23 @@ class Clients:
             return Producer(client, oracle, name, plan)
         is_kept = plan.acks == -1 or (self._replicas_stay and plan.topic.replication_factor == 1)
         return PlainProducer(client, oracle, name, plan, is_kept=is_kept)
+
+
+def deposed_leaders(cluster: SimulatedCluster) -> list[DeposedLeader]:
+    """Of each partition, those who take themselves for its leader while there is one of a higher term."""
+    serving = [
+        (replica, node_id)
+        for node_id, node in cluster.nodes.items()
+        if hasattr(node, "replicas")
+        for replica in node.replicas.by_name.values()
+        if replica.is_serving
+    ]
+    newest: dict[GroupKey, Leader] = {}
+    for replica, node_id in serving:
+        leader = Leader(node_id, replica.group.term, replica.key)
+        newest[replica.key] = max(newest.get(replica.key, leader), leader, key=lambda known: known.epoch)
+    return [
+        DeposedLeader(replica.topic, Leader(node_id, replica.group.term, replica.key), newest[replica.key])
+        for replica, node_id in serving
+        if replica.group.term < newest[replica.key].epoch
+    ]

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 #: More than any client sends but on purpose.
 MAX_MESSAGE_BYTES = 2048
-#: How soon a producer tries again: one that is slow comes when leaders have changed, and changed back.
+#: How soon a producer retries. A slow one may find that the leadership has moved and come back.
 RETRIES_S = (0.05, 0.3, 1.0)
-#: How long a producer is at work where nothing goes wrong: as long as there are faults, at most.
+#: How long a producer writes where nothing goes wrong: at most as long as there are faults.
 LASTS_S = (1.0, 6.0)
 RETENTION = ("retention.bytes", "retention.ms")
 

@@ -178,7 +178,7 @@ class Follower(_Reader):
 
 class Rereader(_Reader):
     """Reads a partition from its start to its end, again and again, with whoever serves it: without epochs, as old
-    clients do. A leader that is stale may show it less than somebody else was shown, and nothing that is wrong."""
+    clients do. A stale leader may show it less than somebody else was shown, and nothing that is wrong."""
 
     def __init__(self, client: Client, oracle: Oracle, topic: TopicPlan, partition: int) -> None:
         super().__init__(client, oracle, topic, partition)

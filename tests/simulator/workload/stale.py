@@ -1,7 +1,7 @@
 """A client with stale metadata: it reads from a deposed leader, and writes to it.
 
-A deposed leader answers until it hears of its successor, or finds that it has no majority. What it says must be true of
-the partition, and not only of its own log: what was promised before the question counts, whoever promised it.
+A deposed leader answers until it hears of its successor, or finds that it has no majority. Its answers must be true of
+the partition, not only of its own log: they must cover whatever any leader had acknowledged before the request.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from tests.simulator.workload.plan import ProducerPlan, TopicPlan
 from tests.simulator.workload.producer import Producer
 from tests.simulator.workload.retry import READ_RETRIABLE, RETRIABLE
 
-#: How often it is looked whether there is a deposed leader.
+#: Virtual seconds between two looks whether there is a deposed leader.
 LOOK_S = 0.05
-#: How often one look has something written to a deposed leader, and to its successor; batches in all.
+#: How often a look that finds a deposed leader writes to it, and to its successor; how many batches there are in all.
 DEPOSED_SHARE = 0.8
 SUCCESSORS_SHARE = 0.4
 BATCHES = 60
 MAX_BYTES = 4096
-#: How often one look has a producer begin to write to a deposed leader; how many there are in all, and how soon each of
-#: them tries again.
+#: How often such a look starts a producer that writes to the deposed leader; how many producers there are in all, and
+#: how soon each of them retries.
 PRODUCERS_SHARE = 0.15
 PRODUCERS = 8
 RETRIES_S = (0.1, 1.0)
-#: Commits of which one is asked for.
+#: Offsets are asked of one of so many latest commits.
 LATEST_COMMITS = 4
 COMMIT_REFUSALS = COORDINATOR_RETRIABLE | {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
@@ -48,7 +48,7 @@ Question = Callable[[Leader], Awaitable[None]]
 
 
 class DeposedLeader(NamedTuple):
-    """Who believes to lead, and who does."""
+    """A node that still serves as the leader, and its successor."""
 
     topic: str
     leader: Leader
@@ -56,8 +56,8 @@ class DeposedLeader(NamedTuple):
 
 
 class StaleClient:
-    """Asks whenever there is a deposed leader, without waiting for the answers before, for ever. Nothing is asked of
-    topics that are re-created: a request that names a topic might reach the next one."""
+    """Sends requests for ever, whenever there is a deposed leader, without waiting for earlier answers. It leaves out
+    topics that are re-created: a request names a topic, and might reach the next one of that name."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class StaleClient:
         name: str,
         seed: int,
     ) -> None:
-        """`deposed`: whom a client with stale metadata takes for a leader now."""
+        """`deposed`: the leaders that stale metadata might name now."""
         self._new_client = new_client
         self._client = new_client()
         self._oracle = oracle
@@ -81,7 +81,7 @@ class StaleClient:
         self._producers = 0
         #: Successors that were written to as soon as they were seen.
         self._written_to: dict[Leader, None] = {}
-        #: Questions and producers at work. One that is done was answered well, or has found something.
+        #: Requests and producers at work. One that is done was answered correctly, or raises what it has found.
         self._open: dict[asyncio.Task[None], None] = {}
 
     async def run(self) -> None:
@@ -100,7 +100,7 @@ class StaleClient:
                     self._open[loop.create_task(self._producer(topic, deposed.leader).run())] = None
 
     def _questions(self, deposed: DeposedLeader) -> Iterator[tuple[Leader, Question]]:
-        """What is asked now, and whom. The successor is written to, so that it knows what the other does not."""
+        """The requests of one look, and to whom. By writes, the successor knows what the deposed leader does not."""
         name, leader, successor = deposed
         topic = self._topics.get(name)
         if topic is not None:
@@ -129,7 +129,7 @@ class StaleClient:
         await ask_where(self._client, self._oracle, topic.name, leader, timestamp)
 
     async def _fetch(self, topic: TopicPlan, leader: Leader) -> None:
-        """From where a reader goes on that has read all that was acknowledged."""
+        """At the offset of a reader that has read all that was acknowledged."""
         oracle, key = self._oracle, leader.key
         floor, promised = oracle.watermarks.floor(key, leader.epoch), oracle.latest.floor(key)
         data = await fetch(self._client, leader, promised, epoch=leader.epoch, max_bytes=MAX_BYTES)
@@ -145,7 +145,7 @@ class StaleClient:
             assert code in READ_RETRIABLE, code
 
     async def _write(self, topic: TopicPlan, acks: int, leader: Leader) -> None:
-        """A batch that is sent once. It may get lost, unless it is acknowledged with acks=all."""
+        """Send a batch once. It may get lost, unless it is acknowledged with acks=all."""
         if self._batches == BATCHES:
             return
         self._batches += 1
@@ -161,8 +161,8 @@ class StaleClient:
             assert code in RETRIABLE, code
 
     def _producer(self, topic: TopicPlan, leader: Leader) -> Producer:
-        """One with sequences, which sends to this leader first, and is slow to try again: perhaps when the same node
-        leads once more."""
+        """An idempotent producer that sends to this leader first. It retries slowly, perhaps when the same node leads
+        again."""
         self._producers += 1
         client, partition = self._new_client(), leader.key.partition
         client.learn_address(leader.node_id, (host_of(leader.node_id), CLIENT_PORT))
@@ -181,14 +181,14 @@ class StaleClient:
         return Producer(client, self._oracle, f"{self._name}-{self._producers}", plan)
 
     async def _commit(self, leader: Leader) -> None:
-        """For a group of its own, once: nobody need know what became of it. Its partition may be another one's."""
+        """Once, for a group of its own: the outcome does not matter. Another node may coordinate that group."""
         self._groups += 1
         group, place = f"{self._name}-{self._groups}", (next(iter(self._topics)), 0)
         code = await commit(await self._client.broker(leader.node_id), self._oracle, group, {place: 1})
         assert code is ErrorCode.NONE or code in COMMIT_REFUSALS, code
 
     async def _fetch_offsets(self, leader: Leader) -> None:
-        """Of a group that somebody has committed for lately. Whoever does not lead its partition says so."""
+        """Of a group with a recent commit. A node that does not coordinate it answers so."""
         places = self._oracle.offsets.places[-LATEST_COMMITS:]
         if places:
             group, topic, partition = self._rng.choice(places)

@@ -38,7 +38,7 @@ class NoProgressError(AssertionError):
     """A healed cluster did not do in time what it owes."""
 
 
-class Settling:
+class ProgressDemand:
     """The way of a healed cluster through its stages; `reached_s` says how long after healing it reached each."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:

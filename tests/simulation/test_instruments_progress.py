@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.simulator.cluster import SimulatedCluster, captured_logs
-from tests.simulator.settling import NoProgressError, Settling
+from tests.simulator.progress import NoProgressError, ProgressDemand
 
 
 @pytest.fixture
@@ -21,14 +21,14 @@ def cluster() -> Iterator[SimulatedCluster]:
     cluster.close()
 
 
-def _settle(cluster: SimulatedCluster) -> Settling:
-    settling = Settling(cluster)
-    settling.run(lambda end_s: cluster.loop.run_for(end_s - cluster.loop.time()))
-    return settling
+def _demand_progress(cluster: SimulatedCluster) -> ProgressDemand:
+    demand = ProgressDemand(cluster)
+    demand.run(lambda end_s: cluster.loop.run_for(end_s - cluster.loop.time()))
+    return demand
 
 
 def test_a_cluster_that_works_is_through_at_once(cluster: SimulatedCluster) -> None:
-    assert max(_settle(cluster).reached_s.values()) < 1.0
+    assert max(_demand_progress(cluster).reached_s.values()) < 1.0
     names = {topic.name for node in cluster.nodes.values() for topic in node.metadata.image.topics.values()}
     assert names == {"after-healing"}
 
@@ -38,7 +38,7 @@ def test_a_cluster_without_a_majority_has_no_leader_in_time(cluster: SimulatedCl
     cluster.cut_power(2)
     with pytest.raises(NoProgressError, match="a leader of every partition"):
         cluster.loop.run_for(3.0)
-        _settle(cluster)
+        _demand_progress(cluster)
 
 
 def test_a_cluster_that_commits_nothing_more_takes_no_write_in_time(cluster: SimulatedCluster) -> None:
@@ -46,10 +46,10 @@ def test_a_cluster_that_commits_nothing_more_takes_no_write_in_time(cluster: Sim
     for disk in cluster.disks.values():
         disk.faults.slow_factor = 1e6
     with pytest.raises(NoProgressError, match="not written to after-healing-0"):
-        _settle(cluster)
+        _demand_progress(cluster)
 
 
 def test_whom_clients_do_not_reach_takes_no_write_in_time(cluster: SimulatedCluster) -> None:
     cluster.network.partition(["writer"], ["n1", "n2", "n3"])
     with pytest.raises(NoProgressError, match="a write to every partition"):
-        _settle(cluster)
+        _demand_progress(cluster)
