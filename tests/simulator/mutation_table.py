@@ -89,7 +89,7 @@ def one_log_verdict(mutation: Mutation, seed: int, *, is_off: bool) -> Verdict |
     cluster = SimulatedCluster(random.Random(seed))  # of which the switch of a log needs nothing
     try:
         with mutation.switched_off(cluster) if is_off else nullcontext():
-            run_one_log(seed, DiskFaults())
+            run_one_log(seed, DiskFaults(), stops_in_truncations=True)
     except Exception as failure:
         *_, error = causes(failure)
         verdict = verdict_of(failure)
@@ -137,7 +137,7 @@ def row_of(mutation: Mutation, searches: Sequence[Search]) -> str:
 
 def how_met(mutation: Mutation) -> str:
     if mutation.of_one_log:
-        return "one log: power cuts and kills at any step"
+        return "one log: power cuts and kills at any step, often in truncations"
     if mutation.mix is None:
         return "what each seed chooses"
     conditions = getattr(mutation.conditions, "__name__", "").replace("_", " ")

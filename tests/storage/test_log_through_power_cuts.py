@@ -34,6 +34,8 @@ from tests.storage.helpers import (
 
 CONFIG = LogConfig(segment_bytes=1500, index_interval_bytes=200)
 LIVES = 8
+#: A truncation makes about this many calls of the disk.
+CALLS_OF_TRUNCATION = 12
 
 #: (Raft index, term, checksum): an entry and where it stands.
 Entry = tuple[int, int, int]
@@ -66,8 +68,9 @@ NOTICED = (
 class Replica:
     """One replica of one group, over several lives."""
 
-    def __init__(self, seed: int, faults: DiskFaults) -> None:
+    def __init__(self, seed: int, faults: DiskFaults, *, stops_in_truncations: bool) -> None:
         self.rng = random.Random(seed)
+        self.stops_in_truncations = stops_in_truncations
         self.config = replace(CONFIG, may_have_holes=bool(seed % 2))
         self.loop: SimulatedLoop = new_loop()
         self.disk = StoppingMemoryDisk("/n1", self.loop, random.Random(seed), faults)
@@ -257,6 +260,8 @@ class Replica:
         rows = self.log.lineage.rows_below_index(end)
         self._note(self.log)
         self.promised = min(self.promised, FlushedEnd(end, rows))
+        if self.stops_in_truncations and self.rng.random() < 0.5:
+            self.disk.calls_left = self.rng.randrange(CALLS_OF_TRUNCATION)
         rounds.truncate(self.log, end, floor)
         self._forget_cut_headers()
         rounds.mark_dirty(self.log)
@@ -271,8 +276,10 @@ class Replica:
             delete_below(self.log, start, high_watermark=committed)
 
 
-def run(seed: int, faults: DiskFaults) -> None:
-    replica = Replica(seed, faults)
+def run(seed: int, faults: DiskFaults, *, stops_in_truncations: bool = False) -> None:
+    """`stops_in_truncations`: the process dies or the power fails during every other truncation, which is rare
+    otherwise."""
+    replica = Replica(seed, faults, stops_in_truncations=stops_in_truncations)
     try:
         for _ in range(LIVES):
             replica.live()
@@ -287,6 +294,11 @@ TELLING_SEEDS = (668, 2884, 2876)
 @pytest.mark.parametrize("seed", [*range(150), *TELLING_SEEDS])
 def test_what_was_promised_survives_power_cuts_at_any_step(seed: int) -> None:
     run(seed, DiskFaults())
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_what_was_promised_survives_a_stop_during_a_truncation(seed: int) -> None:
+    run(seed, DiskFaults(), stops_in_truncations=True)
 
 
 @pytest.mark.parametrize("fault", ["lying_flush", "done_before_durable"])

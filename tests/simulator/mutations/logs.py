@@ -305,7 +305,7 @@ MUTATIONS = (
             ),
             without_call(Lineage, "flush", Log, "append_batches"),
         ),
-        bound=100,
+        bound=250,
         of_one_log=True,
     ),
     Mutation(
