@@ -1,4 +1,4 @@
-"""Candidate: the votes for it. A pre-candidate counts them likewise, and is a follower meanwhile."""
+"""Candidate: the votes for it. A pre-candidate counts pre-votes likewise, and is still a follower."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ if TYPE_CHECKING:
 
 
 class Candidate:
-    """Who would have this replica lead, in one round of questions."""
+    """The votes, or pre-votes, for this replica in one election."""
 
     __slots__ = ("_state", "granted")
 
     def __init__(self, state: GroupState) -> None:
         self._state = state
-        #: Who granted, with its watermarks. Keys are voters of the newest configuration.
+        #: Voter that granted -> its watermarks. Keys are voters of the newest configuration.
         self.granted: dict[ReplicaId, Watermarks] = {}
 
     def count_vote(self, voter: ReplicaId, watermarks: Watermarks) -> bool:
-        """Whether that makes a majority."""
+        """Returns whether the candidate has a majority now."""
         self.granted[voter] = watermarks
         return self.has_majority
 
@@ -30,7 +30,7 @@ class Candidate:
         return len(self.granted) > len(self._state.configuration.voters) // 2
 
     def highest_watermarks(self) -> Watermarks:
-        """Of those who granted and of this replica."""
+        """The maximum over the voters that granted and this replica."""
         watermarks = self._state.watermarks
         for granted in self.granted.values():
             watermarks = watermarks.maximum(granted)

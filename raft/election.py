@@ -1,6 +1,6 @@
 """Elections: pre-vote, vote, winning (Raft sections 5.2 and 5.4.1; thesis sections 4.2.3, 6.2 and 9.6).
 
-Functions of a group's state: an election belongs to no role, it takes a replica from one to the next.
+These are functions of a group's state: an election belongs to no role, but takes a replica from one to the next.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from raft.types import HardState, Output, ReplicaId, VoteReply, VoteRequest
 
 
 def await_first_election(state: GroupState, out: Output, now: float) -> None:
-    """After start nobody is suspected yet, and pre-vote disturbs no live leader, so campaign early. The
-    first voter goes first: it is the preferred leader of a new group. The only voter need not wait at
-    all."""
+    """Campaign early after a start: no leader is known yet, and a pre-vote does not disturb a live one. The first voter
+    goes first, because it is the preferred leader of a new group. An only voter does not wait at all."""
     state.has_ticked = True
     if not state.may_campaign:
         state.deadline = None
@@ -28,8 +27,8 @@ def await_first_election(state: GroupState, out: Output, now: float) -> None:
 
 
 def start_pre_vote(state: GroupState, out: Output, now: float) -> None:
-    """Ask whether an election could be won; raises no term (thesis section 9.6). A candidate that has not won asks that
-    again, too.
+    """Ask whether an election could be won, without a new term (thesis section 9.6). A candidate that has not won in
+    time asks that again, too.
 
     Postponed while the last row is not durable: winning writes the next row.
     """
@@ -60,9 +59,9 @@ def pre_vote_request(state: GroupState) -> VoteRequest:
 
 
 def campaign(state: GroupState, out: Output, now: float, *, transfer: bool) -> None:
-    """Enter the next term and ask for votes when the own one is durable. It counts when `hard_state_persisted` says so:
-    counted at once, it would let the only voter lead a term that a crash makes it forget, and lead it again with
-    another first row."""
+    """Enter the next term, and ask for votes when the own vote is durable. The own vote counts from
+    `hard_state_persisted` on. Otherwise an only voter could lead a term, lose that term in a crash, and lead it again
+    with another first row."""
     state.set_hard_state(out, state.term + 1, state.self_id)
     state.following = state.leading = None
     state.candidacy = Candidate(state)
@@ -93,7 +92,7 @@ def count_pre_vote(state: GroupState, out: Output, voter: ReplicaId, reply: Vote
 
 
 def count_vote(state: GroupState, out: Output, voter: ReplicaId, reply: VoteReply, now: float) -> None:
-    """A voter has voted for this replica; so has this replica itself, once that is durable."""
+    """A voter has voted for this replica. Its own vote counts when it is durable."""
     candidate = state.candidacy
     if candidate is None or reply.term != state.term:
         return
@@ -102,7 +101,7 @@ def count_vote(state: GroupState, out: Output, voter: ReplicaId, reply: VoteRepl
 
 
 def _become_leader(state: GroupState, candidate: Candidate, out: Output, now: float) -> None:
-    """Won: take the voters' highest watermarks, open the term with a row, offer it to everybody."""
+    """The election is won: order the voters' highest watermarks, and send the first row of the term to all members."""
     assert state.are_rows_durable
     out.watermarks = candidate.highest_watermarks()
     out.role_changed = True
@@ -118,7 +117,7 @@ def _become_leader(state: GroupState, candidate: Candidate, out: Output, now: fl
 def answer_pre_vote(
     state: GroupState, out: Output, candidate: ReplicaId, request: VoteRequest, now: float
 ) -> bool:
-    """It changes nothing here but when this replica campaigns itself. Returns whether it is granted."""
+    """Answer a pre-vote. It changes nothing here, except when this replica campaigns. Returns whether it is granted."""
     granted = (
         request.term > state.term
         and _is_up_to_date(state, request)
@@ -130,8 +129,9 @@ def answer_pre_vote(
         and state.following.pre_vote is None
         and state.deadline is not None
     ):
-        # It is about to campaign; rivals would split the vote, whose flush takes far longer than
-        # this. Shorter than its next attempt, so that one who cannot win holds nobody off for ever.
+        # The candidate is about to campaign. Rivals would split the vote, and its flush takes far longer than the
+        # pre-vote. The head start is shorter than the time to the candidate's next attempt, so a candidate that
+        # cannot win does not hold off the others for ever.
         head_start_s = state.rng.uniform(0.25, 0.5) * state.timing.election_timeout_s
         state.deadline = max(state.deadline, now + head_start_s)
     reply_term = request.term if granted else state.term
@@ -142,8 +142,8 @@ def answer_pre_vote(
 def answer_vote(
     state: GroupState, out: Output, candidate: ReplicaId, request: VoteRequest, now: float
 ) -> None:
-    """The answer always leaves after the flush: what it says of term and vote may not be durable yet, also where it
-    repeats an earlier answer."""
+    """Answer a vote request. The answer always leaves after the flush: its term and vote may not be durable yet, also
+    if it repeats an earlier answer."""
     if request.term > state.term and not _follows_live_leader(state, candidate, request):
         state.become_follower(out, request.term, None, now)
     granted = (
@@ -167,5 +167,5 @@ def _is_up_to_date(state: GroupState, request: VoteRequest) -> bool:
 
 
 def _follows_live_leader(state: GroupState, candidate: ReplicaId, request: VoteRequest) -> bool:
-    """A live leader protects against votes, but not if it is the one that asks: then it has resigned."""
+    """A replica that follows a live leader refuses its vote, unless that leader itself asks: then it has resigned."""
     return state.leader is not None and state.leader != candidate and not request.transfer

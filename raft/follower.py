@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Follower:
-    """A replica in one term, of which it is not the leader. It may know the leader or wait for one.
+    """The state of a replica that follows the leader of its term, or waits for one.
 
     Invariant: acknowledged_end <= verified_end <= end_index.
     """
@@ -31,11 +31,11 @@ class Follower:
 
     def __init__(self, state: GroupState, leader: ReplicaId | None) -> None:
         self._state = state
-        #: While it is believed to be alive.
+        #: The leader of the term, while it is believed to be alive.
         self.leader = leader
-        #: Pre-candidate: who would vote for this replica. Set only while no leader is known.
+        #: Pre-candidate: the granted pre-votes. Set only while no leader is known.
         self.pre_vote: Candidate | None = None
-        #: End of what this term's leader has verified, and of what was acknowledged to it.
+        #: End of what was verified against this term's leader, and end of what was acknowledged to it.
         self.verified_end = 0
         self.acknowledged_end = 0
 
@@ -65,12 +65,12 @@ class Follower:
             self.verified_end = verified_end
         if commit_end > state.commit_end:
             self.learn_commit(out, commit_end)
-        if not is_new:  # else the flush brings the acknowledgement
+        if not is_new:  # otherwise the end of the flush brings the acknowledgement
             self._acknowledge(out)
 
     def _cut_conflict(self, out: Output, start_index: int, to_index: int, rows: Sequence[Row]) -> bool:
-        """Cut the own log where it first differs from the range. The entries before start_index agree, and terms
-        change only at rows, so the first difference is a row that one side has and the other has not."""
+        """Cut the own log where it first differs from the range. The entries before start_index agree, and terms change
+        only at rows. So the first difference is a row that only one side has."""
         state = self._state
         end = min(state.end_index, to_index)
         mine = state.lineage.between(start_index, end)
@@ -91,10 +91,10 @@ class Follower:
         return True
 
     def _extend(self, out: Output, to_index: int, rows: Sequence[Row]) -> int:
-        """Take what is missing. Returns the end of the log as far as it is now known to agree with the range.
+        """Append the missing entries. Returns the end up to which the log is known to agree with the range.
 
-        A row is durable before anything behind it: while the last one is not (an earlier leader sent it),
-        nothing is taken. The acknowledgement that follows its flush makes the leader send again.
+        A row is durable before anything behind it is written. While the last row is not (an earlier leader sent it),
+        nothing is appended. The acknowledgement after its flush makes the leader send the range again.
         """
         state = self._state
         if state.persisted_end <= state.lineage.last_index:
@@ -108,12 +108,13 @@ class Follower:
         return to_index
 
     def truncate_verified(self, end_index: int) -> None:
-        """The log ends here now."""
+        """The log was cut at end_index."""
         self.verified_end = min(self.verified_end, end_index)
         self.acknowledged_end = min(self.acknowledged_end, end_index)
 
     def learn_commit(self, out: Output, commit_end: int) -> None:
-        """Never beyond what this leader has verified here: the rest of the log may differ from its own."""
+        """Raise the commit index, but not above what was verified against this leader: the rest of the log may differ
+        from the leader's."""
         state = self._state
         known = min(commit_end, self.verified_end)
         if known > state.commit_end:
@@ -124,7 +125,7 @@ class Follower:
     # ------------------------------------------------------------------ acknowledgements
 
     def _acknowledge(self, out: Output) -> None:
-        """Answer, also where nothing is durable that was not before."""
+        """Acknowledge, also if nothing more is durable than before."""
         state = self._state
         assert self.leader is not None
         self.acknowledged_end = min(self.verified_end, state.persisted_end)
@@ -132,21 +133,22 @@ class Follower:
         state.answer_leader(out, self.leader, reply)
 
     def take_acknowledgement(self, end_index: int) -> tuple[ReplicaId, AppendReply] | None:
-        """What is to be said once everything below end_index is durable, if it was not said before."""
+        """The acknowledgement for the moment when everything below end_index is durable. None if it was given
+        before."""
         state, leader = self._state, self.leader
         durable = min(self.verified_end, end_index)
         if (
             durable <= self.acknowledged_end
             or leader is None
             or state.is_installing
-            or state.durable_term != state.term  # `hard_state_persisted` has it said
+            or state.durable_term != state.term  # `hard_state_persisted` acknowledges then
         ):
             return None
         self.acknowledged_end = durable
         return leader, AppendReply(state.term, durable, state.watermarks.log_start)
 
     def acknowledge_in_durable_term(self, out: Output) -> None:
-        """The term is durable, too, by now. Where more is being flushed, `persisted` acknowledges all together."""
+        """The term has become durable. If more of the log is being flushed, `persisted` acknowledges all of it."""
         persisted_end = self._state.persisted_end
         if persisted_end >= self.verified_end:
             acknowledgement = self.take_acknowledgement(persisted_end)
@@ -160,8 +162,8 @@ class Follower:
         state = self._state
         end = snapshot.end_index
         if state.end_index >= end and self._agrees_with(snapshot):
-            # A repeated order, or a late one: the log agrees up to there. It may begin lower, and stays as it is: a log
-            # start rises here when the host has made that durable, not because a leader names one.
+            # A repeated or late message: the log agrees with the snapshot up to its end. It may begin lower, and stays
+            # as it is: the log start rises when the host has made that durable, not because a leader names one.
             self.verified_end = max(self.verified_end, end)
             if state.persisted_end >= end:
                 self._reply_to_snapshot(out)
@@ -178,7 +180,7 @@ class Follower:
         return len(mine) <= len(rows) or mine[len(rows)].index >= snapshot.end_index
 
     def snapshot_installed(self, out: Output, snapshot: InstallSnapshot) -> None:
-        """The log is the snapshot that this leader has sent."""
+        """The log is now the snapshot of this leader."""
         self.verified_end = snapshot.end_index
         self._reply_to_snapshot(out)
 
@@ -197,8 +199,8 @@ class Follower:
 
 
 def rejection(state: GroupState, start_index: int, prev_term: int) -> AppendRejection:
-    """Of a range that begins at start_index behind an entry of prev_term, with a hint where to look for the common
-    point (Raft section 5.3, last paragraph)."""
+    """The rejection of a range that begins at start_index after an entry of prev_term. It has a hint where the logs may
+    agree (Raft section 5.3, last paragraph)."""
     hint_index = state.lineage.common_end(min(start_index, state.end_index), prev_term)
     hint_term = state.lineage.term_before(hint_index)
     return AppendRejection(state.term, start_index, hint_index, hint_term, state.watermarks.log_start)

@@ -76,7 +76,7 @@ class Group(GroupState):
         return out
 
     def term_seen(self, term: int, now: float) -> Output:
-        """Some member is in this term: whoever is below it leads or follows no more in the old one."""
+        """Some member is in this term. A replica in a lower term enters it, and no longer leads or follows there."""
         out = Output()
         if term > self.term:
             self.become_follower(out, term, None, now)
@@ -96,7 +96,7 @@ class Group(GroupState):
             self.leading.replication.link_lost(node_id)
 
     def peer_reachable(self, node_id: int, now: float) -> Output:
-        """A new link to this node is open: it is sent what it has not answered."""
+        """A new link to this node is open. What it has not answered is sent again."""
         self.unreachable.pop(node_id, None)
         out = Output()
         if self.leading is not None:
@@ -127,7 +127,7 @@ class Group(GroupState):
         if not request.pre_vote:
             election.answer_vote(self, out, from_, request, now)
         elif not election.answer_pre_vote(self, out, from_, request, now) and self.leading is not None:
-            # It has not heard this leader: what was sent before its replica was there is lost.
+            # The candidate does not know this leader: what was sent before the candidate opened its replica is lost.
             self.leading.resend_unanswered(out, from_, now)
         return out
 
@@ -164,8 +164,9 @@ class Group(GroupState):
         return out
 
     def take_acknowledgement(self, end_index: int) -> tuple[ReplicaId, AppendReply] | None:
-        """The acknowledgement that `persisted(end_index)` would order, and then orders no more. It is the host's to
-        send, as soon as that much is durable and before any other fact: so it can be made while the disk is at work."""
+        """The acknowledgement that `persisted(end_index)` would order; `persisted` does not order it again. The host
+        must send it when everything below end_index is durable, before it reports another fact. So the host can encode
+        it during the flush."""
         assert end_index <= self.end_index, "flushed beyond the end of the log"
         return None if self.following is None else self.following.take_acknowledgement(end_index)
 
@@ -210,18 +211,18 @@ class Group(GroupState):
         return out
 
     def write_failed(self, end_index: int, commit_end: int) -> None:
-        """The range of the append_received just made could not be written (the disk is full): the log ends at
-        end_index, and commit_end is what was known before. Its output must be thrown away but for hard_state
-        and truncate_to. Nothing is acknowledged; the leader sends the range again when its host is asked to."""
+        """The range of the last `append_received` could not be written (the disk is full). The log ends at end_index,
+        and commit_end is the one from before that call. The host drops the output of that call, except hard_state and
+        truncate_to. Nothing is acknowledged. The leader sends the range again when the host asks for it."""
         assert commit_end <= end_index <= self.end_index
         assert self.following is not None
         self.commit_end = commit_end
         self.truncate_log(end_index)
         self.following.truncate_verified(end_index)
 
-    def commit_told(self, from_: ReplicaId, term: int, commit_end: int) -> Output | None:
-        """The leader says outside of a range what is committed. None: it is not known here as the leader of this term,
-        and what it says cannot be used."""
+    def commit_received(self, from_: ReplicaId, term: int, commit_end: int) -> Output | None:
+        """The leader sent the commit index outside of a range. None: the sender is not known here as the leader of this
+        term, so the commit index cannot be used."""
         following = self.following
         if following is None or term != self.term or from_ != following.leader or self.is_installing:
             return None
@@ -262,12 +263,14 @@ class Group(GroupState):
         return out
 
     def snapshot_install_failed(self) -> None:
-        """The order could not be carried out; the old log stands. The leader orders again when its host is asked to."""
+        """The snapshot could not be installed; the old log stays. The leader sends it again when the host asks for
+        it."""
         assert self.is_installing
         self.is_installing = False
 
     def _accept_leader(self, out: Output, leader: ReplicaId, term: int, now: float) -> Follower | None:
-        """Only the leader of `term` says this. None: that term is over, or it would be this replica."""
+        """Follow the sender of a message that only the leader of `term` sends. None: that term is over, or the sender
+        has this replica's own id."""
         if term < self.term or leader == self.self_id:
             return None
         assert term > self.term or self.leading is None, "two leaders in one term"
@@ -278,8 +281,9 @@ class Group(GroupState):
     # ------------------------------------------------------------------ leader
 
     def appended(self, end_index: int, size_bytes: int, now: float) -> Output:
-        """The leader's log grows by size_bytes and ends here then, with records of its own term. The host may send
-        first and write after that, before any other fact; if it cannot, `append_failed`."""
+        """The leader appends size_bytes of records of its own term, and its log then ends at end_index. The host may
+        send the records before it writes them. It writes them before it reports another fact; if it cannot, it calls
+        `append_failed`."""
         leading = self.leading
         assert leading is not None
         assert end_index >= self.end_index
@@ -292,8 +296,9 @@ class Group(GroupState):
         return out
 
     def append_failed(self, end_index: int, now: float) -> Output:
-        """What `appended` was told of could not be written: the log still ends here. A follower that was sent some of
-        it holds that as this term's, so nothing else may ever stand there in this term: the leadership ends."""
+        """The records of `appended` could not be written: the log still ends at end_index. If a follower was sent some
+        of them, it may hold them as entries of this term, and no other entries may take their place in this term. So
+        the leadership ends."""
         assert self.leading is not None
         assert max(self.persisted_end, self.commit_end) <= end_index <= self.end_index
         out = Output()
@@ -303,7 +308,7 @@ class Group(GroupState):
         return out
 
     def send_deferred(self, now: float) -> Output:
-        """Appends have been batched for long enough."""
+        """Appends have been batched for long enough: send them to the deferred followers."""
         out = Output()
         if self.leading is not None:
             self.leading.replication.send_to_all(out, now)
@@ -335,7 +340,7 @@ class Group(GroupState):
         return out
 
     def resend_requested(self, from_: ReplicaId, term: int, now: float) -> Output:
-        """A follower could not keep what it was sent, and says that it can now."""
+        """A follower could not write what it was sent, and now asks for it again."""
         out = Output()
         leading = self._leading_in(out, term, now)
         if leading is not None:
@@ -343,7 +348,7 @@ class Group(GroupState):
         return out
 
     def log_start_replied(self, from_: ReplicaId, term: int, log_start: int) -> bool:
-        """A follower's log start has risen, durably. False: it is of another term, or of nobody who is followed."""
+        """A follower's log start has risen, durably. False: the reply is of another term, or not from a follower."""
         progress = self.progress_of(from_)
         if term != self.term or progress is None:
             return False
@@ -351,22 +356,22 @@ class Group(GroupState):
         return True
 
     def install_snapshot_replied(self, from_: ReplicaId, reply: InstallSnapshotReply, now: float) -> Output:
-        """A follower holds what it was sent a snapshot for."""
+        """A follower has installed its snapshot, or had those entries already."""
         out = Output()
         leading = self._leading_in(out, reply.term, now)
         if leading is not None:
             leading.snapshot_installed(out, from_, reply, now)
         return out
 
-    def flush_commits(self, now: float) -> Output:
-        """Tell followers the commit index and the log start where nothing else is on its way to them."""
+    def send_commits(self, now: float) -> Output:
+        """Send the commit index and the log start to the followers that lack them and have no range on its way."""
         out = Output()
         if self.leading is not None:
-            self.leading.replication.send_news(out, now)
+            self.leading.replication.send_commits(out, now)
         return out
 
     def _leading_in(self, out: Output, term: int, now: float) -> Leader | None:
-        """A follower answers in `term`. None: that is not this replica's leadership; a newer one ends it."""
+        """This replica's leadership in the term of a follower's answer, or None. A higher term ends the leadership."""
         if term > self.term:
             self.become_follower(out, term, None, now)
         return self.leading if term == self.term else None

@@ -24,22 +24,22 @@ if TYPE_CHECKING:
 
 
 class Leader:
-    """Of one term, from the election that it won to the end of its leadership."""
+    """The state of a leader, from the election that it won to the end of its leadership. It belongs to one term."""
 
     __slots__ = ("_state", "_transfer_deadline", "own_row_index", "replication", "transfer_target")
 
     def __init__(self, state: GroupState) -> None:
-        """The leader's first row is to stand at the end of the log; `open_term` puts it there."""
+        """`open_term` then appends the leader's first row at the present end of the log."""
         self._state = state
-        #: Index of this leader's first row: entries below are never committed by counting (Raft figure 8).
+        #: Index of this leader's first row. Entries below it are never committed by counting (Raft figure 8).
         self.own_row_index = state.end_index
         self.replication = Replication(state, self.own_row_index)
-        #: The voter that is to lead next: nothing is appended meanwhile.
+        #: The voter that leadership is being transferred to. Nothing is appended meanwhile.
         self.transfer_target: ReplicaId | None = None
         self._transfer_deadline = 0.0
 
     def open_term(self, out: Output, now: float) -> None:
-        """Open the term with a row and offer it to everybody."""
+        """Append the first row of the term and send it to all members."""
         self._append_row(out, RowKind.LEADER, None, now)
 
     def _append_row(
@@ -53,12 +53,12 @@ class Leader:
         self._follow_members(now)
         self.replication.send_to_all(out, now)
 
-    # ------------------------------------------------------------------ what followers say
+    # ------------------------------------------------------------------ replies of followers
 
     def range_accepted(
         self, out: Output, from_: ReplicaId, match_end: int, log_start: int, now: float
     ) -> None:
-        """A follower acknowledges."""
+        """A follower acknowledges everything below match_end."""
         state, replication = self._state, self.replication
         progress = self._record_contact(from_, log_start, now)
         if progress is None:
@@ -78,7 +78,7 @@ class Leader:
         if match_end > state.commit_end:
             self.advance_commit(out, now)
             if state.leading is not self:
-                return  # what is committed is its own removal
+                return  # its own removal was committed
         if replication.is_due(progress):
             replication.send_range(out, progress, now)
         if self.transfer_target is not None:
@@ -93,25 +93,26 @@ class Leader:
     def snapshot_installed(
         self, out: Output, from_: ReplicaId, reply: InstallSnapshotReply, now: float
     ) -> None:
-        """A follower holds what it was sent a snapshot for."""
+        """A follower has installed its snapshot, or had those entries already."""
         state = self._state
         progress = self._record_contact(from_, reply.log_start, now)
         if progress is None:
             return
         assert reply.match_end <= state.end_index, (from_, reply, state.end_index)
         progress.match_end = max(progress.match_end, reply.match_end)
-        if progress.state is not ProgressState.REPLICATE:  # meanwhile it answered no probe either
+        # It answered no probe while it installed the snapshot.
+        if progress.state is not ProgressState.REPLICATE:
             self.replication.probe_again(out, progress, now)
         self.advance_commit(out, now)
 
     def resend_unanswered(self, out: Output, from_: ReplicaId, now: float) -> None:
-        """A follower lacks what it was sent and has not answered."""
+        """A follower lacks what it was sent. It is probed if it owes an answer."""
         progress = self._record_contact(from_, 0, now)
         if progress is not None and progress.awaiting:
             self.replication.probe_again(out, progress, now)
 
     def _record_contact(self, from_: ReplicaId, log_start: int, now: float) -> Progress | None:
-        """None: it is no follower."""
+        """Returns None if the replica is not a follower."""
         progress = self.replication.progress.get(from_)
         if progress is not None:
             progress.last_contact = now
@@ -120,7 +121,8 @@ class Leader:
         return progress
 
     def append_failed(self, end_index: int) -> bool:
-        """What was to be appended could not be written; the log ends here still. Whether some follower was sent it."""
+        """The last append could not be written: the log still ends at end_index. Returns whether a follower may have
+        been sent some of it."""
         self.replication.truncate_batch(end_index)
         return any(
             progress.next_index > end_index or (progress.awaiting and progress.state is ProgressState.PROBE)
@@ -128,7 +130,7 @@ class Leader:
         )
 
     def tick(self, out: Output, now: float) -> None:
-        """Ask again who owes an answer; give up a transfer that takes too long."""
+        """Probe followers that owe an answer. Give up a transfer that takes too long."""
         state = self._state
         state.deadline = None
         if self.transfer_target is not None:
@@ -155,9 +157,8 @@ class Leader:
         """Commit what a majority of voters holds durably, from the first row of the own term on. May end the
         leadership."""
         state, replication = self._state, self.replication
-        ends = [
-            progress.match_end for progress in replication.voting_followers
-        ]  # as in durable_end, without a call
+        # As in durable_end. A call would cost more than the sort.
+        ends = [progress.match_end for progress in replication.voting_followers]
         if replication.counts_self:
             ends.append(state.persisted_end)
         ends.sort()
@@ -208,7 +209,7 @@ class Leader:
                     replication.send_empty(out, progress, progress.match_end)
             self._follow_members(now)
             return
-        # Removed itself: it led until now; the best follower need not wait for the others to notice.
+        # It removed itself, and led until now. The best follower campaigns at once, without waiting for a timeout.
         best = max(
             replication.voting_followers, key=lambda progress: (progress.reachable, progress.match_end)
         )
@@ -224,7 +225,7 @@ class Leader:
             raise ProposalRefusedError("a leadership transfer is under way")
         progress = self.replication.progress_of(to)
         if progress is None or to not in state.configuration.voters or not progress.reachable:
-            raise ProposalRefusedError("the target is no reachable voter")
+            raise ProposalRefusedError("the transfer target is not a reachable voter")
         self.transfer_target = to
         self.replication.send_to_all(out, now)
         self._transfer_deadline = now + state.timing.election_timeout_s
@@ -232,7 +233,7 @@ class Leader:
         self._finish_transfer(out)
 
     def _finish_transfer(self, out: Output) -> None:
-        """If the target holds the whole log, or is a member no more."""
+        """Send TimeoutNow if the target holds the whole log. Give up if it is no longer a member."""
         state = self._state
         assert self.transfer_target is not None
         progress = self.replication.progress_of(self.transfer_target)
@@ -285,7 +286,7 @@ class Leader:
 
 
 def _check_single_change(old: Configuration, new: Configuration) -> None:
-    """Raise ProposalRefusedError unless `new` differs from `old` in the part of exactly one replica."""
+    """Raise ProposalRefusedError unless `new` changes exactly one replica of `old`."""
     if not new.voters:
         raise ProposalRefusedError("a group needs a voter")
     if len(dict.fromkeys(new.members)) != len(new.members):

@@ -15,9 +15,9 @@ class Leadership:
 
     def __init__(self, led: Led, term_version: int, first_check_at: float) -> None:
         self.led = led
-        #: List version that first named this term: who has applied it follows this leader, or challenges it.
+        #: List version that first named this term. A node that has applied it follows this leader or challenges it.
         self.term_version = term_version
-        #: Until then CheckQuorum holds: the followers need time to apply the list.
+        #: Until then has_quorum is true: the followers need time to apply the list.
         self.first_check_at = first_check_at
 
 
@@ -37,7 +37,7 @@ class LeadershipList:
         return self._led.get(group)
 
     def set(self, led: Led, first_check_at: float) -> bool:
-        """This node leads the group so, from now on. Returns whether the term is new to the list."""
+        """Set the leadership of a group. Returns whether its term is new to the list."""
         self._record_change(led.group)
         known = self._led.get(led.group)
         if known is not None and known.led.term == led.term:
@@ -47,14 +47,14 @@ class LeadershipList:
         return True
 
     def drop(self, group: GroupKey) -> bool:
-        """This node leads the group no longer. Returns whether it did."""
+        """Remove the leadership of a group. Returns whether there was one."""
         if self._led.pop(group, None) is None:
             return False
         self._record_change(group)
         return True
 
     def changes_since(self, version: int) -> tuple[tuple[Led, ...], tuple[GroupKey, ...]]:
-        """(what is led and changed after that version, what was dropped). 0: all that is led."""
+        """(changed leaderships, dropped groups) since that version. 0: (all leaderships, nothing)."""
         if version == 0:
             return tuple(leadership.led for leadership in self._led.values()), ()
         led: list[Led] = []
@@ -71,11 +71,11 @@ class LeadershipList:
 
     @property
     def has_many_dropped(self) -> bool:
-        """Worth a `forget_dropped`."""
+        """`forget_dropped` would free enough memory to be worth its time."""
         return len(self._changes) > 2 * len(self._led) + MAX_DROPPED
 
     def forget_dropped(self, version: int) -> None:
-        """Everybody who asks for changes knows the list of that version, or asks for the whole."""
+        """Free the changes up to that version. The callers know it, or ask for the whole list."""
         self._changes = {
             group: changed
             for group, changed in self._changes.items()

@@ -9,8 +9,8 @@ groups at once:
 - at a leader: a majority still follows (CheckQuorum), and still did after a read arrived (ReadIndex);
 - at everybody: who leads what.
 
-Cost per ping: the changes since the last one. `tick`, called at `deadline` or later, costs one look at each
-node.
+A ping costs as much as the changes since the last one. `tick`, called at `deadline` or later, costs one look at
+each node.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from raft.liveness_types import (
 
 
 class NodeLiveness:
-    """One node's view. Facts in, orders out; `now` in seconds, monotonic."""
+    """The view of one node. Facts in, orders out; `now` in seconds, monotonic."""
 
     def __init__(self, self_node: int, boot_id: BootId, timing: LivenessTiming, now: float) -> None:
         self.self_node = self_node
@@ -41,14 +41,14 @@ class NodeLiveness:
         self.timing = timing.validate()
         self._peers: dict[int, Peer] = {}
         self._number = 0
-        #: Groups in which this node has promised something (a vote, an acknowledgement): their term, and the node
-        #: of the leader that the replica here follows. Costs only memory while no node lists an older leadership.
+        #: The groups in which this node has promised something (a vote, an acknowledgement): their term, and the node
+        #: of the leader that the replica here follows. An entry costs only memory while no node lists an older
+        #: leadership of the group.
         self._groups: dict[GroupKey, tuple[int, int | None]] = {}
-        #: Followed leaders that have not listed the group in its term yet: until when they may. Ordered by
-        #: time.
+        #: Groups whose leader has not listed them in their term yet -> the time by which it must. Ordered by time.
         self._unlisted: dict[GroupKey, float] = {}
         self._led = LeadershipList()
-        #: Groups led here for less than check_quorum_s: when their first check is due. Ordered by time.
+        #: Groups led here for less than check_quorum_s -> the time of their first check. Ordered by time.
         self._young: dict[GroupKey, float] = {}
         self._last_tick = now
         self._next_ping_at = now
@@ -65,19 +65,19 @@ class NodeLiveness:
     # ------------------------------------------------------------------ facts about links
 
     def connected(self, node: int, boot_id: BootId, now: float) -> LivenessOutput:
-        """Our link to the node is open; its handshake named this life of it."""
+        """Our link to the node is open. The handshake named the boot id of its process."""
         out = LivenessOutput()
         peer = self._peer(node)
         if peer.boot_id != boot_id:
             self._end_leaderships(peer, out)
             peer.new_life(boot_id)
         peer.is_connected = True
-        peer.sent_version = 0  # what the old link held may be lost: the whole list again
+        peer.sent_version = 0  # pings on the old link may be lost: send the whole list again
         out.pings.append(node)
         return out
 
     def disconnected(self, node: int, now: float) -> LivenessOutput:
-        """Our link to the node is closed and could not be made again at once."""
+        """Our link to the node is closed, and dialling again did not succeed at once."""
         out = LivenessOutput()
         peer = self._peer(node)
         peer.is_connected = False
@@ -89,7 +89,7 @@ class NodeLiveness:
     def led_changed(
         self, group: GroupKey, term: int, configuration_index: int, established: bool | None, now: float
     ) -> None:
-        """This node leads the group (established: serves it); None: it does not any more."""
+        """This node leads the group, and serves it if `established`. None: it no longer leads it."""
         if established is None:
             if self._led.drop(group):
                 self._young.pop(group, None)
@@ -108,9 +108,9 @@ class NodeLiveness:
         self._ping_soon(now)
 
     def follows(self, group: GroupKey, term: int, leader_node: int | None, now: float) -> None:
-        """This node is in `term` of the group, and follows the leader on that node (None, or itself: no one). To be
-        told at start and whenever one of them changes. A replica that is closed follows no one; its term still
-        contradicts leaders of older ones."""
+        """This node is in `term` of the group, and follows the leader on that node (None or itself: no leader). Report
+        it at start and whenever it changes. A closed replica follows no leader, but its term still contradicts leaders
+        of lower terms."""
         if leader_node == self.self_node:
             leader_node = None
         before = self._groups.get(group)
@@ -129,8 +129,8 @@ class NodeLiveness:
             if not leader.is_live or listed is None or listed.term != term:
                 self._unlisted[group] = now + self.timing.election_timeout_s
 
-    def forgets(self, group: GroupKey) -> None:
-        """The group is no more: no leader of it may be contradicted or confirmed, whatever was promised."""
+    def group_deleted(self, group: GroupKey) -> None:
+        """The group is deleted, and the journal has no term of it: no leader of it is contradicted or confirmed."""
         _, leader_node = self._groups.pop(group, (0, None))
         if leader_node is not None:
             self._peer(leader_node).following.pop(group, None)
@@ -241,7 +241,7 @@ class NodeLiveness:
         return [peer.node for peer in self._peers.values() if peer.is_connected]
 
     def listed(self, group: GroupKey) -> list[Announcement]:
-        """What live nodes list of a group: announced before the caller knew what to do with it."""
+        """The announcements of a group that were made before the caller could use them."""
         return [
             Announcement(peer.node, peer.led[group])
             for peer in self._peers.values()
@@ -265,7 +265,7 @@ class NodeLiveness:
         self._next_ping_at = min(self._next_ping_at, now + self.timing.change_delay_s)
 
     def _lowest_sent_version(self) -> int:
-        """What every open link has been told of; a new link starts with the whole list."""
+        """The list version that was sent on all open links. A new link starts with the whole list."""
         sent = (peer.sent_version for peer in self._peers.values() if peer.is_connected)
         return min(sent, default=self._led.version)
 
@@ -276,7 +276,7 @@ class NodeLiveness:
             peer.echo_is_fresh = True
         peer.confirmed_version = ping.applied_version
         if ping.echo_number >= peer.sent_number and ping.applied_version < peer.sent_version:
-            peer.sent_version = 0  # it could not apply the changes: the whole list again
+            peer.sent_version = 0  # it could not apply the changes: send the whole list again
         peer.challenges = dict(ping.challenged)
         for group, term in ping.challenged:
             leadership = self._led.get(group)
@@ -284,7 +284,7 @@ class NodeLiveness:
                 out.challenges.append(Challenge(group, term))
 
     def _apply_list(self, peer: Peer, ping: Ping, out: LivenessOutput) -> None:
-        """Apply the changes, if they follow on what is applied."""
+        """Apply the changes of a ping, if they follow the version that is applied."""
         if ping.base_version == 0:
             named = {led.group for led in ping.led}
             dropped: Sequence[GroupKey] = [group for group in peer.led if group not in named]
@@ -299,7 +299,7 @@ class NodeLiveness:
             if led is None:
                 continue
             out.withdrawals.append(Withdrawal(peer.node, group, led.term))
-            # What it listed in an older term than is followed says nothing about the present leadership.
+            # A listing of a lower term than the followed one says nothing about the present leadership.
             if group in peer.following and self._groups[group][0] == led.term:
                 self._suspect(group, out)
         for led in ping.led:
@@ -315,7 +315,7 @@ class NodeLiveness:
                 out.announcements.append(Announcement(peer.node, led))
 
     def _judge(self, peer: Peer, group: GroupKey, term: int) -> None:
-        """Is what the peer lists outdated, given the term here?"""
+        """Challenge the leadership that the peer lists, if the term here is higher."""
         listed = peer.led.get(group)
         if listed is not None and listed.term < term:
             peer.challenged[group] = term
@@ -323,7 +323,7 @@ class NodeLiveness:
             peer.challenged.pop(group, None)
 
     def _end_grace(self, peer: Peer, group: GroupKey) -> None:
-        """The peer is live: if it lists what is followed here, no grace is needed any more."""
+        """The peer is live. If it lists the leadership that is followed here, the deadline of `_unlisted` is met."""
         listed = peer.led.get(group)
         if listed is not None and self._groups.get(group) == (listed.term, peer.node):
             self._unlisted.pop(group, None)
@@ -337,7 +337,7 @@ class NodeLiveness:
         out.suspects.append(group)
 
     def _end_leaderships(self, peer: Peer, out: LivenessOutput) -> None:
-        """All leaderships of the node have ended, as far as can be seen from here."""
+        """Treat all leaderships of the node as ended."""
         if peer.is_live or peer.following:
             out.ended.append(peer.node)
         peer.is_live = False
@@ -345,7 +345,7 @@ class NodeLiveness:
             self._suspect(group, out)
 
     def _excuse_others(self, now: float) -> None:
-        """This loop slept: that nothing was heard meanwhile is no evidence against anybody."""
+        """This loop did not run for a while, so the silence of other nodes in that time says nothing about them."""
         for peer in self._peers.values():
             if peer.is_live:
                 peer.heard_at = now
@@ -355,8 +355,8 @@ class NodeLiveness:
     def _is_majority(
         self, leadership: Leadership, voter_nodes: Sequence[int], answered: Callable[[Peer], bool]
     ) -> bool:
-        """This node, where it votes, and those that answered while they covered the leadership,
-        unchallenged."""
+        """Count this node, if it votes, and the voters that answered, had applied the leadership and do not challenge
+        it."""
         group, term = leadership.led.group, leadership.led.term
         count = 0
         for node in voter_nodes:
@@ -375,7 +375,7 @@ class NodeLiveness:
 
 
 def _expired(deadlines: dict[GroupKey, float], now: float) -> list[GroupKey]:
-    """Those due, from a dict in the order of time: costs the due ones only."""
+    """The groups whose deadline has passed. The dict is ordered by time, so only those are visited."""
     due: list[GroupKey] = []
     for group, deadline in deadlines.items():
         if deadline > now:

@@ -1,4 +1,4 @@
-"""What a node knows of one other node: what it leads, and what it has echoed."""
+"""What a node knows of one other node: the groups that it leads, and the pings that it has echoed."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class Peer:
         #: This node's own link to it is open.
         self.is_connected = False
         self.boot_id: BootId = None
-        #: Earlier lives: what they sent may arrive late.
+        #: Boot ids of its earlier processes, whose pings may arrive late.
         self.former_lives: deque[BootId] = deque(maxlen=16)
 
-        # What it says: received pings.
+        # From its pings.
         self.last_number = 0
         self.heard_at = float("-inf")
-        #: Its leaderships count. Invariant: only while connected, and heard within the election timeout.
+        #: Its leaderships count. Invariant: true only while it is connected and was heard within the election timeout.
         self.is_live = False
         #: Version of its list that `led` holds.
         self.applied_version = 0
@@ -54,7 +54,7 @@ class Peer:
         #: Groups here that follow it.
         self.following: dict[GroupKey, None] = {}
 
-        # What it has heard: echoes of this node's pings.
+        # From its echoes of our pings.
         #: (number, time) of pings sent and not echoed.
         self.sent_at: deque[tuple[int, float]] = deque(maxlen=MAX_UNANSWERED)
         #: Version of this node's list as sent on the present link, and the ping that brought it there; 0:
@@ -66,18 +66,18 @@ class Peer:
         self.confirmed_number = 0
         self.confirmed_at = float("-inf")
         self.confirmed_version = 0
-        #: An echo within check_quorum_s: the edge from true to false is what is reported.
+        #: It has echoed a ping of the last check_quorum_s. A change from true to false is reported.
         self.echo_is_fresh = False
         #: Groups led here of which it knows a higher term.
         self.challenges: dict[GroupKey, int] = {}
 
     def new_life(self, boot_id: BootId) -> None:
-        """Another process: it leads nothing yet, and has applied nothing."""
+        """The node has a new process, which leads nothing and has applied nothing yet."""
         if self.boot_id is not None:
             self.former_lives.append(self.boot_id)
         if boot_id in self.former_lives:
-            # A handshake found it alive. It was taken for a former life when the handshake of an earlier link, with an
-            # earlier life, came later than its first pings.
+            # The handshake proves that this process is alive. It was counted among the former ones because the
+            # handshake of an earlier process came later than the first pings of this one.
             self.former_lives.remove(boot_id)
         self.boot_id = boot_id
         self.last_number = 0
@@ -88,7 +88,7 @@ class Peer:
         self.sent_version = 0
 
     def echoed(self, number: int) -> bool:
-        """It has received ping `number`. False: known already, or not one of the remembered."""
+        """It has received ping `number`. False: that was known already, or the ping is no longer remembered."""
         found = False
         while self.sent_at and self.sent_at[0][0] <= number:
             sent_number, sent_at = self.sent_at.popleft()

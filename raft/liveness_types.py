@@ -49,7 +49,7 @@ class Ping(NamedTuple):
     challenged: tuple[Challenge, ...]
     """Every group of that list whose term is higher at the sender."""
     reply_at_once: bool
-    """Somebody waits for the echo: answer now and not with the next regular ping."""
+    """A read waits for the echo: answer now, not with the next regular ping."""
 
 
 class Announcement(NamedTuple):
@@ -71,10 +71,11 @@ class LivenessTiming(NamedTuple):
     ping_interval_s: float = 0.1
     """Between pings of a node pair."""
     election_timeout_s: float = 1.0
-    """A node not heard for this long leads nothing; a loop that slept this long must not serve."""
+    """A node that was silent for this long leads nothing. A node whose own loop did not run for this long must not
+    serve."""
     check_quorum_s: float = 1.5
-    """A leader counts a node whose echo answers a ping sent within this time. Below two election timeouts,
-    after which an isolated leader must answer nothing."""
+    """A leader counts a node if its last echo answers a ping sent within this time. Below two election timeouts, after
+    which an isolated leader must not answer any more."""
     change_delay_s: float = 0.005
     """A changed list is sent after this delay, so that many changes share a ping."""
 
@@ -86,7 +87,7 @@ class LivenessTiming(NamedTuple):
 
 
 class LivenessOutput:
-    """Orders of one call. Work off `stalled` first."""
+    """Orders of one call. Handle `stalled` first."""
 
     __slots__ = (
         "announcements",
@@ -110,9 +111,9 @@ class LivenessOutput:
         #: `Group.leader_heard` where the group is here; routing of clients in any case.
         self.announcements: list[Announcement] = []
         self.withdrawals: list[Withdrawal] = []
-        #: Nodes all of whose leaderships have ended; their announcements come again if they are heard again.
+        #: Nodes whose leaderships have all ended. If a node is live again, its announcements are repeated.
         self.ended: list[int] = []
-        #: Groups led here that somebody knows a higher term of: `Group.term_seen`.
+        #: Groups led here of which another node knows a higher term: `Group.term_seen`.
         self.challenges: list[Challenge] = []
         #: Nodes whose echo lapsed: ask `has_quorum` for the groups led here that have a voter there.
         self.quorum_checks: list[int] = []

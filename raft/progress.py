@@ -65,11 +65,11 @@ class Progress:
         self.barrier_end = 0
         #: A range may be sent now.
         self.is_open = reachable
-        #: Enough others make the majority: small appends for this follower are batched.
+        #: Small appends for this follower are batched: enough other followers make the majority.
         self.is_deferred = False
         #: Highest commit index that was sent on the present link.
         self.commit_sent = 0
-        #: The follower owes an answer; overdue: it has owed one for a whole resend timeout.
+        #: The follower owes an answer; overdue: it has owed one for a whole resend timeout at least.
         self.awaiting = False
         self.overdue = False
         self.last_contact = now
@@ -84,7 +84,7 @@ class Progress:
         self.max_inflight_bytes = timing.max_inflight_bytes
 
     def reset(self, next_index: int) -> None:
-        """Forget what is under way and find the common point again, from `next_index`."""
+        """Drop the ranges in flight, and search for the common point again from `next_index`."""
         self.state = ProgressState.PROBE
         self.next_index = next_index
         self.inflight.clear()
@@ -133,7 +133,7 @@ class Progress:
         if self.barrier_end <= match_end:
             self.barrier_end = 0
         self.awaiting = bool(inflight)
-        self.is_open = (  # as in `sent`; a call would cost more than the question
+        self.is_open = (  # as in `sent`; a call would cost more than the condition
             self.reachable
             and self.barrier_end == 0
             and len(inflight) < self.max_inflight_ranges

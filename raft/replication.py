@@ -13,8 +13,7 @@ if TYPE_CHECKING:
 
 
 class Replication:
-    """Of one leader, to its followers. Begins with the leader's first row at the end of the log, which `send_to_all`
-    sends when there are members.
+    """Replication from one leader to its followers. It begins with the leader's first row, at the end of the log.
 
     Append batching: small appends go at once only to as many followers as an answer to a client waits for. The other
     ones are *deferred*: their appends are batched (raft/README.md).
@@ -73,7 +72,7 @@ class Replication:
         return self.progress.get(replica)
 
     def link_lost(self, node_id: int) -> None:
-        """What was under way to this node may be lost."""
+        """The ranges on their way to this node may be lost."""
         for progress in self.followers:
             if progress.replica.node_id == node_id:
                 progress.reachable = False
@@ -86,7 +85,8 @@ class Replication:
                 self.probe_again(out, progress, now)
 
     def record_caught_up(self, now: float) -> None:
-        """The log is about to grow: who holds all of it was caught up until now, however long it was idle."""
+        """Call this before the log grows: a follower that holds all of it was caught up until now, also after a
+        pause."""
         end_index = self._state.end_index
         for progress in self.followers:
             if progress.match_end == end_index and progress.state is ProgressState.REPLICATE:
@@ -106,7 +106,7 @@ class Replication:
         self._send_due(out, now)
 
     def truncate_batch(self, end_index: int) -> None:
-        """What was to be appended could not be written: the log ends here still."""
+        """The last append could not be written: the log still ends at end_index."""
         self.batch_start = min(self.batch_start, end_index)
 
     def _end_batch(self) -> None:
@@ -115,10 +115,10 @@ class Replication:
         self._batched_bytes = 0
 
     def _may_defer(self, size_bytes: int) -> bool:
-        """Choose who is deferred. Small appends are sent at once to as many followers as an answer waits for, and to
-        the others in larger ranges: what is durable before it is acknowledged is the same, and the last copy costs
-        much less. Large ones gain nothing by that, and are dear to keep meanwhile. False: this append goes to
-        everybody at once."""
+        """Choose the deferred followers. Small appends go at once to as many followers as an acknowledgement waits for,
+        and to the others in larger ranges. That changes nothing about what is durable before it is acknowledged, and
+        makes the last copy much cheaper. Large appends gain nothing by it. False: send this append to all followers at
+        once."""
         state = self._state
         batch_bytes = state.timing.append_batch_bytes
         self._batched_bytes += size_bytes
@@ -131,7 +131,7 @@ class Replication:
             if progress.state is ProgressState.REPLICATE and progress.is_open and not progress.is_deferred
         ]
         if len(prompt) < needed:
-            # One of them is lost or slow. All take part again; who lags when the next append comes may be deferred.
+            # A prompt follower is lost or slow. None is deferred now; the next append chooses again, by their lag.
             for progress in self.voting_followers:
                 progress.is_deferred = False
             return False
@@ -142,8 +142,9 @@ class Replication:
         return True
 
     def swap_with_slower(self, deferred: Progress) -> None:
-        """It was sent its entries later and has them earlier: it takes the place of one that is slower by a whole
-        batch. (By less they would change places at every other answer, and both would be sent small ranges.)"""
+        """A deferred follower has more than a prompt one: they change places if the prompt one is slower by a whole
+        batch. (With a smaller difference they would change places at every other answer, and both would get small
+        ranges.)"""
         for progress in self.voting_followers:
             if not progress.is_deferred and progress.match_end < min(
                 self._batch_start_before, deferred.match_end
@@ -159,7 +160,7 @@ class Replication:
                 self.send_range(out, progress, now)
 
     def is_due(self, progress: Progress) -> bool:
-        """The follower lacks something, may be sent it, and is not to wait for it any longer."""
+        """The follower lacks entries, may be sent them, and they are not batched any longer."""
         return progress.is_open and progress.next_index < (
             self.batch_start if progress.is_deferred else self._state.end_index
         )
@@ -202,7 +203,7 @@ class Replication:
         return self._next_range(progress) if self.is_due(progress) else None
 
     def send_empty(self, out: Output, progress: Progress, end_index: int) -> None:
-        """A range without entries: a question, or the commit index."""
+        """Send a range without entries: as a probe, or for the commit index."""
         out.sends.append(
             Send(progress.replica, end_index, end_index, self._state.lineage.term_before(end_index))
         )
@@ -237,9 +238,9 @@ class Replication:
     def may_leave_probe(self, out: Output, progress: Progress, match_end: int, now: float) -> bool:
         """An acceptance outside REPLICATE: may ranges follow from match_end?
 
-        While a snapshot is installed nothing is acknowledged, so this is a late answer. Below the log start nothing can
-        be sent. Either the log start has risen since the question, which is put anew, or the follower accepted a higher
-        range that is not durable there yet: its next answer counts.
+        In SNAPSHOT this is a late answer, because a follower acknowledges nothing while it installs a snapshot. Below
+        the log start nothing can be sent. Either the log start has risen since the probe, and the probe is repeated; or
+        the follower accepted a higher range that is not durable there yet, and its next answer counts.
         """
         if progress.state is ProgressState.SNAPSHOT:
             return False
@@ -270,14 +271,15 @@ class Replication:
             common_end == hint_index and state.lineage.term_before(common_end) != rejected.hint_term
         )
         if is_known_to_differ and state.start_index <= progress.next_index == common_end:
-            # A question only: the follower's log may have a boundary here where this one is inside a batch.
+            # Only a probe: the follower's log may have a batch boundary here where this log is inside a batch.
             self.send_empty(out, progress, common_end)
             self._expect_answer(now)
         else:
             self.send_range(out, progress, now)
 
     def resend_overdue(self, out: Output, now: float) -> None:
-        """Probe followers that owe an answer for a whole resend timeout. Moves the deadline forward."""
+        """Probe the followers that have owed an answer for a whole resend timeout. Sets the deadline of the next
+        look."""
         state = self._state
         timing = state.timing
         for progress in self.followers:
@@ -296,18 +298,18 @@ class Replication:
     # ------------------------------------------------------------------ commit index and log start
 
     @property
-    def has_news(self) -> bool:
-        """Somebody lacks news, now or once it has answered."""
-        return any(self._lacks_news(progress) for progress in self.followers)
+    def has_unsent_commit(self) -> bool:
+        """`send_commits` has something to send, now or when a follower has answered."""
+        return any(self._lacks_commit(progress) for progress in self.followers)
 
-    def _lacks_news(self, progress: Progress) -> bool:
-        """It does not know the commit index, or has not confirmed the log start, and can be told."""
+    def _lacks_commit(self, progress: Progress) -> bool:
+        """The follower was not sent the commit index, or has not confirmed the log start, and can be sent them."""
         state = self._state
-        news = progress.commit_sent < state.commit_end or progress.log_start < state.watermarks.log_start
-        return news and progress.reachable and progress.state is ProgressState.REPLICATE
+        lacks = progress.commit_sent < state.commit_end or progress.log_start < state.watermarks.log_start
+        return lacks and progress.reachable and progress.state is ProgressState.REPLICATE
 
-    def send_news(self, out: Output, now: float) -> None:
-        """Where nothing else is on its way."""
+    def send_commits(self, out: Output, now: float) -> None:
+        """Send them to the followers that have no range on its way, which would bring them."""
         for progress in self.followers:
-            if self._lacks_news(progress) and not progress.awaiting:
+            if self._lacks_commit(progress) and not progress.awaiting:
                 self.send_range(out, progress, now)

@@ -71,9 +71,8 @@ class Rows:
     def common_end(self, end: int, term: int) -> int:
         """The largest e <= end such that no entry below e has a term above `term`.
 
-        Two logs that differ before `end` and of which the other's last entry there has `term` can agree at
-        most up to here: terms never fall along a log. One look-up skips a whole term (Raft section 5.3, last
-        paragraph).
+        If the other log differs before `end` and its last entry there has `term`, the two can agree at most up to here:
+        terms never fall along a log. One step of the search skips a whole term (Raft section 5.3, last paragraph).
         """
         count = bisect_right(self.rows, term, key=lambda row: row.term)
         return min(end, self._indexes[count]) if count < len(self.rows) else end
@@ -84,8 +83,8 @@ class Rows:
     def committed_configuration(self, commit_end: int) -> Configuration | None:
         """The newest configuration that is surely committed, where everything below `commit_end` is known to be.
 
-        A change is appended only when the one before it is committed, so all but the newest are, however little is
-        known after a restart. The first one is the founding configuration: it is in force from the start.
+        A change is appended only when the one before it is committed. So all but the newest are committed, also if a
+        restart has lost the commit index. The first one is the founding configuration, which needs no commit.
         """
         rows = self._configurations
         if not rows:

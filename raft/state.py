@@ -1,6 +1,6 @@
-"""What every role of a replica shares: log, term, vote, members; and what a host reads of a group.
+"""What all roles of a replica share (log, term, vote, members), and what a host reads of a group.
 
-A role's own state stands in the object of that role.
+The state of one role is in the object of that role.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ NO_CONFIGURATION = Configuration((), ())
 
 
 class GroupState:
-    """The fields, what a host reads of them, and the steps that every role shares. A host changes a group by the facts
-    of `raft.group.Group`, and by the fields that say that it sets them; the steps are the roles'.
+    """The fields, what a host reads of them, and the steps that all roles share. A host changes a group by the facts
+    of `raft.group.Group`, and sets only the fields that say so. Only roles call the steps.
 
     Invariants (`check` asserts them): exactly one of following, candidacy and leading is set;
     0 <= commit_end <= end_index; 0 <= persisted_end <= end_index; durable_term <= term; commit_end never falls; the log
@@ -83,8 +83,8 @@ class GroupState:
         timing: Timing,
         rng: random.Random,
     ) -> None:
-        """What recovery found. Everything below end_index is durable, and so is hard_state; a group without rows is a
-        blank learner.
+        """The arguments are what recovery found. Everything below end_index is durable, and so is hard_state. A group
+        without rows is a blank learner.
 
         The current term is at least the last row's: a row may be durable before the vote of its term is.
         """
@@ -99,8 +99,8 @@ class GroupState:
         self.voted_for = hard_state.voted_for
         if self.lineage.last_term > self.term:
             self.term, self.voted_for = self.lineage.last_term, None
-        #: The highest term that is durable here; nothing is answered to a leader of a higher one. Not the vote's: what
-        #: depends on a vote is in `Output.messages_after_flush`.
+        #: The highest term that is durable here. A leader of a higher term is not answered. This does not cover votes:
+        #: what depends on a vote is in `Output.messages_after_flush`.
         self.durable_term = self.term
         self.end_index = end_index
         self.persisted_end = end_index
@@ -111,16 +111,16 @@ class GroupState:
         self.configuration = NO_CONFIGURATION
         #: Index of its row; -1 in a blank learner.
         self.configuration_index = -1
-        #: It is not known to be committed.
+        #: The newest configuration is not known to be committed.
         self.is_change_uncommitted = False
         #: This replica's persisted watermarks (offsets). The host sets them when they rise.
         self.watermarks = watermarks
-        #: Voters that an answer to a client waits for where that is more than a majority (min.insync.replicas). The
-        #: host sets it.
+        #: How many voters have to hold a record durably before clients are answered, if that is more than a majority
+        #: (min.insync.replicas). The host sets it.
         self.min_durable = 1
         #: Nodes without a link.
         self.unreachable: dict[int, None] = {}
-        #: The host replaces the log by a snapshot: nothing is acknowledged meanwhile.
+        #: The host is replacing the log by a snapshot. Nothing is acknowledged meanwhile.
         self.is_installing = False
         #: Call tick at this time or later. 0.0: at once, so that the group learns the time.
         self.deadline: float | None = 0.0
@@ -149,14 +149,14 @@ class GroupState:
 
     @property
     def install_offset(self) -> int:
-        """Where a follower begins anew that lacks records below: they may be gone, or are deleted at least. At or below
-        the log start. The host sets it when it rises, before the log lets go of what is below."""
+        """The offset where a follower begins with an empty log, if it lacks records below it: those may be removed
+        here. At or below the log start. The host sets it when it rises, before the log removes what is below."""
         return self._install_offset
 
     @install_offset.setter
     def install_offset(self, offset: int) -> None:
         self._install_offset = offset
-        #: The index there: nothing below can be sent.
+        #: The index of install_offset. Entries below cannot be sent.
         self.start_index = self.lineage.first_index_at(offset)
 
     @property
@@ -174,7 +174,7 @@ class GroupState:
 
     @property
     def committed_configuration(self) -> Configuration:
-        """The newest one that is surely committed."""
+        """The newest configuration that is known to be committed."""
         return self.lineage.committed_configuration(self.commit_end) or NO_CONFIGURATION
 
     @property
@@ -187,8 +187,7 @@ class GroupState:
 
     @property
     def is_established(self) -> bool:
-        """Leader whose first own row is committed: it knows the commit index and may serve and change
-        members."""
+        """A leader whose first own row is committed: it knows the commit index, and may serve and change members."""
         leading = self.leading
         return leading is not None and self.commit_end > leading.own_row_index
 
@@ -216,8 +215,7 @@ class GroupState:
 
     @property
     def may_vote(self) -> bool:
-        """This very identity is a member. A learner is asked only by a candidate whose log has promoted
-        it."""
+        """This identity is a member. A learner is asked for a vote only by a candidate in whose log it is a voter."""
         return self.configuration.names(self.self_id) or self.committed_configuration.names(self.self_id)
 
     @property
@@ -243,15 +241,15 @@ class GroupState:
 
     @property
     def commit_unsent(self) -> bool:
-        """Some follower does not know the commit index, or has not confirmed the log start: flush_commits has work,
-        now or after an answer."""
-        return self.leading is not None and self.leading.replication.has_news
+        """Some follower was not sent the commit index, or has not confirmed the log start: `send_commits` has something
+        to send, now or after an answer."""
+        return self.leading is not None and self.leading.replication.has_unsent_commit
 
     def progress_of(self, replica: ReplicaId) -> Progress | None:
         return None if self.leading is None else self.leading.replication.progress_of(replica)
 
     def durable_end(self, count: int) -> int:
-        """The end that `count` voters hold durably, this one included. 1 <= count <= number of voters."""
+        """The log end that `count` voters, this one included, hold durably. 1 <= count <= number of voters."""
         assert self.leading is not None
         return self.leading.durable_end(count)
 
@@ -265,7 +263,7 @@ class GroupState:
         return tuple(voter for voter in voters if self.is_caught_up(voter, now, max_lag_s))
 
     def lacking_log_start(self) -> list[ReplicaId]:
-        """The followers that can be told of a log start that they have not confirmed."""
+        """The reachable followers that have not confirmed the log start."""
         return [] if self.leading is None else self.leading.lacking_log_start()
 
     def majority_log_start(self, voters: Sequence[ReplicaId] | None = None) -> int:
@@ -276,7 +274,7 @@ class GroupState:
     # ------------------------------------------------------------------ log and members
 
     def reload_configuration(self) -> None:
-        """The newest configuration is another one: rows were appended or cut."""
+        """Find the newest configuration again after rows were appended or cut."""
         row = self.lineage.newest_configuration()
         if row is None:
             self.configuration, self.configuration_index = NO_CONFIGURATION, -1
@@ -286,13 +284,13 @@ class GroupState:
         self.is_change_uncommitted = self.configuration_index >= self.commit_end
 
     def append_row(self, row: Row) -> None:
-        """The log does not end here yet: the caller moves end_index."""
+        """Append to the lineage. The caller moves end_index."""
         self.lineage.append(row)
         if row.kind is RowKind.CONFIGURATION:
             self.reload_configuration()
 
     def truncate_log(self, end_index: int) -> None:
-        """The log ends here now. What a leader has verified of it may do so, too: `Follower.truncate_verified`."""
+        """The log ends at end_index now. A follower also calls `Follower.truncate_verified`."""
         self.lineage.truncate(end_index)
         self.end_index = end_index
         self.persisted_end = min(self.persisted_end, end_index)
@@ -308,13 +306,13 @@ class GroupState:
         out.hard_state = HardState(term, voted_for)
 
     def become_follower(self, out: Output, term: int, leader: ReplicaId | None, now: float) -> None:
-        """Follow `leader` in `term`, or wait for one. The role that this replica had has ended."""
+        """Follow `leader` in `term`, or wait for a leader. This ends the present role."""
         assert term >= self.term
         assert leader != self.self_id
         following = self.following
         if term > self.term:
             self.set_hard_state(out, term, None)
-            following = None  # what was verified counts in its term only
+            following = None  # what a leader has verified counts only in its term
         if following is None or following.leader != leader or following.pre_vote is not None:
             out.role_changed = True
         if following is None:
@@ -329,7 +327,7 @@ class GroupState:
             self.await_election(now, self.timing.election_timeout_s)
 
     def await_election(self, now: float, at_least_s: float) -> None:
-        """No leader is known: campaign after `at_least_s` and a random part of the spread."""
+        """No leader is known: campaign after `at_least_s` and a random part of `campaign_spread_s`."""
         self.has_ticked = True
         if self.may_campaign:
             self.deadline = now + at_least_s + self.rng.uniform(0, self.timing.campaign_spread_s)
@@ -339,7 +337,7 @@ class GroupState:
     def answer_leader(
         self, out: Output, to: ReplicaId, reply: AppendReply | AppendRejection | InstallSnapshotReply
     ) -> None:
-        """A term is durable before a leader of it is answered."""
+        """Answer the leader of the present term, when that term is durable here."""
         if self.durable_term == self.term:
             out.messages.append((to, reply))
         else:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple
 
-#: The term in which a group is founded: of row 0, the founding configuration, which is there before any election. The
-#: first election is of term 0, because terms are the leader epochs of clients, and Kafka's begin at 0; -1 is what Kafka
-#: calls no epoch. (Directories from before this rule were founded in term 0; that is as good.)
+#: The term of row 0, the founding configuration, which exists before any election. The first election is in term 0:
+#: terms are the leader epochs that clients see, and Kafka's first epoch is 0 (-1 means "no epoch" there). In
+#: directories from before this rule row 0 has term 0, which works as well.
 FOUNDING_TERM = -1
 #: Below every term: before the first row. What a range that starts at index 0 names as the term before it.
 NO_TERM = -2
@@ -78,23 +78,23 @@ class Timing(NamedTuple):
     """Times and windows of a group. `validate` names the relations that must hold."""
 
     election_timeout_s: float = 1.0
-    """A leader not heard for this long is gone. The judgement is the liveness part's; here it spaces
+    """A leader that was silent for this long is suspected. `raft.liveness` decides that; a group uses it for
     retries."""
     campaign_spread_s: float = 0.15
     """Replicas that lose a leader at the same moment campaign at random points of this interval."""
     resend_timeout_s: float = 2.0
-    """A follower that owes an answer for one to two of these is probed anew. Links lose nothing while they
-    are open, so this is a safety net, not a pace; it must leave room for a slow flush at the follower."""
+    """A follower that has owed an answer for one to two of these is probed. Open links lose nothing, so this is only a
+    safety net. It must be longer than a slow flush at the follower."""
     snapshot_timeout_s: float = 5.0
-    """An unanswered snapshot is sent again after this long: the follower's disk may have been full. What it makes is an
-    empty log, some flushes; sent twice, it is acknowledged once more."""
+    """An unanswered snapshot is sent again after this long: the follower's disk may have been full. Installing it costs
+    an empty log and some flushes. A repeated one is only acknowledged again."""
     max_inflight_ranges: int = 8
     """Unacknowledged ranges per follower."""
     max_inflight_bytes: int = 16 << 20
     """Unacknowledged bytes per follower; the range that crosses the limit is still sent."""
     append_batch_bytes: int = 0
-    """Appends are batched for deferred followers, which the majority does not need, until they are this many bytes, a
-    single one is a quarter of it, or the host calls send_deferred. 0: no follower is deferred."""
+    """Appends for deferred followers, which the majority does not need, are batched until they have this many bytes,
+    one append has a quarter of it, or the host calls send_deferred. 0: no follower is deferred."""
 
     def validate(self) -> Timing:
         assert 0 < self.campaign_spread_s <= self.election_timeout_s
@@ -119,7 +119,7 @@ class VoteRequest(NamedTuple):
     end_index: int
     pre_vote: bool
     transfer: bool
-    """The leader itself asked for this election (TimeoutNow): its being alive is no reason to refuse."""
+    """The leader itself asked for this election (TimeoutNow), so voters do not refuse because it is alive."""
 
 
 class VoteReply(NamedTuple):
@@ -146,11 +146,11 @@ class AppendRejection(NamedTuple):
     term: int
     """The follower's own term."""
     start_index: int
-    """Start of the rejected range, so that late rejections are told from new ones."""
+    """Start of the rejected range. It distinguishes a late rejection from a new one."""
     hint_index: int
-    """The logs can agree at most up to this end, ..."""
+    """The logs can agree at most up to this end."""
     hint_term: int
-    """... below which the follower's last entry has this term."""
+    """Term of the follower's last entry below hint_index."""
     log_start: int
     """The follower's own log start (offset), durable."""
 
@@ -162,13 +162,13 @@ class TimeoutNow(NamedTuple):
 
 
 class InstallSnapshotReply(NamedTuple):
-    """The follower holds what a snapshot was to bring it to: because it was installed, or because it was there."""
+    """The follower holds all entries below the end of a snapshot: it has installed it, or had them already."""
 
     term: int
     match_end: int
     """End of what is durable there and verified against this leader in this term."""
     log_start: int
-    """The follower's own log start (offset), durable: below the snapshot's where its log was there already."""
+    """The follower's own log start (offset), durable. Below the snapshot's if the follower had the entries already."""
 
 
 Message = VoteRequest | VoteReply | AppendReply | AppendRejection | TimeoutNow | InstallSnapshotReply
@@ -211,10 +211,10 @@ class ProposalRefusedError(Exception):
 class Output:
     """Orders of one call. A field that is empty orders nothing.
 
-    The host works them off in this order: hard_state, truncate_to, rows and range data from write_from, then
-    sends and messages; messages_after_flush wait until everything written so far (vote journal, lineage,
-    data) is durable, also where this very output wrote nothing: an earlier one may not be durable yet. Before them the
-    group is told that hard_state is (`hard_state_persisted`).
+    The host carries them out in this order: hard_state, truncate_to, rows and range data from write_from, sends and
+    messages. Then messages_after_flush, when everything that was written so far (vote journal, lineage, data) is
+    durable. That holds also if this output wrote nothing: what an earlier one wrote may not be durable yet. Before it
+    sends them, the host reports that hard_state is durable (`hard_state_persisted`).
     """
 
     __slots__ = (
@@ -236,19 +236,19 @@ class Output:
         self.hard_state: HardState | None = None
         #: Cut the log to this end, durably, before anything else is appended.
         self.truncate_to: int | None = None
-        #: Append to the lineage: a leader's own rows, or those of the received range that were missing.
+        #: Append to the lineage: rows of a leader's own, or missing rows of the received range.
         self.rows: list[Row] = []
-        #: Follower: append the received range's batches from this index on; the ones below are here already.
+        #: Follower: append the batches of the received range from this index on. The log has those below already.
         self.write_from: int | None = None
         self.sends: list[Send] = []
         #: Leader: snapshots to send.
         self.snapshots: list[InstallSnapshot] = []
-        #: Follower: replace the own log as told, then call `snapshot_installed` (or `snapshot_install_failed`).
+        #: Follower: replace the own log by this, then call `snapshot_installed` (or `snapshot_install_failed`).
         self.snapshot: InstallSnapshot | None = None
         self.messages: list[tuple[ReplicaId, Message]] = []
         self.messages_after_flush: list[tuple[ReplicaId, Message]] = []
         self.commit_advanced = False
-        #: Role, term, known leader, is_established or a transfer that was given up: something differs from before.
+        #: The role, term, known leader or is_established has changed, or a transfer was given up.
         self.role_changed = False
         #: Set on winning an election: raise the own watermarks to these before serving.
         self.watermarks: Watermarks | None = None

@@ -146,7 +146,7 @@ class Heartbeat:
 
     def group_forgotten(self, key: GroupKey) -> None:
         """The journal has forgotten the group, durably: its topic is deleted, and its id never comes back."""
-        self._liveness.forgets(key)
+        self._liveness.group_deleted(key)
 
     # -- reads (broker.replication.reads.Rounds) ----------------------------------------------------------
 

@@ -144,7 +144,7 @@ class RaftDriver:
     def send_commits(self) -> bool:
         """Tell followers the commit index and the log start where nothing else is on its way to them. True: some lack
         it still."""
-        self.carry_out(self._group.flush_commits(self._host.now()))
+        self.carry_out(self._group.send_commits(self._host.now()))
         return self._group.leading is not None and self._group.commit_unsent
 
     # -- log starts outside of ranges ------------------------------------------------------------------
@@ -153,7 +153,7 @@ class RaftDriver:
         self, leader: ReplicaId, term: int, commit_end: int, log_start: int
     ) -> None:
         """Follower: the leader's log start."""
-        out = self._group.commit_told(leader, term, commit_end)
+        out = self._group.commit_received(leader, term, commit_end)
         if out is not None:
             self.carry_out(out)
             self._replica.log_start.raise_target(log_start)

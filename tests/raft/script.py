@@ -248,7 +248,7 @@ class Script:
         self.host(node).apply(self.host(node).group.quorum_lost(self.cluster.now))
 
     def do_commits(self, node: str) -> None:
-        self.host(node).apply(self.host(node).group.flush_commits(self.cluster.now))
+        self.host(node).apply(self.host(node).group.send_commits(self.cluster.now))
 
     def do_transfer(self, node: str, to: str) -> None:
         group = self.host(node).group

@@ -375,11 +375,11 @@ class TestLeader:
 
     def test_learns_a_commit_outside_of_ranges_from_its_leader_only(self) -> None:
         group = make(end=6, term=1)
-        assert group.commit_told(TWO, 1, 4) is None, "nobody is known to lead"
+        assert group.commit_received(TWO, 1, 4) is None, "nobody is known to lead"
         group.append_received(TWO, 1, 6, FOUNDING_TERM, 6, [], 0, 1.0)
-        assert group.commit_told(THREE, 1, 4) is None
-        assert group.commit_told(TWO, 0, 4) is None
-        out = group.commit_told(TWO, 1, 4)
+        assert group.commit_received(THREE, 1, 4) is None
+        assert group.commit_received(TWO, 0, 4) is None
+        out = group.commit_received(TWO, 1, 4)
         assert out is not None and out.commit_advanced
         assert group.commit_end == 4
 

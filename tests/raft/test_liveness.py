@@ -244,7 +244,7 @@ def test_a_promise_contradicts_an_older_leader_also_when_the_replica_is_closed(p
     pair.nodes[2].follows("g", 6, None, pair.now)  # closed
     pair.exchange_for(0.2)
     assert pair.told[1].challenges == [Challenge("g", 6)]
-    pair.nodes[2].forgets("g")
+    pair.nodes[2].group_deleted("g")
     pair.forget()
     pair.exchange_for(0.2)
     assert pair.told[1].challenges == []
@@ -389,7 +389,7 @@ def test_dropped_groups_are_forgotten_once_everybody_knows(pair: Pair) -> None:
 def test_a_forgotten_group_is_neither_suspected_nor_challenged(pair: Pair) -> None:
     pair.lead(1, 5, 2, 3)
     pair.nodes[2].follows("g", 6, None, pair.now)
-    for node, act in ((2, pair.nodes[2].forgets), (3, pair.nodes[3].forgets)):
+    for node, act in ((2, pair.nodes[2].group_deleted), (3, pair.nodes[3].group_deleted)):
         act("g")
         pair.tell(node, pair.nodes[node].disconnected(1, pair.now))
         assert pair.told[node].suspects == []

@@ -43,7 +43,7 @@ class Driver:
             (self.isolate, self.rng.choice((0, 1, 3))),
             (self.lose_quorum, 0.3),
             (self.hear_leader, 2),
-            (self.flush_commits, 3),
+            (self.send_commits, 3),
             (self.send_deferred, self.rng.choice((0, 3))),
             (self.relink, self.rng.choice((0, 1))),
             (self.transfer, self.rng.choice((0, 0.5))),
@@ -137,9 +137,9 @@ class Driver:
         if leader.group.role is Role.LEADER:
             host.apply(host.group.leader_heard(leader.self_id, leader.group.term, self.cluster.now))
 
-    def flush_commits(self) -> None:
+    def send_commits(self) -> None:
         host = self.any_host()
-        host.apply(host.group.flush_commits(self.cluster.now))
+        host.apply(host.group.send_commits(self.cluster.now))
 
     def send_deferred(self) -> None:
         host = self.any_host()
@@ -245,7 +245,7 @@ class Driver:
                 host.finish_flush()
                 self._tell_truth(host, leader)
                 host.apply(group.tick(cluster.now))
-                host.apply(group.flush_commits(cluster.now))
+                host.apply(group.send_commits(cluster.now))
                 host.apply(group.send_deferred(cluster.now))
             self.reconcile()
             if self.is_settled():

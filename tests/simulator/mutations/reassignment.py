@@ -187,7 +187,7 @@ def _forgotten_when_closed(group_closed: Callable[[Heartbeat, GroupKey], None]) 
 
     def forget_too(heartbeat: Heartbeat, key: GroupKey) -> None:
         group_closed(heartbeat, key)
-        heartbeat._liveness.forgets(key)
+        heartbeat._liveness.group_deleted(key)
 
     return forget_too
 
