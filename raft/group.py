@@ -76,7 +76,7 @@ class Group(GroupState):
         return out
 
     def term_seen(self, term: int, now: float) -> Output:
-        """Some member is in this term. A replica in a lower term enters it, and no longer leads or follows there."""
+        """Some member is in this term. A replica in a lower term enters it, and leads or follows no more."""
         out = Output()
         if term > self.term:
             self.become_follower(out, term, None, now)
@@ -263,14 +263,12 @@ class Group(GroupState):
         return out
 
     def snapshot_install_failed(self) -> None:
-        """The snapshot could not be installed; the old log stays. The leader sends it again when the host asks for
-        it."""
+        """The snapshot could not be installed; the old log stays. The leader sends it again if the host asks."""
         assert self.is_installing
         self.is_installing = False
 
     def _accept_leader(self, out: Output, leader: ReplicaId, term: int, now: float) -> Follower | None:
-        """Follow the sender of a message that only the leader of `term` sends. None: that term is over, or the sender
-        has this replica's own id."""
+        """Follow the sender, which leads in `term`. None: that term is over, or this would be the replica itself."""
         if term < self.term or leader == self.self_id:
             return None
         assert term > self.term or self.leading is None, "two leaders in one term"
