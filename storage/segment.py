@@ -150,7 +150,8 @@ class Segment:
         self._cursors.clear()
         self._index.truncate(position)
         self._time_index.truncate(end_offset)
-        self._note_tail()
+        # Other entries are the last ones now.
+        self._note_tail_behind_indexes()
 
     # -- indexes
 
@@ -190,11 +191,9 @@ class Segment:
         is_file_open = self._file is not None
         try:
             self._load_index_files()
-            self._check_last_entries()
         except (MissingPathError, IndexDamagedError):
             self._reset()
-        self._note_tail()
-        self._is_loaded = True
+        self._note_tail_behind_indexes()
         if not is_file_open:
             # Retention asks every segment of a log for its largest timestamp, and none of them for data.
             self.release_file()
@@ -203,6 +202,15 @@ class Segment:
         """Rebuild them from the segment, and delete the index files, so that they are not read again."""
         self._reset()
         self.delete_index_files()
+        self._note_tail_behind_indexes()
+
+    def _note_tail_behind_indexes(self) -> None:
+        """Note the batches that the indexes do not cover. If a last entry is corrupt, those are all batches."""
+        try:
+            if not self._is_verified:
+                self._check_last_entries()
+        except IndexDamagedError:
+            self._reset()
         self._note_tail()
         self._is_loaded = True
 

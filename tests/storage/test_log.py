@@ -19,6 +19,7 @@ from tests.storage.helpers import (
     batch_at,
     delete_below,
     fill,
+    fresh_disk,
     log_files,
     looked_up,
     new_log,
@@ -435,6 +436,34 @@ def test_a_corrupt_index_changes_no_answer(disk: InlineDisk) -> None:
             disk.open(file.path).write_at(position, whole)
         else:
             reopen(disk, config, is_clean=False).close(is_clean=True)
+
+
+def test_a_truncation_does_not_rely_on_a_corrupt_index() -> None:
+    """It makes an entry in the middle the last one, and the walk over the batches behind the index begins there."""
+    config = LogConfig(segment_bytes=20_000, index_interval_bytes=300)
+    for seed in range(150):
+        rng = random.Random(seed)
+        with fresh_disk() as disk:
+            log = new_log(disk, config)
+            headers = [append(log, timestamp_ms=1000 * number) for number in range(60)]
+            log.close(is_clean=True)
+            names = [name for name in disk.list(log.directory) if name.endswith((".index", ".timeindex"))]
+            file = disk.open(f"{log.directory}/{rng.choice(names)}")
+            position = rng.randrange(file.size)
+            file.write_at(position, bytes([file.read(position, 1)[0] ^ 1 << rng.randrange(8)]))
+
+            log = reopen(disk, config, recorded=log.end, is_clean=True)
+            (segment,) = log._segments
+            kept = headers[: rng.randint(1, len(headers))]
+            end_offset = kept[-1].last_offset + 1
+            log.truncate(log.lineage.index_of(end_offset - 1) + 1, known_commit=0)
+            largest_ms = max(header.max_timestamp for header in kept)
+            assert (segment.end_offset, segment.max_timestamp[0]) == (end_offset, largest_ms), seed
+            append(log, timestamp_ms=1)
+            assert [header.base_offset for header in stored_headers(log)] == [
+                *(header.base_offset for header in kept),
+                end_offset,
+            ]
 
 
 @pytest.mark.parametrize("base_offset", [1 << 40, 1 << 31, 0])
