@@ -288,12 +288,14 @@ class RaftDriver:
 
     def _carry_out_range(self, out: Output, batches: Batches, known_commit: int) -> bool:
         """Orders of `Group.append_received`. `batches` are those of the range; `known_commit` is the commit index from
-        before it. False: there was no room, and the range counts as not received."""
+        before it. False: the disk is full, and the range counts as not received; or the log is corrupt, and the replica
+        is closed."""
         if out.hard_state is not None:
             self._host.persist_vote(self._replica, out.hard_state)
             out.hard_state = None
         if out.truncate_to is not None:
-            self._truncate(out.truncate_to, known_commit)
+            if not self._truncate(out.truncate_to, known_commit):
+                return False
             out.truncate_to = None
         if out.write_from is not None:
             if not self._write(batches):
@@ -313,11 +315,14 @@ class RaftDriver:
 
     # -- changes of the log ----------------------------------------------------------------------------
 
-    def _truncate(self, to_index: int, known_commit: int) -> None:
+    def _truncate(self, to_index: int, known_commit: int) -> bool:
+        """False: the log is corrupt, and the replica is closed."""
         replica = self._replica
         logger.info("truncating", topic=replica.topic, partition=replica.partition, to_index=to_index)
-        self._host.truncate(replica, to_index, known_commit)
-        replica.reload()
+        is_done = self._host.truncate(replica, to_index, known_commit)
+        if is_done:
+            replica.reload()
+        return is_done
 
     def _write(self, batches: Batches) -> bool:
         """Append those batches of the range that the log lacks. False: the disk is full, nothing was written."""

@@ -35,8 +35,9 @@ class ReplicaHost(Protocol):
     def log_dirty(self, replica: Replica, *, may_block: bool = True) -> None:
         """Have the next flush round cover this replica's log. `may_block`: as in `storage.disk.Disk.flush`."""
 
-    def truncate(self, replica: Replica, to_index: int, known_commit: int) -> None:
-        """Cut this replica's log, durably, recorded end first; never below what was known to be committed."""
+    def truncate(self, replica: Replica, to_index: int, known_commit: int) -> bool:
+        """Cut this replica's log, durably, recorded end first; never below what was known to be committed. False: the
+        log is corrupt, so the replica was quarantined and closed."""
 
     def persist_log_start(self, replica: Replica, offset: int) -> None:
         """Record a raised log start; `log_start_persisted` says when that is durable, before anything below goes."""

@@ -241,10 +241,17 @@ class Replicas:
             if replica.is_leader:
                 self._note_commit(replica)  # the slow tick, for who cannot be told now
 
-    def truncate(self, replica: Replica, to_index: int, known_commit: int) -> None:
+    def truncate(self, replica: Replica, to_index: int, known_commit: int) -> bool:
         for truncating in self._events.truncating:
             truncating(replica, to_index)
-        self._rounds.truncate(replica.log, to_index, known_commit)
+        try:
+            self._rounds.truncate(replica.log, to_index, known_commit)
+        except CorruptLogError as error:
+            # At once: the group has cut entries that the log still has, so the replica must see no other fact.
+            self.log_corrupt(replica, error)
+            self._quarantine(replica)
+            return False
+        return True
 
     def send(self, to: ReplicaId, message: peer.PeerMessage) -> None:
         self._peers.send_to((to.node_id, to.directory_id), message)
@@ -291,7 +298,7 @@ class Replicas:
         self._loop.call_soon(self._quarantine, replica)
 
     def _quarantine(self, replica: Replica) -> None:
-        """In a turn of its own: whoever found the damage is in the middle of the replica's work."""
+        """In a loop iteration of its own, where the replica goes on with its work after it has found the corruption."""
         is_open = replica.is_open
         if is_open:
             self._journal.append(Quarantine(replica.key, True))
@@ -299,7 +306,7 @@ class Replicas:
             replica.driver.quorum_lost()
             self.close(replica, is_clean=False)
         # Not before: a replica that resigns, or closes, may come upon the damage once more.
-        del self._quarantining[replica.key]
+        self._quarantining.pop(replica.key, None)
         if is_open:
             for quarantined in self._events.quarantined:
                 quarantined(replica)

@@ -262,6 +262,29 @@ def test_a_base_offset_that_rose_by_corruption_is_no_hole() -> None:
         world.wait_equal("foo")
 
 
+def test_a_truncation_that_meets_corruption_costs_the_replica_and_not_the_node() -> None:
+    """Section 2: corruption that the node meets by itself. The truncation looks for the end of the batch to keep."""
+    with running() as world:
+        world.create_topic("foo")
+        for sequence in range(3):
+            acknowledged(world, "foo", sequence)
+        world.wait_equal("foo")
+        leader = world.leader("foo")
+        isolate(world, leader)
+        append(world, leader, "foo", 3, b"only here")
+        world.loop.run_for(2 * ELECTION_TIMEOUT_S)
+        assert world.produce("foo", b"of another") == 3
+
+        replica, node = world.replica(leader, "foo"), world.nodes[leader]
+        _, second, *_ = replica.log.batches(0)
+        replica.log._segments[0]._cursors.clear()  # as if it had been read long ago
+        second.file.write_at(second.position + 8, (1 << 30).to_bytes(4, "big"))
+        world.network.heal_all()
+        world.wait(lambda: (leader, 1) in [(node_id, life) for node_id, _, life in world.voters("foo")])
+        assert world.nodes[leader] is node, "the node has not ended"
+        world.wait_equal("foo")
+
+
 # -- section 3 -----------------------------------------------------------------------------------------------
 
 

@@ -21,11 +21,12 @@ def _longest_log_wins(vote_requested: Callable[..., Output]) -> object:
     return requested
 
 
-def _keeps_producers(truncate: Callable[..., None]) -> object:
-    def truncated(self: RaftDriver, to_index: int, known_commit: int) -> None:
+def _keeps_producers(truncate: Callable[..., bool]) -> object:
+    def truncated(self: RaftDriver, to_index: int, known_commit: int) -> bool:
         producers = self._replica.producers
-        truncate(self, to_index, known_commit)
+        is_done = truncate(self, to_index, known_commit)
         self._replica.producers = producers
+        return is_done
 
     return truncated
 
