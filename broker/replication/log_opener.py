@@ -103,8 +103,8 @@ class LogOpener:
         and waits to be added by its leader (replication.md section 3).
 
         A log that must not be used is discarded under a raised incarnation, and built anew from the others. If there
-        are none (`is_only_copy`, or this replica was the only voter: the others that metadata wishes for may hold
-        nothing yet), nothing is touched and None is returned: the partition is offline.
+        are none (`is_only_copy`, or this replica was the only voter: the others of the assignment may hold nothing
+        yet), nothing is touched and None is returned: the partition is offline.
         """
         directory = self._directory_of(key, topic)
         state = self._journal.state(key)

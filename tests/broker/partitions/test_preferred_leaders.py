@@ -98,7 +98,7 @@ def test_a_preferred_leader_that_is_away_is_not_available() -> None:
 
 
 def test_a_preferred_leader_that_has_not_caught_up_is_not_available() -> None:
-    """It would keep the partition waiting. Wished for first, it is not even a voter yet."""
+    """It would keep the partition waiting. It is first in the assignment and not even a voter yet."""
     with running(size=4, settings=NEVER) as world:
         create(world, "foo", [1, 2, 3])
         world.kill(4)
