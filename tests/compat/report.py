@@ -117,6 +117,7 @@ def merge(results: Results, broker: str, found: SuiteResult) -> None:
 
 def keep(folder: Path, broker: str, found: SuiteResult) -> None:
     """Add what a run found to the files. Runs against several clusters may do so at the same time."""
+    folder.mkdir(parents=True, exist_ok=True)
     kept = folder / JSON_NAME
     with kept.open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

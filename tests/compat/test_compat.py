@@ -126,6 +126,12 @@ def test_a_run_of_one_case_keeps_the_others_and_a_missing_client_keeps_all() -> 
     assert "no node on this machine" in report.render(results)
 
 
+def test_results_are_kept_in_a_folder_that_is_made_for_them(tmp_path: Path) -> None:
+    report.keep(tmp_path / "new" / "results", report.VARVE, suite_of(one=Outcome.PASSED))
+    kept = report.load(tmp_path / "new" / "results" / report.JSON_NAME)
+    assert kept[report.VARVE]["suite"].cases["one"].outcome is Outcome.PASSED
+
+
 def test_the_document_names_what_differs_from_kafka(tmp_path: Path) -> None:
     results: Results = {}
     report.merge(
