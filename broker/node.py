@@ -54,6 +54,7 @@ from broker.replication.reads import Reads
 from broker.replication.replica import Replica
 from broker.replication.replicas import Replicas
 from broker.replication.timing import liveness_timing, raft_timing
+from broker.scheduling.budget import LoopBudget
 from broker.scheduling.commit_delay import CommitDelay
 from broker.scheduling.ticks import SLOW_TICK_S, Ticks
 from broker.scheduling.turn import Turn
@@ -145,7 +146,10 @@ class Node:
     def _assemble_replication(self) -> None:
         """From the disk up to the groups: flush rounds, replicas, and who is alive."""
         config, loop = self.config, self.loop
-        self.turn = Turn(loop, CommitDelay(self.clock.steady_s, config.commit_delay_us / 1e6))
+        steady_s = self.clock.steady_s
+        self.turn = Turn(
+            loop, CommitDelay(steady_s, config.commit_delay_us / 1e6), LoopBudget(loop, steady_s)
+        )
         self.rounds = FlushRounds(
             self._disk,
             self.journal,
@@ -339,7 +343,7 @@ class Node:
             connections=self.connections,
             fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots, self._rng),
             pending=PendingAnswers(self.ticks),
-            long_requests=LongRequests(loop),
+            long_requests=LongRequests(loop, self.clock.steady_s),
             metadata_answers=AnswerCache(),
             volume=self._disk,
         )

@@ -10,8 +10,8 @@ printed:
 from __future__ import annotations
 
 import linecache
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Generator
+from typing import Any, Protocol, TypeVar
 
 from protocol.decoder_source import decoder_source
 from protocol.encoder_source import encoder_source
@@ -20,12 +20,25 @@ from protocol.schema import Buffer, Message
 
 M = TypeVar("M", bound=Message)
 
-Decoder = Callable[[memoryview, int], tuple[M, int]]
-"""(buffer, position) -> (message, position behind it)."""
+M_co = TypeVar("M_co", bound=Message, covariant=True)
 
-_decoders: dict[tuple[type[Message], int], Callable[[memoryview, int], tuple[Any, int]]] = {}
+
+class Decoder(Protocol[M_co]):
+    def __call__(self, buf: memoryview, pos: int, room: int = ...) -> tuple[M_co, int]:
+        """Returns the message at `pos` and the position behind it. `room`: how many elements it may hold
+        (`wire.MAX_ELEMENTS`)."""
+
+
+class StepDecoder(Protocol[M_co]):
+    def __call__(self, buf: memoryview, pos: int, room: int = ...) -> Generator[None, None, tuple[M_co, int]]:
+        """As `Decoder`, in steps: each `yield` is a pause, and the return value is the result."""
+
+
+_decoders: dict[tuple[type[Message], int], Decoder[Any]] = {}
+_step_decoders: dict[tuple[type[Message], int], StepDecoder[Any]] = {}
 _encoders: dict[tuple[type[Message], int], Callable[[Any], bytes]] = {}
 _parts_encoders: dict[tuple[type[Message], int], Callable[[Any], list[Buffer]]] = {}
+_step_encoders: dict[tuple[type[Message], int], Callable[[Any], Generator[None, None, list[Buffer]]]] = {}
 
 
 def decoder(cls: type[M], version: int) -> Decoder[M]:
@@ -36,11 +49,16 @@ def decoder(cls: type[M], version: int) -> Decoder[M]:
     """
     found = _decoders.get((cls, version))
     if found is None:
-        if not cls.__schema__.versions.includes(version):
-            raise ProtocolError(f"{cls.__name__} has no version {version}")
-        source, names = decoder_source(cls, version)
-        found = _compile(f"<decoder of {cls.__name__} v{version}>", source, names, "decode")
-        _decoders[cls, version] = found
+        found = _decoders[cls, version] = _make_decoder(cls, version, in_steps=False)
+    return found
+
+
+def step_decoder(cls: type[M], version: int) -> StepDecoder[M]:
+    """As `decoder`, for a message that may be large: each step takes less than a millisecond. The buffer must not
+    change between the steps."""
+    found = _step_decoders.get((cls, version))
+    if found is None:
+        found = _step_decoders[cls, version] = _make_decoder(cls, version, in_steps=True)
     return found
 
 
@@ -50,7 +68,7 @@ def encoder(cls: type[M], version: int) -> Callable[[M], bytes]:
     Fields that the version lacks are left out silently, as if Kafka's schema called all of them ignorable."""
     found = _encoders.get((cls, version))
     if found is None:
-        found = _encoders[cls, version] = _make_encoder(cls, version, joined=True)
+        found = _encoders[cls, version] = _make_encoder(cls, version, "encoder", joined=True)
     return found
 
 
@@ -59,7 +77,7 @@ def parts_encoder(cls: type[M], version: int) -> Callable[[M], list[Buffer]]:
     copy."""
     found = _parts_encoders.get((cls, version))
     if found is None:
-        found = _parts_encoders[cls, version] = _make_encoder(cls, version, joined=False)
+        found = _parts_encoders[cls, version] = _make_encoder(cls, version, "parts encoder")
     return found
 
 
@@ -75,11 +93,30 @@ def encode_parts(message: Message, version: int) -> list[Buffer]:
     return parts_encoder(type(message), version)(message)
 
 
-def _make_encoder(cls: type[Message], version: int, *, joined: bool) -> Callable[[Any], Any]:
+def encode_in_steps(message: Message, version: int) -> Generator[None, None, list[Buffer]]:
+    """As `encode_parts`, for a message that may be large: each step takes less than a millisecond. The message must not
+    change between the steps."""
+    cls = type(message)
+    encode = _step_encoders.get((cls, version))
+    if encode is None:
+        encode = _step_encoders[cls, version] = _make_encoder(cls, version, "step encoder", in_steps=True)
+    return encode(message)
+
+
+def _make_decoder(cls: type[Message], version: int, *, in_steps: bool) -> Callable[..., Any]:
+    if not cls.__schema__.versions.includes(version):
+        raise ProtocolError(f"{cls.__name__} has no version {version}")
+    source, names = decoder_source(cls, version, in_steps=in_steps)
+    shape = "step decoder" if in_steps else "decoder"
+    return _compile(f"<{shape} of {cls.__name__} v{version}>", source, names, "decode")
+
+
+def _make_encoder(
+    cls: type[Message], version: int, shape: str, *, joined: bool = False, in_steps: bool = False
+) -> Callable[[Any], Any]:
     if not cls.__schema__.versions.includes(version):
         raise ValueError(f"{cls.__name__} has no version {version}")
-    source, names = encoder_source(cls, version, joined=joined)
-    shape = "encoder" if joined else "parts encoder"
+    source, names = encoder_source(cls, version, joined=joined, in_steps=in_steps)
     return _compile(f"<{shape} of {cls.__name__} v{version}>", source, names, "encode")
 
 

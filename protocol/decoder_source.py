@@ -5,7 +5,10 @@ The result is straight-line code: adjacent fields of fixed width, with the lengt
 
 Every read is checked. `unpack_from` and indexing raise beyond the end, and the end of a slice is compared with the
 length of the buffer. A count is compared with the least size of its elements, and with how many elements the message
-may still hold (`room`, which begins with `wire.MAX_ELEMENTS`), before anything is created.
+may still hold (`room`, which begins with the caller's limit), before anything is created.
+
+With `in_steps` the decoder is a generator. It yields after every `wire.ELEMENTS_PER_STEP` elements of arrays, and its
+return value is the result.
 """
 
 from __future__ import annotations
@@ -19,15 +22,17 @@ from protocol.errors import ProtocolError
 from protocol.schema import NIL_UUID, RECORDS, STRING, UUID, Array, Field, Fixed, Message, Variable
 
 
-def decoder_source(cls: type[Message], version: int) -> tuple[str, dict[str, Any]]:
-    """Returns the source of `decode(buf, pos) -> (message, next position)` and the names it needs."""
-    return _DecoderWriter(cls, version).write()
+def decoder_source(cls: type[Message], version: int, *, in_steps: bool = False) -> tuple[str, dict[str, Any]]:
+    """Returns the source of `decode(buf, pos, room) -> (message, next position)` and the names it needs. `room`: how
+    many elements the message may hold."""
+    return _DecoderWriter(cls, version, in_steps).write()
 
 
 class _DecoderWriter:
-    def __init__(self, cls: type[Message], version: int) -> None:
+    def __init__(self, cls: type[Message], version: int, in_steps: bool) -> None:
         self.cls = cls
         self.version = version
+        self.in_steps = in_steps
         self.flexible = cls.__schema__.flexible.includes(version)
         self.lines: list[str] = []
         self.indent = 2
@@ -51,11 +56,13 @@ class _DecoderWriter:
         result = self._struct(self.cls)
         self._flush()
         head = [
-            "def decode(buf, pos):",
+            f"def decode(buf, pos, room={wire.MAX_ELEMENTS}):",
             "    limit = len(buf)",
-            f"    room = {wire.MAX_ELEMENTS}",
-            "    try:",
+            "    most = room",
         ]
+        if self.in_steps:
+            head += [f"    ahead = {wire.ELEMENTS_PER_STEP}", "    yield"]
+        head.append("    try:")
         tail = [
             f"        return {result}, pos",
             "    except (IndexError, StructError, UnicodeDecodeError) as error:",
@@ -195,17 +202,22 @@ class _DecoderWriter:
         if isinstance(kind.element, Fixed) and kind.element is not UUID:
             self._emit(f"room -= {count} // {wire.NUMBERS_PER_ELEMENT}")
             self._emit("if room < 0:")
-            self._emit(f"    raise too_many({title!r})")
+            self._emit(f"    raise too_many({title!r}, most)")
             self.names["unpack_many"] = _unpack_many
             self._emit(f"{local} = unpack_many({kind.element.code!r}, {count}, buf, pos)")
             self._emit(f"pos += {count} * {least}")
         else:
             self._emit(f"room -= {count}")
             self._emit("if room < 0:")
-            self._emit(f"    raise too_many({title!r})")
+            self._emit(f"    raise too_many({title!r}, most)")
             self._emit(f"{local} = []")
             self._emit(f"for _ in range({count}):")
             self.indent += 1
+            if self.in_steps:
+                self._emit("ahead -= 1")
+                self._emit("if not ahead:")
+                self._emit(f"    ahead = {wire.ELEMENTS_PER_STEP}")
+                self._emit("    yield")
             element = self._element(kind, name, title)
             self._emit(f"{local}.append({element})")
             self.indent -= 1
@@ -239,7 +251,7 @@ class _DecoderWriter:
         self._emit(f"check_tag_count(buf, pos, {count})")
         self._emit(f"room -= {count}")
         self._emit("if room < 0:")
-        self._emit(f"    raise too_many('{cls.__name__}, tagged fields')")
+        self._emit(f"    raise too_many('{cls.__name__}, tagged fields', most)")
         self._emit(f"for _ in range({count}):")
         self.indent += 1
         self._emit(f"{tag}, pos, {end} = read_tag(buf, pos)")

@@ -2,7 +2,8 @@
 
 The code appends pieces to a list: one `struct.pack` for adjacent fields of fixed width and the length prefix behind
 them, and one piece for each string. With `joined` the encoder returns bytes. Otherwise it returns a list that holds
-record buffers as they were given, and the joined pieces between them.
+record buffers as they were given, and the joined pieces between them. With `in_steps` it is a generator that
+yields after every `wire.ELEMENTS_PER_STEP` elements of arrays, and its return value is the list.
 """
 
 from __future__ import annotations
@@ -16,16 +17,20 @@ from protocol import wire
 from protocol.schema import NIL_UUID, RECORDS, STRING, UUID, Array, Buffer, Field, Fixed, Message, Variable
 
 
-def encoder_source(cls: type[Message], version: int, *, joined: bool) -> tuple[str, dict[str, Any]]:
-    """Returns the source of `encode(message)` and the names it needs."""
-    return _EncoderWriter(cls, version, joined).write()
+def encoder_source(
+    cls: type[Message], version: int, *, joined: bool, in_steps: bool = False
+) -> tuple[str, dict[str, Any]]:
+    """Returns the source of `encode(message)` and the names it needs. `joined` and `in_steps` exclude each other."""
+    assert not (joined and in_steps), "steps give a list of buffers"
+    return _EncoderWriter(cls, version, joined, in_steps).write()
 
 
 class _EncoderWriter:
-    def __init__(self, cls: type[Message], version: int, joined: bool) -> None:
+    def __init__(self, cls: type[Message], version: int, joined: bool, in_steps: bool) -> None:
         self.cls = cls
         self.version = version
         self.joined = joined
+        self.in_steps = in_steps
         self.flexible = cls.__schema__.flexible.includes(version)
         self.lines: list[str] = []
         self.indent = 1
@@ -45,6 +50,8 @@ class _EncoderWriter:
         self._struct(self.cls, "message")
         self._flush()
         head = ["def encode(message):", "    out = []", "    add = out.append"]
+        if self.in_steps:
+            head += [f"    ahead = {wire.ELEMENTS_PER_STEP}", "    yield"]
         if self.joined:
             tail = ["    return b''.join(out)"]
         else:
@@ -173,6 +180,13 @@ class _EncoderWriter:
         item = self._local("item")
         self._emit(f"for {item} in {items}:")
         self.indent += 1
+        if self.in_steps:
+            self._emit("ahead -= 1")
+            self._emit("if not ahead:")
+            self._emit(f"    ahead = {wire.ELEMENTS_PER_STEP}")
+            self._emit("    parts.append(b''.join(out))")
+            self._emit("    out.clear()")
+            self._emit("    yield")
         if isinstance(element, Variable):
             self._variable(element, item, name, nullable=False)
         elif isinstance(element, Fixed):

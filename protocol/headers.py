@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from protocol.api_keys import FLEXIBLE_FROM, ApiKey, is_flexible
 from protocol.errors import ProtocolError
-from protocol.wire import MAX_ELEMENTS, bad_length, skip_tags, undecodable
+from protocol.wire import MAX_HEADER_TAGS, bad_length, skip_tags, undecodable
 
 _REQUEST_HEAD = Struct(">hhih")
 _CORRELATION_ID = Struct(">i")
@@ -61,7 +61,7 @@ def parse_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
             count = frame[pos]
             pos += 1
             if count:
-                pos, _ = skip_tags(frame, pos, count, MAX_ELEMENTS)
+                pos, _ = skip_tags(frame, pos, count, MAX_HEADER_TAGS)
     except (IndexError, struct_error, UnicodeDecodeError) as error:
         raise undecodable("RequestHeader", error) from None
     return _header_of((api_key, api_version, correlation_id, client_id)), pos
@@ -90,7 +90,7 @@ def parse_response_header(api_key: int, api_version: int, frame: memoryview) -> 
     pos = _CORRELATION_ID.size
     if api_key != _API_VERSIONS and is_flexible(api_key, api_version):
         try:
-            pos, _ = skip_tags(frame, pos + 1, frame[pos], MAX_ELEMENTS)
+            pos, _ = skip_tags(frame, pos + 1, frame[pos], MAX_HEADER_TAGS)
         except IndexError as error:
             raise undecodable("ResponseHeader", error) from None
     return correlation_id, pos

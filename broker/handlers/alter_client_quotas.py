@@ -27,7 +27,7 @@ from protocol.messages.alter_client_quotas import (
 )
 
 if TYPE_CHECKING:
-    from broker.network.connection import Request
+    from broker.network.request import Request
     from broker.serving.context import Context
 
 

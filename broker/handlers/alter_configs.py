@@ -15,7 +15,7 @@ from protocol.controller.settings import AlteredResource, SettingOperation
 from protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 
 if TYPE_CHECKING:
-    from broker.network.connection import Request
+    from broker.network.request import Request
     from broker.serving.context import Context
 
 

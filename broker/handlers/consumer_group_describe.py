@@ -35,7 +35,7 @@ from protocol.messages.consumer_group_describe import (
 )
 
 if TYPE_CHECKING:
-    from broker.network.connection import Request
+    from broker.network.request import Request
     from broker.serving.context import Context
 
 _CONSUMER_MEMBER = 1

@@ -29,7 +29,7 @@ from protocol.messages.create_partitions import (
 from storage.log_types import GroupKey
 
 if TYPE_CHECKING:
-    from broker.network.connection import Request
+    from broker.network.request import Request
     from broker.serving.context import Context
 
 

@@ -31,7 +31,7 @@ from protocol.schema import NIL_UUID
 from storage.log_types import GroupKey
 
 if TYPE_CHECKING:
-    from broker.network.connection import Request
+    from broker.network.request import Request
     from broker.serving.context import Context
 
 

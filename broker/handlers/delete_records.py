@@ -33,7 +33,7 @@ from protocol.messages.delete_records import (
 )
 
 if TYPE_CHECKING:
-    from broker.network.connection import Request
+    from broker.network.request import Request
     from broker.replication.replica import Replica
     from broker.serving.context import Context
     from storage.log_types import GroupKey

@@ -22,7 +22,7 @@ from protocol.messages.describe_client_quotas import (
 )
 
 if TYPE_CHECKING:
-    from broker.network.connection import Request
+    from broker.network.request import Request
     from broker.serving.context import Context
 
 

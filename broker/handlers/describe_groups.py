@@ -28,7 +28,7 @@ from protocol.messages.describe_groups import (
 )
 
 if TYPE_CHECKING:
-    from broker.network.connection import Request
+    from broker.network.request import Request
     from broker.serving.context import Context
 
 #: Bits of Kafka's AclOperation that apply to a group: 3 read, 6 delete, 8 describe, 10 describe configs, 11 alter

@@ -27,7 +27,7 @@ from protocol.messages.describe_quorum import (
 from protocol.messages.describe_quorum import Node as QuorumNode
 
 if TYPE_CHECKING:
-    from broker.network.connection import Request
+    from broker.network.request import Request
     from broker.serving.context import Context
 
 

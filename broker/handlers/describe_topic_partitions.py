@@ -29,7 +29,7 @@ from protocol.messages.describe_topic_partitions import (
 from protocol.schema import NIL_UUID
 
 if TYPE_CHECKING:
-    from broker.network.connection import Request
+    from broker.network.request import Request
     from broker.serving.context import Context
 
 #: As `max.request.partition.size.limit` of Apache Kafka.

@@ -31,7 +31,7 @@ from storage.log_types import GroupKey
 
 if TYPE_CHECKING:
     from broker.metadata.records import TopicRecord
-    from broker.network.connection import Request
+    from broker.network.request import Request
     from broker.serving.context import Context
 
 PREFERRED, UNCLEAN = 0, 1

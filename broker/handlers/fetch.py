@@ -47,7 +47,7 @@ from protocol.messages.fetch import (
 from storage.errors import CorruptLogError
 
 if TYPE_CHECKING:
-    from broker.network.connection import Request
+    from broker.network.request import Request
     from broker.replication.replica import Replica
     from broker.serving.context import Context
     from storage.log_types import GroupKey, LogSlice

@@ -20,7 +20,7 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 if TYPE_CHECKING:
-    from broker.network.connection import Request
+    from broker.network.request import Request
     from broker.serving.context import Context
 
 GROUP = 0

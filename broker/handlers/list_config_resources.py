@@ -20,7 +20,7 @@ from protocol.messages.list_config_resources import (
 )
 
 if TYPE_CHECKING:
-    from broker.network.connection import Request
+    from broker.network.request import Request
     from broker.serving.context import Context
 
 #: Types of Apache Kafka that do not exist here: broker loggers and client metrics.

@@ -20,7 +20,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 if TYPE_CHECKING:
-    from broker.network.connection import Request
+    from broker.network.request import Request
     from broker.serving.context import Context
 
 

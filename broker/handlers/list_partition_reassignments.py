@@ -23,7 +23,7 @@ from protocol.messages.list_partition_reassignments import (
 )
 
 if TYPE_CHECKING:
-    from broker.network.connection import Request
+    from broker.network.request import Request
     from broker.serving.context import Context
 
 

@@ -39,7 +39,7 @@ from protocol.messages.metadata import (
 from protocol.schema import NIL_UUID
 
 if TYPE_CHECKING:
-    from broker.network.connection import Request
+    from broker.network.request import Request
     from broker.serving.context import Context
 
 

@@ -38,7 +38,7 @@ from protocol.messages.offset_fetch import (
 from protocol.schema import NIL_UUID
 
 if TYPE_CHECKING:
-    from broker.network.connection import Request
+    from broker.network.request import Request
     from broker.serving.context import Context
 
 

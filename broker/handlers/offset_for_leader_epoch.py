@@ -22,7 +22,7 @@ from protocol.messages.offset_for_leader_epoch import (
 )
 
 if TYPE_CHECKING:
-    from broker.network.connection import Request
+    from broker.network.request import Request
     from broker.serving.context import Context
     from storage.log_types import GroupKey
 

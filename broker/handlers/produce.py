@@ -37,7 +37,7 @@ from protocol.records.validate import check_records, set_log_append_time, valida
 from storage.log_types import GroupKey
 
 if TYPE_CHECKING:
-    from broker.network.connection import Request
+    from broker.network.request import Request
     from broker.replication.replica import Replica
     from broker.serving.context import Context
 

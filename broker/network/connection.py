@@ -8,26 +8,23 @@ match answers by order (client-behaviour.md B.1). The answers of one loop iterat
 from __future__ import annotations
 
 import asyncio
-import struct
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol, cast
 
 import structlog
 
-from broker.network import os_errors
+from broker.network import os_errors, tcp_state
 from broker.network.connection_registry import ConnectionRegistry
+from broker.network.request import Request
 from broker.scheduling.turn import Turn
 from protocol.api_keys import ApiKey
 from protocol.errors import ProtocolError
 from protocol.framing import FrameReader
-from protocol.headers import RequestHeader, parse_request_header, response_header
-from protocol.messages import RESPONSES
+from protocol.headers import parse_request_header
 from storage.disk import Buffer
 
 log = structlog.get_logger()
-
-_SIZE = struct.Struct(">i")
 
 #: Unanswered requests at which a connection is no longer read. Kafka serves one at a time, and librdkafka keeps at
 #: most a few in flight (5 for idempotent producers), so this bounds only a hostile or broken client.
@@ -35,104 +32,12 @@ MAX_UNANSWERED = 256
 #: Bytes of unsent answers at which the connection's next requests wait until these have left. A client that asks for
 #: much data and reads nothing must not fill the memory. One answer may be larger.
 MAX_READY_BYTES = 1 << 20
-#: Bodies up to this size are not counted: `MAX_UNANSWERED` bounds them.
-_SMALL_BODY_BYTES = 4096
 
 
 class Dispatcher(Protocol):
     """What a connection needs of the API table (broker.handlers)."""
 
     def dispatch(self, request: Request, frame: memoryview, body_position: int) -> None: ...
-
-
-class Request:
-    """A request and the place of its answer in the connection's order."""
-
-    __slots__ = (
-        "api_key",
-        "api_version",
-        "client_id",
-        "connection",
-        "correlation_id",
-        "has_waited",
-        "owned",
-        "parts",
-        "size_bytes",
-        "throttle_ms",
-    )
-
-    def __init__(
-        self, connection: ClientConnection, header: RequestHeader, owned: bool, size_bytes: int
-    ) -> None:
-        self.connection = connection
-        self.size_bytes = size_bytes
-        self.api_key = header.api_key
-        self.api_version = header.api_version
-        self.correlation_id = header.correlation_id
-        self.client_id = header.client_id or ""
-        #: Whether the frame's memory belongs to this request. If not, it is valid only until the handler returns.
-        self.owned = owned
-        #: The encoded answer. None: not answered yet. Empty: nothing is sent (Produce with acks=0).
-        self.parts: list[Buffer] | None = None
-        #: The answer could not be given at once.
-        self.has_waited = False
-        #: How long the client is told to wait because it is above a quota.
-        self.throttle_ms = 0
-
-    @property
-    def listener(self) -> str:
-        return self.connection.listener
-
-    def reply_parts(self, body: list[Buffer]) -> None:
-        """Answer with an encoded body. The caller must not change the buffers afterwards."""
-        assert self.parts is None, "a request is answered once"
-        header = response_header(self.api_key, self.api_version, self.correlation_id)
-        size = len(header)
-        for part in body:
-            size += len(part)
-        self.parts = [_SIZE.pack(size) + header, *body]
-        self.connection.ready_bytes += size
-        self.connection.answer_ready()
-
-    def reply_bytes(self, body: bytes) -> None:
-        """`reply_parts` for the common case of one small body."""
-        assert self.parts is None, "a request is answered once"
-        header = response_header(self.api_key, self.api_version, self.correlation_id)
-        self.parts = [_SIZE.pack(len(header) + len(body)) + header + body]
-        if len(body) > _SMALL_BODY_BYTES:
-            self.connection.ready_bytes += len(body)
-        self.connection.answer_ready()
-
-    def reply_nothing(self) -> None:
-        assert self.parts is None, "a request is answered once"
-        self.parts = []
-        self.connection.answer_ready()
-
-    def throttle(self, throttle_ms: int) -> None:
-        """The client is above a quota: its connection is not read for `throttle_ms`, and the answer names that time
-        (KIP-219)."""
-        if throttle_ms > self.throttle_ms:
-            self.throttle_ms = throttle_ms
-            self.connection.mute(throttle_ms)
-
-    def throttled_parts(self) -> list[Buffer]:
-        """The answer, with the throttle time written into it. The field comes first in every response that has it.
-        Produce's response is the exception, and its handler encodes the throttle time itself."""
-        assert self.parts is not None
-        response = RESPONSES.get(self.api_key)
-        if not self.parts or response is None:
-            return self.parts
-        if response.__schema__.at(self.api_version)[0].name != "throttle_time_ms":
-            return self.parts
-        position = _SIZE.size + len(response_header(self.api_key, self.api_version, self.correlation_id))
-        head = bytearray().join(self.parts[:2])
-        _SIZE.pack_into(head, position, self.throttle_ms)
-        return [head, *self.parts[2:]]
-
-    @property
-    def is_abandoned(self) -> bool:
-        """The connection is closed: an answer would reach nobody."""
-        return self.connection.is_closed
 
 
 class ClientConnection(asyncio.BufferedProtocol):
@@ -166,8 +71,11 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         #: Unanswered and unsent requests, oldest first.
         self._requests: deque[Request] = deque()
-        #: Frames that wait because the connection is congested (`_is_congested`), oldest first.
+        #: Frames that wait because the connection is congested (`_is_congested`), or because the loop's budget was
+        #: spent; oldest first.
         self._held: deque[memoryview] = deque()
+        #: `_serve_held` waits for the loop's budget.
+        self._is_waiting = False
         #: Bytes of large answers that are encoded and not sent: they wait for the end of the loop iteration, or behind
         #: an unanswered request.
         self.ready_bytes = 0
@@ -206,18 +114,22 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.last_active_s = self._now()
         try:
             for frame, owned in self._frames.received(nbytes):
-                if self._held or self._is_congested:
+                if self._held or self._is_congested or self._turn.budget.is_spent():
                     self._held.append(frame if owned else memoryview(bytearray(frame)))
                 else:
                     self._serve(frame, owned)
                 if self.is_closed:
                     return
         except ProtocolError as error:
-            self._refuse(error)
+            self.refuse(error)
         except OSError as error:
             os_errors.report(error)
             self.abort()
-        if self._held or len(self._requests) > MAX_UNANSWERED:
+        if self._held:
+            self._pause_reading()
+            if not self._is_congested:
+                self._wait_to_serve()
+        elif len(self._requests) > MAX_UNANSWERED:
             self._pause_reading()
         elif self._registry.is_over_budget and self._requests:
             self._pause_reading()
@@ -234,12 +146,22 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _serve_held(self) -> None:
         """Serve the frames that were held. This has a loop iteration of its own, so that answers are sent before it."""
+        self._is_waiting = False
         try:
             while self._held and not self._is_congested and not self.is_closed:
+                if self._turn.budget.is_spent():
+                    self._wait_to_serve()
+                    return
                 self._serve(self._held.popleft(), True)
         except ProtocolError as error:
-            self._refuse(error)
+            self.refuse(error)
         self.resume_reading()
+
+    def _wait_to_serve(self) -> None:
+        """Serve the held frames in a later loop iteration."""
+        if not self._is_waiting:
+            self._is_waiting = True
+            self._turn.budget.wait(self._serve_held)
 
     @property
     def _is_congested(self) -> bool:
@@ -276,7 +198,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._unmute_timer = None
         self._resume()
 
-    def _refuse(self, error: ProtocolError) -> None:
+    def refuse(self, error: ProtocolError) -> None:
+        """Close the connection because of a request."""
         log.warning("connection closed: bad request", peer=self.peer, reason=str(error))
         self.abort()
 
@@ -362,6 +285,13 @@ class ClientConnection(asyncio.BufferedProtocol):
     def is_idle(self) -> bool:
         return not self._requests and not self._held
 
+    def abort_if_gone(self) -> None:
+        """Close the connection if the client has closed its side. A connection that is not read does not notice."""
+        if self._read_paused and not self.is_closed and self._transport is not None:
+            sock = self._transport.get_extra_info("socket")
+            if sock is not None and tcp_state.is_closed_by_peer(sock):
+                self.abort()
+
     def abort(self) -> None:
         self.is_closed = True
         if self._transport is not None:
@@ -381,7 +311,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _resume(self) -> None:
         if self._held:
-            asyncio.get_running_loop().call_soon(self._serve_held)
+            self._wait_to_serve()
         else:
             self.resume_reading()
 

@@ -189,7 +189,7 @@ class PeerLink:
         self._queue.extend(encode_peer(message))
         if not self._is_queued:
             self._is_queued = True
-            self._turn.add_sender(self)
+            self._turn.add_link(self)
 
     def prepare(self, message: PeerMessage) -> Callable[[], None]:
         """Encode a message now. The returned function sends it at once, without waiting for the end of the loop

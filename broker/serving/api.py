@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from broker.serving.steps import Steps
 from protocol.api_keys import ApiKey
 from protocol.schema import Message
 
 if TYPE_CHECKING:
-    from broker.network.connection import Request
+    from broker.network.request import Request
     from broker.serving.context import Context
 
 
@@ -20,8 +21,9 @@ class Api:
     min_version: int
     max_version: int
     request: type[Message]
-    #: (context, request, decoded body). `Any`, because each handler takes its own request type.
-    handle: Callable[[Context, Request, Any], None]
+    #: (context, request, decoded body). `Any`, because each handler takes its own request type. A handler that may take
+    #: long returns its work as steps (broker.serving.steps).
+    handle: Callable[[Context, Request, Any], Steps | None]
     #: The lowest version in ApiVersions, if it differs from the lowest that is served (Produce: KAFKA-18659).
     advertised_min_version: int | None = None
     #: (request, decoded body): whether the answer names leaders or coordinators. Such a request is handled

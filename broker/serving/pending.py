@@ -10,7 +10,7 @@ from protocol.errors import ErrorCode
 from protocol.schema import Message
 
 if TYPE_CHECKING:
-    from broker.network.connection import Request
+    from broker.network.request import Request
     from broker.serving.context import Context
 
 #: The error code of a partition that is not answered yet. No Kafka error code has this value.

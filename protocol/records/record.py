@@ -19,8 +19,8 @@ from protocol.records.compression import DEFAULT_MAX_OUTPUT_BYTES, decompress
 MIN_RECORD_BYTES = 7
 """The smallest record: length, attributes, two deltas, null key, null value, no headers."""
 
-RECORDS_PER_STEP = 2_000
-"""How many records are decoded without a pause, which takes 4 ms. A small batch can hold millions."""
+RECORDS_PER_STEP = 500
+"""How many records are decoded without a pause, which takes a millisecond. A small batch can hold millions."""
 
 _MAX_VARINT_SHIFT = 63
 

@@ -63,5 +63,5 @@ def test_nothing_is_generated_at_import() -> None:
 def test_generated_source_can_be_printed() -> None:
     command = [sys.executable, "-m", "protocol.codec", "Produce", "9"]
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    assert "def decode(buf, pos):" in printed
+    assert "def decode(buf, pos, room=" in printed
     assert "def encode(message):" in printed

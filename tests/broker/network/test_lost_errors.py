@@ -14,9 +14,11 @@ import pytest
 from broker.config.layers import LiveSettings
 from broker.config.node_config import NodeConfig
 from broker.main import new_loop
-from broker.network.connection import ClientConnection, Request
+from broker.network.connection import ClientConnection
 from broker.network.connection_registry import ConnectionRegistry
 from broker.network.peers import AcceptedPeer, PeerIdentity
+from broker.network.request import Request
+from broker.scheduling.budget import LoopBudget
 from broker.scheduling.commit_delay import CommitDelay
 from broker.scheduling.ticks import Ticks
 from broker.scheduling.turn import Turn
@@ -55,7 +57,7 @@ class _Failing:
 
 def _client(error: Exception) -> ClientConnection:
     loop = asyncio.get_running_loop()
-    turn = Turn(loop, CommitDelay(loop.time, 0))
+    turn = Turn(loop, CommitDelay(loop.time, 0), LoopBudget(loop, loop.time))
     registry = ConnectionRegistry(LiveSettings(NodeConfig()), Ticks(asyncio.get_running_loop()))
     return ClientConnection("PLAINTEXT", _Failing(error), turn, 1 << 20, loop.time, registry)
 

@@ -9,6 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from broker.network.peers import HANDSHAKE_TIMEOUT_S, PeerLink
+from broker.scheduling.budget import LoopBudget
 from broker.scheduling.commit_delay import CommitDelay
 from broker.scheduling.turn import Turn
 from protocol.errors import ErrorCode
@@ -70,7 +71,7 @@ def test_a_refusal_is_logged_and_the_link_dials_again(error_code: int, reason: s
 
         listening = world.loop.create_task(world.network.of("n9").listen("n9", 9093, accept))
         world.wait(listening.done)
-        turn = Turn(world.loop, CommitDelay(world.loop.time, 0))
+        turn = Turn(world.loop, CommitDelay(world.loop.time, 0), LoopBudget(world.loop, world.loop.time))
         link = PeerLink(9, "n9", 9093, world.network.of("client"), turn, world.nodes[1].cluster)
         task = world.loop.create_task(link.run())
         world.wait(lambda: len(dialled) == 2, limit_s=2)

@@ -7,8 +7,10 @@ from collections.abc import Callable
 
 from broker.config.layers import LiveSettings
 from broker.config.node_config import NodeConfig
-from broker.network.connection import ClientConnection, Request
+from broker.network.connection import ClientConnection
 from broker.network.connection_registry import ConnectionRegistry
+from broker.network.request import Request
+from broker.scheduling.budget import LoopBudget
 from broker.scheduling.commit_delay import CommitDelay
 from broker.scheduling.ticks import Ticks
 from broker.scheduling.turn import POLLS_BEFORE_WRITING, Turn
@@ -115,7 +117,7 @@ class _Iterations:
         self._iteration_s = iteration_s
         self._ready: list[Callable[[], None]] = []
         self.is_written = False
-        self.turn = Turn(self, clients.commit_delay)  # type: ignore[arg-type]
+        self.turn = Turn(self, clients.commit_delay, LoopBudget(self, lambda: clients.now_s))  # type: ignore[arg-type]
         self.turn.set_rounds(self)
 
     def call_soon(self, callback: Callable[[], None]) -> None:
@@ -156,7 +158,8 @@ class _Broker:
     """Produce requests wait for the turn's write, which answers them; other requests are never answered."""
 
     def __init__(self) -> None:
-        self.turn = Turn(asyncio.get_running_loop(), CommitDelay(asyncio.get_running_loop().time, 60))
+        loop = asyncio.get_running_loop()
+        self.turn = Turn(loop, CommitDelay(loop.time, 60), LoopBudget(loop, loop.time))
         self.turn.set_rounds(self)
         self.staged: list[Request] = []
         #: How many requests shared each write.

@@ -1,0 +1,108 @@
+"""A request of a client, and the place of its answer in the order of its connection."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from protocol.headers import RequestHeader, response_header
+from protocol.messages import RESPONSES
+from storage.disk import Buffer
+
+if TYPE_CHECKING:
+    from broker.network.connection import ClientConnection
+
+_SIZE = struct.Struct(">i")
+
+#: Bodies up to this size are not counted as unsent: the number of unanswered requests bounds them.
+_SMALL_BODY_BYTES = 4096
+
+
+class Request:
+    """A request and the place of its answer in the connection's order."""
+
+    __slots__ = (
+        "api_key",
+        "api_version",
+        "client_id",
+        "connection",
+        "correlation_id",
+        "has_waited",
+        "owned",
+        "parts",
+        "size_bytes",
+        "throttle_ms",
+    )
+
+    def __init__(
+        self, connection: ClientConnection, header: RequestHeader, owned: bool, size_bytes: int
+    ) -> None:
+        self.connection = connection
+        self.size_bytes = size_bytes
+        self.api_key = header.api_key
+        self.api_version = header.api_version
+        self.correlation_id = header.correlation_id
+        self.client_id = header.client_id or ""
+        #: Whether the frame's memory belongs to this request. If not, it is valid only until the handler returns.
+        self.owned = owned
+        #: The encoded answer. None: not answered yet. Empty: nothing is sent (Produce with acks=0).
+        self.parts: list[Buffer] | None = None
+        #: The answer could not be given at once.
+        self.has_waited = False
+        #: How long the client is told to wait because it is above a quota.
+        self.throttle_ms = 0
+
+    @property
+    def listener(self) -> str:
+        return self.connection.listener
+
+    def reply_parts(self, body: list[Buffer]) -> None:
+        """Answer with an encoded body. The caller must not change the buffers afterwards."""
+        assert self.parts is None, "a request is answered once"
+        header = response_header(self.api_key, self.api_version, self.correlation_id)
+        size = len(header)
+        for part in body:
+            size += len(part)
+        self.parts = [_SIZE.pack(size) + header, *body]
+        self.connection.ready_bytes += size
+        self.connection.answer_ready()
+
+    def reply_bytes(self, body: bytes) -> None:
+        """`reply_parts` for the common case of one small body."""
+        assert self.parts is None, "a request is answered once"
+        header = response_header(self.api_key, self.api_version, self.correlation_id)
+        self.parts = [_SIZE.pack(len(header) + len(body)) + header + body]
+        if len(body) > _SMALL_BODY_BYTES:
+            self.connection.ready_bytes += len(body)
+        self.connection.answer_ready()
+
+    def reply_nothing(self) -> None:
+        assert self.parts is None, "a request is answered once"
+        self.parts = []
+        self.connection.answer_ready()
+
+    def throttle(self, throttle_ms: int) -> None:
+        """The client is above a quota: its connection is not read for `throttle_ms`, and the answer names that time
+        (KIP-219)."""
+        if throttle_ms > self.throttle_ms:
+            self.throttle_ms = throttle_ms
+            self.connection.mute(throttle_ms)
+
+    def throttled_parts(self) -> list[Buffer]:
+        """The answer, with the throttle time written into it. The field comes first in every response that has it.
+        Produce's response is the exception, and its handler encodes the throttle time itself."""
+        assert self.parts is not None
+        response = RESPONSES.get(self.api_key)
+        if not self.parts or response is None:
+            return self.parts
+        if response.__schema__.at(self.api_version)[0].name != "throttle_time_ms":
+            return self.parts
+        position = _SIZE.size + len(response_header(self.api_key, self.api_version, self.correlation_id))
+        head = bytearray().join(self.parts[:2])
+        _SIZE.pack_into(head, position, self.throttle_ms)
+        return [head, *self.parts[2:]]
+
+    @property
+    def is_abandoned(self) -> bool:
+        """The connection is closed: an answer would reach nobody."""
+        return self.connection.is_closed
