@@ -17,7 +17,9 @@ from storage.partition_folder import (
     encode_uuid,
     folder_name,
     free_name,
+    free_name_with_id,
     parse_folder_name,
+    read_install_target,
     read_topic_id,
 )
 from storage.segment_files import LOG_SUFFIX
@@ -184,18 +186,18 @@ def finish_installs(disk: Disk) -> None:
         if not name.endswith(INSTALL_SUFFIX):
             continue
         path = f"{disk.root}/{name}"
-        target = path.removesuffix(INSTALL_SUFFIX)
-        if disk.exists(target) or not disk.exists(f"{path}/{METADATA_NAME}"):
-            disk.remove_tree(path)
-        else:
+        is_whole = disk.exists(f"{path}/{METADATA_NAME}")
+        if is_whole and not disk.exists(target := f"{disk.root}/{read_install_target(disk, path)}"):
             disk.rename(path, target)
             disk.flush_directory(disk.root)
+        else:
+            disk.remove_tree(path)
 
 
 def delete_partition(disk: Disk, topic: str, partition: int, topic_id: UUID) -> None:
     """Rename a closed log to `-delete`, durably, then remove it in the background."""
     path = f"{disk.root}/{folder_name(topic, partition)}"
-    target = free_name(disk, f"{path}.{topic_id.hex}", DELETE_SUFFIX)
+    target = free_name_with_id(disk, path, topic_id, DELETE_SUFFIX)
     disk.rename(path, target)
     disk.flush_directory(disk.root)
     disk.remove_later(target)
@@ -205,7 +207,10 @@ def set_aside_partition(disk: Disk, topic: str, partition: int, topic_id: UUID |
     """Rename a closed log to `-stray` and keep it: the metadata lacks it, or it does not name its topic. Returns the
     new path."""
     path = f"{disk.root}/{folder_name(topic, partition)}"
-    target = free_name(disk, path if topic_id is None else f"{path}.{topic_id.hex}", STRAY_SUFFIX)
+    if topic_id is None:
+        target = free_name(disk, path, STRAY_SUFFIX)
+    else:
+        target = free_name_with_id(disk, path, topic_id, STRAY_SUFFIX)
     disk.rename(path, target)
     disk.flush_directory(disk.root)
     return target

@@ -12,7 +12,15 @@ from storage.lineage import Lineage, Row
 from storage.log import Log
 from storage.log_recovery import open_log
 from storage.log_types import NOTHING_FLUSHED, GroupKey, LogConfig
-from storage.partition_folder import DELETE_SUFFIX, INSTALL_SUFFIX, free_name, write_topic_id, write_topic_ids
+from storage.partition_folder import (
+    DELETE_SUFFIX,
+    INSTALL_TARGET_NAME,
+    free_name_with_id,
+    install_folder,
+    write_install_target,
+    write_topic_id,
+    write_topic_ids,
+)
 from storage.segment import Segment
 from storage.segment_files import SNAPSHOT_SUFFIX, segment_path
 
@@ -86,20 +94,23 @@ def install_log(
     # The recorded end speaks of the old log: with it, recovery would find the new one corrupt.
     journal.append(Flushed(group, NOTHING_FLUSHED))
     journal.flush()
-    building = directory + INSTALL_SUFFIX
+    building = install_folder(disk, group.topic_id, group.partition)
     if disk.exists(building):
         disk.remove_tree(building)
+    disk.make_directory(building)
+    write_install_target(disk, building, directory.rpartition("/")[2])
     _write_folder(disk, building, group, log_start, rows, producer_snapshot)
     disk.flush_directory(disk.root)
     if disk.exists(directory):
         _discard_folder(disk, directory, group)
     disk.rename(building, directory)
     disk.flush_directory(disk.root)
+    disk.unlink(f"{directory}/{INSTALL_TARGET_NAME}")
     return open_log(disk, directory, group, config, recorded=None, log_start=log_start, is_clean=True)
 
 
 def _discard_folder(disk: Disk, directory: str, group: GroupKey) -> None:
-    discarded = free_name(disk, f"{directory}.{group.topic_id.hex}", DELETE_SUFFIX)
+    discarded = free_name_with_id(disk, directory, group.topic_id, DELETE_SUFFIX)
     disk.rename(directory, discarded)
     disk.flush_directory(disk.root)
     disk.remove_later(discarded)

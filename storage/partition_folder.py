@@ -15,8 +15,13 @@ METADATA_NAME = "partition.metadata"
 DELETE_SUFFIX = "-delete"
 STRAY_SUFFIX = "-stray"
 
-#: A log that is being built beside the old one (replication.md section 7).
+#: A log that is being built beside the old one (replication.md section 7). Its name is made of the topic id, because
+#: that of the topic may be as long as a name can be. INSTALL_TARGET_NAME holds the name that it will take.
 INSTALL_SUFFIX = "-install"
+INSTALL_TARGET_NAME = "install-target"
+
+#: The limit of Linux and macOS. Names of topics are ASCII.
+_MAX_NAME_BYTES = 255
 
 
 def encode_uuid(value: UUID) -> str:
@@ -34,6 +39,25 @@ def decode_uuid(text: str) -> UUID:
 
 def folder_name(topic: str, partition: int) -> str:
     return f"{topic}-{partition}"
+
+
+def install_folder(disk: Disk, topic_id: UUID, partition: int) -> str:
+    return f"{disk.root}/{topic_id.hex}-{partition}{INSTALL_SUFFIX}"
+
+
+def write_install_target(disk: Disk, building: str, name: str) -> None:
+    file = disk.open(f"{building}/{INSTALL_TARGET_NAME}", create=True)
+    file.append([name.encode("ascii")])
+    file.flush()
+    file.close()
+
+
+def read_install_target(disk: Disk, building: str) -> str:
+    """Of an install that is whole: the name of the folder that it replaces."""
+    file = disk.open(f"{building}/{INSTALL_TARGET_NAME}")
+    name = bytes(file.read(0, file.size)).decode("ascii")
+    file.close()
+    return name
 
 
 def parse_folder_name(name: str) -> tuple[str, int] | None:
@@ -100,10 +124,16 @@ def write_topic_ids(disk: Disk, topics: Sequence[tuple[str, UUID]]) -> None:
         disk.rename(path + ".tmp", path)
 
 
-def free_name(disk: Disk, stem: str, suffix: str) -> str:
-    """`<stem><suffix>`, or a numbered name if that exists: a replica may be discarded twice before the first is
-    deleted."""
-    name, number = f"{stem}{suffix}", 1
-    while disk.exists(name):
-        name, number = f"{stem}.{number}{suffix}", number + 1
+def free_name(disk: Disk, path: str, suffix: str) -> str:
+    """`<path><suffix>`, or a numbered name if that exists: a replica may be discarded twice before the first is
+    deleted. A long name is cut: with the suffix it would be no name for a file."""
+    parent, slash, stem = path.rpartition("/")
+    ending, number = suffix, 1
+    while disk.exists(name := f"{parent}{slash}{stem[: _MAX_NAME_BYTES - len(ending)]}{ending}"):
+        ending, number = f".{number}{suffix}", number + 1
     return name
+
+
+def free_name_with_id(disk: Disk, path: str, topic_id: UUID, suffix: str) -> str:
+    """As `free_name`. The id tells topics of the same name apart."""
+    return free_name(disk, path, f".{topic_id.hex}{suffix}")

@@ -28,6 +28,15 @@ from tests.simulator.memory_file import MemoryFile
 from tests.simulator.process import NodeKilledError, NodeProcess, current_node, require_alive
 
 UNLIMITED_BYTES = 1 << 40
+#: Longer names are refused, as by Linux and macOS.
+MAX_NAME_BYTES = 255
+
+
+def _checked(names: list[str]) -> list[str]:
+    for name in names:
+        if len(name.encode()) > MAX_NAME_BYTES:
+            raise DiskFailedError(f"{name}: file name too long")
+    return names
 
 
 class InjectedError(DiskFailedError):
@@ -568,7 +577,7 @@ class MemoryDisk:
         if path == self._root:
             return []
         assert path.startswith(self._root + "/"), f"{path} is outside {self._root}"
-        return path[len(self._root) + 1 :].split("/")
+        return _checked(path[len(self._root) + 1 :].split("/"))
 
     def _find(self, path: str) -> Node | None:
         node: Node = self._tree
@@ -593,4 +602,4 @@ class MemoryDisk:
     def _parent(self, path: str) -> tuple[FolderNode, str]:
         """The folder that names `path`. MissingPathError where there is none."""
         parent, _, name = path.rpartition("/")
-        return self._folder(parent), name
+        return self._folder(parent), _checked([name])[0]

@@ -27,6 +27,8 @@ from tests.simulator.disk import MemoryDisk
 GROUP = GroupKey(UUID(int=7), 0)
 SMALL = LogConfig(segment_bytes=2000, index_interval_bytes=200)
 SMALL_WITH_HOLES = replace(SMALL, may_have_holes=True)
+#: Of a topic with the longest name that is allowed.
+LONGEST_FOLDER_NAME = "x" * 249 + "-49999"
 ROW_KIND = 1
 #: raft.types.FOUNDING_TERM, which storage does not know.
 FOUNDING_TERM = -1
@@ -106,10 +108,15 @@ def append(log: Log, *, count: int = 3, **fields: Any) -> BatchHeader:
 
 
 def new_log(
-    disk: Disk, config: LogConfig = SMALL, *, term: int | None = 1, founding_term: int = FOUNDING_TERM
+    disk: Disk,
+    config: LogConfig = SMALL,
+    *,
+    term: int | None = 1,
+    founding_term: int = FOUNDING_TERM,
+    folder: str = "topic-0",
 ) -> Log:
     """A log with its configuration row and the row of a first leader (None: nobody has led), durable."""
-    log = create_log(disk, f"{disk.root}/topic-0", GROUP, config)
+    log = create_log(disk, f"{disk.root}/{folder}", GROUP, config)
     log.append_row(founding_term, 0, b"configuration")
     if term is not None:
         log.append_row(term, ROW_KIND, b"")
@@ -124,10 +131,11 @@ def reopen(
     recorded: FlushedEnd | None = None,
     log_start: int = 0,
     is_clean: bool = False,
+    folder: str = "topic-0",
 ) -> Log:
     return open_log(
         disk,
-        f"{disk.root}/topic-0",
+        f"{disk.root}/{folder}",
         GROUP,
         config,
         recorded=recorded,

@@ -37,7 +37,7 @@ from storage.log_creation import create_log
 from storage.posix_file import AT_ONCE_BYTES, CACHED_TAIL_BYTES, DROP_BYTES, PosixFile
 from storage.remover import SHRINK_STEP_BYTES
 from storage.volume import Volume
-from tests.storage.helpers import GROUP, ROW_KIND, SMALL, InlineDisk, append, new_log
+from tests.storage.helpers import GROUP, LONGEST_FOLDER_NAME, ROW_KIND, SMALL, InlineDisk, append, new_log
 
 
 @pytest.fixture
@@ -301,6 +301,20 @@ def test_partitions_are_listed_deleted_and_set_aside(tmp_path: Path) -> None:
     delete_partition(disk, "topic", 0, GROUP.topic_id)
     assert [f.topic for f in list_partitions(disk)] == ["half-made"]
     disk.close()
+
+
+def test_folders_with_the_longest_name_are_deleted_and_set_aside(tmp_path: Path) -> None:
+    disk = InlineDisk(str(tmp_path))
+    topic, _, number = LONGEST_FOLDER_NAME.rpartition("-")
+    partition, aside = int(number), set()
+    for topic_id in (GROUP.topic_id, GROUP.topic_id, None):
+        new_log(disk, folder=LONGEST_FOLDER_NAME).close(is_clean=True)
+        aside.add(set_aside_partition(disk, topic, partition, topic_id))
+    new_log(disk, folder=LONGEST_FOLDER_NAME).close(is_clean=True)
+    delete_partition(disk, topic, partition, GROUP.topic_id)
+    disk.close()
+    assert aside == {f"{disk.root}/{name}" for name in os.listdir(disk.root) if name.endswith("-stray")}
+    assert len(aside) == 3 and LONGEST_FOLDER_NAME not in os.listdir(disk.root)
 
 
 @pytest.mark.parametrize("what", ["nothing", "row", "batch"])

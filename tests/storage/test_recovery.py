@@ -24,6 +24,7 @@ from storage.producer_snapshot import encode_snapshot
 from storage.producer_state import ProducerStates
 from tests.storage.helpers import (
     GROUP,
+    LONGEST_FOLDER_NAME,
     ROW_KIND,
     SMALL,
     SMALL_WITH_HOLES,
@@ -401,7 +402,8 @@ def test_a_truncation_survives_a_crash_at_every_step(tmp_path: Path, seed: int) 
     assert step > 8
 
 
-def test_an_install_leaves_the_old_log_or_the_new_one_at_every_step(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["topic-0", LONGEST_FOLDER_NAME], ids=["short", "longest"])
+def test_an_install_leaves_the_old_log_or_the_new_one_at_every_step(tmp_path: Path, name: str) -> None:
     from storage.directory import list_partitions
 
     step, finished = 0, False
@@ -411,7 +413,7 @@ def test_an_install_leaves_the_old_log_or_the_new_one_at_every_step(tmp_path: Pa
         root = tmp_path / str(step)
         disk = StoppingDisk(str(root))
         journal = Journal.open(disk)
-        log = new_log(disk)
+        log = new_log(disk, folder=name)
         fill(log, random.Random(1), 10)
         log.flush()
         old = entries(log)
@@ -440,8 +442,8 @@ def test_an_install_leaves_the_old_log_or_the_new_one_at_every_step(tmp_path: Pa
         state = Journal.open(disk).state(GROUP)
         assert state is not None
         (folder,) = list_partitions(disk)
-        assert folder.topic_id == GROUP.topic_id
-        log = reopen(disk, recorded=state.flushed_end)
+        assert (folder.topic_id, folder.path) == (GROUP.topic_id, f"{disk.root}/{name}")
+        log = reopen(disk, recorded=state.flushed_end, folder=name)
         new = [(row.index, row.term) for row in rows]
         assert entries(log) in ([new] if finished else [old, new])
         disk.close()
