@@ -54,6 +54,7 @@ from broker.replication.reads import Reads
 from broker.replication.replica import Replica
 from broker.replication.replicas import Replicas
 from broker.replication.timing import liveness_timing, raft_timing
+from broker.scheduling.background import Background
 from broker.scheduling.budget import LoopBudget
 from broker.scheduling.commit_delay import CommitDelay
 from broker.scheduling.ticks import SLOW_TICK_S, Ticks
@@ -147,9 +148,9 @@ class Node:
         """From the disk up to the groups: flush rounds, replicas, and who is alive."""
         config, loop = self.config, self.loop
         steady_s = self.clock.steady_s
-        self.turn = Turn(
-            loop, CommitDelay(steady_s, config.commit_delay_us / 1e6), LoopBudget(loop, steady_s)
-        )
+        delay = CommitDelay(steady_s, config.commit_delay_us / 1e6)
+        self.turn = Turn(loop, delay, LoopBudget(loop, steady_s))
+        self.background = Background(loop, steady_s)
         self.rounds = FlushRounds(
             self._disk,
             self.journal,

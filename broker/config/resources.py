@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from broker.config.group_config import GROUP_KEYS, GroupConfig
 from broker.config.layers import Described, LiveSettings, NodeSettings, validate_dynamic
@@ -30,6 +30,10 @@ class Resources:
 
     def __init__(self, settings: LiveSettings) -> None:
         self._settings = settings
+        #: Kind -> what its resources show that have no settings of their own, under the settings `_rows_of`. A request
+        #: may ask for all topics, and most of them have none.
+        self._rows: dict[str, list[Described]] = {}
+        self._rows_of = settings.layers
 
     def validate(self, kind: str, overrides: Mapping[str, str]) -> None:
         """Raises KafkaError if these cannot be the settings of a resource. `overrides` are all that is set for it."""
@@ -60,10 +64,28 @@ class Resources:
         return next(row.value for row in rows if row.name == name)
 
     def describe_topic(self, overrides: Mapping[str, str]) -> list[Described]:
-        return TopicConfig.describe(overrides, self._settings.layers)
+        """Topics without overrides have the same list, which must not be changed."""
+        return self._describe("topic", TopicConfig.describe, overrides)
 
     def describe_group(self, overrides: Mapping[str, str]) -> list[Described]:
-        return GroupConfig.describe(overrides, self._settings.layers)
+        """As `describe_topic`."""
+        return self._describe("group", GroupConfig.describe, overrides)
+
+    def _describe(
+        self,
+        kind: str,
+        describe: Callable[[Mapping[str, str], NodeSettings], list[Described]],
+        overrides: Mapping[str, str],
+    ) -> list[Described]:
+        layers = self._settings.layers
+        if overrides:
+            return describe(overrides, layers)
+        if self._rows_of is not layers:
+            self._rows, self._rows_of = {}, layers
+        rows = self._rows.get(kind)
+        if rows is None:
+            rows = self._rows[kind] = describe(overrides, layers)
+        return rows
 
     def describe_node(self) -> list[Described]:
         """The settings of this node."""

@@ -11,9 +11,10 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from broker.serving import steps
 from broker.serving.api import Api
+from broker.serving.steps import Steps
 from protocol.api_keys import ApiKey
-from protocol.codec import encode
 from protocol.errors import ErrorCode
 from protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -27,25 +28,22 @@ if TYPE_CHECKING:
     from broker.serving.context import Context
 
 
-def handle(context: Context, request: Request, body: AlterReplicaLogDirsRequest) -> None:
+def handle(context: Context, request: Request, body: AlterReplicaLogDirsRequest) -> Steps:
     here = os.path.abspath(context.config.log_dir)
-    by_topic: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
+    results: dict[str, AlterReplicaLogDirTopicResult] = {}
     for folder in body.dirs:
         for topic in folder.topics:
-            by_topic.setdefault(topic.name, []).extend(
-                AlterReplicaLogDirPartitionResult(
-                    partition_index=index,
-                    error_code=_error(context, topic.name, index)
-                    if folder.path == here
-                    else ErrorCode.LOG_DIR_NOT_FOUND,
-                )
-                for index in topic.partitions
-            )
-    results = [
-        AlterReplicaLogDirTopicResult(topic_name=name, partitions=partitions)
-        for name, partitions in by_topic.items()
-    ]
-    request.reply_bytes(encode(AlterReplicaLogDirsResponse(results=results), request.api_version))
+            result = results.get(topic.name)
+            if result is None:
+                result = AlterReplicaLogDirTopicResult(topic_name=topic.name, partitions=[])
+                results[topic.name] = result
+            for index in topic.partitions:
+                is_here = folder.path == here
+                error = _error(context, topic.name, index) if is_here else ErrorCode.LOG_DIR_NOT_FOUND
+                answer = AlterReplicaLogDirPartitionResult(partition_index=index, error_code=error)
+                result.partitions.append(answer)
+                yield
+    yield from steps.reply(request, AlterReplicaLogDirsResponse(results=list(results.values())))
 
 
 def _error(context: Context, topic: str, partition: int) -> ErrorCode:

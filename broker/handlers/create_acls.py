@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.handlers.describe_acls import NO_ACCESS_CONTROL
+from broker.serving import steps
 from broker.serving.api import Api
+from broker.serving.steps import Steps
 from protocol.api_keys import ApiKey
-from protocol.codec import encode
 from protocol.errors import ErrorCode
 from protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 
@@ -16,10 +17,9 @@ if TYPE_CHECKING:
     from broker.serving.context import Context
 
 
-def handle(context: Context, request: Request, body: CreateAclsRequest) -> None:
+def handle(context: Context, request: Request, body: CreateAclsRequest) -> Steps:
     refused = AclCreationResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_ACCESS_CONTROL)
-    response = CreateAclsResponse(results=[refused] * len(body.creations))
-    request.reply_bytes(encode(response, request.api_version))
+    return steps.reply(request, CreateAclsResponse(results=[refused] * len(body.creations)))
 
 
 API = Api(ApiKey.CREATE_ACLS, 1, 3, CreateAclsRequest, handle)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.metadata.quotas import QuotaFilter, matching
+from broker.metadata.quotas import QuotaFilter, check_filters, matches
+from broker.serving import steps
 from broker.serving.api import Api
+from broker.serving.limits import check_count
+from broker.serving.steps import Steps
 from protocol.api_keys import ApiKey
-from protocol.codec import encode
 from protocol.errors import KafkaError
 from protocol.messages.describe_client_quotas import (
     DescribeClientQuotasRequest,
@@ -26,23 +28,25 @@ if TYPE_CHECKING:
     from broker.serving.context import Context
 
 
-def handle(context: Context, request: Request, body: DescribeClientQuotasRequest) -> None:
-    filters = [QuotaFilter(x.entity_type, x.match_type, x.match) for x in body.components]
+def handle(context: Context, request: Request, body: DescribeClientQuotasRequest) -> Steps:
+    response = DescribeClientQuotasResponse()
     try:
-        found = matching(context.image.quotas, filters, strict=body.strict)
+        check_count(ApiKey.DESCRIBE_CLIENT_QUOTAS, len(body.components))
+        filters = [QuotaFilter(x.entity_type, x.match_type, x.match) for x in body.components]
+        check_filters(filters)
     except KafkaError as error:
-        response = DescribeClientQuotasResponse(error_code=error.code, error_message=error.message)
+        response.error_code, response.error_message = error.code, error.message
     else:
-        response = DescribeClientQuotasResponse(
-            entries=[
-                EntryData(
-                    entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in quota.entity],
-                    values=[ValueData(key=key, value=value) for key, value in quota.limits.items()],
+        response.entries = entries = []
+        for entity, limits in list(context.image.quotas.items()):
+            if matches(entity, filters, strict=body.strict):
+                entry = EntryData(
+                    entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
+                    values=[ValueData(key=key, value=value) for key, value in limits.items()],
                 )
-                for quota in found
-            ]
-        )
-    request.reply_bytes(encode(response, request.api_version))
+                entries.append(entry)
+            yield
+    yield from steps.reply(request, response)
 
 
 API = Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, 1, DescribeClientQuotasRequest, handle)

@@ -15,16 +15,15 @@ Versions: 1 synonyms; 3 types and documentation; 4 flexible.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from broker.config.layers import Described
 from broker.config.resources import KINDS
 from broker.metadata.topic_checks import check_name
-from broker.serving.answer_in_parts import AnswerInParts
+from broker.serving import steps
 from broker.serving.api import Api
+from broker.serving.steps import Steps
 from protocol.api_keys import ApiKey
-from protocol.codec import encode
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -40,31 +39,43 @@ if TYPE_CHECKING:
     from broker.serving.context import Context
 
 
-def handle(context: Context, request: Request, body: DescribeConfigsRequest) -> None:
+def handle(context: Context, request: Request, body: DescribeConfigsRequest) -> Steps:
     # Each resource once, however often it is named: an answer is thousands of times as large as a name.
-    resources = list({(each.resource_type, each.resource_name): each for each in body.resources}.values())
-
-    def ask(position: int, reply: Callable[[DescribeConfigsResult], None]) -> None:
-        reply(_answer(context, body, resources[position]))
-
-    def answer(results: list[DescribeConfigsResult]) -> None:
-        request.reply_bytes(encode(DescribeConfigsResponse(results=results), request.api_version))
-
-    AnswerInParts(context.loop, len(resources), ask, answer)
+    resources = {(each.resource_type, each.resource_name): each for each in body.resources}
+    answers = _Answers(context, body)
+    results: list[DescribeConfigsResult] = []
+    for resource in resources.values():
+        results.append(answers.answer(resource))
+        yield
+    yield from steps.reply(request, DescribeConfigsResponse(results=results))
 
 
-def _answer(
-    context: Context, body: DescribeConfigsRequest, resource: DescribeConfigsResource
-) -> DescribeConfigsResult:
-    result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
-    try:
-        rows = _described(context, resource)
-    except KafkaError as refused:
-        result.error_code, result.error_message = refused.code, refused.message
+class _Answers:
+    """The answers about the resources of one request."""
+
+    def __init__(self, context: Context, body: DescribeConfigsRequest) -> None:
+        self._context = context
+        self._body = body
+        #: What was described last, and its part of the answer. Resources without settings of their own have the same.
+        self._last: tuple[list[Described], list[DescribeConfigsResourceResult]] = ([], [])
+
+    def answer(self, resource: DescribeConfigsResource) -> DescribeConfigsResult:
+        result = DescribeConfigsResult(
+            resource_type=resource.resource_type, resource_name=resource.resource_name
+        )
+        try:
+            rows = _described(self._context, resource)
+        except KafkaError as refused:
+            result.error_code, result.error_message = refused.code, refused.message
+            return result
+        if resource.configuration_keys:
+            wanted = frozenset(resource.configuration_keys)
+            result.configs = [_row(self._body, row) for row in rows if row.name in wanted]
+            return result
+        if rows is not self._last[0]:
+            self._last = rows, [_row(self._body, row) for row in rows]
+        result.configs = self._last[1]
         return result
-    wanted = frozenset(resource.configuration_keys or ())
-    result.configs = [_row(body, row) for row in rows if not wanted or row.name in wanted]
-    return result
 
 
 def _described(context: Context, resource: DescribeConfigsResource) -> list[Described]:

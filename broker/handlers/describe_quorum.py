@@ -1,7 +1,7 @@
 """DescribeQuorum: the voters of the metadata quorum and their log ends. The controller answers (KIP-595).
 
 Behaviour: the only partition that can be described is `__cluster_metadata`-0; any other is
-UNKNOWN_TOPIC_OR_PARTITION.
+UNKNOWN_TOPIC_OR_PARTITION. A partition that is named twice in a topic is described once.
 
 Versions: 1 fetch times of followers; 2 directory ids, messages, the nodes' addresses.
 """
@@ -11,9 +11,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.metadata.ids import METADATA_TOPIC_NAME
+from broker.serving import steps
 from broker.serving.api import Api
+from broker.serving.steps import Steps
 from protocol.api_keys import ApiKey
-from protocol.codec import encode
 from protocol.controller.brokers import DescribeQuorum, DescribeQuorumResult, QuorumReplica
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_quorum import (
@@ -33,32 +34,36 @@ if TYPE_CHECKING:
 
 def handle(context: Context, request: Request, body: DescribeQuorumRequest) -> None:
     def answer(result: DescribeQuorumResult | KafkaError) -> None:
-        if request.is_abandoned:
-            return
-        response = DescribeQuorumResponse()
-        if isinstance(result, KafkaError):
-            response.error_code, response.error_message = result.code, result.message
-        else:
-            response.topics = [
-                TopicData(
-                    topic_name=topic.topic_name,
-                    partitions=[
-                        _partition(topic.topic_name, partition.partition_index, result)
-                        for partition in topic.partitions
-                    ],
-                )
-                for topic in body.topics
-            ]
-            listener = context.config.controller_listener
-            response.nodes = [
-                QuorumNode(
-                    node_id=node.node_id, listeners=[Listener(name=listener, host=node.host, port=node.port)]
-                )
-                for node in result.nodes
-            ]
-        request.reply_bytes(encode(response, request.api_version))
+        context.long_requests.resume(request, _answer(context, request, body, result))
 
     context.controller.call(DescribeQuorum(), answer)
+
+
+def _answer(
+    context: Context,
+    request: Request,
+    body: DescribeQuorumRequest,
+    result: DescribeQuorumResult | KafkaError,
+) -> Steps:
+    response = DescribeQuorumResponse()
+    if isinstance(result, KafkaError):
+        response.error_code, response.error_message = result.code, result.message
+    else:
+        for topic in body.topics:
+            answered = TopicData(topic_name=topic.topic_name, partitions=[])
+            response.topics.append(answered)
+            for index in dict.fromkeys(partition.partition_index for partition in topic.partitions):
+                answered.partitions.append(_partition(topic.topic_name, index, result))
+                yield
+            yield
+        listener = context.config.controller_listener
+        response.nodes = [
+            QuorumNode(
+                node_id=node.node_id, listeners=[Listener(name=listener, host=node.host, port=node.port)]
+            )
+            for node in result.nodes
+        ]
+    yield from steps.reply(request, response)
 
 
 def _partition(topic: str, partition: int, quorum: DescribeQuorumResult) -> PartitionData:

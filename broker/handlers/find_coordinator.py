@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from broker.serving import steps
 from broker.serving.api import Api
+from broker.serving.steps import Steps
 from protocol.api_keys import ApiKey
-from protocol.codec import encode
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -26,16 +27,16 @@ if TYPE_CHECKING:
 GROUP = 0
 
 
-def handle(context: Context, request: Request, body: FindCoordinatorRequest) -> None:
-    keys = body.coordinator_keys if request.api_version >= 4 else [body.key]
-    response = FindCoordinatorResponse(
-        coordinators=[_find(context, key, body.key_type, request.listener) for key in keys]
-    )
+def handle(context: Context, request: Request, body: FindCoordinatorRequest) -> Steps:
+    response = FindCoordinatorResponse(coordinators=[])
+    for key in body.coordinator_keys if request.api_version >= 4 else [body.key]:
+        response.coordinators.append(_find(context, key, body.key_type, request.listener))
+        yield
     if request.api_version < 4:
         (found,) = response.coordinators
         response.error_code, response.error_message = found.error_code, found.error_message
         response.node_id, response.host, response.port = found.node_id, found.host, found.port
-    request.reply_bytes(encode(response, request.api_version))
+    yield from steps.reply(request, response)
 
 
 def _find(context: Context, key: str, key_type: int, listener: str) -> Coordinator:

@@ -6,12 +6,14 @@ metrics subscriptions, of which there are none. A type that Apache Kafka does no
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from broker.config.resources import KINDS
+from broker.serving import steps
 from broker.serving.api import Api
+from broker.serving.steps import Steps
 from protocol.api_keys import ApiKey
-from protocol.codec import encode
 from protocol.errors import ErrorCode
 from protocol.messages.list_config_resources import (
     ConfigResource,
@@ -28,24 +30,26 @@ _WITHOUT_RESOURCES = frozenset({8, 16})
 _KNOWN = _WITHOUT_RESOURCES.union(KINDS)
 
 
-def handle(context: Context, request: Request, body: ListConfigResourcesRequest) -> None:
+def handle(context: Context, request: Request, body: ListConfigResourcesRequest) -> Steps:
     response = ListConfigResourcesResponse(config_resources=[])
-    if not _KNOWN.issuperset(body.resource_types):
+    types = frozenset(body.resource_types)
+    if not types <= _KNOWN:
         response.error_code = ErrorCode.UNSUPPORTED_VERSION
     elif request.api_version > 0:
-        image = context.image
-        names = {
-            "topic": [topic.name for topic in image.topics_by_name()],
-            "broker": [str(node_id) for node_id in sorted(image.brokers)],
-            "group": image.configured("group"),
-        }
-        response.config_resources = [
-            ConfigResource(resource_type=type_, resource_name=name)
-            for type_, kind in KINDS.items()
-            if type_ in body.resource_types or not body.resource_types
-            for name in names[kind]
-        ]
-    request.reply_bytes(encode(response, request.api_version))
+        for type_, kind in KINDS.items():
+            for name in _names(context, kind) if type_ in types or not types else ():
+                response.config_resources.append(ConfigResource(resource_type=type_, resource_name=name))
+                yield
+    yield from steps.reply(request, response)
+
+
+def _names(context: Context, kind: str) -> Iterable[str]:
+    image = context.image
+    if kind == "topic":
+        return image.topic_names()
+    if kind == "broker":
+        return [str(node_id) for node_id in sorted(image.brokers)]
+    return image.configured(kind)
 
 
 API = Api(ApiKey.LIST_CONFIG_RESOURCES, 0, 1, ListConfigResourcesRequest, handle)

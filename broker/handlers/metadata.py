@@ -17,6 +17,7 @@ Versions: 0 an empty list asks for all; 1+ null does. 4 auto-creation flag; 7 le
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -24,9 +25,11 @@ import structlog
 
 from broker.metadata.ids import INTERNAL_TOPICS, OFFSETS_TOPIC_NAME
 from broker.metadata.records import TopicRecord
+from broker.serving.answer_cache import MIN_CACHED_BYTES
 from broker.serving.api import Api
+from broker.serving.steps import Steps
 from protocol.api_keys import ApiKey
-from protocol.codec import encode
+from protocol.codec import encode, encode_in_steps
 from protocol.controller.topics import CreateMissingTopics, CreateTopicsResult
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.metadata import (
@@ -53,33 +56,131 @@ CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12
 
 #: How long an answer is cached at most. Nothing tells this handler that a replica has stopped or resumed keeping up.
 _MAX_AGE_S = 1.0
+#: A request that names more topics than this is answered anew each time.
+_MAX_CACHED_TOPICS = 100
+#: Some hundred microseconds.
+_PARTITIONS_PER_STEP = 50
+
+Question = tuple[object, ...]
 
 
-def handle(context: Context, request: Request, body: MetadataRequest) -> None:
-    version = request.api_version
-    wanted: tuple[tuple[str, UUID], ...] | None = None
-    if body.topics is not None and (version > 0 or body.topics):
-        # Each topic once, however often it is named: an answer is thousands of times as large as a name.
-        wanted = tuple(dict.fromkeys((topic.name or "", topic.topic_id) for topic in body.topics))
-    question = (
+def handle(context: Context, request: Request, body: MetadataRequest) -> Steps | None:
+    question, stamp = _question(context, request, body), _stamp(context)
+    if question is not None:
+        answer = context.metadata_answers.get(question, stamp)
+        if answer is not None:
+            request.reply_bytes(answer)
+            return None
+    return _answer(context, request, body, question, stamp)
+
+
+def _question(context: Context, request: Request, body: MetadataRequest) -> Question | None:
+    """All that the answer depends on beside `_stamp`. None: the answer is not cached, because the request names many
+    topics and hardly any other names the same."""
+    wanted = None
+    if not _wants_all(request, body):
+        if len(body.topics or ()) > _MAX_CACHED_TOPICS:
+            return None
+        wanted = tuple((topic.name, topic.topic_id.int) for topic in body.topics or ())
+    return (
         request.listener,
-        version,
+        request.api_version,
         wanted,
         _may_create(context, body),
         body.include_topic_authorized_operations,
         body.include_cluster_authorized_operations,
     )
-    answer = context.metadata_answers.get(question, _stamp(context))
-    if answer is None:
-        response = _respond(context, request, body, wanted)
-        answer = encode(response, version)
-        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        missing = [found.name for found in response.topics if found.name and found.error_code == unknown]
-        if not missing:
-            context.metadata_answers.put(question, answer)
-        elif _may_create(context, body):
-            _create(context, [name for name in missing if context.image.topic_named(name) is None])
+
+
+def _wants_all(request: Request, body: MetadataRequest) -> bool:
+    return body.topics is None or (request.api_version == 0 and not body.topics)
+
+
+def _answer(
+    context: Context,
+    request: Request,
+    body: MetadataRequest,
+    question: Question | None,
+    stamp: tuple[object, ...],
+) -> Steps:
+    """`stamp`: as it is now."""
+    response = MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(node_id=broker_id, host=host, port=port)
+            for broker_id, host, port in context.view.live_brokers(request.listener)
+        ],
+        cluster_id=context.view.cluster_id,
+        controller_id=context.view.controller(),
+        topics=[],
+    )
+    if body.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+    if _wants_all(request, body):
+        made_meanwhile = yield from _add_all_topics(context, response, question)
+        if made_meanwhile is not None:
+            request.reply_bytes(made_meanwhile)
+            return
+    else:
+        yield from _add_named_topics(context, request, body, response)
+    if body.include_topic_authorized_operations:
+        for topic in response.topics:
+            topic.topic_authorized_operations = TOPIC_OPERATIONS
+    if sum(1 + len(topic.partitions) for topic in response.topics) <= _PARTITIONS_PER_STEP:
+        answer = encode(response, request.api_version)
+    else:
+        answer = b"".join((yield from encode_in_steps(response, request.api_version)))
+    is_missing_some = _create_missing(context, body, response)
+    if (
+        question is not None
+        and len(answer) >= MIN_CACHED_BYTES
+        and not is_missing_some
+        and stamp == _stamp(context)
+    ):
+        context.metadata_answers.put(question, answer, stamp)
     request.reply_bytes(answer)
+
+
+def _add_all_topics(
+    context: Context, response: MetadataResponse, question: Question | None
+) -> Generator[None, None, bytes | None]:
+    """Many clients ask for all topics when a leader has changed. Returns the answer if another request has made it
+    meanwhile."""
+    assert question is not None, "it names no topic"
+    for name in context.image.topic_names():
+        topic = context.image.topic_named(name)
+        if topic is not None:
+            response.topics.append((yield from _describe(context, topic)))
+            yield
+            answer = context.metadata_answers.get(question, _stamp(context))
+            if answer is not None:
+                return answer
+    return None
+
+
+def _add_named_topics(
+    context: Context, request: Request, body: MetadataRequest, response: MetadataResponse
+) -> Steps:
+    """Each topic is answered once, however often it is named: an answer is thousands of times as large as a name."""
+    may_create, done = _may_create(context, body), set[tuple[str | None, int]]()
+    for wanted in body.topics or ():
+        key = wanted.name, wanted.topic_id.int
+        if key not in done:
+            done.add(key)
+            found = yield from _describe_named(
+                context, request.api_version, may_create, wanted.name or "", wanted.topic_id
+            )
+            response.topics.append(found)
+        yield
+
+
+def _create_missing(context: Context, body: MetadataRequest, response: MetadataResponse) -> bool:
+    """Have the topics created that the request names and that do not exist, if it may do that. Returns whether there
+    are any."""
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    missing = [topic.name for topic in response.topics if topic.name and topic.error_code == unknown]
+    if missing and _may_create(context, body):
+        _create(context, [name for name in missing if context.image.topic_named(name) is None])
+    return bool(missing)
 
 
 def _may_create(context: Context, body: MetadataRequest) -> bool:
@@ -113,35 +214,9 @@ def _stamp(context: Context) -> tuple[object, ...]:
     return context.image.end_offset, context.view.leader_changes, context.view.alive_brokers(), period
 
 
-def _respond(
-    context: Context, request: Request, body: MetadataRequest, wanted: tuple[tuple[str, UUID], ...] | None
-) -> MetadataResponse:
-    """`wanted`: names or ids; None: all topics."""
-    response = MetadataResponse(
-        brokers=[
-            MetadataResponseBroker(node_id=broker_id, host=host, port=port)
-            for broker_id, host, port in context.view.live_brokers(request.listener)
-        ],
-        cluster_id=context.view.cluster_id,
-        controller_id=context.view.controller(),
-        topics=[],
-    )
-    if wanted is None:
-        response.topics = [_describe(context, topic) for topic in context.image.topics_by_name()]
-    else:
-        version, may_create = request.api_version, _may_create(context, body)
-        response.topics = [_answer(context, version, may_create, name, topic_id) for name, topic_id in wanted]
-    if body.include_topic_authorized_operations:
-        for topic in response.topics:
-            topic.topic_authorized_operations = TOPIC_OPERATIONS
-    if body.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = CLUSTER_OPERATIONS
-    return response
-
-
-def _answer(
+def _describe_named(
     context: Context, version: int, may_create: bool, name: str, topic_id: UUID
-) -> MetadataResponseTopic:
+) -> Generator[None, None, MetadataResponseTopic]:
     """The answer about a topic that the request names, by name or by id. `may_create`: the request creates missing
     topics."""
     image = context.image
@@ -149,7 +224,7 @@ def _answer(
         topic = image.topic_named(name)
         if topic is None:
             return _error(context.view.why_no_topic(name), name)
-        described = _describe(context, topic)
+        described = yield from _describe(context, topic)
         has_leaders = all(partition.leader_id >= 0 for partition in described.partitions)
         if may_create and context.new_topics.is_hidden(name, has_leaders, context.now()):
             return _error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
@@ -157,9 +232,9 @@ def _answer(
     if version < 12:
         return _error(ErrorCode.INVALID_REQUEST, name, topic_id)
     topic = image.topics.get(topic_id)
-    return (
-        _describe(context, topic) if topic is not None else _error(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
-    )
+    if topic is None:
+        return _error(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
+    return (yield from _describe(context, topic))
 
 
 def _error(code: ErrorCode, name: str | None, topic_id: UUID = NIL_UUID) -> MetadataResponseTopic:
@@ -170,31 +245,39 @@ def _error(code: ErrorCode, name: str | None, topic_id: UUID = NIL_UUID) -> Meta
     )
 
 
-def _describe(context: Context, topic: TopicRecord) -> MetadataResponseTopic:
+def _describe(context: Context, topic: TopicRecord) -> Generator[None, None, MetadataResponseTopic]:
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=describe_partitions(context, topic, range(len(topic.partitions))),
+        partitions=(yield from describe_partitions(context, topic, range(len(topic.partitions)))),
     )
 
 
 def describe_partitions(
     context: Context, topic: TopicRecord, numbers: range
-) -> list[MetadataResponsePartition]:
-    states = context.view.partition_states(topic, numbers)
-    return [
-        MetadataResponsePartition(
-            error_code=ErrorCode.NONE if leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
-            partition_index=number,
-            leader_id=leader,
-            leader_epoch=epoch,
-            replica_nodes=list(topic.partitions[number].replicas),
-            isr_nodes=in_sync,
-            offline_replicas=offline,
-        )
-        for number, (leader, epoch, in_sync, offline) in zip(numbers, states, strict=True)
-    ]
+) -> Generator[None, None, list[MetadataResponsePartition]]:
+    """Numbers beyond the topic's last partition are left out."""
+    partitions: list[MetadataResponsePartition] = []
+    end = min(numbers.stop, len(topic.partitions))
+    for first in range(numbers.start, end, _PARTITIONS_PER_STEP):
+        some = range(first, min(first + _PARTITIONS_PER_STEP, end))
+        states = context.view.partition_states(topic, some)
+        partitions += [
+            MetadataResponsePartition(
+                error_code=ErrorCode.NONE if leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+                partition_index=number,
+                leader_id=leader,
+                leader_epoch=epoch,
+                replica_nodes=list(topic.partitions[number].replicas),
+                isr_nodes=in_sync,
+                offline_replicas=offline,
+            )
+            for number, (leader, epoch, in_sync, offline) in zip(some, states, strict=True)
+        ]
+        if len(partitions) >= _PARTITIONS_PER_STEP:
+            yield
+    return partitions
 
 
 def _asks_for_leaders(request: Request, body: MetadataRequest) -> bool:

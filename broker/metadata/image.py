@@ -6,6 +6,7 @@ and after losing leadership starts again from an empty image and the committed l
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -104,8 +105,9 @@ class MetadataImage:
         #: (kind, name) -> what clients have set for it; see ConfigsRecord.
         self._configs: dict[tuple[str, str], Mapping[str, str]] = {}
         self._quotas: dict[Entity, Mapping[str, float]] = {}
-        #: name -> id of exactly the topics in `_topics`.
-        self._topic_ids: dict[str, UUID] = {}
+        #: The same topics by name, and their names in order.
+        self._by_name: dict[str, TopicRecord] = {}
+        self._names: list[str] = []
         #: Names with "." written as "_": those under which two topics would share metrics. Same topics again.
         self._folded_names: dict[str, str] = {}
         #: Sum of the partitions of `_topics`.
@@ -166,17 +168,20 @@ class MetadataImage:
         return self._epoch
 
     def topic_named(self, name: str) -> TopicRecord | None:
-        topic_id = self._topic_ids.get(name)
-        return None if topic_id is None else self._topics[topic_id]
+        return self._by_name.get(name)
 
     def colliding_topic(self, name: str) -> str | None:
         """A topic of another name that equals `name` once "." and "_" are the same (KAFKA-2337)."""
         other = self._folded_names.get(fold_name(name))
         return None if other == name else other
 
+    def topic_names(self) -> list[str]:
+        """The names of all topics, sorted: a copy."""
+        return self._names.copy()
+
     def topics_by_name(self) -> Iterable[TopicRecord]:
-        """In the order of their names."""
-        return (self._topics[self._topic_ids[name]] for name in sorted(self._topic_ids))
+        """In the order of their names. The image must not change meanwhile."""
+        return (self._by_name[name] for name in self._names)
 
     def replay(self, key: bytes, value: bytes | None, offset: int, epoch: int) -> Change | None:
         """Apply one record. Returns None where it says what was known already.
@@ -220,15 +225,18 @@ class MetadataImage:
         return BrokerRegistered(record, old)
 
     def _replay_topic(self, record: TopicRecord) -> Change | None:
-        assert self._topic_ids.get(record.name, record.topic_id) == record.topic_id, "two topics of one name"
+        namesake = self._by_name.get(record.name)
+        assert namesake is None or namesake.topic_id == record.topic_id, "two topics of one name"
         old = self._topics.get(record.topic_id)
         if old == record:
             return None
         assert old is None or old.name == record.name, "a topic is never renamed"
         self._topics[record.topic_id] = record
         self._note_assignments(record, old)
-        self._topic_ids[record.name] = record.topic_id
-        self._folded_names[fold_name(record.name)] = record.name
+        self._by_name[record.name] = record
+        if old is None:
+            insort(self._names, record.name)
+            self._folded_names[fold_name(record.name)] = record.name
         self._partition_count += len(record.partitions) - (len(old.partitions) if old else 0)
         return TopicCreated(record) if old is None else TopicChanged(old, record)
 
@@ -270,7 +278,8 @@ class MetadataImage:
         if topic is None:
             return None  # compaction kept the tombstone and removed what it buried
         del self._assigned_at[topic.topic_id]
-        del self._topic_ids[topic.name]
+        del self._by_name[topic.name]
+        del self._names[bisect_left(self._names, topic.name)]
         del self._folded_names[fold_name(topic.name)]
         self._partition_count -= len(topic.partitions)
         return TopicDeleted(topic)

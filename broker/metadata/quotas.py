@@ -114,19 +114,12 @@ def _check_limit(entity: Entity, key: str, value: float) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, problem)
 
 
-def matching(
-    quotas: Mapping[Entity, Mapping[str, float]], filters: Sequence[QuotaFilter], *, strict: bool
-) -> list[QuotaRecord]:
-    """The entities that every component matches; `strict`: and that have no other part."""
-    _check_filters(filters)
-    found: list[QuotaRecord] = []
-    for entity, limits in quotas.items():
-        names = dict(entity)
-        if strict and len(names) != len(filters):
-            continue
-        if all(_matches(names, component) for component in filters) and (filters or not strict):
-            found.append(QuotaRecord(entity, limits))
-    return found
+def matches(entity: Entity, filters: Sequence[QuotaFilter], *, strict: bool) -> bool:
+    """Whether every component matches the entity; `strict`: and it has no other part. The filters are checked."""
+    if strict and len(entity) != len(filters):
+        return False
+    names = dict(entity)
+    return all(_matches(names, component) for component in filters)
 
 
 def _matches(names: Mapping[str, str | None], component: QuotaFilter) -> bool:
@@ -135,7 +128,7 @@ def _matches(names: Mapping[str, str | None], component: QuotaFilter) -> bool:
     return component.match == Match.ANY or names[component.entity_type] == component.name
 
 
-def _check_filters(filters: Sequence[QuotaFilter]) -> None:
+def check_filters(filters: Sequence[QuotaFilter]) -> None:
     types = [component.entity_type for component in filters]
     for component in filters:
         if not component.entity_type:

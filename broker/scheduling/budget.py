@@ -1,8 +1,13 @@
-"""How long the requests of clients may keep the loop in one iteration.
+"""How long work of one kind may keep the loop in one iteration.
 
 A loop iteration serves all sockets that have something to read. Each request may take little, and all of them together
-would still keep heartbeats, peers and flushes waiting. So requests are served only until the budget of the iteration is
-spent. Those that are left are served in the next iterations, in the order in which they came.
+would still keep heartbeats, peers and flushes waiting. So work is done only until the budget of its kind is spent in
+this iteration. What is left is done in the next iterations, in the order in which it came.
+
+Each kind has a budget of its own, so that none keeps another waiting: requests that are served at once, pieces of long
+requests (broker.serving.long_requests), decisions of the controller, and work that no client waits for
+(broker.scheduling.background). Sends to clients have a limit, too (broker.scheduling.turn). A node must answer its
+peers within some tens of milliseconds at all times, also on a machine that is half as fast.
 """
 
 from __future__ import annotations
@@ -11,38 +16,39 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-#: Time for requests in one loop iteration. The last of them may begin just before it is spent. Requests that are served
-#: in steps have as much again (broker.serving.long_requests). A node must answer its peers within some tens of
-#: milliseconds at all times, also on a machine that is half as fast.
+#: Time for requests in one loop iteration. The last of them may begin just before it is spent.
 REQUESTS_S = 0.005
 
 
 class LoopBudget:
-    """The budget of one node. `now`: seconds, with a resolution of a microsecond or finer."""
+    """One budget of one node. `now`: seconds, with a resolution of a microsecond or finer."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, now: Callable[[], float]) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, now: Callable[[], float], limit_s: float = REQUESTS_S
+    ) -> None:
         self._loop = loop
         self.now = now
-        #: When the budget of the present iteration is spent (`now`); 0: nothing was served in it yet.
+        self._limit_s = limit_s
+        #: When the budget of the present iteration is spent (`now`); 0: nothing was done in it yet.
         self._spent_at_s = 0.0
-        #: What could not be served, oldest first. Invariant: not empty only while `_next_iteration` is scheduled.
+        #: What could not be done, oldest first. Invariant: not empty only while `_next_iteration` is scheduled.
         self._waiting: deque[Callable[[], None]] = deque()
 
     def is_spent(self) -> bool:
-        """Whether nothing more may be served in this iteration. Asked before each request."""
+        """Whether nothing more may be done in this iteration. Asked before each piece of work."""
         if not self._spent_at_s:
             self._begin()
             return False
         return self.now() >= self._spent_at_s
 
-    def wait(self, serve: Callable[[], None]) -> None:
-        """Call `serve` in a later iteration, when those that wait already were called. It asks `is_spent` again."""
+    def wait(self, work: Callable[[], None]) -> None:
+        """Call `work` in a later iteration, when what waits already was called."""
         if not self._spent_at_s:
             self._begin()
-        self._waiting.append(serve)
+        self._waiting.append(work)
 
     def _begin(self) -> None:
-        self._spent_at_s = self.now() + REQUESTS_S
+        self._spent_at_s = self.now() + self._limit_s
         self._loop.call_soon(self._next_iteration)
 
     def _next_iteration(self) -> None:

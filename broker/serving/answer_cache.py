@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 #: The smallest answer that is cached: one of this size takes a millisecond or more to make.
-_MIN_CACHED_BYTES = 4096
+MIN_CACHED_BYTES = 4096
 _MAX_CACHE_BYTES = 16 << 20
 
 
@@ -26,8 +26,13 @@ class AnswerCache:
             self._size_bytes = 0
         return self._answers.get(question)
 
-    def put(self, question: tuple[object, ...], answer: bytes) -> None:
-        """Cache an answer that was made under the stamp of the last `get`, if it is large enough and there is room."""
-        if len(answer) >= _MIN_CACHED_BYTES and self._size_bytes + len(answer) <= _MAX_CACHE_BYTES:
+    def put(self, question: tuple[object, ...], answer: bytes, stamp: tuple[object, ...]) -> None:
+        """Cache an answer of at least MIN_CACHED_BYTES that was made under this stamp, if there is room and no newer
+        stamp. An answer that is there already stays."""
+        if (
+            stamp == self._stamp
+            and question not in self._answers
+            and self._size_bytes + len(answer) <= _MAX_CACHE_BYTES
+        ):
             self._answers[question] = answer
             self._size_bytes += len(answer)

@@ -11,10 +11,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
-from broker.scheduling.budget import REQUESTS_S
-from broker.serving.steps import Steps
+from broker.scheduling.background import Steps, run_piece
+from broker.scheduling.budget import LoopBudget
 from protocol.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -23,63 +24,69 @@ if TYPE_CHECKING:
 #: Long requests that are served at a time, in turns. Each may hold a decoded message and its answer, or a decompressed
 #: batch (protocol.records.compression bounds its size). Further ones wait until one of these is done.
 MAX_CONCURRENT = 4
-#: How long a request is served at a time, while others wait.
-PIECE_S = 0.001
+#: Time for their pieces in one loop iteration.
+PIECES_S = 0.005
 
 
 class LongRequests:
-    """The long requests of one node. `now`: seconds, with a resolution of a microsecond or finer."""
+    """The long requests of one node."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, now: Callable[[], float]) -> None:
-        self._loop = loop
-        self._now = now
-        self._running: deque[tuple[Request, Steps]] = deque()
+        """`now`: as `LoopBudget`."""
+        #: Of their pieces. Requests that are served at once have another one, so that many of them do not keep the long
+        #: ones waiting for ever.
+        self._budget = LoopBudget(loop, now, PIECES_S)
+        #: Requests that are being served. Invariant: MAX_CONCURRENT at most, and as many while any wait.
+        self._running = 0
         self._waiting: deque[tuple[Request, Steps]] = deque()
-        self._is_scheduled = False
+
+    @property
+    def count(self) -> int:
+        """Requests that are not done."""
+        return self._running + len(self._waiting)
 
     def serve(self, request: Request, steps: Steps) -> None:
-        """Serve a request by running all of `steps`.
+        """Serve a request that has just come by running all of `steps`.
 
-        If they take less than PIECE_S, the request is done when this returns. Otherwise no other request of this client
+        If they take less than a piece, the request is done when this returns. Otherwise no other request of this client
         is served until it is done, so that the client's requests keep their order. If the client disconnects, the
         remaining steps are not run. Between two steps other requests are served, which may change or close a replica.
         Raises ProtocolError as the steps do.
         """
-        if self._run_piece(steps):
+        if not run_piece(steps, self._budget.now):
+            self._hold(request, steps)
+
+    def resume(self, request: Request, steps: Steps) -> None:
+        """Go on with a request that has waited for something, by running all of `steps`. As `serve`, but many requests
+        may have waited for the same thing. So this begins at once only if there is time in this loop iteration."""
+        if request.is_abandoned:
             return
+        if self._budget.is_spent():
+            self._hold(request, steps)
+            return
+        try:
+            is_done = run_piece(steps, self._budget.now)
+        except ProtocolError as error:
+            request.connection.refuse(error)
+            return
+        if not is_done:
+            self._hold(request, steps)
+
+    def _hold(self, request: Request, steps: Steps) -> None:
         request.connection.hold_requests()
-        self._waiting.append((request, steps))
-        self._schedule()
+        if self._running < MAX_CONCURRENT:
+            self._running += 1
+            self._budget.wait(partial(self._continue, request, steps))
+        else:
+            self._waiting.append((request, steps))
 
-    def _run_piece(self, steps: Steps) -> bool:
-        """Run steps until PIECE_S have passed. True: there are no more steps."""
-        ends_s = 0.0
-        for _ in steps:
-            now_s = self._now()
-            if not ends_s:  # the first step is not measured: most requests have no more
-                ends_s = now_s + PIECE_S
-            elif now_s >= ends_s:
-                return False
-        return True
-
-    def _schedule(self) -> None:
-        if not self._is_scheduled and (self._running or self._waiting):
-            self._is_scheduled = True
-            self._loop.call_soon(self._run_pieces)
-
-    def _run_pieces(self) -> None:
-        """Run pieces, of each request in turn, until the time for one loop iteration is over."""
-        self._is_scheduled = False
-        ends_s = self._now() + REQUESTS_S
-        while self._running or self._waiting:
-            while self._waiting and len(self._running) < MAX_CONCURRENT:
-                self._running.append(self._waiting.popleft())
-            request, steps = self._running.popleft()
-            if not self._is_done(request, steps):
-                self._running.append((request, steps))
-            if self._now() >= ends_s:
-                break
-        self._schedule()
+    def _continue(self, request: Request, steps: Steps) -> None:
+        if not self._is_done(request, steps):
+            self._budget.wait(partial(self._continue, request, steps))
+        elif self._waiting:
+            self._budget.wait(partial(self._continue, *self._waiting.popleft()))
+        else:
+            self._running -= 1
 
     def _is_done(self, request: Request, steps: Steps) -> bool:
         """Run a piece of a request. True: it has no more steps, or its client is gone."""
@@ -88,7 +95,7 @@ class LongRequests:
         if request.is_abandoned:
             return True
         try:
-            is_done = self._run_piece(steps)
+            is_done = run_piece(steps, self._budget.now)
         except ProtocolError as error:
             connection.refuse(error)
             return True

@@ -67,9 +67,9 @@ class Checked(AnswerCache):
         self._would_give = super().get(question, stamp)
         return None
 
-    def put(self, question: tuple[object, ...], answer: bytes) -> None:
+    def put(self, question: tuple[object, ...], answer: bytes, stamp: tuple[object, ...]) -> None:
         if self._would_give is None:
-            super().put(question, answer)
+            super().put(question, answer, stamp)
         else:
             assert without_isr(self._would_give) == without_isr(answer)
             self.compared += 1
@@ -87,7 +87,7 @@ def without_isr(answer: bytes) -> MetadataResponse:
 @pytest.mark.parametrize("seed", range(3))
 def test_a_cached_answer_equals_a_new_one(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """On every node, while leaders, live nodes, topics and the time change."""
-    monkeypatch.setattr(answer_cache, "_MIN_CACHED_BYTES", 0)
+    monkeypatch.setattr(metadata, "MIN_CACHED_BYTES", 0)
     monkeypatch.setattr(broker.node, "AnswerCache", Checked)
     rng = random.Random(seed)
     with running(seed=seed + 1) as world:
@@ -120,7 +120,7 @@ def test_a_cached_answer_equals_a_new_one(monkeypatch: pytest.MonkeyPatch, seed:
 
 
 def test_the_death_of_a_node_without_leaderships_is_visible_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answer_cache, "_MIN_CACHED_BYTES", 0)
+    monkeypatch.setattr(metadata, "MIN_CACHED_BYTES", 0)
     monkeypatch.setattr(metadata, "_MAX_AGE_S", 1e9)
     with running() as world:
         world.create_topic("t")
@@ -135,7 +135,7 @@ def test_the_death_of_a_node_without_leaderships_is_visible_at_once(monkeypatch:
 
 def test_an_answer_with_a_missing_topic_is_not_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     """The request itself may have the topic created."""
-    monkeypatch.setattr(answer_cache, "_MIN_CACHED_BYTES", 0)
+    monkeypatch.setattr(metadata, "MIN_CACHED_BYTES", 0)
     with running(size=1) as world:
         assert answer(world, "later").topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         body = request("later")
@@ -150,8 +150,8 @@ def test_the_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = AnswerCache()
     for number in range(3):
         assert kept.get((number,), ("now",)) is None
-        kept.put((number,), b"x" * 4096)
+        kept.put((number,), b"x" * 4096, ("now",))
     assert [kept.get((number,), ("now",)) is None for number in range(3)] == [False, False, True]
     assert kept.get((0,), ("later",)) is None, "something has changed"
-    kept.put((0,), b"x" * 4095)
-    assert kept.get((0,), ("later",)) is None, "too small"
+    kept.put((0,), b"x" * 4096, ("now",))
+    assert kept.get((0,), ("later",)) is None, "made before something changed"

@@ -9,7 +9,7 @@ from broker.scheduling.commit_delay import CommitDelay
 from broker.scheduling.turn import SENDS_PER_READING, SENDS_S, Turn
 
 
-class _Loop:
+class FakeLoop:
     """A loop whose iterations the test runs, with a clock that it sets."""
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class _Loop:
 class _Client:
     """Serves its requests, each of which takes `cost_s`, as a connection does."""
 
-    def __init__(self, loop: _Loop, budget: LoopBudget, served: list[str], name: str, cost_s: float) -> None:
+    def __init__(self, loop: FakeLoop, budget: LoopBudget, served: list[str], name: str, cost_s: float) -> None:
         self._loop = loop
         self._budget = budget
         self._served = served
@@ -56,7 +56,7 @@ class _Client:
 
 
 def test_an_iteration_serves_until_its_budget_is_spent() -> None:
-    loop, served = _Loop(), list[str]()
+    loop, served = FakeLoop(), list[str]()
     budget = LoopBudget(loop, loop.now)  # type: ignore[arg-type]
     client = _Client(loop, budget, served, "a", REQUESTS_S / 4)
     client.ask(10)
@@ -71,7 +71,7 @@ def test_an_iteration_serves_until_its_budget_is_spent() -> None:
 
 
 def test_clients_that_wait_are_served_in_their_order_and_before_new_ones() -> None:
-    loop, served = _Loop(), list[str]()
+    loop, served = FakeLoop(), list[str]()
     budget = LoopBudget(loop, loop.now)  # type: ignore[arg-type]
     for name in "abc":
         _Client(loop, budget, served, name, REQUESTS_S).ask(1)
@@ -84,7 +84,7 @@ def test_clients_that_wait_are_served_in_their_order_and_before_new_ones() -> No
 
 
 def test_a_client_with_many_requests_does_not_keep_others_waiting() -> None:
-    loop, served = _Loop(), list[str]()
+    loop, served = FakeLoop(), list[str]()
     budget = LoopBudget(loop, loop.now)  # type: ignore[arg-type]
     _Client(loop, budget, served, "many", REQUESTS_S / 2).ask(100)
     _Client(loop, budget, served, "one", REQUESTS_S / 2).ask(1)
@@ -94,7 +94,7 @@ def test_a_client_with_many_requests_does_not_keep_others_waiting() -> None:
 
 
 def test_a_budget_costs_nothing_where_nothing_is_served() -> None:
-    loop = _Loop()
+    loop = FakeLoop()
     budget = LoopBudget(loop, loop.now)  # type: ignore[arg-type]
     assert not budget.is_spent()
     loop.iterate()
@@ -102,7 +102,7 @@ def test_a_budget_costs_nothing_where_nothing_is_served() -> None:
 
 
 class _Sender:
-    def __init__(self, loop: _Loop, sent: list[str], name: str, cost_s: float) -> None:
+    def __init__(self, loop: FakeLoop, sent: list[str], name: str, cost_s: float) -> None:
         self._loop = loop
         self._sent = sent
         self._name = name
@@ -114,7 +114,7 @@ class _Sender:
 
 
 def test_sends_to_peers_come_first_and_those_to_clients_are_spread_over_turns() -> None:
-    loop, sent = _Loop(), list[str]()
+    loop, sent = FakeLoop(), list[str]()
     turn = Turn(loop, CommitDelay(loop.now, 0), LoopBudget(loop, loop.now))  # type: ignore[arg-type]
 
     class Rounds:

@@ -10,7 +10,7 @@ import pytest
 from broker.handlers.list_offsets import MAX_TIMESTAMP
 from broker.network.connection import ClientConnection
 from broker.node import Node
-from broker.serving import long_requests
+from broker.scheduling import background
 from broker.serving.long_requests import MAX_CONCURRENT
 from protocol.api_keys import ApiKey
 from protocol.codec import encode
@@ -52,9 +52,8 @@ KEYLESS = build_batch(
 
 @pytest.fixture(autouse=True)
 def short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each piece has two steps, and each loop iteration one piece."""
-    monkeypatch.setattr(long_requests, "PIECE_S", 0.0)
-    monkeypatch.setattr(long_requests, "REQUESTS_S", 0.0)
+    """Each piece has two steps, and each loop iteration one piece of each request."""
+    monkeypatch.setattr(background, "PIECE_S", 0.0)
 
 
 def _produce(batch: bytearray) -> ProduceRequest:
@@ -76,7 +75,13 @@ def _the_answer(task: asyncio.Task[ProduceResponse]) -> PartitionProduceResponse
 
 
 def _is_at_work(node: Node) -> bool:
-    return bool(node.context.long_requests._running or node.context.long_requests._waiting)
+    return node.context.long_requests.count > 0
+
+
+def _only_connection(node: Node) -> ClientConnection:
+    (connection,) = node.connections._open
+    assert isinstance(connection, ClientConnection)
+    return connection
 
 
 def _compacted(world: World) -> int:
@@ -105,8 +110,8 @@ def test_a_client_with_two_long_requests_waits_for_both() -> None:
         connection = world.loop.run_until_complete(connect(world, leader))
         tasks = [_send(world, connection, _produce(batch)) for batch in (MANY, ONE)]
         world.wait(lambda: _is_at_work(node))
-        (served, _), *_ = [*node.context.long_requests._running, *node.context.long_requests._waiting]
-        world.processes[leader].call(node.context.long_requests.serve, served, iter([None] * 3))
+        first = _only_connection(node)._requests[0]
+        world.processes[leader].call(node.context.long_requests.serve, first, iter([None] * 3))
         world.wait(lambda: all(task.done() for task in tasks))
         assert [_the_answer(task).base_offset for task in tasks] == [0, STEPS * RECORDS_PER_STEP]
 
@@ -237,8 +242,7 @@ def test_a_client_that_goes_away_leaves_nothing_behind() -> None:
         connection = world.loop.run_until_complete(connect(world, leader))
         task = _send(world, connection, _produce(MANY))
         world.wait(lambda: _is_at_work(node))
-        (served, _), *_ = [*node.context.long_requests._running, *node.context.long_requests._waiting]
-        world.processes[leader].call(served.connection.abort)
+        world.processes[leader].call(_only_connection(node).abort)
         world.wait(lambda: not _is_at_work(node))
         task.cancel()
         assert world.replica(leader, "foo").next_offset == 0

@@ -162,7 +162,7 @@ def test_settings_of_many_groups_are_described_in_several_iterations(monkeypatch
     api = API_OF[ApiKey.DESCRIBE_CONFIGS]
     resources = [
         DescribeConfigsResource(resource_type=32, resource_name=f"g{number}", configuration_keys=None)
-        for number in range(2 * PARTS_AT_A_TIME)
+        for number in range(2000)
     ]
     most = [0]
     in_turn = [0]
@@ -179,7 +179,7 @@ def test_settings_of_many_groups_are_described_in_several_iterations(monkeypatch
         world.loop.after_callback.append(lambda: in_turn.__setitem__(0, 0))
         body = DescribeConfigsRequest(resources=resources)
         attack.send(1, HostileRequest(api, 4, "app", body))
-    assert most[0] == PARTS_AT_A_TIME
+    assert 0 < most[0] < 100
 
 
 def test_many_groups_are_answered_in_the_order_of_the_request() -> None:
