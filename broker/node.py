@@ -29,7 +29,7 @@ from broker.controller.server import RequestServer
 from broker.controller.service import MetadataService, controller_config
 from broker.coordinator.internal_topic import InternalTopic
 from broker.environment import Clock, Listener, Network, ProtocolFactory
-from broker.groups.coordinator import GroupMaintenance, new_group_coordinator
+from broker.groups.coordinator import new_group_coordinator
 from broker.groups.offsets_topic import offsets_topic_spec
 from broker.handlers import APIS
 from broker.membership.cluster import Cluster
@@ -314,11 +314,11 @@ class Node:
             self._rng,
             self.clock,
             loop,
+            self.background,
             self.reads,
             self.replica_events,
-        )
-        self.group_maintenance = GroupMaintenance(
-            self.groups, self.settings, self.clock, loop, self.metadata, self.controller, self.ticks
+            self.controller,
+            self.ticks,
         )
         self.quotas = ClientQuotas(config.quota_window_num, config.quota_window_size_s, loop.time, self.ticks)
         self.metadata.on_change.append(self.quotas.image_changed)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from broker.coordinator.ticket import Ticket
 
@@ -27,5 +28,15 @@ class Outcome(Generic[R]):
         return self
 
 
-#: A key of a shard, and what was decided about it when the step was taken. Empty if there is nothing to do.
-Step = tuple[str, Outcome[R]]
+#: What was decided; or the steps of a decision that may take long. No other decision about the key is made meanwhile.
+Decided: TypeAlias = Outcome[R] | Generator[Any, None, Outcome[R]]
+
+
+def at_once(steps: Generator[Any, None, A]) -> A:
+    """Run all steps, where there are few, and return their result."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: A = end.value
+            return result

@@ -17,26 +17,27 @@ A shard decides and a codec encodes; the runtime knows neither groups nor transa
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Generator, Iterable
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import structlog
 
+from broker.coordinator.decisions import Decisions
 from broker.coordinator.internal_topic import InternalTopic
 from broker.coordinator.led_partition import LedPartition
 from broker.coordinator.loading import load
-from broker.coordinator.outcome import Outcome, Step
-from broker.coordinator.records import RecordCodec, split_into_batches
+from broker.coordinator.outcome import Decided, Outcome
+from broker.coordinator.reading import Reading
+from broker.coordinator.records import RecordCodec
 from broker.coordinator.shard import Shard
 from broker.coordinator.ticket import Ticket
 from broker.environment import Clock
 from broker.replication.events import ReplicaEvents
 from broker.replication.reads import Reads
 from broker.replication.replica import Replica
+from broker.scheduling.background import PAUSE, Background, Steps
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
-from protocol.records.batch import iter_batches
-from protocol.records.builder import NewRecord, build_batch
 from storage.errors import CorruptLogError
 from storage.log_types import GroupKey
 
@@ -46,39 +47,10 @@ A = TypeVar("A")
 R = TypeVar("R")
 S = TypeVar("S", bound=Shard[Any])
 #: (shard, ticket, now in seconds of the loop's clock, now in ms of the wall clock) -> what to append and to answer.
-Decision = Callable[[S, Ticket[A], float, int], Outcome[R]]
+Decision = Callable[[S, Ticket[A], float, int], Decided[R]]
 
-#: Keys that are worked on in one loop iteration, where there is something to do about many.
-KEYS_PER_ITERATION = 50
-#: The largest batch of a decision. (A commit of offsets is bounded by max.message.bytes, where it is decided.)
-MAX_BATCH_BYTES = 16 << 20
 #: While the log takes no records (a leadership transfer is under way), due work waits for so long.
 POSTPONED_S = 0.05
-
-
-class _Answers(Generic[S, R]):
-    """The answers of one outcome, waiting for the commit."""
-
-    __slots__ = ("_answers", "_led", "_runtime")
-
-    def __init__(
-        self,
-        runtime: CoordinatorRuntime[S, R],
-        led: LedPartition[S],
-        answers: list[tuple[Ticket[Any], Any]],
-    ) -> None:
-        self._runtime = runtime
-        self._led = led
-        self._answers = answers
-
-    def partition_done(self, slot: int, error: ErrorCode) -> None:
-        if error == ErrorCode.NONE:
-            for ticket, answer in self._answers:
-                self._led.open.pop(ticket, None)
-                ticket.answer(answer)
-        elif error == ErrorCode.KAFKA_STORAGE_ERROR:
-            self._runtime.reload_shard(self._led)
-        # Otherwise leadership is lost: all open tickets are answered where that is noticed.
 
 
 class CoordinatorRuntime(Generic[S, R]):
@@ -91,6 +63,7 @@ class CoordinatorRuntime(Generic[S, R]):
         new_shard: Callable[[Replica], S],
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
+        background: Background,
         reads: Reads,
         events: ReplicaEvents,
     ) -> None:
@@ -100,12 +73,17 @@ class CoordinatorRuntime(Generic[S, R]):
         self._new_shard = new_shard
         self._clock = clock
         self._loop = loop
+        self._background = background
         self._reads = reads
+        self._decisions = Decisions[S, R](
+            topic.name, codec, clock, background, self.reload_shard, self._carried_out
+        )
         #: By partition. Invariant: each is current.
         self._led: dict[int, LedPartition[S]] = {}
         self._is_closed = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
+        self._is_expiring = False
         #: Called when a shard is loaded and takes requests.
         self.on_loaded: list[Callable[[LedPartition[S]], None]] = []
         events.role_changed.append(self._role_changed)
@@ -137,12 +115,27 @@ class CoordinatorRuntime(Generic[S, R]):
             ticket.fail(error.code)
             return
         led.open[ticket] = None
-        outcome: Outcome[R]
+        if led.is_busy(key):
+            led.when_free(key, partial(self._decide, led, key, ticket, decide))
+        else:
+            self._decide(led, key, ticket, decide)
+
+    def _decide(self, led: LedPartition[S], key: str, ticket: Ticket[A], decide: Decision[S, A, R]) -> None:
+        if not led.replica.group.can_propose:
+            led.open.pop(ticket, None)
+            ticket.fail(ErrorCode.NOT_COORDINATOR)
+            return
+        decided: Decided[R]
         try:
-            outcome = decide(led.shard, ticket, self._loop.time(), self._clock.now_ms())
+            decided = decide(led.shard, ticket, self._loop.time(), self._clock.now_ms())
         except KafkaError as refused:
-            outcome = Outcome[R]().add_answer(ticket, ticket.refusal(refused.code))
-        self._apply_outcome(led, outcome)
+            decided = Outcome[R]().add_answer(ticket, ticket.refusal(refused.code))
+        else:
+            if not isinstance(decided, Outcome):
+                decided = _refusing(decided, ticket)
+        self._decisions.carry_out(led, key, decided)
+
+    def _carried_out(self, led: LedPartition[S], key: str) -> None:
         led.shard.update_deadline(key)
         self._arm_timer(led.shard.next_deadline())
 
@@ -168,64 +161,9 @@ class CoordinatorRuntime(Generic[S, R]):
 
         self._reads.confirm([replica], confirmed)
 
-    def read(
-        self,
-        key: str,
-        reply: Callable[[A], None],
-        failure: Callable[[ErrorCode], A],
-        look: Callable[[S], A],
-    ) -> None:
-        """Look at a key. As `ask`, without a decision. A stale coordinator never answers it."""
-        ticket = Ticket(reply, failure)
-        try:
-            led = self._loaded_partition(key)
-        except KafkaError as error:
-            ticket.fail(error.code)
-            return
-        led.open[ticket] = None
-        self._reads.confirm([led.replica], lambda keys: self._answer_read(led, ticket, look, keys))
-
-    def _answer_read(
-        self, led: LedPartition[S], ticket: Ticket[A], look: Callable[[S], A], keys: set[GroupKey]
-    ) -> None:
-        if not led.is_current or led.replica.key not in keys:
-            led.open.pop(ticket, None)
-            ticket.fail(ErrorCode.NOT_COORDINATOR)
-            return
-        try:
-            answer = look(led.shard)
-        except KafkaError as refused:
-            answer = ticket.refusal(refused.code)
-        self._apply_outcome(led, Outcome[R]().add_answer(ticket, answer))
-
-    def read_all(self, reply: Callable[[ErrorCode, list[A]], None], look: Callable[[S], list[A]]) -> None:
-        """Look at every shard of this node. COORDINATOR_LOAD_IN_PROGRESS while one is being loaded. A partition that
-        could not be loaded is left out, and so is one that is not led here any more when the answer leaves."""
-        asked = [led for led in self._led.values() if not led.has_failed]
-        if not all(led.is_loaded for led in asked):
-            reply(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, [])
-            return
-
-        def confirmed(keys: set[GroupKey]) -> None:
-            left = [led for led in asked if led.is_current and led.replica.key in keys]
-            found: list[A] = []
-            missing = len(left)
-
-            def one_done(part: list[A]) -> None:
-                nonlocal missing
-                missing -= 1
-                found.extend(part)
-                if missing == 0:
-                    reply(ErrorCode.NONE, found)
-
-            if not left:
-                reply(ErrorCode.NONE, [])
-            for led in left:
-                ticket: Ticket[list[A]] = Ticket(one_done, lambda error: [])
-                led.open[ticket] = None
-                self._apply_outcome(led, Outcome[R]().add_answer(ticket, look(led.shard)))
-
-        self._reads.confirm([led.replica for led in asked], confirmed)
+    def reading(self) -> Reading[S]:
+        """For a request that looks at keys. A stale coordinator never answers it."""
+        return Reading(self._loaded_partition, self._led.values, self._reads, self._decisions)
 
     def _loaded_partition(self, key: str) -> LedPartition[S]:
         led = self._led.get(self._topic.partition_of(key))
@@ -244,21 +182,20 @@ class CoordinatorRuntime(Generic[S, R]):
         """Its shard is not discarded, and the node does not stop."""
         return led.is_current and not self._is_closed
 
-    def carry_out_steps(self, led: LedPartition[S], steps: Iterator[Step[R]]) -> None:
-        """Carry out step by step, KEYS_PER_ITERATION with each loop iteration, while the partition is active."""
-        if not self.is_active(led):
-            return
-        if not led.replica.group.can_propose:
-            self._loop.call_later(POSTPONED_S, self.carry_out_steps, led, steps)
-            return
-        count = 0
-        for key, outcome in islice(steps, KEYS_PER_ITERATION):
-            count += 1
-            self._apply_outcome(led, outcome)
-            led.shard.update_deadline(key)
-        self._arm_timer(led.shard.next_deadline())
-        if count == KEYS_PER_ITERATION:
-            self._loop.call_soon(self.carry_out_steps, led, steps)
+    def carry_out(
+        self, led: LedPartition[S], keys: Iterable[str], decide: Callable[[str], Decided[R]]
+    ) -> Steps:
+        """The steps that decide about each of these keys, and carry it out, while the partition is active."""
+        for key in keys:
+            # Nothing is decided while the log takes no records.
+            while self.is_active(led) and (led.is_busy(key) or not led.replica.group.can_propose):
+                yield PAUSE
+            if not self.is_active(led):
+                return
+            self._decisions.carry_out(led, key, decide(key))
+            yield
+            while led.is_busy(key) and self.is_active(led):
+                yield PAUSE
 
     # -- leadership --------------------------------------------------------------------------------------
 
@@ -299,16 +236,14 @@ class CoordinatorRuntime(Generic[S, R]):
     def _begin_loading(self, replica: Replica) -> None:
         led = LedPartition(replica, self._new_shard(replica))
         self._led[replica.partition] = led
-        self._load_slice(led, load(replica, self._codec, led.shard))
+        self._background.run(self._load(led))
 
-    def _load_slice(self, led: LedPartition[S], steps: Iterator[None]) -> None:
-        """The next slice follows in the next loop iteration."""
-        if not self.is_active(led):
-            return
+    def _load(self, led: LedPartition[S]) -> Steps:
         try:
-            for _ in steps:
-                self._loop.call_soon(self._load_slice, led, steps)
-                return
+            for step in load(led.replica, self._codec, led.shard):
+                yield step
+                if not self.is_active(led):
+                    return
         except CorruptLogError as error:
             led.replica.host.log_corrupt(led.replica, error)
             return
@@ -322,51 +257,19 @@ class CoordinatorRuntime(Generic[S, R]):
                 reason=str(error),
             )
             return
+        for _ in led.shard.loaded(self._loop.time()):
+            yield
+            if not self.is_active(led):
+                return
         led.is_loaded = True
-        led.shard.loaded(self._loop.time())
         self._arm_timer(led.shard.next_deadline())
         for loaded in self.on_loaded:
             loaded(led)
 
-    # -- outcomes ----------------------------------------------------------------------------------------
-
-    def _apply_outcome(self, led: LedPartition[S], outcome: Outcome[R]) -> None:
-        """Append, replay, and answer when that, and all before it, is committed."""
-        if not led.is_current:
-            return  # the decision before this one could not be carried out
-        replica = led.replica
-        end_offset = replica.next_offset
-        if outcome.records:
-            try:
-                end_offset = self._append_records(replica, outcome.records)
-            except KafkaError as error:
-                # The machines of the shard have moved on already.
-                logger.error(
-                    "a coordinator's decision is not appended", topic=self._topic.name, reason=str(error)
-                )
-                self.reload_shard(led)
-                return
-            for record in outcome.records:
-                led.shard.replay(record)
-        if outcome.records or outcome.answers:
-            replica.waits.add_commit(end_offset, _Answers(self, led, outcome.answers), 0)
-
-    def _append_records(self, replica: Replica, records: Sequence[R]) -> int:
-        """Returns the end offset."""
-        end_offset = replica.next_offset
-        encoded = [self._codec.encode(record) for record in records]
-        for part in split_into_batches(encoded, MAX_BATCH_BYTES):
-            batch = build_batch([NewRecord(key, value, self._clock.now_ms()) for key, value in part])
-            if len(batch) > MAX_BATCH_BYTES:
-                raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"a decision of {len(batch)} bytes")
-            header = next(iter_batches(memoryview(batch)))[1]
-            _, end_offset = replica.append(header, batch)
-        return end_offset
-
     # -- time --------------------------------------------------------------------------------------------
 
     def _arm_timer(self, time: float | None) -> None:
-        """Have `_expire_due_keys` called by then, if ever. One timer for all shards."""
+        """Have keys whose deadline has come expire by then, if ever. One timer for all shards."""
         if time is None or self._is_closed:
             return
         if self._timer is not None:
@@ -374,22 +277,48 @@ class CoordinatorRuntime(Generic[S, R]):
                 return
             self._timer.cancel()
         self._timer_at = time
-        self._timer = self._loop.call_at(time, self._expire_due_keys)
+        self._timer = self._loop.call_at(time, self._time_has_come)
 
-    def _expire_due_keys(self) -> None:
-        """Some of them with each loop iteration: after a fail-over many have the same deadline."""
+    def _time_has_come(self) -> None:
         self._timer = None
-        now, left = self._loop.time(), KEYS_PER_ITERATION
+        if not self._is_expiring:
+            self._is_expiring = True
+            self._background.run(self._expire_due_keys())
+
+    def _expire_due_keys(self) -> Steps:
+        """In steps: after a fail-over many have the same deadline."""
         for led in list(self._led.values()):
-            if not led.is_loaded:
-                continue
+            yield from self._expire_keys_of(led)
+        self._is_expiring = False
+        for led in self.loaded_partitions():
+            self._arm_timer(led.shard.next_deadline())
+
+    def _expire_keys_of(self, led: LedPartition[S]) -> Steps:
+        while self.is_active(led) and led.is_loaded:
+            now = self._loop.time()
             if not led.replica.group.can_propose:
                 if led.shard.next_deadline() is not None:
                     self._arm_timer(now + POSTPONED_S)
-                continue
-            due = led.shard.take_due_keys(now, left)
-            left -= len(due)
-            for key in due:
-                self._apply_outcome(led, led.shard.expire(key, now, self._clock.now_ms()))
-                led.shard.update_deadline(key)
-            self._arm_timer(led.shard.next_deadline())
+                return
+            due = led.shard.take_due_keys(now, 1)
+            if not due:
+                return
+            (key,) = due
+            led.when_free(key, partial(self._expire, led, key))
+            yield
+
+    def _expire(self, led: LedPartition[S], key: str) -> None:
+        if not led.replica.group.can_propose:
+            self._carried_out(led, key)  # nothing is: it is still due
+            return
+        self._decisions.carry_out(led, key, led.shard.expire(key, self._loop.time(), self._clock.now_ms()))
+
+
+def _refusing(
+    steps: Generator[Any, None, Outcome[R]], ticket: Ticket[Any]
+) -> Generator[Any, None, Outcome[R]]:
+    """A decision in steps, which may be refused as any other."""
+    try:
+        return (yield from steps)
+    except KafkaError as refused:
+        return Outcome[R]().add_answer(ticket, ticket.refusal(refused.code))

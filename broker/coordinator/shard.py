@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol, TypeVar
 
-from broker.coordinator.outcome import Outcome
+from broker.coordinator.outcome import Decided
+from broker.scheduling.background import Steps
 
 R = TypeVar("R")
 
@@ -20,8 +21,9 @@ class Shard(Protocol[R]):
         """One record of the log, or one that was appended just now. Must not depend on older records of the same key:
         loading replays only the newest one, and no tombstone."""
 
-    def loaded(self, now: float) -> None:
-        """All of the log is replayed. `now`: seconds of the loop's clock."""
+    def loaded(self, now: float) -> Steps:
+        """All of the log is replayed. The shard takes requests when these steps are done. `now`: seconds of the loop's
+        clock."""
 
     def update_deadline(self, key: str) -> None:
         """A decision about this key is carried out. Its deadline may be another one, and the key may be gone."""
@@ -34,5 +36,5 @@ class Shard(Protocol[R]):
         """At most `limit` of the keys whose deadline has come. The caller owes each an `expire` and an
         `update_deadline`."""
 
-    def expire(self, key: str, now: float, now_ms: int) -> Outcome[R]:
+    def expire(self, key: str, now: float, now_ms: int) -> Decided[R]:
         """The deadline of this key has come. `now` as in `loaded`; `now_ms`: milliseconds of the wall clock."""

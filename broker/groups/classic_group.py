@@ -10,7 +10,7 @@ UNKNOWN_MEMBER_ID, and joins again.
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Generator, Set
 
 from broker.coordinator.outcome import Outcome
 from broker.coordinator.ticket import Ticket
@@ -295,7 +295,7 @@ class ClassicGroup(Rebalance):
         """No members, and no member id was given out."""
         return self.state is EMPTY and not self._pending
 
-    def subscribed_among(self, topics: Set[str]) -> Set[str]:
+    def subscribed_among(self, topics: Set[str]) -> Generator[None, None, Set[str]]:
         """All topics if the subscriptions are not known: the members are not consumers, or have no generation yet."""
         if self.state is EMPTY:
             return frozenset()
@@ -304,6 +304,7 @@ class ClassicGroup(Rebalance):
         assert self.protocol is not None
         found: set[str] = set()
         for member in self.members:
+            yield
             subscribed = subscribed_topics(member.metadata(self.protocol))
             if subscribed is None:
                 return topics

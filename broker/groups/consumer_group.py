@@ -10,7 +10,7 @@ Everything happens in heartbeats and in `expire`. Nothing waits here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Generator, Mapping, Set
 from dataclasses import replace
 from uuid import UUID
 
@@ -123,7 +123,8 @@ class ConsumerGroup:
             ],
         )
 
-    def subscribed_among(self, topics: Set[str]) -> Set[str]:
+    def subscribed_among(self, topics: Set[str]) -> Generator[None, None, Set[str]]:
+        yield
         if self._names is None:
             self._names = all_names(self._durable.members.values(), self._durable.regexes)
         return topics & self._names

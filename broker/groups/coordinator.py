@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Mapping
+from functools import partial
 from typing import TypeAlias
+from uuid import UUID
 
 import structlog
 
@@ -17,10 +20,11 @@ from broker.coordinator.runtime import CoordinatorRuntime
 from broker.environment import Clock
 from broker.groups.records import GROUP_RECORDS, GroupRecord
 from broker.groups.shard import Shard
-from broker.metadata.image import Change, TopicChanged, TopicCreated, TopicDeleted
+from broker.metadata.image import Change, TopicDeleted
 from broker.replication.events import ReplicaEvents
 from broker.replication.reads import Reads
 from broker.replication.replica import Replica
+from broker.scheduling.background import Background, Steps
 from broker.scheduling.ticks import Ticks
 from protocol.controller.topics import FindDeletedTopics, FindDeletedTopicsResult
 from protocol.errors import KafkaError
@@ -40,13 +44,18 @@ def new_group_coordinator(
     rng: random.Random,
     clock: Clock,
     loop: asyncio.AbstractEventLoop,
+    background: Background,
     reads: Reads,
     events: ReplicaEvents,
+    controller: ControllerClient,
+    ticks: Ticks,
 ) -> GroupCoordinator:
     def new_shard(replica: Replica) -> Shard:
         return Shard(settings.config, metadata.image, rng, replica.config.max_message_bytes)
 
-    return CoordinatorRuntime(topic, GROUP_RECORDS, new_shard, clock, loop, reads, events)
+    coordinator = CoordinatorRuntime(topic, GROUP_RECORDS, new_shard, clock, loop, background, reads, events)
+    GroupMaintenance(coordinator, settings, clock, loop, background, metadata, controller, ticks)
+    return coordinator
 
 
 class GroupMaintenance:
@@ -58,6 +67,7 @@ class GroupMaintenance:
         settings: LiveSettings,
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
+        background: Background,
         metadata: MetadataService,
         controller: ControllerClient,
         ticks: Ticks,
@@ -65,7 +75,11 @@ class GroupMaintenance:
         self._coordinator = coordinator
         self._clock = clock
         self._loop = loop
+        self._background = background
         self._controller = controller
+        #: Topics that were deleted: id -> name. Their offsets are to be deleted.
+        self._deleted: dict[UUID, str | None] = {}
+        self._is_expiring = False
         coordinator.on_loaded.append(self._shard_loaded)
         metadata.on_change.append(self._image_changed)
         ticks.every(settings.config.offsets_retention_check_interval_ms / 1000, self._expire_offsets)
@@ -78,15 +92,35 @@ class GroupMaintenance:
 
     def _image_changed(self, change: Change) -> None:
         """A committed change of the cluster's metadata."""
-        if isinstance(change, TopicCreated | TopicChanged | TopicDeleted):
-            for led in self._coordinator.loaded_partitions():
-                self._coordinator.carry_out_steps(led, led.shard.image_changed(change))
+        if isinstance(change, TopicDeleted):
+            # Many may be deleted at a time, and each look goes through all groups.
+            self._deleted[change.old.topic_id] = change.old.name
+            if len(self._deleted) == 1:
+                self._loop.call_soon(self._topics_deleted)
+
+    def _topics_deleted(self) -> None:
+        deleted, self._deleted = self._deleted, {}
+        for led in self._coordinator.loaded_partitions():
+            self._delete_offsets(led, deleted)
+
+    def _delete_offsets(self, led: LedPartition[Shard], deleted: Mapping[UUID, str | None]) -> None:
+        shard = led.shard
+        if shard.has_offsets_of(deleted.keys()):
+            delete = partial(shard.delete_topic_offsets, deleted)
+            self._background.run(self._coordinator.carry_out(led, list(shard.offsets.group_ids), delete))
 
     def _expire_offsets(self, now: float) -> None:
         """Called every offsets.retention.check.interval.ms."""
+        if not self._is_expiring:
+            self._is_expiring = True
+            self._background.run(self._expire_all_offsets())
+
+    def _expire_all_offsets(self) -> Steps:
         for led in self._coordinator.loaded_partitions():
-            self._coordinator.carry_out_steps(led, led.shard.expire_offsets(self._clock.now_ms()))
+            expire = partial(led.shard.expire_offsets, self._clock.now_ms())
+            yield from self._coordinator.carry_out(led, led.shard.group_ids(), expire)
             self._delete_offsets_of_deleted_topics(led)
+        self._is_expiring = False
 
     def _delete_offsets_of_deleted_topics(self, led: LedPartition[Shard]) -> None:
         """A topic may have been deleted while nobody led the partition. The image of this node may be behind and lack a
@@ -101,7 +135,6 @@ class GroupMaintenance:
             if isinstance(result, KafkaError):
                 self._loop.call_later(RETRY_S, self._delete_offsets_of_deleted_topics, led)
                 return
-            deleted = set(result.topic_ids)
-            self._coordinator.carry_out_steps(led, led.shard.delete_topic_offsets(deleted))
+            self._delete_offsets(led, dict.fromkeys(result.topic_ids))
 
         self._controller.call(FindDeletedTopics(topic_ids=sorted(unknown)), answered)

@@ -7,10 +7,10 @@ with leadership. A method that refuses raises KafkaError and has changed nothing
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Generator, Set
 from typing import Protocol
 
-from broker.coordinator.outcome import Outcome
+from broker.coordinator.outcome import Decided
 from broker.groups.commit import CommitCheck, CommitRequest
 from broker.groups.records import GroupRecord
 from protocol.errors import ErrorCode, KafkaError
@@ -46,7 +46,7 @@ class Group(Protocol):
         """When `expire` may have something to do: perhaps too early, never too late. Asked after every decision, so it
         must not walk the members (broker.coordinator.deadlines)."""
 
-    def expire(self, now: float, now_ms: int) -> Outcome[GroupRecord]:
+    def expire(self, now: float, now_ms: int) -> Decided[GroupRecord]:
         """The time of `next_deadline` has come. There may be nothing to do."""
 
     def check_commit(self, request: CommitRequest, now: float) -> CommitCheck | None:
@@ -59,9 +59,9 @@ class Group(Protocol):
         """Check that a member may fetch committed offsets. (None, -1) is a client that is no member; it may. Raises
         KafkaError."""
 
-    def subscribed_among(self, topics: Set[str]) -> Set[str]:
+    def subscribed_among(self, topics: Set[str]) -> Generator[None, None, Set[str]]:
         """Those of `topics` that members are subscribed to. Their offsets do not expire and cannot be deleted. It takes
-        many topics at once because it may have to look at every member's subscription."""
+        many topics at once because it may have to look at every member's subscription, in steps."""
 
     def expires_from_ms(self, commit_timestamp_ms: int) -> int | None:
         """The time from which offsets.retention.minutes counts for an offset that was committed at this time (KIP-211).

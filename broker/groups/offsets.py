@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, KeysView
+from collections.abc import Generator, Iterable, Iterator, KeysView, Mapping
 from typing import NamedTuple
 from uuid import UUID
 
@@ -53,9 +53,9 @@ class Offsets:
     def get(self, group_id: str, place: Place) -> OffsetCommitValue | None:
         return self._groups.get(group_id, {}).get(place.topic, {}).get(place.partition)
 
-    def of_topic(self, group_id: str, topic: str) -> dict[int, OffsetCommitValue]:
-        """Partition -> its committed offset."""
-        return self._groups.get(group_id, {}).get(topic, {})
+    def of_group_by_topic(self, group_id: str) -> Mapping[str, Mapping[int, OffsetCommitValue]]:
+        """Topic -> partition -> its committed offset."""
+        return self._groups.get(group_id, {})
 
     def of_group(self, group_id: str) -> Iterator[tuple[Place, OffsetCommitValue]]:
         for topic, partitions in self._groups.get(group_id, {}).items():
@@ -71,13 +71,14 @@ class Offsets:
         now_ms: int,
         max_metadata_bytes: int,
         max_batch_bytes: int,
-    ) -> tuple[list[GroupRecord], CommitAnswer]:
+    ) -> Generator[None, None, tuple[list[GroupRecord], CommitAnswer]]:
         """The records of a commit that its group allows. The whole commit is refused if it is too large for a batch."""
         expire_ms = min(now_ms + request.retention_ms, INT64_MAX) if request.retention_ms >= 0 else -1
         records: list[GroupRecord] = []
         errors: list[ErrorCode] = []
         size_bytes, group_bytes = 0, len(request.group_id.encode())
         for each in request.offsets:
+            yield
             error = ErrorCode.NONE if check is None else check(each.topic_id, each.partition)
             if error != ErrorCode.NONE:
                 errors.append(error)
@@ -104,8 +105,13 @@ class Offsets:
     def tombstone(self, group_id: str, place: Place) -> GroupRecord:
         return GroupRecord(_key(group_id, place), None)
 
-    def tombstones(self, group_id: str) -> list[GroupRecord]:
-        return [self.tombstone(group_id, place) for place, _ in self.of_group(group_id)]
+    def tombstones(self, group_id: str) -> Generator[None, None, list[GroupRecord]]:
+        """Of all offsets of a group, which must not change meanwhile."""
+        tombstones = []
+        for place, _ in self.of_group(group_id):
+            tombstones.append(self.tombstone(group_id, place))
+            yield
+        return tombstones
 
     # -- state -------------------------------------------------------------------------------------------
 

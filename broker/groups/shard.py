@@ -10,13 +10,13 @@ an admin tool. It has no records of its own, and it is not in `groups`.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Generator, Iterator, Mapping, Set
 from dataclasses import dataclass
 from uuid import UUID
 
 from broker.config.node_config import NodeConfig
 from broker.coordinator.deadlines import Deadlines
-from broker.coordinator.outcome import Outcome, Step
+from broker.coordinator.outcome import Decided, Outcome, at_once
 from broker.coordinator.ticket import Ticket
 from broker.groups import consumer_shard
 from broker.groups.classic_group import ClassicGroup
@@ -27,13 +27,17 @@ from broker.groups.commit import CommitAnswer, CommitCheck, CommitRequest
 from broker.groups.group import Group, check_group_id, check_texts
 from broker.groups.offsets import Offsets, Place
 from broker.groups.records import GroupRecord
-from broker.metadata.image import Change, MetadataImage, TopicDeleted
+from broker.metadata.image import MetadataImage
 from protocol.errors import ErrorCode, KafkaError
 from protocol.group_records import RECORD_TYPES, GroupMetadataKey, OffsetCommitKey, OffsetCommitValue
 from protocol.schema import NIL_UUID, Message
 
 #: The protocol type of groups whose members say which topics they are subscribed to.
 CONSUMER_PROTOCOL_TYPE = "consumer"
+#: Offsets of a commit that is decided at once.
+_FEW = 50
+
+Deciding = Generator[None, None, Outcome[GroupRecord]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +72,12 @@ class Shard:
         assert record.value is None or isinstance(record.value, OffsetCommitValue)
         self.offsets.replay(record.key, record.value)
 
-    def loaded(self, now: float) -> None:
-        """All of the log is replayed."""
+    def loaded(self, now: float) -> Iterator[None]:
+        """All of the log is replayed. The shard takes requests when these steps are done."""
         for group in self.groups.values():
             group.loaded(now)
             self._deadlines.set(group.group_id, group.next_deadline())
+            yield
 
     # -- deadlines ---------------------------------------------------------------------------------------
 
@@ -92,7 +97,7 @@ class Shard:
         each."""
         return self._deadlines.take_due(now, limit)
 
-    def expire(self, group_id: str, now: float, now_ms: int) -> Outcome[GroupRecord]:
+    def expire(self, group_id: str, now: float, now_ms: int) -> Decided[GroupRecord]:
         group = self.groups.get(group_id)
         return Outcome() if group is None else group.expire(now, now_ms)
 
@@ -100,8 +105,14 @@ class Shard:
 
     def commit_offsets(
         self, ticket: Ticket[CommitAnswer], request: CommitRequest, now: float, now_ms: int
-    ) -> Outcome[GroupRecord]:
+    ) -> Decided[GroupRecord]:
         """Answer: CommitAnswer. Raises KafkaError if the group does not allow the commit."""
+        steps = self._commit_offsets(ticket, request, now, now_ms)
+        return at_once(steps) if len(request.offsets) <= _FEW else steps
+
+    def _commit_offsets(
+        self, ticket: Ticket[CommitAnswer], request: CommitRequest, now: float, now_ms: int
+    ) -> Deciding:
         check_group_id(request.group_id, may_be_empty=True)
         group = self.groups.get(request.group_id)
         check: CommitCheck | None = None
@@ -110,7 +121,7 @@ class Shard:
         elif request.generation >= 0:
             is_simple = self.offsets.has_group(request.group_id)
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID if is_simple else ErrorCode.GROUP_ID_NOT_FOUND)
-        records, answer = self.offsets.commit(
+        records, answer = yield from self.offsets.commit(
             request, check, now_ms, self.config.offset_metadata_max_bytes, self._max_batch_bytes
         )
         return Outcome(records).add_answer(ticket, answer)
@@ -121,9 +132,7 @@ class Shard:
         if group is not None:
             group.check_fetch(member_id, member_epoch)
 
-    def delete_offsets(
-        self, ticket: Ticket[CommitAnswer], group_id: str, places: list[Place]
-    ) -> Outcome[GroupRecord]:
+    def delete_offsets(self, ticket: Ticket[CommitAnswer], group_id: str, places: list[Place]) -> Deciding:
         """Answer: CommitAnswer. Deleting an offset that does not exist succeeds. Raises GROUP_ID_NOT_FOUND,
         NON_EMPTY_GROUP."""
         group = self._existing_group(group_id)
@@ -131,25 +140,22 @@ class Shard:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)  # The topics of its members are not known.
         kept: Set[str] = frozenset()
         if group is not None:
-            kept = group.subscribed_among({place.topic for place in places})
-        errors = [
-            ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if place.topic in kept else ErrorCode.NONE for place in places
-        ]
+            kept = yield from group.subscribed_among({place.topic for place in places})
+        errors: list[ErrorCode] = []
         # One record for each place, however often the request names it: every record holds the whole group id.
-        records = [
-            self.offsets.tombstone(group_id, place)
-            for place in dict.fromkeys(places)
-            if place.topic not in kept and self.offsets.get(group_id, place) is not None
-        ]
-        return Outcome(records).add_answer(ticket, CommitAnswer(ErrorCode.NONE, errors))
+        tombstones: dict[Place, GroupRecord] = {}
+        for place in places:
+            yield
+            is_kept = place.topic in kept
+            errors.append(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_kept else ErrorCode.NONE)
+            if not is_kept and place not in tombstones and self.offsets.get(group_id, place) is not None:
+                tombstones[place] = self.offsets.tombstone(group_id, place)
+        answer = CommitAnswer(ErrorCode.NONE, errors)
+        return Outcome(list(tombstones.values())).add_answer(ticket, answer)
 
-    def expire_offsets(self, now_ms: int) -> Iterator[Step[GroupRecord]]:
-        """Group by group: delete offsets that were not used for offsets.retention.minutes (KIP-211). An empty group is
+    def expire_offsets(self, now_ms: int, group_id: str) -> Deciding:
+        """Delete the offsets of a group that were not used for offsets.retention.minutes (KIP-211). An empty group is
         deleted with its last offset."""
-        for group_id in self.group_ids():
-            yield group_id, self._expire_offsets_of(group_id, now_ms)
-
-    def _expire_offsets_of(self, group_id: str, now_ms: int) -> Outcome[GroupRecord]:
         group = self.groups.get(group_id)
         retention_ms = self.config.offsets_retention_minutes * 60_000
         outcome: Outcome[GroupRecord] = Outcome()
@@ -157,8 +163,9 @@ class Shard:
         offsets = list(self.offsets.of_group(group_id))
         kept: Set[str] = frozenset()
         if group is not None:
-            kept = group.subscribed_among({place.topic for place, _ in offsets})
+            kept = yield from group.subscribed_among({place.topic for place, _ in offsets})
         for place, value in offsets:
+            yield
             from_ms: int | None = value.commit_timestamp_ms
             if group is not None:
                 from_ms = group.expires_from_ms(value.commit_timestamp_ms)
@@ -176,23 +183,21 @@ class Shard:
 
     # -- topics ------------------------------------------------------------------------------------------
 
-    def image_changed(self, change: Change) -> Iterator[Step[GroupRecord]]:
-        """The cluster's metadata changed. Group by group: delete the offsets of a deleted topic."""
-        if isinstance(change, TopicDeleted):
-            yield from self.delete_topic_offsets({change.old.topic_id}, change.old.name)
+    def has_offsets_of(self, topics: Set[UUID]) -> bool:
+        """Whether a group may have offsets for one of these topics."""
+        known = self.offsets.topic_ids
+        return NIL_UUID in known or not known.isdisjoint(topics)
 
-    def delete_topic_offsets(
-        self, deleted: Set[UUID], name: str | None = None
-    ) -> Iterator[Step[GroupRecord]]:
-        """Group by group: delete the offsets of deleted topics. `name` finds offsets that were committed with a
-        retention of their own and then loaded: that version of the record has no topic id."""
-        for group_id in list(self.offsets.group_ids):
-            places = [
-                place
-                for place, value in self.offsets.of_group(group_id)
-                if value.topic_id in deleted or (value.topic_id == NIL_UUID and place.topic == name)
-            ]
-            yield group_id, Outcome([self.offsets.tombstone(group_id, place) for place in places])
+    def delete_topic_offsets(self, deleted: Mapping[UUID, str | None], group_id: str) -> Deciding:
+        """Delete the offsets that a group has for deleted topics. The name of a topic finds offsets that were committed
+        with a retention of their own and then loaded: that version of the record has no topic id."""
+        names = set(deleted.values())
+        outcome: Outcome[GroupRecord] = Outcome()
+        for place, value in list(self.offsets.of_group(group_id)):
+            if value.topic_id in deleted or (value.topic_id == NIL_UUID and place.topic in names):
+                outcome.records.append(self.offsets.tombstone(group_id, place))
+            yield
+        return outcome
 
     def unknown_topics(self) -> set[UUID]:
         """Topics with offsets that the image does not have. They are deleted, or newer than this node's image."""
@@ -204,21 +209,20 @@ class Shard:
         """The ids of all groups, simple groups included."""
         return list(dict.fromkeys([*self.groups, *self.offsets.group_ids]))
 
-    def list_groups(self) -> list[ListedGroup]:
-        listed = [
-            ListedGroup(x.group_id, x.protocol_type, x.state, x.group_type)
-            for x in self.groups.values()
-            if _exists(x)
-        ]
-        simple = [group_id for group_id in self.offsets.group_ids if group_id not in self.groups]
-        return listed + [ListedGroup(group_id, "", "Empty", "classic") for group_id in simple]
+    def listed(self, group_id: str) -> ListedGroup | None:
+        """None: there is no such group."""
+        group = self.groups.get(group_id)
+        if group is not None and _exists(group):
+            return ListedGroup(group_id, group.protocol_type, group.state, group.group_type)
+        return ListedGroup(group_id, "", "Empty", "classic") if self.offsets.has_group(group_id) else None
 
-    def delete_group(self, ticket: Ticket[ErrorCode], group_id: str) -> Outcome[GroupRecord]:
+    def delete_group(self, ticket: Ticket[ErrorCode], group_id: str) -> Deciding:
         """Delete the group and its offsets. Answer: ErrorCode. Raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
         group = self._existing_group(group_id)
         if group is not None and not group.is_empty:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
-        records = self.offsets.tombstones(group_id) + ([] if group is None else group.tombstones())
+        records = yield from self.offsets.tombstones(group_id)
+        records += [] if group is None else group.tombstones()
         return Outcome(records).add_answer(ticket, ErrorCode.NONE)
 
     def _existing_group(self, group_id: str) -> Group | None:

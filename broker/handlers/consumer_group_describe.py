@@ -10,8 +10,7 @@ Versions: 1 has the protocol of each member.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from broker.groups import consumer_shard
@@ -20,10 +19,11 @@ from broker.groups.consumer_requests import GroupDescription
 from broker.groups.shard import Shard
 from broker.handlers.describe_groups import GROUP_OPERATIONS
 from broker.metadata.image import MetadataImage
-from broker.serving.answer_in_parts import AnswerInParts
+from broker.serving import steps
 from broker.serving.api import Api
+from broker.serving.group_answers import answer_about_groups
+from broker.serving.steps import Steps
 from protocol.api_keys import ApiKey
-from protocol.codec import encode
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -41,42 +41,39 @@ if TYPE_CHECKING:
 _CONSUMER_MEMBER = 1
 
 
-def handle(context: Context, request: Request, body: ConsumerGroupDescribeRequest) -> None:
-    def answer(groups: list[DescribedConsumerGroup]) -> None:
-        for group in groups:
-            if body.include_authorized_operations and group.error_code == ErrorCode.NONE:
-                group.authorized_operations = GROUP_OPERATIONS
-        request.reply_bytes(encode(ConsumerGroupDescribeResponse(groups=groups), request.api_version))
+def handle(context: Context, request: Request, body: ConsumerGroupDescribeRequest) -> Steps:
+    def look(shard: Shard, group_id: str) -> Generator[None, None, DescribedConsumerGroup]:
+        return _described(context.image, consumer_shard.describe(shard, group_id))
 
-    group_ids = list(dict.fromkeys(body.group_ids))
+    def reply(groups: dict[str, DescribedConsumerGroup]) -> Steps:
+        described = list(groups.values())
+        if body.include_authorized_operations:
+            for group in described:
+                if group.error_code == ErrorCode.NONE:
+                    group.authorized_operations = GROUP_OPERATIONS
+        yield from steps.reply(request, ConsumerGroupDescribeResponse(groups=described))
 
-    def ask(position: int, reply: Callable[[DescribedConsumerGroup], None]) -> None:
-        group_id = group_ids[position]
-        look = partial(_read_group, context.image, group_id)
-        context.groups.read(group_id, reply, partial(_failed, group_id), look)
-
-    AnswerInParts(context.loop, len(group_ids), ask, answer)
+    return answer_about_groups(context, request, dict.fromkeys(body.group_ids), look, _failed, reply)
 
 
-def _failed(group_id: str, error: ErrorCode, message: str | None = None) -> DescribedConsumerGroup:
-    return DescribedConsumerGroup(group_id=group_id, error_code=error, error_message=message)
+def _failed(group_id: str, error: KafkaError) -> DescribedConsumerGroup:
+    return DescribedConsumerGroup(group_id=group_id, error_code=error.code, error_message=error.message)
 
 
-def _read_group(image: MetadataImage, group_id: str, shard: Shard) -> DescribedConsumerGroup:
-    try:
-        return _described(image, consumer_shard.describe(shard, group_id))
-    except KafkaError as refused:
-        return _failed(group_id, refused.code, refused.message)
-
-
-def _described(image: MetadataImage, group: GroupDescription) -> DescribedConsumerGroup:
-    return DescribedConsumerGroup(
+def _described(
+    image: MetadataImage, group: GroupDescription
+) -> Generator[None, None, DescribedConsumerGroup]:
+    described = DescribedConsumerGroup(
         group_id=group.group_id,
         group_state=group.state,
         group_epoch=group.epoch,
         assignment_epoch=group.assignment_epoch,
         assignor_name=group.assignor,
-        members=[
+        members=[],
+    )
+    for member in group.members:
+        assignment = yield from _named(image, member.assignment)
+        described.members.append(
             DescribedConsumerGroupMember(
                 member_id=member.member_id,
                 instance_id=member.subscription.instance_id,
@@ -86,25 +83,27 @@ def _described(image: MetadataImage, group: GroupDescription) -> DescribedConsum
                 client_host=member.subscription.client_host,
                 subscribed_topic_names=list(member.subscription.topic_names),
                 subscribed_topic_regex=member.subscription.topic_regex,
-                assignment=_named(image, member.assignment),
-                target_assignment=_named(image, member.target),
+                assignment=assignment,
+                target_assignment=(yield from _named(image, member.target)),
                 member_type=_CONSUMER_MEMBER,
             )
-            for member in group.members
-        ],
-    )
+        )
+        yield
+    return described
 
 
-def _named(image: MetadataImage, assignment: Assignment) -> DescribedAssignment:
-    return DescribedAssignment(
-        topic_partitions=[
-            DescribedTopicPartitions(
-                topic_id=topic_id, topic_name=image.topics[topic_id].name, partitions=sorted(partitions)
+def _named(image: MetadataImage, assignment: Assignment) -> Generator[None, None, DescribedAssignment]:
+    described = DescribedAssignment(topic_partitions=[])
+    for topic_id, partitions in assignment.items():
+        record = image.topics.get(topic_id)
+        if record is not None:
+            described.topic_partitions.append(
+                DescribedTopicPartitions(
+                    topic_id=topic_id, topic_name=record.name, partitions=sorted(partitions)
+                )
             )
-            for topic_id, partitions in assignment.items()
-            if topic_id in image.topics
-        ]
-    )
+        yield
+    return described
 
 
 API = Api(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 1, ConsumerGroupDescribeRequest, handle)

@@ -25,9 +25,9 @@ from broker.groups.consumer_requests import HeartbeatAnswer, HeartbeatRequest
 from broker.groups.records import GroupRecord
 from broker.groups.shard import Shard
 from broker.metadata.ids import random_uuid, to_base64url
+from broker.serving import steps
 from broker.serving.api import Api
 from protocol.api_keys import ApiKey
-from protocol.codec import encode
 from protocol.errors import ErrorCode
 from protocol.messages.consumer_group_heartbeat import (
     AssignedTopicPartitions,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 def handle(context: Context, request: Request, body: ConsumerGroupHeartbeatRequest) -> None:
     def reply(answer: HeartbeatAnswer) -> None:
-        request.reply_bytes(encode(_response(answer), request.api_version))
+        steps.finish(context, request, _response(answer), len(answer.assignment or ()))
 
     if "consumer" not in context.config.group_protocols:
         reply(HeartbeatAnswer(ErrorCode.UNSUPPORTED_VERSION))

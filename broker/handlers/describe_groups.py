@@ -11,15 +11,16 @@ Versions: 3 authorized operations; 4 instance ids; 5 flexible; 6 Dead is GROUP_I
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Generator
 from typing import TYPE_CHECKING
 
-from broker.groups.classic_messages import ClassicDescription
-from broker.serving.answer_in_parts import AnswerInParts
+from broker.groups.shard import Shard
+from broker.serving import steps
 from broker.serving.api import Api
+from broker.serving.group_answers import answer_about_groups
+from broker.serving.steps import Steps
 from protocol.api_keys import ApiKey
-from protocol.codec import encode
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
@@ -36,58 +37,54 @@ if TYPE_CHECKING:
 GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8, 10, 11))
 
 
-def handle(context: Context, request: Request, body: DescribeGroupsRequest) -> None:
-    def reply(groups: list[DescribedGroup]) -> None:
-        for group in groups:
-            if body.include_authorized_operations and group.error_code == ErrorCode.NONE:
-                group.authorized_operations = GROUP_OPERATIONS
-        request.reply_bytes(encode(DescribeGroupsResponse(groups=groups), request.api_version))
+def handle(context: Context, request: Request, body: DescribeGroupsRequest) -> Steps:
+    def failed(group_id: str, error: KafkaError) -> DescribedGroup:
+        return _failed(request.api_version, group_id, error.code)
 
-    group_ids = list(dict.fromkeys(body.groups))
+    def reply(groups: dict[str, DescribedGroup]) -> Steps:
+        described = list(groups.values())
+        if body.include_authorized_operations:
+            for group in described:
+                if group.error_code == ErrorCode.NONE:
+                    group.authorized_operations = GROUP_OPERATIONS
+        yield from steps.reply(request, DescribeGroupsResponse(groups=described))
 
-    def ask(position: int, take: Callable[[DescribedGroup], None]) -> None:
-        _describe(context, request.api_version, take, group_ids[position])
-
-    AnswerInParts(context.loop, len(group_ids), ask, reply)
-
-
-def _describe(context: Context, version: int, reply: Callable[[DescribedGroup], None], group_id: str) -> None:
-    def failure(error: ErrorCode) -> DescribedGroup:
-        described = DescribedGroup(group_id=group_id, error_code=error)
-        if error == ErrorCode.GROUP_ID_NOT_FOUND:
-            described.group_state = "Dead"
-            if version >= 6:
-                described.error_message = f"Group {group_id} not found."
-            else:
-                described.error_code = ErrorCode.NONE
-        return described
-
-    context.groups.read(
-        group_id,
-        reply,
-        failure,
-        lambda shard: _described(group_id, shard.describe_classic(group_id)),
-    )
+    return answer_about_groups(context, request, dict.fromkeys(body.groups), _look, failed, reply)
 
 
-def _described(group_id: str, group: ClassicDescription) -> DescribedGroup:
-    return DescribedGroup(
+def _failed(version: int, group_id: str, error: ErrorCode) -> DescribedGroup:
+    described = DescribedGroup(group_id=group_id, error_code=error)
+    if error == ErrorCode.GROUP_ID_NOT_FOUND:
+        described.group_state = "Dead"
+        if version >= 6:
+            described.error_message = f"Group {group_id} not found."
+        else:
+            described.error_code = ErrorCode.NONE
+    return described
+
+
+def _look(shard: Shard, group_id: str) -> Generator[None, None, DescribedGroup]:
+    group = shard.describe_classic(group_id)
+    yield
+    described = DescribedGroup(
         group_id=group_id,
         group_state=group.state,
         protocol_type=group.protocol_type,
         protocol_data=group.protocol,
-        members=[
-            DescribedGroupMember(
-                member_id=each.member_id,
-                group_instance_id=each.instance_id,
-                client_id=each.client_id,
-                client_host=each.client_host,
-                member_metadata=each.metadata,
-                member_assignment=each.assignment,
-            )
-            for each in group.members
-        ],
+        members=[],
     )
+    for each in group.members:
+        member = DescribedGroupMember(
+            member_id=each.member_id,
+            group_instance_id=each.instance_id,
+            client_id=each.client_id,
+            client_host=each.client_host,
+            member_metadata=each.metadata,
+            member_assignment=each.assignment,
+        )
+        described.members.append(member)
+        yield
+    return described
 
 
 API = Api(ApiKey.DESCRIBE_GROUPS, 0, 6, DescribeGroupsRequest, handle)

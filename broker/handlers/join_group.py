@@ -5,7 +5,8 @@ Behaviour
   leader of the group gets the list of members.
 - A new member gets an id first and joins with it (MEMBER_ID_REQUIRED, KIP-394), unless it is static (KIP-345).
 - Errors: INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT, INCONSISTENT_GROUP_PROTOCOL (no protocol that all support, another
-  type, or a group of the consumer protocol), UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, GROUP_MAX_SIZE_REACHED.
+  type, or a group of the consumer protocol), UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, GROUP_MAX_SIZE_REACHED,
+  INVALID_REQUEST (more protocols than broker.serving.limits allows).
 
 Versions: 0 has no rebalance timeout, and the session timeout is used for it; 4 MEMBER_ID_REQUIRED; 5 static members; 6
 flexible; 7 protocol type; 8 reason; 9 skip_assignment (KIP-814).
@@ -16,9 +17,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.groups.classic_messages import JoinAnswer, JoinRequest
+from broker.serving import steps
 from broker.serving.api import Api
+from broker.serving.limits import check_count
 from protocol.api_keys import ApiKey
-from protocol.codec import encode
+from protocol.errors import KafkaError
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 
 if TYPE_CHECKING:
@@ -45,8 +48,13 @@ def handle(context: Context, request: Request, body: JoinGroupRequest) -> None:
                 for each in answer.members
             ],
         )
-        request.reply_bytes(encode(response, version))
+        steps.finish(context, request, response, len(response.members))
 
+    try:
+        check_count(ApiKey.JOIN_GROUP, len(body.protocols))
+    except KafkaError as refused:
+        reply(JoinAnswer(refused.code, body.member_id))
+        return
     join = JoinRequest(
         member_id=body.member_id,
         instance_id=body.group_instance_id,

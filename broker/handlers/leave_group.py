@@ -14,9 +14,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.groups.classic_messages import LeaveAnswer, Leaver
+from broker.serving import steps
 from broker.serving.api import Api
 from protocol.api_keys import ApiKey
-from protocol.codec import encode
 from protocol.errors import ErrorCode
 from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 
@@ -43,7 +43,7 @@ def handle(context: Context, request: Request, body: LeaveGroupRequest) -> None:
             ]
         elif answer.error == ErrorCode.NONE:
             response.error_code = answer.members[0][1]
-        request.reply_bytes(encode(response, request.api_version))
+        steps.finish(context, request, response, len(answer.members))
 
     def failure(error: ErrorCode) -> LeaveAnswer:
         if error == ErrorCode.UNKNOWN_MEMBER_ID:

@@ -16,13 +16,15 @@ ILLEGAL_GENERATION; 10 topics by id.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import repeat
 from typing import TYPE_CHECKING
 
 from broker.groups.commit import CommitAnswer, CommitRequest, OffsetToCommit
 from broker.metadata.records import TopicRecord
+from broker.serving import steps
 from broker.serving.api import Api
+from broker.serving.steps import Steps
 from protocol.api_keys import ApiKey
-from protocol.codec import encode
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from broker.serving.context import Context
 
 
-def handle(context: Context, request: Request, body: OffsetCommitRequest) -> None:
+def handle(context: Context, request: Request, body: OffsetCommitRequest) -> Steps:
     response = OffsetCommitResponse(topics=[])
     offsets: list[OffsetToCommit] = []
     slots: list[OffsetCommitResponsePartition] = []
@@ -49,12 +51,13 @@ def handle(context: Context, request: Request, body: OffsetCommitRequest) -> Non
             if offset is not None:
                 offsets.append(offset)
                 slots.append(slot)
+            yield
+        yield
 
     def answer(result: CommitAnswer) -> None:
-        errors = result.errors or [result.error] * len(slots)
-        for slot, error in zip(slots, errors, strict=True):
+        for slot, error in zip(slots, result.errors or repeat(result.error), strict=False):
             slot.error_code = _in_version(request.api_version, error)
-        request.reply_bytes(encode(response, request.api_version))
+        steps.finish(context, request, response, len(slots) + len(body.topics))
 
     if not offsets:
         answer(CommitAnswer(ErrorCode.NONE, []))

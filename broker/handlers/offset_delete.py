@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 from broker.groups.commit import CommitAnswer
 from broker.groups.offsets import Place
+from broker.serving import steps
 from broker.serving.api import Api
+from broker.serving.steps import Steps
 from protocol.api_keys import ApiKey
-from protocol.codec import encode
 from protocol.errors import ErrorCode
 from protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from broker.serving.context import Context
 
 
-def handle(context: Context, request: Request, body: OffsetDeleteRequest) -> None:
+def handle(context: Context, request: Request, body: OffsetDeleteRequest) -> Steps:
     topics: list[OffsetDeleteResponseTopic] = []
     places: list[Place] = []
     slots: list[OffsetDeleteResponsePartition] = []
@@ -44,6 +45,8 @@ def handle(context: Context, request: Request, body: OffsetDeleteRequest) -> Non
                 slots.append(slot)
             else:
                 slot.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            yield
+        yield
 
     def answer(result: CommitAnswer) -> None:
         response = OffsetDeleteResponse(error_code=result.error)
@@ -51,7 +54,7 @@ def handle(context: Context, request: Request, body: OffsetDeleteRequest) -> Non
             for slot, error in zip(slots, result.errors, strict=True):
                 slot.error_code = error
             response.topics = topics
-        request.reply_bytes(encode(response, request.api_version))
+        steps.finish(context, request, response, len(slots) + len(topics))
 
     context.groups.ask_confirmed(
         body.group_id,

@@ -13,19 +13,19 @@ Versions: 1 no top-level error; 2 null topics; 5 leader epoch; 6 flexible; 8 sev
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from broker.groups.offsets import Place
 from broker.groups.shard import Shard
 from broker.metadata.image import MetadataImage
-from broker.serving.answer_in_parts import AnswerInParts
+from broker.serving import steps
 from broker.serving.api import Api
+from broker.serving.group_answers import answer_about_groups
+from broker.serving.steps import Steps
 from protocol.api_keys import ApiKey
-from protocol.codec import encode
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KafkaError
+from protocol.group_records import OffsetCommitValue
 from protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -41,89 +41,108 @@ if TYPE_CHECKING:
     from broker.network.request import Request
     from broker.serving.context import Context
 
+#: So many partitions of a group are looked at in one step.
+_FEW = 50
 
-def handle(context: Context, request: Request, body: OffsetFetchRequest) -> None:
+
+def handle(context: Context, request: Request, body: OffsetFetchRequest) -> Steps:
     version = request.api_version
     wanted = body.groups if version >= 8 else [_only_group(body)]
+    # Each group where it is named first. With all offsets of a group a thousand times, an answer could have any size.
+    first: dict[str, OffsetFetchRequestGroup] = {}
+    for group in wanted:
+        first.setdefault(group.group_id, group)
+        yield
 
-    def answer(groups: list[OffsetFetchResponseGroup]) -> None:
-        response = OffsetFetchResponse(groups=groups)
+    def look(shard: Shard, group_id: str) -> Generator[None, None, OffsetFetchResponseGroup]:
+        return _read_group(context.image, version, first[group_id], shard)
+
+    def reply(parts: dict[str, OffsetFetchResponseGroup]) -> Steps:
+        response = OffsetFetchResponse(groups=[])
         if version < 8:
-            response = _single_group_response(groups[0], wanted[0], version)
-        request.reply_bytes(encode(response, version))
+            response = _single_group_response(parts[wanted[0].group_id], wanted[0], version)
+        else:
+            for group in wanted:
+                if group is first[group.group_id]:
+                    response.groups.append(parts[group.group_id])
+                else:
+                    response.groups.append(_refused(group.group_id, ErrorCode.INVALID_REQUEST))
+                yield
+        yield from steps.reply(request, response)
 
-    # The position where each group is named first. With all offsets of a group a thousand times, an answer could have
-    # any size.
-    first = {group.group_id: position for position, group in reversed(list(enumerate(wanted)))}
-
-    def ask(position: int, reply: Callable[[OffsetFetchResponseGroup], None]) -> None:
-        group = wanted[position]
-        failure = partial(_failed, group.group_id)
-        if first[group.group_id] != position:
-            reply(failure(ErrorCode.INVALID_REQUEST))
-            return
-        read = partial(_read_group, context.image, version, group)
-        context.groups.read(group.group_id, reply, failure, read)
-
-    AnswerInParts(context.loop, len(wanted), ask, answer)
+    yield from answer_about_groups(context, request, first, look, _failed, reply)
 
 
 def _only_group(body: OffsetFetchRequest) -> OffsetFetchRequestGroup:
     return OffsetFetchRequestGroup(group_id=body.group_id, topics=body.topics)
 
 
-def _failed(group_id: str, error: ErrorCode) -> OffsetFetchResponseGroup:
+def _failed(group_id: str, error: KafkaError) -> OffsetFetchResponseGroup:
+    return _refused(group_id, error.code)
+
+
+def _refused(group_id: str, error: ErrorCode) -> OffsetFetchResponseGroup:
     return OffsetFetchResponseGroup(group_id=group_id, error_code=error)
 
 
 def _read_group(
     image: MetadataImage, version: int, group: OffsetFetchRequestGroup, shard: Shard
-) -> OffsetFetchResponseGroup:
+) -> Generator[None, None, OffsetFetchResponseGroup]:
     shard.check_fetch(group.group_id, group.member_id, group.member_epoch)
+    is_small = group.topics is not None and sum(len(x.partition_indexes) for x in group.topics) <= _FEW
+    offsets = shard.offsets.of_group_by_topic(group.group_id)
+    if not is_small:
+        # A copy, because the group may commit between two steps. Nobody shall see half of a commit.
+        offsets = {topic: dict(partitions) for topic, partitions in offsets.items()}
+    topics = group.topics
+    if topics is None:
+        topics = yield from _all_topics(image, offsets)
     answer = OffsetFetchResponseGroup(group_id=group.group_id)
-    topics = _all_topics(image, group.group_id, shard) if group.topics is None else group.topics
     # Each partition is answered where it is named first. With its metadata a thousand times, an answer could have any
     # size.
-    answered: set[Place] = set()
+    answered: set[tuple[str, int]] = set()
     for topic in topics:
         name, error = topic.name, ErrorCode.NONE
         if version >= 10:
             record = image.topics.get(topic.topic_id)
             name, error = ("", ErrorCode.UNKNOWN_TOPIC_ID) if record is None else (record.name, error)
-        places = dict.fromkeys(Place(name, partition) for partition in topic.partition_indexes)
-        answer.topics.append(
-            OffsetFetchResponseTopic(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partitions=[
-                    _partition(shard, group.group_id, place, error, topic.topic_id)
-                    for place in places
-                    if error != ErrorCode.NONE or place not in answered
-                ],
-            )
-        )
-        answered.update(places)
+        found = OffsetFetchResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=[])
+        answer.topics.append(found)
+        committed = offsets.get(name, {})
+        for partition in dict.fromkeys(topic.partition_indexes):
+            if error != ErrorCode.NONE or (name, partition) not in answered:
+                answered.add((name, partition))
+                value = committed.get(partition)
+                found.partitions.append(_partition(partition, value, error, topic.topic_id))
+            if not is_small:
+                yield
+        if not is_small:
+            yield
     return answer
 
 
-def _all_topics(image: MetadataImage, group_id: str, shard: Shard) -> list[OffsetFetchRequestTopic]:
+def _all_topics(
+    image: MetadataImage, offsets: Mapping[str, Mapping[int, OffsetCommitValue]]
+) -> Generator[None, None, list[OffsetFetchRequestTopic]]:
     """The topics that the group has offsets for. Topics that have been deleted have no id and are left out."""
-    topics: dict[str, OffsetFetchRequestTopic] = {}
-    for place, _ in shard.offsets.of_group(group_id):
-        record = image.topic_named(place.topic)
+    topics: list[OffsetFetchRequestTopic] = []
+    for name, partitions in offsets.items():
+        record = image.topic_named(name)
         if record is not None:
-            topic = OffsetFetchRequestTopic(name=place.topic, topic_id=record.topic_id, partition_indexes=[])
-            topics.setdefault(place.topic, topic).partition_indexes.append(place.partition)
-    return list(topics.values())
+            indexes = list(partitions)
+            topics.append(
+                OffsetFetchRequestTopic(name=name, topic_id=record.topic_id, partition_indexes=indexes)
+            )
+        yield
+    return topics
 
 
 def _partition(
-    shard: Shard, group_id: str, place: Place, error: ErrorCode, topic_id: UUID
+    partition: int, committed: OffsetCommitValue | None, error: ErrorCode, topic_id: UUID
 ) -> OffsetFetchResponsePartition:
     """The committed offset of a partition. A client that names the topic by its id does not get the offset of an
     earlier topic with the same name."""
-    answer = OffsetFetchResponsePartition(partition_index=place.partition, error_code=error)
-    committed = shard.offsets.get(group_id, place)
+    answer = OffsetFetchResponsePartition(partition_index=partition, error_code=error)
     if committed is not None and (
         committed.topic_id == topic_id or NIL_UUID in (committed.topic_id, topic_id)
     ):

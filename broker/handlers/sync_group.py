@@ -13,9 +13,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.groups.classic_messages import SyncAnswer, SyncRequest
+from broker.serving import steps
 from broker.serving.api import Api
 from protocol.api_keys import ApiKey
-from protocol.codec import encode
 from protocol.errors import ErrorCode
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
@@ -32,7 +32,7 @@ def handle(context: Context, request: Request, body: SyncGroupRequest) -> None:
             protocol_name=answer.protocol,
             assignment=answer.assignment,
         )
-        request.reply_bytes(encode(response, request.api_version))
+        steps.finish(context, request, response, 0)
 
     if request.api_version >= 5 and (body.protocol_type is None or body.protocol_name is None):
         reply(SyncAnswer(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from broker.scheduling.background import Steps, run_piece
+from broker.scheduling.background import PAUSE_S, Progress, Steps, run_piece
 from broker.scheduling.budget import LoopBudget
 from protocol.errors import ProtocolError
 
@@ -33,6 +33,7 @@ class LongRequests:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, now: Callable[[], float]) -> None:
         """`now`: as `LoopBudget`."""
+        self._loop = loop
         #: Of their pieces. Requests that are served at once have another one, so that many of them do not keep the long
         #: ones waiting for ever.
         self._budget = LoopBudget(loop, now, PIECES_S)
@@ -53,7 +54,8 @@ class LongRequests:
         remaining steps are not run. Between two steps other requests are served, which may change or close a replica.
         Raises ProtocolError as the steps do.
         """
-        if not run_piece(steps, self._budget.now):
+        progress = run_piece(steps, self._budget.now)
+        if progress is not Progress.DONE:
             self._hold(request, steps)
 
     def resume(self, request: Request, steps: Steps) -> None:
@@ -61,16 +63,11 @@ class LongRequests:
         may have waited for the same thing. So this begins at once only if there is time in this loop iteration."""
         if request.is_abandoned:
             return
-        if self._budget.is_spent():
-            self._hold(request, steps)
-            return
         try:
-            is_done = run_piece(steps, self._budget.now)
+            if self._budget.is_spent() or run_piece(steps, self._budget.now) is not Progress.DONE:
+                self._hold(request, steps)
         except ProtocolError as error:
             request.connection.refuse(error)
-            return
-        if not is_done:
-            self._hold(request, steps)
 
     def _hold(self, request: Request, steps: Steps) -> None:
         request.connection.hold_requests()
@@ -81,24 +78,27 @@ class LongRequests:
             self._waiting.append((request, steps))
 
     def _continue(self, request: Request, steps: Steps) -> None:
-        if not self._is_done(request, steps):
+        progress = self._run_piece(request, steps)
+        if progress is Progress.MORE:
             self._budget.wait(partial(self._continue, request, steps))
+        elif progress is Progress.PAUSED:
+            self._loop.call_later(PAUSE_S, self._continue, request, steps)
         elif self._waiting:
             self._budget.wait(partial(self._continue, *self._waiting.popleft()))
         else:
             self._running -= 1
 
-    def _is_done(self, request: Request, steps: Steps) -> bool:
-        """Run a piece of a request. True: it has no more steps, or its client is gone."""
+    def _run_piece(self, request: Request, steps: Steps) -> Progress:
+        """Run a piece of a request. It is done, too, if its client is gone."""
         connection = request.connection
         connection.abort_if_gone()
         if request.is_abandoned:
-            return True
+            return Progress.DONE
         try:
-            is_done = run_piece(steps, self._budget.now)
+            progress = run_piece(steps, self._budget.now)
         except ProtocolError as error:
             connection.refuse(error)
-            return True
-        if is_done:
+            return Progress.DONE
+        if progress is Progress.DONE:
             connection.release_requests()
-        return is_done
+        return progress

@@ -10,15 +10,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.scheduling.background import Steps
-from protocol.codec import encode_in_steps
+from protocol.codec import encode, encode_in_steps
 from protocol.schema import Message
 
 if TYPE_CHECKING:
     from broker.network.request import Request
+    from broker.serving.context import Context
 
-__all__ = ["Steps", "reply"]
+__all__ = ["Steps", "finish", "reply"]
+
+#: A response with no more parts is encoded at once.
+FEW_PARTS = 50
 
 
 def reply(request: Request, response: Message) -> Steps:
     """Answer with a message that may be large."""
     request.reply_parts((yield from encode_in_steps(response, request.api_version)))
+
+
+def finish(context: Context, request: Request, response: Message, parts: int) -> None:
+    """Answer a request that has waited, with a response of so many `parts`: structs, about."""
+    if parts > FEW_PARTS:
+        context.long_requests.resume(request, reply(request, response))
+    elif not request.is_abandoned:
+        request.reply_bytes(encode(response, request.api_version))

@@ -46,32 +46,72 @@ def build_batch(
     is_transactional: bool = False,
 ) -> bytearray:
     """One batch of at least one record, at consecutive offsets, with a valid CRC."""
-    assert records, "a batch has at least one record"
-    base_timestamp = records[0].timestamp_ms
-    payload = bytearray()
-    for offset_delta, record in enumerate(records):
-        _append_record(payload, record, record.timestamp_ms - base_timestamp, offset_delta)
-    compressed = compress(compression, payload)
-    flags = (ATTR_CONTROL if is_control else 0) | (ATTR_TRANSACTIONAL if is_transactional else 0)
-    header = BatchHeader(
+    builder = BatchBuilder()
+    for record in records:
+        builder.add(record)
+    return builder.finish(
         base_offset=base_offset,
-        length=HEADER_BYTES - LENGTH_PREFIX_BYTES + len(compressed),
         leader_epoch=leader_epoch,
-        magic=MAGIC,
-        crc=0,
-        attributes=compression | flags,
-        last_offset_delta=len(records) - 1,
-        base_timestamp=base_timestamp,
-        max_timestamp=max(record.timestamp_ms for record in records),
+        compression=compression,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
-        count=len(records),
+        is_control=is_control,
+        is_transactional=is_transactional,
     )
-    batch = bytearray(pack_header(header))
-    batch += compressed
-    renew_crc(batch)
-    return batch
+
+
+class BatchBuilder:
+    """As `build_batch`, record by record."""
+
+    def __init__(self) -> None:
+        self._payload = bytearray()
+        self._count = 0
+        self._base_timestamp = self._max_timestamp = NO_TIMESTAMP
+
+    def add(self, record: NewRecord) -> None:
+        timestamp = record.timestamp_ms
+        if not self._count:
+            self._base_timestamp = self._max_timestamp = timestamp
+        elif timestamp > self._max_timestamp:
+            self._max_timestamp = timestamp
+        _append_record(self._payload, record, timestamp - self._base_timestamp, self._count)
+        self._count += 1
+
+    def finish(
+        self,
+        *,
+        base_offset: int = 0,
+        leader_epoch: int = -1,
+        compression: Compression = Compression.NONE,
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = -1,
+        base_sequence: int = NO_SEQUENCE,
+        is_control: bool = False,
+        is_transactional: bool = False,
+    ) -> bytearray:
+        assert self._count, "a batch has at least one record"
+        compressed = compress(compression, self._payload)
+        flags = (ATTR_CONTROL if is_control else 0) | (ATTR_TRANSACTIONAL if is_transactional else 0)
+        header = BatchHeader(
+            base_offset=base_offset,
+            length=HEADER_BYTES - LENGTH_PREFIX_BYTES + len(compressed),
+            leader_epoch=leader_epoch,
+            magic=MAGIC,
+            crc=0,
+            attributes=compression | flags,
+            last_offset_delta=self._count - 1,
+            base_timestamp=self._base_timestamp,
+            max_timestamp=self._max_timestamp,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+            count=self._count,
+        )
+        batch = bytearray(pack_header(header))
+        batch += compressed
+        renew_crc(batch)
+        return batch
 
 
 def _append_record(payload: bytearray, record: NewRecord, timestamp_delta: int, offset_delta: int) -> None:

@@ -14,11 +14,12 @@ from typing import TypeAlias, TypeVar
 from broker.coordinator.deadlines import Deadlines
 from broker.coordinator.internal_topic import InternalTopic, InternalTopicSpec
 from broker.coordinator.led_partition import LedPartition
-from broker.coordinator.outcome import Outcome, Step
+from broker.coordinator.outcome import Decided, Outcome
 from broker.coordinator.records import EncodedRecord, RecordCodec
 from broker.coordinator.runtime import CoordinatorRuntime
 from broker.coordinator.ticket import Ticket
 from broker.replication.replica import Replica
+from broker.scheduling.background import PAUSE_S
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from tests.broker.world import World
 
@@ -70,11 +71,12 @@ class RegisterShard:
         else:
             self.values[record.name] = record.value
 
-    def loaded(self, now: float) -> None:
+    def loaded(self, now: float) -> Iterator[None]:
         self.loaded_at = now
         for name in self.values:
             self._expires_at[name] = now + self._lifetime_s
             self.update_deadline(name)
+            yield
 
     def update_deadline(self, key: str) -> None:
         self._deadlines.set(key, self._expires_at.get(key) if key in self.values else None)
@@ -105,9 +107,8 @@ class RegisterShard:
         """Answer: how many."""
         return Outcome([RegisterRecord(name, None) for name in names]).add_answer(ticket, len(names))
 
-    def increment_all(self) -> Iterator[Step[RegisterRecord]]:
-        for name in list(self.values):
-            yield name, Outcome([RegisterRecord(name, self.values[name] + 1)])
+    def increment(self, name: str) -> Outcome[RegisterRecord]:
+        return Outcome([RegisterRecord(name, self.values[name] + 1)])
 
 
 Runtime: TypeAlias = CoordinatorRuntime[RegisterShard, RegisterRecord]
@@ -161,7 +162,7 @@ class RegisterWorld:
 
         codec = RecordCodec(_encode, decode)
         runtime: Runtime = CoordinatorRuntime(
-            topic, codec, new_shard, node.clock, node.loop, node.reads, node.replica_events
+            topic, codec, new_shard, node.clock, node.loop, node.background, node.reads, node.replica_events
         )
         registers = Registers(topic, runtime)
         runtime.on_loaded.append(lambda led: registers.loads.append(led.replica.partition))
@@ -213,6 +214,24 @@ class RegisterWorld:
         self.call(node_id, self.nodes[node_id].runtime.ask, name, answers.append, _same, decide)
         return answers
 
+    def begin_adding(self, node_id: int, name: str, amounts: list[int]) -> list[Sum]:
+        """Add each of these amounts, in a decision that takes as many steps. The list gets the sum."""
+        answers: list[Sum] = []
+
+        def decide(
+            shard: RegisterShard, ticket: Ticket[Sum], now: float, now_ms: int
+        ) -> Decided[RegisterRecord]:
+            total = shard.values.get(name, 0)
+            for amount in amounts:
+                total += amount
+                if total < 0:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST)
+                yield
+            return Outcome([RegisterRecord(name, total)]).add_answer(ticket, total)
+
+        self.call(node_id, self.nodes[node_id].runtime.ask, name, answers.append, _same, decide)
+        return answers
+
     def begin_remove(self, node_id: int, names: list[str]) -> list[Sum]:
         """Remove all of `names` in one decision, which the shard of the first name makes."""
         answers: list[Sum] = []
@@ -228,12 +247,25 @@ class RegisterWorld:
     def begin_read(self, node_id: int, name: str) -> list[Sum]:
         """The list gets the value, -1 where there is no such register, or the error."""
         answers: list[Sum] = []
-
-        def look(shard: RegisterShard) -> int:
-            return shard.values.get(name, -1)
-
-        self.call(node_id, self.nodes[node_id].runtime.read, name, answers.append, _same, look)
+        self.call(node_id, self._read, node_id, name, answers)
         return answers
+
+    def _read(self, node_id: int, name: str, answers: list[Sum]) -> None:
+        reading = self.nodes[node_id].runtime.reading()
+        reading.add(name)
+
+        def confirmed() -> None:
+            if reading.is_busy(name):
+                self.world.loop.call_later(PAUSE_S, confirmed)
+                return
+            try:
+                value = reading.shard(name).values.get(name, -1)
+            except KafkaError as error:
+                answers.append(error.code)
+            else:
+                reading.wait(lambda: answers.append(reading.error(name) or value))
+
+        reading.confirm(confirmed)
 
     def answer(self, answers: list[Sum]) -> Sum:
         self.world.wait(lambda: bool(answers))

@@ -7,12 +7,12 @@ from contextlib import contextmanager
 
 import pytest
 
-from broker.coordinator import loading, runtime
-from broker.coordinator.outcome import Outcome
-from protocol.errors import ErrorCode
+from broker.coordinator import decisions, loading
+from broker.scheduling import background
+from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import HEADER_BYTES, renew_crc
 from protocol.records.builder import NewRecord, build_batch
-from tests.broker.coordinator.registers import PARTITIONS, TOPIC, RegisterRecord, RegisterShard, RegisterWorld
+from tests.broker.coordinator.registers import PARTITIONS, TOPIC, RegisterWorld
 from tests.broker.groups.world import FEW, commit, commit_request, committed, pass_time
 from tests.broker.groups.world import coordinator as group_coordinator
 from tests.broker.world import running
@@ -78,14 +78,15 @@ def test_what_is_read_is_committed() -> None:
         cluster.begin_add(node_id, NAME, 5)
         end_offset = led.replica.next_offset
         assert led.replica.high_watermark < end_offset
-        cluster.call(
-            node_id,
-            cluster.nodes[node_id].runtime.read,
-            NAME,
-            lambda value: seen.append((value, led.replica.high_watermark)),
-            int,
-            lambda shard: shard.values[NAME],
-        )
+        reading = cluster.nodes[node_id].runtime.reading()
+        cluster.call(node_id, reading.add, NAME)
+        looked: list[int] = []
+
+        def look() -> None:
+            looked.append(reading.shard(NAME).values[NAME])
+            reading.wait(lambda: seen.append((looked[0], led.replica.high_watermark)))
+
+        cluster.call(node_id, reading.confirm, look)
         cluster.world.wait(lambda: bool(seen))
         assert seen == [(5, end_offset)]
 
@@ -160,7 +161,8 @@ def reload_shard(cluster: RegisterWorld, node_id: int, partition: int) -> None:
 
 
 def test_a_shard_takes_requests_when_all_of_its_log_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "RECORDS_PER_ITERATION", 2)
+    monkeypatch.setattr(loading, "RECORDS_PER_STEP", 1)
+    monkeypatch.setattr(background, "PIECE_S", 0.0)
     with registers(size=1) as (cluster, partition, node_id):
         for amount in range(1, 8):
             cluster.add(node_id, NAME, amount)
@@ -168,11 +170,8 @@ def test_a_shard_takes_requests_when_all_of_its_log_is_loaded(monkeypatch: pytes
         node.loads.clear()
         reload_shard(cluster, node_id, partition)
         assert cluster.begin_add(node_id, NAME, 1) == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
-        listed: list[tuple[ErrorCode, list[str]]] = []
-        cluster.call(
-            node_id, node.runtime.read_all, lambda error, names: listed.append((error, names)), list_names
-        )
-        assert listed == [(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, [])]
+        with pytest.raises(KafkaError, match="COORDINATOR_LOAD_IN_PROGRESS"):
+            node.runtime.reading().add_all()
         assert node.loads == []
         cluster.coordinator(partition)
         assert node.loads == [partition]
@@ -180,24 +179,29 @@ def test_a_shard_takes_requests_when_all_of_its_log_is_loaded(monkeypatch: pytes
         assert cluster.read(node_id, NAME) == 28
 
 
-def list_names(shard: RegisterShard) -> list[str]:
-    return list(shard.values)
+def list_names(cluster: RegisterWorld, node_id: int) -> list[str]:
+    """The names of all shards of a node."""
+    reading = cluster.nodes[node_id].runtime.reading()
+    reading.add_all()
+    found: list[str] = []
+    done: list[bool] = []
+
+    def look() -> None:
+        for led in reading.partitions():
+            found.extend(led.shard.values)
+        reading.wait(lambda: done.append(True))
+
+    cluster.call(node_id, reading.confirm, look)
+    cluster.world.wait(lambda: bool(done))
+    return found
 
 
-def test_read_all_reads_every_shard_of_a_node() -> None:
+def test_all_shards_of_a_node_are_read() -> None:
     with registers(size=1) as (cluster, _, node_id):
         names = [name for each in range(PARTITIONS) for name in names_of(cluster, node_id, each, 2)]
         for name in names:
             cluster.add(node_id, name, 1)
-        listed: list[tuple[ErrorCode, list[str]]] = []
-        runtime = cluster.nodes[node_id].runtime
-        cluster.call(
-            node_id, runtime.read_all, lambda error, found: listed.append((error, found)), list_names
-        )
-        cluster.world.wait(lambda: bool(listed))
-        ((error, found),) = listed
-        assert error is ErrorCode.NONE
-        assert sorted(found) == sorted(names)
+        assert sorted(list_names(cluster, node_id)) == sorted(names)
 
 
 def test_unknown_record_types_are_passed_over() -> None:
@@ -228,13 +232,7 @@ def test_a_record_version_that_this_build_cannot_decode_fails_the_partition_and_
         assert cluster.read(node_id, NAME) is ErrorCode.NOT_COORDINATOR
         assert cluster.led(node_id, partition) is None
         assert cluster.add(node_id, elsewhere, 1) == 2
-        listed: list[tuple[ErrorCode, list[str]]] = []
-        runtime = cluster.nodes[node_id].runtime
-        cluster.call(
-            node_id, runtime.read_all, lambda error, names: listed.append((error, names)), list_names
-        )
-        cluster.world.wait(lambda: bool(listed))
-        assert listed == [(ErrorCode.NONE, [elsewhere])]
+        assert list_names(cluster, node_id) == [elsewhere]
 
 
 def test_a_batch_whose_records_cannot_be_read_fails_the_partition_and_not_the_node() -> None:
@@ -273,7 +271,7 @@ def test_an_upgraded_node_loads_what_an_older_one_could_not() -> None:
 
 def test_a_decision_that_cannot_be_encoded_leaves_nothing_in_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its tombstones would be several batches, of which the first could be encoded."""
-    monkeypatch.setattr(runtime, "MAX_BATCH_BYTES", 300)
+    monkeypatch.setattr(decisions, "MAX_TOMBSTONES_BYTES", 300)
     with registers(size=1) as (cluster, partition, node_id):
         names = names_of(cluster, node_id, partition, 4)
         for name in names:
@@ -309,7 +307,7 @@ def test_a_shard_that_is_loaded_anew_has_what_was_accepted_before() -> None:
 
 def test_keys_with_one_deadline_expire_over_several_iterations(monkeypatch: pytest.MonkeyPatch) -> None:
     """After loading, all keys have the same deadline. They expire without any request."""
-    monkeypatch.setattr(runtime, "KEYS_PER_ITERATION", 2)
+    monkeypatch.setattr(background, "PIECE_S", 0.0)
     with registers(lifetime_s=60) as (cluster, partition, node_id):
         names = names_of(cluster, node_id, partition, 5)
         for name in names:
@@ -320,45 +318,50 @@ def test_keys_with_one_deadline_expire_over_several_iterations(monkeypatch: pyte
         assert shard.loaded_at is not None
         pass_time(cluster.world, shard.loaded_at + 59 - cluster.world.loop.time())
         assert shard.values == dict.fromkeys(names, 1)
+        left: list[int] = []
+        cluster.world.loop.after_callback.append(lambda: left.append(len(shard.values)))
         pass_time(cluster.world, 2)
         assert shard.values == {}
-        assert shard.taken == [2, 2, 1]
+        assert sorted({5, 0} ^ set(left)) == [1, 3], "two of them in each piece"
         reload_shard(cluster, successor, partition)
         assert cluster.coordinator(partition) == successor
         assert cluster.shard(successor, names[0]).values == {}, "it is so in the log, too"
 
 
-def test_steps_over_many_keys_are_carried_out_over_several_iterations(
+def test_decisions_about_many_keys_are_carried_out_over_several_iterations(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(runtime, "KEYS_PER_ITERATION", 2)
+    monkeypatch.setattr(background, "PIECE_S", 0.0)
     with registers(size=1) as (cluster, partition, node_id):
         names = names_of(cluster, node_id, partition, 5)
         for name in names:
             cluster.add(node_id, name, 1)
         led = cluster.led(node_id, partition)
         assert led is not None
-        coordinator = cluster.nodes[node_id].runtime
-        cluster.call(node_id, coordinator.carry_out_steps, led, led.shard.increment_all())
+        begin_incrementing(cluster, node_id, partition, names)
         assert list(led.shard.values.values()) == [2, 2, 1, 1, 1]
         cluster.world.wait(lambda: list(led.shard.values.values()) == [2] * 5)
 
 
-def test_steps_end_when_their_shard_is_discarded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime, "KEYS_PER_ITERATION", 2)
+def begin_incrementing(cluster: RegisterWorld, node_id: int, partition: int, names: list[str]) -> None:
+    led, node = cluster.led(node_id, partition), cluster.world.nodes[node_id]
+    assert led is not None
+    steps = cluster.nodes[node_id].runtime.carry_out(led, names, led.shard.increment)
+    cluster.call(node_id, node.background.run, steps)
+
+
+def test_decisions_end_when_their_shard_is_discarded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background, "PIECE_S", 0.0)
     with registers(size=1) as (cluster, partition, node_id):
         names = names_of(cluster, node_id, partition, 5)
         for name in names:
             cluster.add(node_id, name, 1)
         led = cluster.led(node_id, partition)
         assert led is not None
-        coordinator = cluster.nodes[node_id].runtime
-        steps = led.shard.increment_all()
-        cluster.call(node_id, coordinator.carry_out_steps, led, steps)
+        begin_incrementing(cluster, node_id, partition, names)
         reload_shard(cluster, node_id, partition)
-        assert not coordinator.is_active(led)
+        assert not cluster.nodes[node_id].runtime.is_active(led)
         pass_time(cluster.world, 1)
-        assert [name for name, _ in steps] == names[2:], "nobody has taken them"
         assert cluster.shard(node_id, names[0]).values == dict(zip(names, [2, 2, 1, 1, 1], strict=True))
 
 
@@ -367,8 +370,89 @@ def test_nothing_is_decided_by_a_shard_after_a_decision_of_it_was_refused() -> N
     with registers(size=1) as (cluster, partition, node_id):
         led = cluster.led(node_id, partition)
         assert led is not None
-        steps = [(name, Outcome([RegisterRecord(name, 1)])) for name in ("!", NAME)]
-        cluster.call(node_id, cluster.nodes[node_id].runtime.carry_out_steps, led, iter(steps))
+        led.shard.values = {"!": 0, NAME: 0}
+        begin_incrementing(cluster, node_id, partition, ["!", NAME])
         assert cluster.coordinator(partition) == node_id
         assert led.replica.next_offset == 0
         assert cluster.read(node_id, NAME) == -1
+
+
+# -- decisions in steps ------------------------------------------------------------------------------------
+
+
+def test_a_decision_in_steps_sees_and_shows_what_any_other_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others about the same key wait for it, in their order. Those about other keys do not."""
+    monkeypatch.setattr(background, "PIECE_S", 0.0)
+    with registers() as (cluster, partition, node_id):
+        _, other = names_of(cluster, node_id, partition, 2)
+        assert cluster.add(node_id, NAME, 1) == 1
+        long = cluster.begin_adding(node_id, NAME, [1] * 9)
+        shard = cluster.shard(node_id, NAME)
+        after = [cluster.begin_add(node_id, NAME, 10), cluster.begin_adding(node_id, NAME, [100] * 9)]
+        last = cluster.begin_add(node_id, NAME, 1000)
+        assert shard.values[NAME] == 1, "it is not decided yet"
+        assert cluster.begin_add(node_id, other, 5) is not None
+        assert shard.values[other] == 5
+        assert cluster.answer(last) == 1920
+        assert (long, *after) == ([10], [20], [920])
+        cluster.world.kill(node_id, power=True)
+        assert cluster.read(cluster.coordinator(partition), NAME) == 1920
+
+
+def test_a_decision_in_steps_is_refused_as_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background, "PIECE_S", 0.0)
+    with registers(size=1) as (cluster, _, node_id):
+        refused = cluster.begin_adding(node_id, NAME, [1] * 9 + [-100])
+        after = cluster.begin_add(node_id, NAME, 7)
+        assert cluster.answer(after) == 7
+        assert refused == [ErrorCode.INVALID_REQUEST]
+
+
+def test_a_decision_with_many_records_is_replayed_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody sees a part of it: what is asked about the key meanwhile waits."""
+    monkeypatch.setattr(background, "PIECE_S", 0.0)
+    monkeypatch.setattr(decisions, "FEW", 3)
+    with registers(size=1) as (cluster, partition, node_id):
+        names = names_of(cluster, node_id, partition, 8)
+        for name in names:
+            cluster.add(node_id, name, 1)
+        removed = cluster.begin_remove(node_id, names)
+        added = cluster.begin_add(node_id, names[0], 5)
+        read = cluster.begin_read(node_id, names[0])
+        assert cluster.shard(node_id, names[0]).values, "it has only begun"
+        assert cluster.answer(removed) == 8
+        assert cluster.answer(added) == 5
+        assert cluster.answer(read) == 5
+        assert cluster.shard(node_id, names[0]).values == {names[0]: 5}
+
+
+def test_what_waits_for_a_decision_in_steps_is_answered_when_leadership_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(background, "PIECE_S", 0.0)
+    with registers() as (cluster, partition, node_id):
+        cut_off(cluster, node_id)
+        long, after = cluster.begin_adding(node_id, NAME, [1] * 100), cluster.begin_add(node_id, NAME, 1)
+        assert cluster.answer(after) is ErrorCode.NOT_COORDINATOR
+        assert cluster.answer(long) is ErrorCode.NOT_COORDINATOR
+        assert cluster.led(node_id, partition) is None
+        assert cluster.read(cluster.coordinator(partition, other_than=node_id), NAME) == -1
+
+
+def test_a_decision_in_steps_waits_for_a_leadership_transfer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log takes no records meanwhile. The transfer fails, and the decision is carried out then."""
+    monkeypatch.setattr(background, "PIECE_S", 0.0)
+    with registers() as (cluster, partition, node_id):
+        led = cluster.led(node_id, partition)
+        assert led is not None
+        long = cluster.begin_adding(node_id, NAME, [1] * 100)
+        cut_off(cluster, node_id)
+        target = next(voter for voter in led.replica.group.configuration.voters if voter.node_id != node_id)
+        assert cluster.call(node_id, led.replica.driver.transfer_leadership, target)
+        assert not led.replica.group.can_propose
+        cluster.world.loop.run_for(0.02)
+        assert long == []
+        cluster.world.network.heal_all()
+        assert cluster.answer(long) in (100, ErrorCode.NOT_COORDINATOR)
+        if long == [100]:
+            assert cluster.read(cluster.coordinator(partition), NAME) == 100

@@ -18,7 +18,7 @@ from broker.metadata import record_codec
 from broker.metadata import records as metadata
 from broker.metadata.image import MetadataImage
 from protocol.errors import ErrorCode
-from tests.broker.groups.tickets import new_ticket
+from tests.broker.groups.tickets import decided, new_ticket
 
 GROUP = "g"
 Partition = tuple[UUID, int]
@@ -123,7 +123,7 @@ class Coordinator:
     def expire(self) -> None:
         """Expire what is due now, in one decision."""
         for group_id in self.shard.take_due_keys(self.now):
-            self._carry_out(self.shard.expire(group_id, self.now, int(self.now * 1000)))
+            self._carry_out(decided(self.shard.expire(group_id, self.now, int(self.now * 1000))))
 
     def fail_over(self) -> None:
         """Another node loads the log, as if it were compacted."""
@@ -137,7 +137,7 @@ class Coordinator:
             record = decode(memoryview(key), memoryview(value))
             assert record is not None
             self.shard.replay(record)
-        self.shard.loaded(self.now)
+        list(self.shard.loaded(self.now))
         self._check()
 
 

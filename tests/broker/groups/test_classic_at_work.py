@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from broker.coordinator import runtime as coordinator_module
 from broker.groups.shard import Shard
+from broker.scheduling import background
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.consumer_group_heartbeat import (
@@ -306,7 +306,7 @@ def test_groups_of_many_lost_members_expire_over_several_loop_iterations(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """After loading, the sessions of all members end at the same moment."""
-    monkeypatch.setattr(coordinator_module, "KEYS_PER_ITERATION", 2)
+    monkeypatch.setattr(background, "PIECE_S", 0.0)
     iterations: list[list[str]] = [[]]
     run_callback, expire = SimulatedLoop._run_callback, Shard.expire
 

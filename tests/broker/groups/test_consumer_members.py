@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker.coordinator.outcome import at_once
 from broker.groups.consumer_requests import HeartbeatRequest
 from protocol.errors import ErrorCode
 from tests.broker.groups.consumers import (
@@ -244,7 +245,7 @@ def test_a_deleted_group_leaves_nothing(coordinator: Coordinator) -> None:
     a = Consumer(coordinator, "a", regex="t")
     a.heartbeat()
     a.leave()
-    coordinator._carry_out(coordinator.shard.delete_group(new_ticket(), GROUP))
+    coordinator._carry_out(at_once(coordinator.shard.delete_group(new_ticket(), GROUP)))
     assert not coordinator.shard.groups
     coordinator.fail_over()
     assert not coordinator.shard.groups

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from broker.coordinator.outcome import at_once
 from broker.groups.commit import CommitRequest, OffsetToCommit
 from broker.handlers import offset_fetch
 from protocol.api_keys import ApiKey
@@ -23,7 +24,7 @@ from tests.broker.asking import ask
 from tests.broker.groups.classic_client import GroupClient
 from tests.broker.groups.consumers import Coordinator, Topics
 from tests.broker.groups.test_fail_over import coordinator_among
-from tests.broker.groups.tickets import new_ticket
+from tests.broker.groups.tickets import decided, new_ticket
 from tests.broker.groups.world import FEW, commit, commit_request, committed, coordinator, pass_time
 from tests.broker.world import World, running
 
@@ -96,7 +97,7 @@ def test_a_fetch_by_topic_id_does_not_see_offsets_of_a_deleted_topic_of_the_same
     old = topics.set("foo", 1)
     shard = Coordinator(topics).shard
     commit = CommitRequest("g", [OffsetToCommit("foo", old, 0, 1000)])
-    for record in shard.commit_offsets(new_ticket(), commit, 0.0, 0).records:
+    for record in decided(shard.commit_offsets(new_ticket(), commit, 0.0, 0)).records:
         shard.replay(record)
     topics.delete("foo")
     new = topics.set("foo", 1)
@@ -104,7 +105,7 @@ def test_a_fetch_by_topic_id_does_not_see_offsets_of_a_deleted_topic_of_the_same
         group_id="g",
         topics=[OffsetFetchRequestTopic(topic_id=each, partition_indexes=[0]) for each in (new, old)],
     )
-    answer = offset_fetch._read_group(topics.image, 10, wanted, shard)
+    answer = at_once(offset_fetch._read_group(topics.image, 10, wanted, shard))
     found = [each for topic in answer.topics for each in topic.partitions]
     assert [(x.error_code, x.committed_offset) for x in found] == [
         (ErrorCode.NONE, -1),

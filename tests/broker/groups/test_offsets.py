@@ -7,6 +7,7 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.coordinator.outcome import at_once
 from broker.groups.commit import CommitRequest, OffsetToCommit
 from broker.groups.offsets import Offsets, Place
 from broker.groups.records import decode, encode
@@ -51,8 +52,10 @@ def test_replay_keeps_the_newest_offset_of_each_partition(
 def test_metadata_that_no_record_can_hold_is_refused_whatever_the_setting() -> None:
     """Older versions of the record hold 32,767 bytes. The setting counts characters."""
     wanted = [OffsetToCommit("t", TOPIC_IDS[1], 0, 5, metadata=text) for text in ("ü" * 16_384, "x" * 32_767)]
-    _, answer = Offsets().commit(
-        CommitRequest("g", wanted), None, 0, max_metadata_bytes=1 << 20, max_batch_bytes=1 << 20
+    _, answer = at_once(
+        Offsets().commit(
+            CommitRequest("g", wanted), None, 0, max_metadata_bytes=1 << 20, max_batch_bytes=1 << 20
+        )
     )
     assert answer.errors == [ErrorCode.OFFSET_METADATA_TOO_LARGE, ErrorCode.NONE]
 
@@ -60,7 +63,9 @@ def test_metadata_that_no_record_can_hold_is_refused_whatever_the_setting() -> N
 def test_a_retention_beyond_int64_never_expires() -> None:
     """It once gave a record that could not be encoded, and the shard was loaded anew."""
     wanted = CommitRequest("g", [OffsetToCommit("t", TOPIC_IDS[1], 0, 5)], retention_ms=2**63 - 1)
-    (record,), _ = Offsets().commit(wanted, None, 1, max_metadata_bytes=4096, max_batch_bytes=1 << 20)
+    (record,), _ = at_once(
+        Offsets().commit(wanted, None, 1, max_metadata_bytes=4096, max_batch_bytes=1 << 20)
+    )
     key, value = encode(record)
     assert value is not None
     loaded = decode(memoryview(key), memoryview(value))
@@ -72,9 +77,9 @@ def test_a_commit_that_fits_into_a_batch_is_accepted() -> None:
     """Four bytes were once counted for each character."""
     group, topic = "connect-orders-to-warehouse-eu-central-1a", "orders.warehouse.eu-central-1.shipments"
     wanted = CommitRequest(group, [OffsetToCommit(topic, TOPIC_IDS[1], number, 5) for number in range(4000)])
-    records, answer = Offsets().commit(wanted, None, 1, 4096, max_batch_bytes=1_048_588)
+    records, answer = at_once(Offsets().commit(wanted, None, 1, 4096, max_batch_bytes=1_048_588))
     assert (len(records), answer.error) == (4000, ErrorCode.NONE)
     batch = build_batch([NewRecord(*encode(record), 1) for record in records])
     assert 500_000 < len(batch) < 1_048_588
-    _, answer = Offsets().commit(wanted, None, 1, 4096, max_batch_bytes=len(batch) - 1)
+    _, answer = at_once(Offsets().commit(wanted, None, 1, 4096, max_batch_bytes=len(batch) - 1))
     assert answer.error == ErrorCode.INVALID_COMMIT_OFFSET_SIZE

@@ -217,7 +217,7 @@ def test_a_group_with_more_offsets_than_fit_into_a_batch_is_deleted(
     with running(settings=FEW) as world:
         world.create_topic("foo", 40)
         node_id = coordinator(world, "g")
-        monkeypatch.setattr("broker.coordinator.runtime.MAX_BATCH_BYTES", 400)
+        monkeypatch.setattr("broker.coordinator.decisions.MAX_TOMBSTONES_BYTES", 400)
         for partition in range(40):
             assert commit(world, node_id, commit_request("g", "foo", {partition: 7})) == [0]
         body = DeleteGroupsRequest(groups_names=["g"])

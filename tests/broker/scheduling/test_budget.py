@@ -33,7 +33,9 @@ class FakeLoop:
 class _Client:
     """Serves its requests, each of which takes `cost_s`, as a connection does."""
 
-    def __init__(self, loop: FakeLoop, budget: LoopBudget, served: list[str], name: str, cost_s: float) -> None:
+    def __init__(
+        self, loop: FakeLoop, budget: LoopBudget, served: list[str], name: str, cost_s: float
+    ) -> None:
         self._loop = loop
         self._budget = budget
         self._served = served

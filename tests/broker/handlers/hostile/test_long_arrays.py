@@ -12,7 +12,6 @@ import pytest
 
 from broker.config.resources import Resources
 from broker.handlers import APIS
-from broker.serving.answer_in_parts import PARTS_AT_A_TIME
 from broker.serving.api import Api
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
@@ -185,7 +184,7 @@ def test_settings_of_many_groups_are_described_in_several_iterations(monkeypatch
 def test_many_groups_are_answered_in_the_order_of_the_request() -> None:
     with running(size=1, settings=FEW) as world:
         coordinator(world, "g")
-        names = [f"g{number}" for number in range(2 * PARTS_AT_A_TIME + 1)]
+        names = [f"g{number}" for number in range(2001)]
         body = DeleteGroupsRequest(groups_names=names)
         answer = ask(world, 1, ApiKey.DELETE_GROUPS, 2, body, DeleteGroupsResponse)
         assert [each.group_id for each in answer.results] == names
