@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 import structlog
 
 from broker.coordinator.led_partition import LedPartition
-from broker.coordinator.outcome import Decided, Outcome
+from broker.coordinator.outcome import FEW, Decided, Outcome
 from broker.coordinator.records import RecordCodec, split_into_batches
 from broker.coordinator.shard import Shard
 from broker.coordinator.ticket import Ticket
@@ -29,8 +29,6 @@ logger = structlog.get_logger()
 R = TypeVar("R")
 S = TypeVar("S", bound=Shard[Any])
 
-#: Decisions with more records, and more answers, are carried out in steps.
-FEW = 50
 #: The largest batch of a decision. (A commit of offsets is bounded by max.message.bytes, where it is decided.)
 MAX_BATCH_BYTES = 16 << 20
 #: The largest batch of tombstones: a decision may have any number of them, and they are split.

@@ -11,6 +11,9 @@ from broker.coordinator.ticket import Ticket
 A = TypeVar("A")
 R = TypeVar("R")
 
+#: A decision about no more things than these is made and carried out at once.
+FEW = 50
+
 
 @dataclass(slots=True)
 class Outcome(Generic[R]):

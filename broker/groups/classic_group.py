@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Set
 
-from broker.coordinator.outcome import Outcome
+from broker.coordinator.outcome import FEW, Decided, Outcome, at_once
 from broker.coordinator.ticket import Ticket
 from broker.groups.classic_members import Member
 from broker.groups.classic_messages import (
@@ -201,12 +201,20 @@ class ClassicGroup(Rebalance):
 
     def leave(
         self, ticket: Ticket[LeaveAnswer], leavers: tuple[Leaver, ...], now: float, now_ms: int
-    ) -> Outcome[GroupRecord]:
-        transition = Transition(now, now_ms)
+    ) -> Decided[GroupRecord]:
+        steps = self._leave_all(ticket, leavers, Transition(now, now_ms))
+        return at_once(steps) if len(leavers) <= FEW else steps
+
+    def _leave_all(
+        self, ticket: Ticket[LeaveAnswer], leavers: tuple[Leaver, ...], transition: Transition
+    ) -> Generator[None, None, Outcome[GroupRecord]]:
         size_before = len(self.members)
-        errors = [self._leave(transition, leaver) for leaver in leavers]
+        left: list[tuple[Leaver, ErrorCode]] = []
+        for leaver in leavers:
+            left.append((leaver, self._leave(transition, leaver)))
+            yield
         self._rebalance_or_complete_join(transition, size_before)
-        transition.answer(ticket, LeaveAnswer(ErrorCode.NONE, tuple(zip(leavers, errors, strict=True))))
+        transition.answer(ticket, LeaveAnswer(ErrorCode.NONE, tuple(left)))
         return transition.outcome
 
     def _leave(self, transition: Transition, leaver: Leaver) -> ErrorCode:

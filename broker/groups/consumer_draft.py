@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from uuid import UUID
 
 from broker.groups import consumer_records as as_records
 from broker.groups.assignors import ASSIGNORS, EMPTY, Assignment, MemberSpec
-from broker.groups.consumer_member import Member
+from broker.groups.consumer_member import Member, TopicsWanted
 from broker.groups.consumer_state import ConsumerGroupState
-from broker.groups.consumer_subscriptions import Subscriptions, all_names, topic_ids, topic_names
+from broker.groups.consumer_subscriptions import (
+    MEMBERS_PER_STEP,
+    Subscriptions,
+    all_names,
+    partition_counts,
+    topic_names,
+)
 from broker.groups.records import GroupRecord
 from broker.metadata.image import MetadataImage
 from protocol.errors import ErrorCode, KafkaError
@@ -18,6 +25,9 @@ MAX_TARGET_IDS_BYTES = 4 << 20
 """How much of a batch the target assignments of all members may take, partitions not counted. The rest of the batch
 (broker.coordinator.runtime) is for the partitions, a few bytes each, and for the other records of the decision."""
 _TARGET_OVERHEAD_BYTES = 64
+
+#: The steps of a decision. A group may have thousands of members, and a member ten thousand topics.
+Steps = Generator[None, None, None]
 
 
 class Draft:
@@ -72,13 +82,13 @@ class Draft:
         self.members[member.member_id] = member
         self.records.append(as_records.assignment_record(self._group_id, member))
 
-    def remove_members(self, member_ids: Iterable[str]) -> None:
+    def remove_members(self, member_ids: Iterable[str]) -> Steps:
         """Does not compute the target of the members that are left."""
         for member_id in member_ids:
             self._delete_member(member_id)
             self.targets.pop(member_id, None)
         self._drop_unused_regexes()
-        self.raise_epoch(must=True)
+        yield from self.raise_epoch(must=True)
 
     def _delete_member(self, member_id: str) -> None:
         del self.members[member_id]
@@ -91,10 +101,11 @@ class Draft:
         used = self._drop_unused_regexes()
         self._subscriptions.use_regexes(used, self._regexes.keys(), now)
 
-    def match_regexes(self, now: float, now_ms: int) -> None:
+    def match_regexes(self, now: float, now_ms: int) -> Steps:
         """Match pending expressions with the topics, as many as one decision may."""
         self.use_regexes(now)
-        for regex, names in self._subscriptions.match_regexes(self._regexes).items():
+        changed = yield from self._subscriptions.match_regexes(self._regexes)
+        for regex, names in changed.items():
             self._regexes[regex] = names
             version = self._image.end_offset
             self.records.append(as_records.regex_record(self._group_id, regex, names, version, now_ms))
@@ -113,10 +124,10 @@ class Draft:
             self.records.append(as_records.regex_tombstone(self._group_id, regex))
         return used
 
-    def raise_epoch(self, *, must: bool) -> None:
+    def raise_epoch(self, *, must: bool) -> Steps:
         """Raise the group epoch if `must`, or if the subscribed topics have changed since it was last raised."""
-        names = all_names(self.members.values(), self._regexes)
-        metadata_hash = self._subscriptions.hash_topics(names)
+        names = yield from all_names(self.members.values(), self._regexes)
+        metadata_hash = yield from self._subscriptions.hash_topics(names)
         if must or metadata_hash != self._metadata_hash:
             self.epoch += 1
             self._metadata_hash = metadata_hash
@@ -124,24 +135,29 @@ class Draft:
 
     # -- the target assignment ---------------------------------------------------------------------------
 
-    def compute_target(self, now_ms: int) -> None:
+    def compute_target(self, now_ms: int) -> Steps:
         """Compute the target assignment of every member for the group epoch."""
-        ids = {
-            wanted: topic_ids(topic_names(wanted, self._regexes), self._image)
-            for wanted in {member.subscription.topics for member in self.members.values()}
-        }
-        members = {
-            member_id: MemberSpec(
-                ids[member.subscription.topics], member.subscription.instance_id, self.targets.get(member_id)
+        ids: dict[TopicsWanted, frozenset[UUID]] = {}
+        counts: dict[UUID, int] = {}
+        members: dict[str, MemberSpec] = {}
+        for count, (member_id, member) in enumerate(self.members.items()):
+            wanted = member.subscription.topics
+            if wanted not in ids:
+                found = yield from partition_counts(topic_names(wanted, self._regexes), self._image)
+                ids[wanted] = frozenset(found)
+                counts.update(found)
+            members[member_id] = MemberSpec(
+                ids[wanted], member.subscription.instance_id, self.targets.get(member_id)
             )
-            for member_id, member in self.members.items()
-        }
-        topics = frozenset().union(*ids.values())
-        counts = {topic_id: len(self._image.topics[topic_id].partitions) for topic_id in topics}
+            if count % MEMBERS_PER_STEP == 0:
+                yield
         assign = ASSIGNORS[assignor_of(self.members.values(), self._assignors)]
-        for member_id, target in assign(members, counts).items():
+        targets = yield from assign(members, counts)
+        for count, (member_id, target) in enumerate(targets.items()):
             if target != self.targets.get(member_id):
                 self._set_target(member_id, target)
+            if count % MEMBERS_PER_STEP == 0:
+                yield
         self.assignment_epoch = self.epoch
         self.records.append(as_records.assignment_epoch_record(self._group_id, self.epoch, now_ms))
 

@@ -16,12 +16,12 @@ from uuid import UUID
 
 from broker.config.group_config import GroupConfig
 from broker.config.node_config import NodeConfig
-from broker.coordinator.outcome import Outcome
+from broker.coordinator.outcome import Decided, Outcome
 from broker.coordinator.ticket import Ticket
 from broker.groups import consumer_records as as_records
 from broker.groups.assignors import EMPTY, Assignment
 from broker.groups.commit import CommitCheck, CommitRequest
-from broker.groups.consumer_draft import Draft, assignor_of
+from broker.groups.consumer_draft import Draft, Steps, assignor_of
 from broker.groups.consumer_identity import check_instance, existing_member, identify_member
 from broker.groups.consumer_member import (
     JOIN_EPOCH,
@@ -54,6 +54,9 @@ _WAITING_INTERVAL_MS = 500
 _WAITING_INTERVAL_PER_MEMBER_MS = 5
 #: The pause between two slices of matching, in which the loop does other work.
 _MATCHING_PAUSE_S = 0.1
+
+
+Deciding = Generator[None, None, Outcome[GroupRecord]]
 
 
 class ConsumerGroup:
@@ -124,9 +127,8 @@ class ConsumerGroup:
         )
 
     def subscribed_among(self, topics: Set[str]) -> Generator[None, None, Set[str]]:
-        yield
         if self._names is None:
-            self._names = all_names(self._durable.members.values(), self._durable.regexes)
+            self._names = yield from all_names(self._durable.members.values(), self._durable.regexes)
         return topics & self._names
 
     def expires_from_ms(self, commit_timestamp_ms: int) -> int | None:
@@ -183,37 +185,60 @@ class ConsumerGroup:
     def next_deadline(self) -> float | None:
         return self._schedule.next_deadline()
 
-    def expire(self, now: float, now_ms: int) -> Outcome[GroupRecord]:
+    def expire(self, now: float, now_ms: int) -> Deciding:
         """Remove members whose session or revocation timed out. Match expressions and compute the target if due."""
         schedule, draft = self._schedule, self._new_draft()
-        self._remove_members(draft, sorted(schedule.take_due_members(now) & draft.members.keys()))
+        due = sorted(schedule.take_due_members(now) & draft.members.keys())
+        yield from self._remove_members(draft, due)
         if schedule.matching_due_at is not None and schedule.matching_due_at <= now:
-            draft.match_regexes(now, now_ms)
-            draft.raise_epoch(must=False)
+            yield from draft.match_regexes(now, now_ms)
+            yield from draft.raise_epoch(must=False)
             has_pending = self._subscriptions.has_pending
             schedule.matching_due_at = now + _MATCHING_PAUSE_S if has_pending else None
         if schedule.target_due_at is not None and schedule.target_due_at <= now:
-            self._compute_target(draft, now, now_ms)
+            yield from self._compute_target(draft, now, now_ms)
         return Outcome(draft.records)
 
     # -- heartbeats --------------------------------------------------------------------------------------
 
     def heartbeat(
         self, ticket: Ticket[HeartbeatAnswer], request: HeartbeatRequest, now: float, now_ms: int
-    ) -> Outcome[GroupRecord]:
+    ) -> Decided[GroupRecord]:
         """Answer: HeartbeatAnswer. Raises KafkaError. The request has passed `check_request`."""
         if is_leaving(request):
             return self._leave(ticket, request)
         member, replaced_id = identify_member(self._durable, request, self._config.consumer_group_max_size)
         subscription = updated_subscription(member.subscription, request)
-        outcome: Outcome[GroupRecord] = Outcome()
-        reconciled = member
         if self._needs_decision(member, subscription, now):
-            draft = self._new_draft()
-            reconciled = self._decide(draft, member, replaced_id, subscription, request, now, now_ms)
-            outcome.records = draft.records
+            return self._decide_heartbeat(ticket, request, member, replaced_id, subscription, now, now_ms)
+        return self._answer(Outcome(), ticket, request, member, member, now)
+
+    def _decide_heartbeat(
+        self,
+        ticket: Ticket[HeartbeatAnswer],
+        request: HeartbeatRequest,
+        member: Member,
+        replaced_id: str | None,
+        subscription: Subscription,
+        now: float,
+        now_ms: int,
+    ) -> Deciding:
+        draft = self._new_draft()
+        reconciled = yield from self._decide(draft, member, replaced_id, subscription, request, now, now_ms)
         if replaced_id is not None:
             self._schedule.drop_member(replaced_id)
+        return self._answer(Outcome(draft.records), ticket, request, member, reconciled, now)
+
+    def _answer(
+        self,
+        outcome: Outcome[GroupRecord],
+        ticket: Ticket[HeartbeatAnswer],
+        request: HeartbeatRequest,
+        member: Member,
+        reconciled: Member,
+        now: float,
+    ) -> Outcome[GroupRecord]:
+        """Add the answer to a heartbeat that has made `reconciled` of `member`."""
         if reconciled.revoking != member.revoking:
             self._schedule.end_revocation(member.member_id)  # Other partitions have a deadline of their own.
         self._schedule.renew_session(reconciled, self._settings, now)
@@ -259,7 +284,7 @@ class ConsumerGroup:
         request: HeartbeatRequest,
         now: float,
         now_ms: int,
-    ) -> Member:
+    ) -> Generator[None, None, Member]:
         """Put everything into the draft that this heartbeat changes. Returns the member after it. Raises KafkaError."""
         if subscription.topic_regex not in ("", member.subscription.topic_regex):
             check_regex(subscription.topic_regex)
@@ -274,14 +299,14 @@ class ConsumerGroup:
             draft.put_member(updated)
         if draft.records or self._subscriptions.may_have_changed(self._durable.regexes, now):
             draft.use_regexes(now)
-            draft.raise_epoch(must=is_new or resubscribes)
+            yield from draft.raise_epoch(must=is_new or resubscribes)
             self._schedule_matching(now)
         if draft.epoch > draft.assignment_epoch:
             # A thousand members that join within a second cost one assignment, not a thousand. A member that changes
             # its subscription does not wait: the old target may hold topics that it does not want any more.
             interval_s = self._settings.consumer_assignment_interval_ms / 1000
             if resubscribes or not self._schedule.postpone_target(interval_s, now):
-                self._compute_target(draft, now, now_ms)
+                yield from self._compute_target(draft, now, now_ms)
         reconciled = reconcile(
             updated,
             draft.targets.get(member.member_id, EMPTY),
@@ -304,13 +329,13 @@ class ConsumerGroup:
             self.group_id, self._durable, self._subscriptions, self._image, self._config.consumer_assignors
         )
 
-    def _compute_target(self, draft: Draft, now: float, now_ms: int) -> None:
-        draft.compute_target(now_ms)
+    def _compute_target(self, draft: Draft, now: float, now_ms: int) -> Steps:
+        yield from draft.compute_target(now_ms)
         self._schedule.target_computed(now)
 
     # -- leaving -----------------------------------------------------------------------------------------
 
-    def _leave(self, ticket: Ticket[HeartbeatAnswer], request: HeartbeatRequest) -> Outcome[GroupRecord]:
+    def _leave(self, ticket: Ticket[HeartbeatAnswer], request: HeartbeatRequest) -> Deciding:
         if request.instance_id is not None:
             check_instance(request, self._durable.static_member(request.instance_id), joins=False)
         member = existing_member(self._durable, self.group_id, request.member_id)
@@ -328,15 +353,15 @@ class ConsumerGroup:
                 )
             )
         else:
-            self._remove_members(draft, [member.member_id])
+            yield from self._remove_members(draft, [member.member_id])
         answer = HeartbeatAnswer(member_id=member.member_id, member_epoch=request.member_epoch)
         return Outcome(draft.records).add_answer(ticket, answer)
 
-    def _remove_members(self, draft: Draft, member_ids: list[str]) -> None:
+    def _remove_members(self, draft: Draft, member_ids: list[str]) -> Steps:
         """The next heartbeat of another member has the target assignment computed."""
         if not member_ids:
             return
-        draft.remove_members(member_ids)
+        yield from draft.remove_members(member_ids)
         for member_id in member_ids:
             self._schedule.drop_member(member_id)
         if not draft.members:

@@ -113,8 +113,11 @@ def _check_sizes(request: HeartbeatRequest) -> None:
         raise _invalid(f"ids and expressions have at most {MAX_TEXT_BYTES} bytes")
     names = request.topic_names or ()
     if len(names) > MAX_TOPIC_NAMES:
-        raise _invalid(f"a member names at most {MAX_TOPIC_NAMES} topics")
-    if any(len(name.encode()) > MAX_NAME_LENGTH for name in names):
+        raise _invalid(f"names {len(names):,} topics; at most {MAX_TOPIC_NAMES:,} in one request")
+    longest = max(map(len, names), default=0)
+    if longest <= MAX_NAME_LENGTH and not "".join(names).isascii():
+        longest = max(len(name.encode()) for name in names)
+    if longest > MAX_NAME_LENGTH:
         raise _invalid(f"a topic name has at most {MAX_NAME_LENGTH} characters")
 
 

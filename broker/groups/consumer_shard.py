@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import TYPE_CHECKING
 
-from broker.coordinator.outcome import Outcome
+from broker.coordinator.outcome import Decided, Outcome
 from broker.coordinator.ticket import Ticket
 from broker.groups.consumer_group import ConsumerGroup
 from broker.groups.consumer_member import JOIN_EPOCH
@@ -24,6 +25,8 @@ from protocol.group_records import (
 if TYPE_CHECKING:
     from broker.groups.shard import Shard
 
+Deciding = Generator[None, None, Outcome[GroupRecord]]
+
 CONSUMER_KEYS = (
     ConsumerGroupMetadataKey,
     ConsumerGroupMemberMetadataKey,
@@ -36,28 +39,47 @@ CONSUMER_KEYS = (
 
 def heartbeat(
     shard: Shard, ticket: Ticket[HeartbeatAnswer], request: HeartbeatRequest, now: float, now_ms: int
-) -> Outcome[GroupRecord]:
+) -> Decided[GroupRecord]:
     """Answer: HeartbeatAnswer. A refusal is one, too, because it has a message."""
     try:
         check_request(request, shard.config.consumer_assignors)
         check_group_id(request.group_id)
-        return _heartbeat(shard, ticket, request, now, now_ms)
+        decided = _heartbeat(shard, ticket, request, now, now_ms)
     except KafkaError as refused:
-        answer = HeartbeatAnswer(refused.code, refused.message)
-        return Outcome[GroupRecord]().add_answer(ticket, answer)
+        return _refusal(ticket, refused)
+    return decided if isinstance(decided, Outcome) else _answering_refusal(ticket, decided)
+
+
+def _answering_refusal(ticket: Ticket[HeartbeatAnswer], steps: Deciding) -> Deciding:
+    try:
+        return (yield from steps)
+    except KafkaError as refused:
+        return _refusal(ticket, refused)
+
+
+def _refusal(ticket: Ticket[HeartbeatAnswer], refused: KafkaError) -> Outcome[GroupRecord]:
+    return Outcome[GroupRecord]().add_answer(ticket, HeartbeatAnswer(refused.code, refused.message))
 
 
 def _heartbeat(
     shard: Shard, ticket: Ticket[HeartbeatAnswer], request: HeartbeatRequest, now: float, now_ms: int
-) -> Outcome[GroupRecord]:
+) -> Decided[GroupRecord]:
     """A member that joins an empty group of the classic protocol makes it a consumer group. Its offsets stay."""
     existing = shard.groups.get(request.group_id)
     if isinstance(existing, ConsumerGroup):
         return existing.heartbeat(ticket, request, now, now_ms)
     if request.member_epoch != JOIN_EPOCH or (existing is not None and not existing.is_empty):
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no consumer group {request.group_id}")
+    return _create(shard, ticket, request, now, now_ms)
+
+
+def _create(
+    shard: Shard, ticket: Ticket[HeartbeatAnswer], request: HeartbeatRequest, now: float, now_ms: int
+) -> Deciding:
+    existing = shard.groups.get(request.group_id)
     group = ConsumerGroup(request.group_id, shard.config, shard.image)
-    outcome = group.heartbeat(ticket, request, now, now_ms)
+    decided = group.heartbeat(ticket, request, now, now_ms)
+    outcome = decided if isinstance(decided, Outcome) else (yield from decided)
     if existing is not None:
         outcome.records[:0] = existing.tombstones()
     shard.groups[request.group_id] = group

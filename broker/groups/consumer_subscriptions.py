@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Generator, Iterable, Mapping, Set
 from hashlib import blake2b
 from uuid import UUID
 
@@ -14,10 +14,15 @@ from protocol.errors import ErrorCode, KafkaError
 
 _log = logging.getLogger(__name__)
 
+MEMBERS_PER_STEP = 10
+"""How many members a step looks at. To compare what two of them are subscribed to takes up to 0.2 ms."""
+NAMES_PER_STEP = 50
+"""How many topic names a step looks up."""
 REFRESH_S = 1.0
 """The shortest time between two refreshes of all expressions. A thousand topics may be created one after the other."""
 MAX_WORK_US = 100_000
-"""How long one `match_regexes` may hold the event loop, by what patterns may cost (`TopicPattern.cost_us`)."""
+"""How long one `match_regexes` may take, by what patterns may cost (`TopicPattern.cost_us`). Heartbeats of the group
+wait meanwhile."""
 MAX_PATTERN_WORK_US = 10_000_000
 """The most that one expression may cost with all topics, by the same count: 3,300 instructions with 10,000 names of 100
 characters."""
@@ -56,9 +61,11 @@ class Subscriptions:
         has_new_image = self._image.end_offset != self._hashed_end_offset
         return has_new_image or (bool(regexes) and self._is_refresh_due(now))
 
-    def hash_topics(self, names: Iterable[str]) -> int:
+    def hash_topics(self, names: Iterable[str]) -> Generator[None, None, int]:
         """The `metadata_hash` of the topics of these names."""
-        self._hashed_end_offset = self._image.end_offset
+        self._hashed_end_offset = (
+            self._image.end_offset
+        )  # what changes before the last step is seen the next time
         return metadata_hash(names, self._image)
 
     def _is_refresh_due(self, now: float) -> bool:
@@ -81,17 +88,20 @@ class Subscriptions:
         self._matched &= regexes & known
         self._pending.update(dict.fromkeys(sorted(regexes - self._matched)))
 
-    def match_regexes(self, known: Mapping[str, frozenset[str]]) -> dict[str, frozenset[str]]:
+    def match_regexes(
+        self, known: Mapping[str, frozenset[str]]
+    ) -> Generator[None, None, dict[str, frozenset[str]]]:
         """Match as many pending expressions as one decision may. Returns those whose topics are not as in `known`. An
         expression that takes too much work, or that only Kafka accepts, keeps the topics that it had."""
         changed = {}
         work_us = size_bytes = 0
         while self._pending and work_us < MAX_WORK_US and size_bytes < MAX_CHANGED_BYTES:
             regex = next(iter(self._pending))
+            yield
             try:
                 if self._search is None or self._search.regex != regex:
                     self._search = _Search(regex, self._image)
-                work_us = self._search.continue_until_limit(work_us)
+                work_us = yield from self._search.continue_until_limit(work_us)
                 if not self._search.is_done:
                     break
                 names = frozenset(self._search.found)
@@ -118,11 +128,11 @@ class _Search:
         self.is_done = False
         self._pattern = TopicPattern(regex)
         #: Names that are still to be matched, from the end. The next refresh sees what is created or deleted meanwhile.
-        self._names = [topic.name for topic in image.topics.values()]
-        self._compile_us = len(regex) * COMPILE_US
+        self._names = image.topic_names()
+        self._compile_us = COMPILE_US
         self._matching_us = 0
 
-    def continue_until_limit(self, work_us: int) -> int:
+    def continue_until_limit(self, work_us: int) -> Generator[None, None, int]:
         """Continue until MAX_WORK_US is used up, of which `work_us` is already. Returns how much is used then."""
         work_us, self._compile_us = work_us + self._compile_us, 0
         while self._names and work_us < MAX_WORK_US:
@@ -134,6 +144,7 @@ class _Search:
             if self._pattern.matches(name):
                 self.found.append(name)
             work_us += cost_us
+            yield
         self.is_done = not self._names
         return work_us
 
@@ -152,22 +163,41 @@ def topic_names(wanted: TopicsWanted, regexes: Mapping[str, frozenset[str]]) -> 
     return frozenset(names) | regexes.get(regex, frozenset())
 
 
-def all_names(members: Iterable[Member], regexes: Mapping[str, frozenset[str]]) -> frozenset[str]:
+def all_names(
+    members: Iterable[Member], regexes: Mapping[str, frozenset[str]]
+) -> Generator[None, None, frozenset[str]]:
     """The names of all topics that any member is subscribed to."""
-    wanted = {member.subscription.topics for member in members}
-    return frozenset().union(*(topic_names(each, regexes) for each in wanted))
+    seen: set[TopicsWanted] = set()
+    names: set[str] = set()
+    for count, member in enumerate(members):
+        wanted = member.subscription.topics
+        if wanted not in seen:
+            seen.add(wanted)
+            names |= topic_names(wanted, regexes)
+        if count % MEMBERS_PER_STEP == 0:
+            yield
+    return frozenset(names)
 
 
-def topic_ids(names: Iterable[str], image: MetadataImage) -> frozenset[UUID]:
-    topics = (image.topic_named(name) for name in names)
-    return frozenset(topic.topic_id for topic in topics if topic is not None)
+def partition_counts(names: Iterable[str], image: MetadataImage) -> Generator[None, None, dict[UUID, int]]:
+    """Topic id -> number of partitions, of those of the topics that exist."""
+    counts: dict[UUID, int] = {}
+    for count, name in enumerate(names):
+        topic = image.topic_named(name)
+        if topic is not None:
+            counts[topic.topic_id] = len(topic.partitions)
+        if count % NAMES_PER_STEP == 0:
+            yield
+    return counts
 
 
-def metadata_hash(names: Iterable[str], image: MetadataImage) -> int:
+def metadata_hash(names: Iterable[str], image: MetadataImage) -> Generator[None, None, int]:
     """A hash that changes when one of these topics is created or deleted, or gets partitions. 0 if none exists."""
     digest = blake2b(digest_size=8)
     any_exists = False
-    for name in sorted(names):
+    for count, name in enumerate(sorted(names)):
+        if count % NAMES_PER_STEP == 0:
+            yield
         topic = image.topic_named(name)
         if topic is not None:
             any_exists = True

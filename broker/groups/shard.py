@@ -16,7 +16,7 @@ from uuid import UUID
 
 from broker.config.node_config import NodeConfig
 from broker.coordinator.deadlines import Deadlines
-from broker.coordinator.outcome import Decided, Outcome, at_once
+from broker.coordinator.outcome import FEW, Decided, Outcome, at_once
 from broker.coordinator.ticket import Ticket
 from broker.groups import consumer_shard
 from broker.groups.classic_group import ClassicGroup
@@ -34,8 +34,6 @@ from protocol.schema import NIL_UUID, Message
 
 #: The protocol type of groups whose members say which topics they are subscribed to.
 CONSUMER_PROTOCOL_TYPE = "consumer"
-#: Offsets of a commit that is decided at once.
-_FEW = 50
 
 Deciding = Generator[None, None, Outcome[GroupRecord]]
 
@@ -108,7 +106,7 @@ class Shard:
     ) -> Decided[GroupRecord]:
         """Answer: CommitAnswer. Raises KafkaError if the group does not allow the commit."""
         steps = self._commit_offsets(ticket, request, now, now_ms)
-        return at_once(steps) if len(request.offsets) <= _FEW else steps
+        return at_once(steps) if len(request.offsets) <= FEW else steps
 
     def _commit_offsets(
         self, ticket: Ticket[CommitAnswer], request: CommitRequest, now: float, now_ms: int

@@ -9,16 +9,21 @@ from __future__ import annotations
 
 MAX_LENGTH = 1_000
 """The longest expression, in characters."""
+MAX_UNICODE_CLASSES = 5
+"""The most classes like `\\pL`. Each has hundreds of ranges, and takes up to half a millisecond to compile."""
 MAX_MEMORY_BYTES = 256 << 10
-"""The most memory of a compiled expression, for RE2's instructions (18,000 at most) and its cached states.
+"""The most memory of a compiled expression, for RE2's instructions and its cached states.
 
-An expression that needs more instructions is refused. One that needs more states is matched without caching them, which
-takes longer. The module `re2` keeps the 128 expressions that were compiled last, which is 32 MiB at most."""
+An expression that needs more for its instructions is refused. One that needs more states is matched without caching
+them, which takes longer. The module `re2` keeps the 128 expressions that were compiled last, which is 32 MiB at most."""
+MAX_INSTRUCTIONS = 5_000
+"""The most instructions of a compiled expression. A match with the longest topic name takes 4 ms then, where RE2 cannot
+cache its states."""
 _CALL_US = 3
 _INSTRUCTION_NS = 3
 """The longest time of one instruction at one character. Up to 2.9 ns were measured."""
-COMPILE_US = 80
-"""The longest time to compile one character. Unicode classes that ignore case take longest."""
+COMPILE_US = 4_000
+"""The longest time to compile an expression."""
 
 
 class PatternError(ValueError):
@@ -33,6 +38,8 @@ class TopicPattern:
 
         if len(text) > MAX_LENGTH:
             raise PatternError(f"longer than {MAX_LENGTH} characters")
+        if text.count("\\p") + text.count("\\P") > MAX_UNICODE_CLASSES:
+            raise PatternError(f"more than {MAX_UNICODE_CLASSES} Unicode classes")
         options = re2.Options()
         options.max_mem = MAX_MEMORY_BYTES
         options.never_capture = True  # Nobody asks what a group matched, and it would take longer.
@@ -42,6 +49,8 @@ class TopicPattern:
         except re2.error as error:
             raise PatternError(error.args[0].decode(errors="replace")) from None
         self._instructions: int = self._regexp.programsize
+        if self._instructions > MAX_INSTRUCTIONS:
+            raise PatternError(f"more than {MAX_INSTRUCTIONS} instructions when it is compiled")
 
     def matches(self, name: str) -> bool:
         """Whether the whole name matches, as in Kafka."""

@@ -12,11 +12,12 @@ expressions.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from broker.coordinator.outcome import Outcome
+from broker.coordinator.outcome import Decided
 from broker.coordinator.ticket import Ticket
 from broker.groups import consumer_shard
 from broker.groups.assignors import Assignment
@@ -27,6 +28,7 @@ from broker.groups.shard import Shard
 from broker.metadata.ids import random_uuid, to_base64url
 from broker.serving import steps
 from broker.serving.api import Api
+from broker.serving.steps import Steps
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.consumer_group_heartbeat import (
@@ -42,13 +44,14 @@ if TYPE_CHECKING:
     from broker.serving.context import Context
 
 
-def handle(context: Context, request: Request, body: ConsumerGroupHeartbeatRequest) -> None:
+def handle(context: Context, request: Request, body: ConsumerGroupHeartbeatRequest) -> Steps:
     def reply(answer: HeartbeatAnswer) -> None:
         steps.finish(context, request, _response(answer), len(answer.assignment or ()))
 
     if "consumer" not in context.config.group_protocols:
         reply(HeartbeatAnswer(ErrorCode.UNSUPPORTED_VERSION))
         return
+    owned = yield from _owned(body.topic_partitions)
     heartbeat = HeartbeatRequest(
         body.group_id,
         body.member_id,
@@ -61,13 +64,13 @@ def handle(context: Context, request: Request, body: ConsumerGroupHeartbeatReque
         None if body.subscribed_topic_names is None else tuple(body.subscribed_topic_names),
         body.subscribed_topic_regex,
         body.server_assignor,
-        _owned(body.topic_partitions),
+        owned,
     )
     names_itself = request.api_version >= 1 or body.member_epoch != JOIN_EPOCH or body.member_id != ""
 
     def decide(
         shard: Shard, ticket: Ticket[HeartbeatAnswer], now: float, now_ms: int
-    ) -> Outcome[GroupRecord]:
+    ) -> Decided[GroupRecord]:
         named = (
             heartbeat if names_itself else replace(heartbeat, member_id=to_base64url(random_uuid(shard.rng)))
         )
@@ -81,7 +84,7 @@ def handle(context: Context, request: Request, body: ConsumerGroupHeartbeatReque
     )
 
 
-def _owned(topics: list[OwnedTopicPartitions] | None) -> Assignment | None:
+def _owned(topics: list[OwnedTopicPartitions] | None) -> Generator[None, None, Assignment | None]:
     """A topic may be named more than once."""
     if topics is None:
         return None
@@ -89,6 +92,7 @@ def _owned(topics: list[OwnedTopicPartitions] | None) -> Assignment | None:
     for topic in topics:
         if topic.partitions:
             owned[topic.topic_id] = owned.get(topic.topic_id, frozenset()).union(topic.partitions)
+        yield
     return owned
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from broker.groups.classic_messages import LeaveAnswer, Leaver
 from broker.serving import steps
 from broker.serving.api import Api
+from broker.serving.steps import Steps
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
@@ -25,25 +26,28 @@ if TYPE_CHECKING:
     from broker.serving.context import Context
 
 
-def handle(context: Context, request: Request, body: LeaveGroupRequest) -> None:
+def handle(context: Context, request: Request, body: LeaveGroupRequest) -> Steps:
     is_batch = request.api_version >= 3
-    if is_batch:
-        leavers = tuple(Leaver(each.member_id, each.group_instance_id) for each in body.members)
-    else:
-        leavers = (Leaver(body.member_id, None),)
+    leaving = [] if is_batch else [Leaver(body.member_id, None)]
+    for each in body.members if is_batch else ():
+        leaving.append(Leaver(each.member_id, each.group_instance_id))
+        yield
+    leavers = tuple(leaving)
 
-    def reply(answer: LeaveAnswer) -> None:
-        response = LeaveGroupResponse(error_code=answer.error)
-        if is_batch:
-            response.members = [
-                MemberResponse(
-                    member_id=leaver.member_id, group_instance_id=leaver.instance_id, error_code=error
-                )
-                for leaver, error in answer.members
-            ]
-        elif answer.error == ErrorCode.NONE:
-            response.error_code = answer.members[0][1]
-        steps.finish(context, request, response, len(answer.members))
+    def answer(left: LeaveAnswer) -> Steps:
+        response = LeaveGroupResponse(error_code=left.error)
+        for leaver, error in left.members if is_batch else ():
+            member = MemberResponse(
+                member_id=leaver.member_id, group_instance_id=leaver.instance_id, error_code=error
+            )
+            response.members.append(member)
+            yield
+        if not is_batch and left.error == ErrorCode.NONE:
+            response.error_code = left.members[0][1]
+        yield from steps.reply(request, response)
+
+    def reply(left: LeaveAnswer) -> None:
+        context.long_requests.resume(request, answer(left))
 
     def failure(error: ErrorCode) -> LeaveAnswer:
         if error == ErrorCode.UNKNOWN_MEMBER_ID:

@@ -13,7 +13,7 @@ from broker.groups.classic_rebalance import ClassicLimits
 from broker.groups.commit import CommitRequest
 from broker.groups.records import GroupRecord
 from protocol.errors import ErrorCode, KafkaError
-from tests.broker.groups.tickets import AnyTicket, new_ticket
+from tests.broker.groups.tickets import AnyTicket, decided, new_ticket
 
 RANGE = (("range", b"r"),)
 SESSION_S = 10.0
@@ -88,7 +88,7 @@ class Driver:
 
     def leave(self, *member_ids: str, instance: str | None = None) -> AnyTicket:
         leavers = tuple(Leaver(member_id, instance) for member_id in member_ids)
-        return self._ask(lambda ticket: self.group.leave(ticket, leavers, self.now, self.now_ms))
+        return self._ask(lambda ticket: decided(self.group.leave(ticket, leavers, self.now, self.now_ms)))
 
     def commit(self, member_id: str = "", generation: int = -1) -> ErrorCode:
         request = CommitRequest(self.group.group_id, [], member_id, generation=generation)

@@ -81,7 +81,9 @@ class Coordinator:
 
     def ask(self, request: HeartbeatRequest) -> HeartbeatAnswer:
         asked = new_ticket()
-        outcome = consumer_shard.heartbeat(self.shard, asked, request, self.now, int(self.now * 1000))
+        outcome = decided(
+            consumer_shard.heartbeat(self.shard, asked, request, self.now, int(self.now * 1000))
+        )
         self._carry_out(outcome)
         ((ticket, answer),) = outcome.answers
         assert ticket is asked

@@ -104,7 +104,7 @@ HOSTILE = [
 def test_no_match_takes_longer_than_its_computed_cost(text: str) -> None:
     """One match once held the loop for 16 seconds. Three times the cost is allowed, because machines differ."""
     names = ["".join(random.Random(number).choices("abcxyz.-09", k=249)) for number in range(20)]
-    allowed_us = len(text) * COMPILE_US
+    allowed_us = COMPILE_US
     began_s = time.process_time()
     try:
         pattern = TopicPattern(text)
@@ -114,7 +114,7 @@ def test_no_match_takes_longer_than_its_computed_cost(text: str) -> None:
         for name in names:
             allowed_us += pattern.cost_us(name)
             pattern.matches(name)
-            assert pattern.cost_us(name) < 20_000
+            assert pattern.cost_us(name) < 5_000
     assert time.process_time() - began_s < 3e-6 * allowed_us
 
 
