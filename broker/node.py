@@ -196,7 +196,7 @@ class Node:
             self.replica_events,
             lambda key: self.metadata.assigned(key),  # noqa: PLW0108 (the metadata comes later)
         )
-        self.reads = Reads(loop, self.heartbeat, self.ticks)
+        self.reads = Reads(loop, self.background, self.heartbeat, self.ticks)
 
     def _assemble_metadata(self) -> None:
         """The metadata and its leader, wherever that is."""
@@ -343,7 +343,7 @@ class Node:
             quotas=self.quotas,
             connections=self.connections,
             fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots, self._rng),
-            pending=PendingAnswers(self.ticks),
+            pending=PendingAnswers(self.background, self.ticks),
             long_requests=LongRequests(loop, self.clock.steady_s),
             metadata_answers=AnswerCache(),
             volume=self._disk,

@@ -7,6 +7,7 @@ from collections.abc import Generator, Iterable, Iterator, KeysView, Mapping
 from typing import NamedTuple
 from uuid import UUID
 
+from broker.coordinator.outcome import FEW
 from broker.groups.commit import CommitAnswer, CommitCheck, CommitRequest
 from broker.groups.group import MAX_TEXT_BYTES
 from broker.groups.records import GroupRecord
@@ -77,8 +78,9 @@ class Offsets:
         records: list[GroupRecord] = []
         errors: list[ErrorCode] = []
         size_bytes, group_bytes = 0, len(request.group_id.encode())
-        for each in request.offsets:
-            yield
+        for count, each in enumerate(request.offsets, 1):
+            if count % FEW == 0:
+                yield
             error = ErrorCode.NONE if check is None else check(each.topic_id, each.partition)
             if error != ErrorCode.NONE:
                 errors.append(error)

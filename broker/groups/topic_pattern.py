@@ -15,7 +15,7 @@ MAX_MEMORY_BYTES = 256 << 10
 """The most memory of a compiled expression, for RE2's instructions and its cached states.
 
 An expression that needs more for its instructions is refused. One that needs more states is matched without caching
-them, which takes longer. The module `re2` keeps the 128 expressions that were compiled last, which is 32 MiB at most."""
+them, which takes longer. The module `re2` keeps the 128 expressions that were compiled last: 32 MiB at most."""
 MAX_INSTRUCTIONS = 5_000
 """The most instructions of a compiled expression. A match with the longest topic name takes 4 ms then, where RE2 cannot
 cache its states."""

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from broker.metadata.ids import INTERNAL_TOPICS
 from broker.serving.api import Api
 from broker.serving.pending import PendingAnswer
+from broker.serving.steps import Steps
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.delete_records import (
@@ -56,14 +57,16 @@ class PendingDeletion(PendingAnswer[DeleteRecordsPartitionResult]):
             answer.low_watermark = replica.log_start_offset
 
 
-def handle(context: Context, request: Request, body: DeleteRecordsRequest) -> None:
+def handle(context: Context, request: Request, body: DeleteRecordsRequest) -> Steps:
     response = DeleteRecordsResponse(topics=[])
     pending = PendingDeletion(context, request, response, body.timeout_ms)
     unconfirmed: list[int] = []
     for topic in body.topics:
         answers: list[DeleteRecordsPartitionResult] = []
         response.topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=answers))
+        yield
         for index, offset in {x.partition_index: x.offset for x in topic.partitions}.items():
+            yield
             answer = DeleteRecordsPartitionResult(
                 partition_index=index, low_watermark=-1, error_code=ErrorCode.NONE
             )
@@ -79,16 +82,22 @@ def handle(context: Context, request: Request, body: DeleteRecordsRequest) -> No
                 unconfirmed.append(slot)
 
     def confirmed(keys: set[GroupKey]) -> None:
-        for slot in unconfirmed:
-            replica, _ = pending.wanted[slot]
-            if replica.key in keys:
-                _delete(pending, slot, is_confirmed=True)
-            else:
-                pending.partition_done(slot, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        context.long_requests.resume(request, _delete_confirmed(pending, unconfirmed, keys))
 
     if unconfirmed:
-        context.reads.confirm([pending.wanted[slot][0] for slot in unconfirmed], confirmed)
+        replicas = dict.fromkeys(pending.wanted[slot][0] for slot in unconfirmed)
+        context.reads.confirm(list(replicas), confirmed)
     pending.wait_or_reply()
+
+
+def _delete_confirmed(pending: PendingDeletion, slots: list[int], keys: set[GroupKey]) -> Steps:
+    for slot in slots:
+        replica, _ = pending.wanted[slot]
+        if replica.key in keys:
+            _delete(pending, slot, is_confirmed=True)
+        else:
+            pending.partition_done(slot, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        yield
 
 
 def _find(context: Context, topic: str, partition: int) -> Replica:

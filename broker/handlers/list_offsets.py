@@ -16,12 +16,12 @@ Versions: 2 isolation level; 4 leader epochs; 6 flexible; 7 timestamp -3; 8 -4; 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from broker.serving import steps
 from broker.serving.api import Api
+from broker.serving.steps import Steps
 from protocol.api_keys import ApiKey
-from protocol.codec import encode
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -57,27 +57,38 @@ _SINCE_VERSION = {
 _READ_COMMITTED = 1
 
 
-def handle(context: Context, request: Request, body: ListOffsetsRequest) -> None:
-    def answer(confirmed: set[GroupKey]) -> None:
-        if not request.is_abandoned:
-            context.long_requests.serve(request, _answer(context, request, body, confirmed))
+def handle(context: Context, request: Request, body: ListOffsetsRequest) -> Steps:
+    times_asked = Counter[tuple[str, int]]()
+    led: dict[Replica, None] = {}
+    for topic in body.topics:
+        for wanted in topic.partitions:
+            times_asked[topic.name, wanted.partition_index] += 1
+            replica = context.view.led_replica(topic.name, wanted.partition_index)
+            if replica is not None:
+                led[replica] = None
+            yield
+        yield
 
-    named = ((topic.name, wanted.partition_index) for topic in body.topics for wanted in topic.partitions)
-    context.reads.confirm(context.view.led_replicas(named), answer)
+    def answer(confirmed: set[GroupKey]) -> None:
+        context.long_requests.resume(request, _answer(context, request, body, times_asked, confirmed))
+
+    context.reads.confirm(list(led), answer)
 
 
 def _answer(
-    context: Context, request: Request, body: ListOffsetsRequest, confirmed: set[GroupKey]
-) -> Iterator[int]:
-    """The steps of the request for `LongRequests.serve`: yields the number of records before it reads them."""
+    context: Context,
+    request: Request,
+    body: ListOffsetsRequest,
+    times_asked: Counter[tuple[str, int]],
+    confirmed: set[GroupKey],
+) -> Steps:
     response = ListOffsetsResponse(topics=[])
-    times_asked = Counter(
-        (topic.name, wanted.partition_index) for topic in body.topics for wanted in topic.partitions
-    )
     for topic in body.topics:
+        yield
         answers: list[ListOffsetsPartitionResponse] = []
         response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
         for wanted in topic.partitions:
+            yield
             answer = ListOffsetsPartitionResponse(partition_index=wanted.partition_index)
             answers.append(answer)
             try:
@@ -97,7 +108,7 @@ def _answer(
             except CorruptLogError as error:
                 context.replicas.log_corrupt(replica, error)
                 answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-    request.reply_bytes(encode(response, request.api_version))
+    yield from steps.reply(request, response)
 
 
 def _end_is_not_known(version: int) -> ErrorCode:
@@ -112,7 +123,7 @@ def _look_up(
     committed: bool,
     version: int,
     answer: ListOffsetsPartitionResponse,
-) -> Iterator[int]:
+) -> Steps:
     timestamp = wanted.timestamp
     bound = replica.last_stable_offset if committed else replica.high_watermark
     lineage = replica.log.lineage

@@ -39,6 +39,10 @@ if TYPE_CHECKING:
     from broker.serving.context import Context
 
 
+#: Partitions that are looked at in one step.
+_FEW = 50
+
+
 def handle(context: Context, request: Request, body: OffsetCommitRequest) -> Steps:
     response = OffsetCommitResponse(topics=[])
     offsets: list[OffsetToCommit] = []
@@ -51,8 +55,10 @@ def handle(context: Context, request: Request, body: OffsetCommitRequest) -> Ste
             if offset is not None:
                 offsets.append(offset)
                 slots.append(slot)
+            if len(answered.partitions) % _FEW == 0:
+                yield
+        if len(response.topics) % _FEW == 0:
             yield
-        yield
 
     def answer(result: CommitAnswer) -> None:
         for slot, error in zip(slots, result.errors or repeat(result.error), strict=False):

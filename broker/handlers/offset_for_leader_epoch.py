@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from broker.serving import steps
 from broker.serving.api import Api
+from broker.serving.steps import Steps
 from protocol.api_keys import ApiKey
-from protocol.codec import encode
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -23,27 +24,37 @@ from protocol.messages.offset_for_leader_epoch import (
 
 if TYPE_CHECKING:
     from broker.network.request import Request
+    from broker.replication.replica import Replica
     from broker.serving.context import Context
     from storage.log_types import GroupKey
 
 
-def handle(context: Context, request: Request, body: OffsetForLeaderEpochRequest) -> None:
-    def answer(confirmed: set[GroupKey]) -> None:
-        if not request.is_abandoned:
-            request.reply_bytes(encode(_answer(context, body, confirmed), request.api_version))
+def handle(context: Context, request: Request, body: OffsetForLeaderEpochRequest) -> Steps:
+    led: dict[Replica, None] = {}
+    for topic in body.topics:
+        for wanted in topic.partitions:
+            replica = context.view.led_replica(topic.topic, wanted.partition)
+            if replica is not None:
+                led[replica] = None
+            yield
+        yield
 
-    named = ((topic.topic, wanted.partition) for topic in body.topics for wanted in topic.partitions)
-    context.reads.confirm(context.view.led_replicas(named), answer)
+    def answer(confirmed: set[GroupKey]) -> None:
+        context.long_requests.resume(request, _answer(context, request, body, confirmed))
+
+    context.reads.confirm(list(led), answer)
 
 
 def _answer(
-    context: Context, body: OffsetForLeaderEpochRequest, confirmed: set[GroupKey]
-) -> OffsetForLeaderEpochResponse:
+    context: Context, request: Request, body: OffsetForLeaderEpochRequest, confirmed: set[GroupKey]
+) -> Steps:
     response = OffsetForLeaderEpochResponse(topics=[])
     for topic in body.topics:
+        yield
         answers: list[EpochEndOffset] = []
         response.topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=answers))
         for wanted in topic.partitions:
+            yield
             answer = EpochEndOffset(partition=wanted.partition)
             answers.append(answer)
             try:
@@ -56,7 +67,7 @@ def _answer(
                 )
             except KafkaError as error:
                 answer.error_code = error.code
-    return response
+    yield from steps.reply(request, response)
 
 
 API = Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4, OffsetForLeaderEpochRequest, handle)

@@ -14,12 +14,12 @@ Versions: 3 and 4 equal; 5 log_start_offset; 7 zstd; 8 record_errors; 9 flexible
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from broker.metadata.ids import INTERNAL_TOPICS
 from broker.serving.api import Api
 from broker.serving.pending import PENDING, PendingAnswer
+from broker.serving.steps import Steps
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, InvalidRecordError, KafkaError
 from protocol.messages.produce import (
@@ -55,20 +55,21 @@ class PendingProduce(PendingAnswer[PartitionProduceResponse]):
             answer.log_append_time_ms = -1
 
 
-def handle(context: Context, request: Request, body: ProduceRequest) -> None:
-    context.long_requests.serve(request, _append_all(context, request, body))
-
-
-def _append_all(context: Context, request: Request, body: ProduceRequest) -> Iterator[int]:
-    """The steps of the request for `LongRequests.serve`: yields the number of records before it reads them."""
+def handle(context: Context, request: Request, body: ProduceRequest) -> Steps:
     response = ProduceResponse(responses=[])
     pending = PendingProduce(context, request, response, body.timeout_ms)
     refusal = _refusal(body)
     leaders: set[int] = set()
+    is_first = True
     for topic in body.topic_data:
         answers: list[PartitionProduceResponse] = []
         response.responses.append(TopicProduceResponse(name=topic.name, partition_responses=answers))
         for data in topic.partition_data:
+            if is_first:
+                is_first = False
+            else:
+                _copy_records(request, body)
+                yield
             answer = PartitionProduceResponse(index=data.index, error_code=refusal, base_offset=-1)
             answers.append(answer)
             if refusal == ErrorCode.NONE:
@@ -105,8 +106,8 @@ def _produce(
     replica: Replica | None,
     topic: str,
     data: PartitionProduceData,
-) -> Iterator[int]:
-    """Append the batch of one partition and have the answer wait, or fill in the error. Yields as `_append_all`."""
+) -> Steps:
+    """Append the batch of one partition and have the answer wait, or fill in the error."""
     acks = body.acks
     try:
         if topic in INTERNAL_TOPICS:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
+from broker.scheduling.background import Background
 from broker.scheduling.ticks import SLOW_TICK_S, Ticks
+from broker.serving.steps import FEW_PARTS, Steps, reply
 from protocol.codec import encode
 from protocol.errors import ErrorCode
 from protocol.schema import Message
@@ -33,7 +35,8 @@ class TimedAnswer(Protocol):
 class PendingAnswers:
     """The pending answers of a node. Each is timed out at its deadline (loop time)."""
 
-    def __init__(self, ticks: Ticks) -> None:
+    def __init__(self, background: Background, ticks: Ticks) -> None:
+        self._background = background
         self._open: dict[TimedAnswer, None] = {}
         ticks.every(SLOW_TICK_S, self._tick)
 
@@ -47,8 +50,16 @@ class PendingAnswers:
         self._open.pop(answer, None)
 
     def _tick(self, now: float) -> None:
-        for answer in [answer for answer in self._open if answer.deadline <= now]:
-            answer.time_out()
+        late = [answer for answer in self._open if answer.deadline <= now]
+        if late:
+            self._background.run(self._time_out(late))
+
+    def _time_out(self, late: list[TimedAnswer]) -> Steps:
+        """In steps: thousands of requests may have waited for the same partition."""
+        for answer in late:
+            if answer in self._open:
+                answer.time_out()
+                yield
 
 
 class PendingAnswer(Generic[A]):
@@ -58,10 +69,10 @@ class PendingAnswer(Generic[A]):
     when all partitions of the request have been handled.
     """
 
-    __slots__ = ("_missing", "_pending", "_request", "_response", "_slots", "deadline")
+    __slots__ = ("_context", "_missing", "_request", "_response", "_slots", "deadline")
 
     def __init__(self, context: Context, request: Request, response: Message, timeout_ms: int) -> None:
-        self._pending = context.pending
+        self._context = context
         self._request = request
         self._response = response
         self._slots: list[A] = []
@@ -82,7 +93,7 @@ class PendingAnswer(Generic[A]):
         self._part_done()
         if self._missing > 0:
             self._request.has_waited = True
-            self._pending.add(self)
+            self._context.pending.add(self)
 
     def partition_done(self, slot: int, error: ErrorCode) -> None:
         answer = self._slots[slot]
@@ -98,9 +109,17 @@ class PendingAnswer(Generic[A]):
     def _part_done(self) -> None:
         self._missing -= 1
         if self._missing == 0:
-            self._pending.discard(self)
-            self._request.reply_bytes(encode(self._response, self._request.api_version))
+            self._context.pending.discard(self)
+            if len(self._slots) <= FEW_PARTS:
+                self._request.reply_bytes(encode(self._response, self._request.api_version))
+            else:
+                self._context.long_requests.resume(self._request, reply(self._request, self._response))
 
     def time_out(self) -> None:
+        self._context.pending.discard(self)
+        self._context.long_requests.resume(self._request, self._time_out())
+
+    def _time_out(self) -> Steps:
         for slot in range(len(self._slots)):
             self.partition_done(slot, ErrorCode.REQUEST_TIMED_OUT)
+            yield

@@ -181,11 +181,11 @@ class ClusterView:
             raise KafkaError(self.why_no_replica(topic, partition))
         return replica
 
-    def led_replicas(self, named: Iterable[tuple[str, int]]) -> list[Replica]:
-        """The replicas of these partitions that this node leads and serves. Reads from them have to be confirmed
+    def led_replica(self, topic: str, partition: int) -> Replica | None:
+        """The replica of this partition if this node leads it and serves. Reads from it have to be confirmed
         (`Reads`)."""
-        found = (self._replicas.by_name.get(each) for each in named)
-        return [replica for replica in found if replica is not None and replica.is_serving]
+        replica = self._replicas.by_name.get((topic, partition))
+        return replica if replica is not None and replica.is_serving else None
 
     def replica_of_id(self, topic_id: UUID, partition: int) -> Replica:
         """As `replica_named`. The metadata log has a topic id too, but clients cannot read it."""

@@ -114,23 +114,30 @@ class BatchBuilder:
         return batch
 
 
+#: Of the numbers from 0 on: most lengths and offsets are small.
+_VARINTS = [encode_varint(number) for number in range(1024)]
+
+
+def _varint(number: int) -> bytes:
+    return _VARINTS[number] if 0 <= number < 1024 else encode_varint(number)
+
+
 def _append_record(payload: bytearray, record: NewRecord, timestamp_delta: int, offset_delta: int) -> None:
-    body = bytearray(b"\0")
-    body += encode_varint(timestamp_delta)
-    body += encode_varint(offset_delta)
+    body: list[Buffer] = [b"\0", _varint(timestamp_delta), _varint(offset_delta)]
     _append_nullable(body, record.key)
     _append_nullable(body, record.value)
-    body += encode_varint(len(record.headers))
+    body.append(_varint(len(record.headers)))
     for key, value in record.headers:
         _append_nullable(body, key.encode())
         _append_nullable(body, value)
-    payload += encode_varint(len(body))
-    payload += body
+    joined = b"".join(body)
+    payload += _varint(len(joined))
+    payload += joined
 
 
-def _append_nullable(body: bytearray, value: Buffer | None) -> None:
+def _append_nullable(body: list[Buffer], value: Buffer | None) -> None:
     if value is None:
-        body += b"\x01"  # zigzag of -1
+        body.append(b"\x01")  # zigzag of -1
     else:
-        body += encode_varint(len(value))
-        body += value
+        body.append(_varint(len(value)))
+        body.append(value)

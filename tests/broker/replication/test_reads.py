@@ -9,11 +9,13 @@ from uuid import UUID
 
 import pytest
 
-from broker.replication.reads import CONFIRM_TIMEOUT_S, Reads
+from broker.replication.reads import CONFIRM_TIMEOUT_S, FEW, Reads
 from broker.replication.replica import Replica
+from broker.scheduling.background import Background
 from broker.scheduling.ticks import Ticks
 from storage.log_types import GroupKey
 from tests.broker.world import World, running
+from tests.simulator.clock import SimulatedClock
 from tests.simulator.loop import SimulatedLoop, new_loop
 
 
@@ -48,7 +50,8 @@ class Asked:
     def __init__(self, loop: SimulatedLoop) -> None:
         self.loop = loop
         self.pings = Pings()
-        self.reads = Reads(loop, self.pings, Ticks(loop))
+        background = Background(loop, SimulatedClock(loop).steady_s)
+        self.reads = Reads(loop, background, self.pings, Ticks(loop))
         self.a, self.b = (Group(GroupKey(UUID(int=9), partition)) for partition in (0, 1))
         self.answers: list[set[GroupKey]] = []
 
@@ -133,6 +136,42 @@ def test_an_answer_may_ask_again(asked: Asked) -> None:
     assert asked.answers == [{asked.a.key}]
     asked.echo(6, asked.a)
     assert len(asked.answers) == 2
+
+
+def test_a_read_of_many_groups_is_looked_at_in_several_iterations(asked: Asked) -> None:
+    looks: list[float] = []
+    confirmed = asked.pings.confirmed
+
+    def noted(replica: Replica, first_number: int) -> bool:
+        looks.append(asked.loop.time())
+        return confirmed(replica, first_number)
+
+    asked.pings.confirmed = noted  # type: ignore[method-assign]
+    groups = [Group(GroupKey(UUID(int=9), partition)) for partition in range(20 * FEW)]
+    asked.ask(*groups)
+    asked.loop.run_for(0.5)
+    assert len(looks) == len(groups) and asked.answers == []
+    asked.echo(5, *groups[::2])
+    asked.echo(5, *groups[1:9:2])  # while they are being looked at
+    assert len(looks) == len(groups), "not within the callback of the echo"
+    asked.loop.run_for(0.4)
+    asked.echo(5, *groups[9::2])
+    assert asked.answers == []
+    asked.loop.run_until(lambda: bool(asked.answers), 1)
+    assert asked.answers == [{group.key for group in groups}]
+    asked.echo(6, *groups)
+    asked.reads.tick(asked.loop.time() + CONFIRM_TIMEOUT_S)
+    asked.loop.run_for(1)
+    assert len(asked.answers) == 1, "answered once"
+
+
+def test_a_read_of_many_groups_that_waits_too_long_is_answered_with_what_was_confirmed(asked: Asked) -> None:
+    groups = [Group(GroupKey(UUID(int=9), partition)) for partition in range(20 * FEW)]
+    asked.ask(*groups)
+    asked.echo(5, *groups[::2])
+    asked.loop.run_for(CONFIRM_TIMEOUT_S)
+    asked.reads.tick(asked.loop.time())
+    assert asked.answers == [{group.key for group in groups[::2]}]
 
 
 # -- with real nodes ---------------------------------------------------------------------------------------

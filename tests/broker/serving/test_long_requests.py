@@ -35,10 +35,10 @@ from protocol.records.record import RECORDS_PER_STEP
 from tests.broker.asking import ask, begin_ask, connect
 from tests.broker.world import World, running
 from tests.simulator.client import Connection
-from tests.simulator.clock import SimulatedClock
+from tests.simulator.clock import LOOK_S, SimulatedClock
 
 #: More than one piece has, where a piece takes no time (`short_pieces`).
-STEPS = 12
+STEPS = 30
 MANY = build_batch([NewRecord(b"key", b"", 1)] * (STEPS * RECORDS_PER_STEP), compression=Compression.ZSTD)
 ONE = build_batch([NewRecord(b"key", b"one", 1)])
 LAST = STEPS * RECORDS_PER_STEP - 1
@@ -52,8 +52,8 @@ KEYLESS = build_batch(
 
 @pytest.fixture(autouse=True)
 def short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each piece has two steps, and each loop iteration one piece of each request."""
-    monkeypatch.setattr(background, "PIECE_S", 0.0)
+    """Each piece has some five steps, and each loop iteration one piece of each request."""
+    monkeypatch.setattr(background, "PIECE_S", 4 * LOOK_S)
 
 
 def _produce(batch: bytearray) -> ProduceRequest:
@@ -173,7 +173,7 @@ def test_each_piece_has_a_loop_iteration_of_its_own() -> None:
         assert len(MANY) < len(shared)
         process.call(bytes_came)
         world.wait(lambda: connection._requests[0].parts is not None)
-        assert turns >= STEPS // 2
+        assert turns >= STEPS // 6
         assert world.replica(leader, "foo").high_watermark == STEPS * RECORDS_PER_STEP
 
 
