@@ -209,6 +209,7 @@ class Node:
             self.clock,
             self._rng,
             self.reads,
+            self.background,
             self.replica_events,
             self.cluster.is_alive,
         )

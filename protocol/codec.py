@@ -19,6 +19,7 @@ from protocol.errors import ProtocolError
 from protocol.schema import Buffer, Message
 
 M = TypeVar("M", bound=Message)
+T = TypeVar("T")
 
 M_co = TypeVar("M_co", bound=Message, covariant=True)
 
@@ -101,6 +102,16 @@ def encode_in_steps(message: Message, version: int) -> Generator[None, None, lis
     if encode is None:
         encode = _step_encoders[cls, version] = _make_encoder(cls, version, "step encoder", in_steps=True)
     return encode(message)
+
+
+def at_once(steps: Generator[Any, None, T]) -> T:
+    """Run all steps without a pause, where they are few, and return their result."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
 
 
 def _make_decoder(cls: type[Message], version: int, *, in_steps: bool) -> Callable[..., Any]:

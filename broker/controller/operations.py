@@ -1,7 +1,8 @@
 """What the controller does about each request (`protocol.controller`): reads it, has `broker.metadata` decide, and says
 what is answered once the decision is committed.
 
-Nothing is appended here, and nothing waits: that is `MetadataService`'s.
+Nothing is appended here, and nothing waits: that is `MetadataService`'s. All of it is done in steps, because a request
+may be about thousands of things.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from broker.metadata.image import MetadataImage
 from broker.metadata.quotas import QuotaAlteration
 from broker.metadata.records import BrokerRecord, Endpoint, ReplicaIdentity
 from broker.metadata.requests import (
+    Deciding,
     Decision,
     NewPartitions,
     NewTopic,
@@ -40,12 +42,14 @@ class Leadership:
     image: MetadataImage
     """The controller's: everything that it has decided, committed or not."""
     replica: Replica
+    epoch: int
+    """Its leader epoch."""
 
 
 # -- brokers ----------------------------------------------------------------------------------------------
 
 
-def _register_broker(leading: Leadership, request: brokers.RegisterBroker) -> Decision[EmptyResult]:
+def _register_broker(leading: Leadership, request: brokers.RegisterBroker) -> Deciding[EmptyResult]:
     broker = BrokerRecord(
         node_id=request.node_id,
         directory_id=request.directory_id,
@@ -55,23 +59,27 @@ def _register_broker(leading: Leadership, request: brokers.RegisterBroker) -> De
         metadata_incarnation=request.metadata_incarnation,
     )
     named = leading.controller.name_cluster(request.cluster_id)
-    registered = leading.controller.brokers.register(broker)
+    registered = yield from leading.controller.brokers.register(broker)
     return Decision(named.records + registered.records, EmptyResult())
 
 
-def _unregister_broker(leading: Leadership, request: brokers.UnregisterBroker) -> Decision[EmptyResult]:
-    return leading.controller.brokers.unregister(request.node_id).answering(EmptyResult())
+def _unregister_broker(leading: Leadership, request: brokers.UnregisterBroker) -> Deciding[EmptyResult]:
+    decision = yield from leading.controller.brokers.unregister(request.node_id)
+    return decision.answering(EmptyResult())
 
 
-def _renew_replicas(leading: Leadership, request: brokers.RenewReplicas) -> Decision[EmptyResult]:
+def _renew_replicas(leading: Leadership, request: brokers.RenewReplicas) -> Deciding[EmptyResult]:
     renewals = [ReplicaRenewal(each.topic_id, each.partition, each.incarnation) for each in request.replicas]
-    decision = leading.controller.brokers.renew_replicas(request.node_id, request.directory_id, renewals)
+    decision = yield from leading.controller.brokers.renew_replicas(
+        request.node_id, request.directory_id, renewals
+    )
     return decision.answering(EmptyResult())
 
 
 def _allocate_producer_ids(
     leading: Leadership, request: brokers.AllocateProducerIds
-) -> Decision[brokers.AllocateProducerIdsResult]:
+) -> Deciding[brokers.AllocateProducerIdsResult]:
+    yield
     decision = leading.controller.allocate_producer_ids()
     block = decision.response
     return decision.answering(brokers.AllocateProducerIdsResult(first=block.first, count=block.count))
@@ -79,14 +87,15 @@ def _allocate_producer_ids(
 
 def _describe_quorum(
     leading: Leadership, request: brokers.DescribeQuorum
-) -> Decision[brokers.DescribeQuorumResult]:
+) -> Deciding[brokers.DescribeQuorumResult]:
+    yield
     return Decision((), quorum.describe(leading.replica, leading.image))
 
 
 # -- topics -----------------------------------------------------------------------------------------------
 
 
-def _create_topics(leading: Leadership, request: topics.CreateTopics) -> Decision[topics.CreateTopicsResult]:
+def _create_topics(leading: Leadership, request: topics.CreateTopics) -> Deciding[topics.CreateTopicsResult]:
     wanted = [
         NewTopic(
             topic.name,
@@ -97,7 +106,7 @@ def _create_topics(leading: Leadership, request: topics.CreateTopics) -> Decisio
         )
         for topic in request.topics
     ]
-    decision = leading.controller.topics.create(
+    decision = yield from leading.controller.topics.create(
         wanted, validate_only=request.validate_only, is_internal=request.is_internal
     )
     return decision.answering(_created(decision.response))
@@ -105,8 +114,8 @@ def _create_topics(leading: Leadership, request: topics.CreateTopics) -> Decisio
 
 def _create_missing_topics(
     leading: Leadership, request: topics.CreateMissingTopics
-) -> Decision[topics.CreateTopicsResult]:
-    decision = leading.controller.topics.create_missing(request.names)
+) -> Deciding[topics.CreateTopicsResult]:
+    decision = yield from leading.controller.topics.create_missing(request.names)
     return decision.answering(_created(decision.response))
 
 
@@ -132,8 +141,8 @@ def _settings(configs: Mapping[str, str]) -> list[topics.TopicSetting]:
     return [topics.TopicSetting(name=name, value=value) for name, value in configs.items()]
 
 
-def _delete_topics(leading: Leadership, request: topics.DeleteTopics) -> Decision[topics.DeleteTopicsResult]:
-    decision = leading.controller.topics.delete(
+def _delete_topics(leading: Leadership, request: topics.DeleteTopics) -> Deciding[topics.DeleteTopicsResult]:
+    decision = yield from leading.controller.topics.delete(
         [each.topic_id if each.name is None else each.name for each in request.topics]
     )
     deleted = [
@@ -150,7 +159,7 @@ def _delete_topics(leading: Leadership, request: topics.DeleteTopics) -> Decisio
 
 def _create_partitions(
     leading: Leadership, request: topics.CreatePartitions
-) -> Decision[topics.CreatePartitionsResult]:
+) -> Deciding[topics.CreatePartitionsResult]:
     wanted = [
         NewPartitions(
             topic.name,
@@ -159,7 +168,9 @@ def _create_partitions(
         )
         for topic in request.topics
     ]
-    decision = leading.controller.topics.add_partitions(wanted, validate_only=request.validate_only)
+    decision = yield from leading.controller.topics.add_partitions(
+        wanted, validate_only=request.validate_only
+    )
     extended = []
     for result in decision.response:
         assert result.name is not None, "partitions are added by the topic's name"
@@ -175,9 +186,9 @@ def _create_partitions(
 
 def _find_deleted_topics(
     leading: Leadership, request: topics.FindDeletedTopics
-) -> Decision[topics.FindDeletedTopicsResult]:
-    deleted = leading.controller.topics.find_deleted(request.topic_ids)
-    return Decision((), topics.FindDeletedTopicsResult(topic_ids=deleted))
+) -> Deciding[topics.FindDeletedTopicsResult]:
+    decision = yield from leading.controller.topics.find_deleted(request.topic_ids)
+    return decision.answering(topics.FindDeletedTopicsResult(topic_ids=decision.response))
 
 
 # -- replicas ---------------------------------------------------------------------------------------------
@@ -185,12 +196,12 @@ def _find_deleted_topics(
 
 def _reassign_partitions(
     leading: Leadership, request: replicas.ReassignPartitions
-) -> Decision[replicas.ReassignPartitionsResult]:
+) -> Deciding[replicas.ReassignPartitionsResult]:
     wanted = [
         Reassignment(each.topic, each.partition, None if each.node_ids is None else tuple(each.node_ids))
         for each in request.partitions
     ]
-    decision = leading.controller.reassignments.reassign(
+    decision = yield from leading.controller.reassignments.reassign(
         wanted, may_change_count=request.allow_replication_factor_change
     )
     results = [ItemResult(error_code=x.error, error_message=x.message) for x in decision.response]
@@ -199,8 +210,8 @@ def _reassign_partitions(
 
 def _list_reassignments(
     leading: Leadership, request: replicas.ListReassignments
-) -> Decision[replicas.ListReassignmentsResult]:
-    decision = leading.controller.reassignments.list_ongoing()
+) -> Deciding[replicas.ListReassignmentsResult]:
+    decision = yield from leading.controller.reassignments.list_ongoing()
     ongoing = [
         replicas.OngoingReassignment(
             topic=each.topic,
@@ -214,9 +225,9 @@ def _list_reassignments(
     return decision.answering(replicas.ListReassignmentsResult(partitions=ongoing))
 
 
-def _finish_reassignment(leading: Leadership, request: replicas.FinishReassignment) -> Decision[EmptyResult]:
+def _finish_reassignment(leading: Leadership, request: replicas.FinishReassignment) -> Deciding[EmptyResult]:
     voters = [ReplicaIdentity(each.node_id, each.directory_id, each.incarnation) for each in request.voters]
-    decision = leading.controller.reassignments.finish(
+    decision = yield from leading.controller.reassignments.finish(
         request.topic_id, request.partition, voters, request.image_end
     )
     return decision.answering(EmptyResult())
@@ -227,7 +238,7 @@ def _finish_reassignment(leading: Leadership, request: replicas.FinishReassignme
 
 def _alter_configs(
     leading: Leadership, request: settings.AlterConfigs
-) -> Decision[settings.AlterConfigsResult]:
+) -> Deciding[settings.AlterConfigsResult]:
     wanted = [
         ConfigAlteration(
             _kind(each.resource_type),
@@ -237,7 +248,9 @@ def _alter_configs(
         )
         for each in request.resources
     ]
-    decision = leading.controller.settings.alter_configs(wanted, validate_only=request.validate_only)
+    decision = yield from leading.controller.settings.alter_configs(
+        wanted, validate_only=request.validate_only
+    )
     results = [ItemResult(error_code=x.error, error_message=x.message) for x in decision.response]
     return decision.answering(settings.AlterConfigsResult(resources=results))
 
@@ -248,7 +261,7 @@ def _kind(resource_type: int) -> str:
     return KINDS[resource_type]
 
 
-def _alter_quotas(leading: Leadership, request: settings.AlterQuotas) -> Decision[settings.AlterQuotasResult]:
+def _alter_quotas(leading: Leadership, request: settings.AlterQuotas) -> Deciding[settings.AlterQuotasResult]:
     wanted = [
         QuotaAlteration(
             [(part.entity_type, part.name) for part in quota.entity],
@@ -256,7 +269,9 @@ def _alter_quotas(leading: Leadership, request: settings.AlterQuotas) -> Decisio
         )
         for quota in request.quotas
     ]
-    decision = leading.controller.settings.alter_quotas(wanted, validate_only=request.validate_only)
+    decision = yield from leading.controller.settings.alter_quotas(
+        wanted, validate_only=request.validate_only
+    )
     results = [
         ItemResult()
         if refused is None
@@ -266,8 +281,19 @@ def _alter_quotas(leading: Leadership, request: settings.AlterQuotas) -> Decisio
     return decision.answering(settings.AlterQuotasResult(quotas=results))
 
 
+#: What nodes ask for themselves. They do not wait for what clients ask for.
+OF_NODES = frozenset(
+    {
+        brokers.RegisterBroker,
+        brokers.RenewReplicas,
+        brokers.AllocateProducerIds,
+        topics.FindDeletedTopics,
+        replicas.FinishReassignment,
+    }
+)
+
 #: By the class of the request; each function takes that class and returns what the class names as its result.
-OPERATIONS: dict[type[Request[Any]], Callable[[Leadership, Any], Decision[Any]]] = {
+OPERATIONS: dict[type[Request[Any]], Callable[[Leadership, Any], Deciding[Any]]] = {
     brokers.RegisterBroker: _register_broker,
     brokers.UnregisterBroker: _unregister_broker,
     brokers.RenewReplicas: _renew_replicas,

@@ -8,14 +8,17 @@ section 9). Losing leadership throws that image away.
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import structlog
 
 from broker.config.node_config import NodeConfig
 from broker.config.resources import Resources
-from broker.controller.operations import OPERATIONS, Leadership
+from broker.controller.operations import OF_NODES, OPERATIONS, Leadership
+from broker.controller.replay import replay
 from broker.environment import Clock
 from broker.metadata.controller import Controller
 from broker.metadata.decisions.common import ControllerConfig
@@ -26,12 +29,11 @@ from broker.metadata.requests import Decision
 from broker.replication.events import ReplicaEvents
 from broker.replication.reads import Reads
 from broker.replication.replica import Replica
-from protocol.controller.request import Request, ResultT
+from broker.scheduling.background import Background, Steps
+from protocol.controller.request import Request, Result, ResultT
 from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import iter_batches
-from protocol.records.builder import NewRecord, build_batch
-from protocol.records.record import iter_records
-from storage.errors import CorruptLogError
+from protocol.records.batch import parse_header
+from protocol.records.builder import BatchBuilder, NewRecord
 from storage.log_types import GroupKey
 
 logger = structlog.get_logger()
@@ -40,6 +42,10 @@ METADATA_KEY = GroupKey(METADATA_TOPIC_ID, 0)
 
 #: A range to a follower holds a batch of this size, and a fetch by default.
 MAX_BATCH_BYTES = 1 << 20
+
+
+#: A request, and what gets its answer and the image end.
+_Asked = tuple[Request[Any], Callable[[Any, int], None]]
 
 
 class _Answers:
@@ -74,6 +80,7 @@ class MetadataService:
         clock: Clock,
         rng: random.Random,
         reads: Reads,
+        background: Background,
         events: ReplicaEvents,
         is_alive: Callable[[BrokerRecord], bool],
     ) -> None:
@@ -84,6 +91,7 @@ class MetadataService:
         self._clock = clock
         self._rng = rng
         self._reads = reads
+        self._background = background
         self._is_alive = is_alive
         self.image = MetadataImage()
         #: Called with each committed change, in log order.
@@ -91,8 +99,13 @@ class MetadataService:
         #: Called when everything committed is replayed, after each step of the image.
         self.on_read: list[Callable[[], None]] = []
         self.replica: Replica | None = None
+        self._is_replaying = False
         #: Set while this node leads and serves, and the controller's image agrees with the log's end.
         self._leadership: Leadership | None = None
+        #: Requests that wait for a decision: what nodes ask for themselves, and what clients ask for.
+        self._asked: deque[_Asked] = deque()
+        self._asked_by_clients: deque[_Asked] = deque()
+        self._is_deciding = False
         events.role_changed.append(self._role_changed)
         events.commit_advanced.append(self._commit_advanced)
 
@@ -113,76 +126,106 @@ class MetadataService:
 
     def _commit_advanced(self, replica: Replica) -> None:
         """Replay what is newly committed, if it is the metadata's."""
-        if replica is not self.replica:
-            return
-        try:
-            has_moved = _replay(replica, self.image, replica.high_watermark, self._changed)
-        except CorruptLogError as error:
-            replica.host.log_corrupt(replica, error)
-            return
-        if has_moved:
-            for read in self.on_read:
-                read()
+        if replica is self.replica and not self._is_replaying:
+            self._is_replaying = True
+            self._background.run(self._replay_committed(replica))
+
+    def _replay_committed(self, replica: Replica) -> Steps:
+        """In steps: thousands of records may be committed at a time."""
+        yield from replay(replica, self.image, lambda: replica.high_watermark, self._changed, self._read)
+        self._is_replaying = False
 
     def _changed(self, change: Change) -> None:
         for changed in self.on_change:
             changed(change)
 
+    def _read(self) -> None:
+        for read in self.on_read:
+            read()
+
     # -- the controller ----------------------------------------------------------------------------------
 
     def _role_changed(self, replica: Replica) -> None:
-        if replica is self.replica:
-            self._lead_if_serving(replica)
-
-    def _lead_if_serving(self, replica: Replica) -> None:
-        if replica.is_serving and self._leadership is None:
-            ahead = MetadataImage()
-            try:
-                _replay(replica, ahead, replica.log.end_offset, lambda change: None)
-            except CorruptLogError as error:
-                replica.host.log_corrupt(replica, error)
-                return
-            controller = Controller(
-                ahead, self._config, self._rng, is_alive=self._is_alive, resources=self._resources
-            )
-            self._leadership = Leadership(controller, ahead, replica)
-            logger.info("this node is the controller", epoch=replica.leader_epoch)
-        elif not replica.is_serving and self._leadership is not None:
+        if replica is not self.replica:
+            return
+        if replica.is_serving:
+            self._start_deciding()
+        elif self._leadership is not None:
             self._leadership = None
             logger.info("this node is the controller no longer", epoch=replica.leader_epoch)
 
     def execute(self, request: Request[ResultT], reply: Callable[[ResultT | KafkaError, int], None]) -> None:
         """Decide, append, answer when committed (`broker.controller.server.Execute`)."""
-        if self.replica is not None:
-            self._lead_if_serving(self.replica)  # after a refused write the image ahead is to be read anew
+        if self.replica is None or not self.replica.is_serving:
+            _refuse(reply)
+            return
+        # What nodes ask for themselves does not wait for all that clients ask for.
+        (self._asked if type(request) in OF_NODES else self._asked_by_clients).append((request, reply))
+        self._start_deciding()
+
+    def _start_deciding(self) -> None:
+        if not self._is_deciding:
+            self._is_deciding = True
+            self._background.run(self._decide_all())
+
+    def _decide_all(self) -> Steps:
+        """Decide about one request after the other, so that each sees what the ones before it have changed."""
+        assert self.replica is not None
+        if self._leadership is None and self.replica.is_serving:
+            yield from self._begin_leadership(self.replica)
+        while waiting := self._asked or self._asked_by_clients:
+            request, reply = waiting.popleft()
+            yield from self._decide(request, reply)
+            yield
+        self._is_deciding = False
+
+    def _begin_leadership(self, replica: Replica) -> Steps:
+        """The controller's image is this node's, and what is in the log beyond it."""
+        ahead, epoch = self.image.copy(), replica.leader_epoch
+        yield from replay(replica, ahead, lambda: replica.log.end_offset)
+        if not replica.is_serving or replica.leader_epoch != epoch:
+            return
+        controller = Controller(
+            ahead, self._config, self._rng, is_alive=self._is_alive, resources=self._resources
+        )
+        self._leadership = Leadership(controller, ahead, replica, epoch)
+        logger.info("this node is the controller", epoch=replica.leader_epoch)
+
+    def _decide(self, request: Request[Any], reply: Callable[[Any, int], None]) -> Steps:
+        if self._leadership is None and self.replica is not None and self.replica.is_serving:
+            # After a refused write, or in a new term.
+            yield from self._begin_leadership(self.replica)
         leadership = self._leadership
         if leadership is None:
-            reply(KafkaError(ErrorCode.NOT_CONTROLLER, "this node is not the controller"), 0)
+            _refuse(reply)
             return
-        decision: Decision[ResultT | KafkaError]
+        decision: Decision[Result | KafkaError]
         try:
-            decision = OPERATIONS[type(request)](leadership, request)
+            decision = yield from OPERATIONS[type(request)](leadership, request)
         except KafkaError as refused:
             decision = Decision((), refused)
-        try:
-            end_offset = self._append(decision, leadership.image)
-        except KafkaError as error:
-            reply(error, 0)
-            return
-
-        def answer(code: ErrorCode) -> None:
-            if code == ErrorCode.NONE:
-                reply(decision.response, end_offset)
-            elif code == ErrorCode.KAFKA_STORAGE_ERROR:
-                self._leadership = None  # what it decided is in its image, and not in the log
-                reply(KafkaError(code, "the controller's disk is full"), 0)
-            else:
-                reply(KafkaError(ErrorCode.NOT_CONTROLLER, "the controller has changed"), 0)
-
-        if decision.records:
-            self._when_committed(end_offset, answer)
+        if self._leadership is not leadership:
+            _refuse(reply)  # what was decided rests on what may never be committed
+        elif decision.records:
+            yield from self._append(leadership, decision, reply)
         else:
-            self._when_confirmed(end_offset, answer)
+            end_offset = leadership.replica.next_offset
+            self._when_confirmed(end_offset, partial(self._answer, reply, decision.response, end_offset))
+
+    def _answer(
+        self,
+        reply: Callable[[Any, int], None],
+        response: Result | KafkaError,
+        end_offset: int,
+        code: ErrorCode,
+    ) -> None:
+        if code == ErrorCode.NONE:
+            reply(response, end_offset)
+        elif code == ErrorCode.KAFKA_STORAGE_ERROR:
+            self._leadership = None  # what it decided is in its image, and not in the log
+            reply(KafkaError(code, "the controller's disk is full"), 0)
+        else:
+            reply(KafkaError(ErrorCode.NOT_CONTROLLER, "the controller has changed"), 0)
 
     def _when_committed(self, end_offset: int, answer: Callable[[ErrorCode], None]) -> None:
         assert self.replica is not None
@@ -204,27 +247,46 @@ class MetadataService:
 
         self._reads.confirm([replica], confirmed)
 
-    def _append(self, decision: Decision[Any], ahead: MetadataImage) -> int:
-        """Append the decision's records and replay them into the controller's image. Returns the log end they need.
-
-        Raises KafkaError(NOT_CONTROLLER) while the log takes no records: during a leadership transfer, or while a row
-        is not durable.
-        """
-        replica = self.replica
-        assert replica is not None
-        if not decision.records:
-            return replica.next_offset
-        end_offset = replica.next_offset
-        for records in _in_batches(decision.records):
-            batch = build_batch([NewRecord(key, value, self._clock.now_ms()) for key, value in records])
-            header = next(iter_batches(memoryview(batch)))[1]
+    def _append(
+        self,
+        leadership: Leadership,
+        decision: Decision[Result | KafkaError],
+        reply: Callable[[Any, int], None],
+    ) -> Steps:
+        """Append the decision's records, and replay them into the controller's image. Answers when the last of them is
+        committed. NOT_CONTROLLER while the log takes no records: during a leadership transfer, or while a row is not
+        durable."""
+        replica, now_ms = leadership.replica, self._clock.now_ms()
+        batches = list(_in_batches(decision.records))
+        for number, records in enumerate(batches, 1):
+            builder = BatchBuilder()
+            for key, value in records:
+                builder.add(NewRecord(key, value, now_ms))
+                yield
+            batch = builder.finish()
+            if self._leadership is not leadership:
+                _refuse(reply)
+                return
             try:
-                base_offset, end_offset = replica.append(header, batch)
-            except KafkaError as refused:
-                raise KafkaError(ErrorCode.NOT_CONTROLLER, "the controller is changing") from refused
+                base_offset, end_offset = replica.append(parse_header(batch), batch)
+            except KafkaError:
+                _refuse(reply)
+                return
+            # Before the next step: the write may be refused when the loop iteration ends.
+            answer: Callable[[ErrorCode], None] = self._part_committed
+            if number == len(batches):
+                answer = partial(self._answer, reply, decision.response, end_offset)
+            self._when_committed(end_offset, answer)
             for position, (key, value) in enumerate(records):
-                ahead.replay(key, value, base_offset + position, replica.leader_epoch)
-        return end_offset
+                yield from leadership.image.replay_in_steps(
+                    key, value, base_offset + position, leadership.epoch
+                )
+                yield
+
+    def _part_committed(self, code: ErrorCode) -> None:
+        """Of a decision that is several batches, one but the last."""
+        if code == ErrorCode.KAFKA_STORAGE_ERROR:
+            self._leadership = None
 
 
 def _in_batches(records: Sequence[KeyValue]) -> Iterator[list[KeyValue]]:
@@ -243,19 +305,5 @@ def _in_batches(records: Sequence[KeyValue]) -> Iterator[list[KeyValue]]:
         yield batch
 
 
-def _replay(
-    replica: Replica, image: MetadataImage, end_offset: int, changed: Callable[[Change], None]
-) -> bool:
-    """Replay [image end, end_offset) of the log into an image. Returns whether there was anything. Raises
-    CorruptLogError before anything is believed of a corrupt batch."""
-    start_offset = image.end_offset
-    for header, batch in replica.log.checked_batches(start_offset, end_offset):
-        for record in iter_records(batch):
-            if record.offset < image.end_offset:
-                continue
-            assert record.key is not None, "metadata records have keys"
-            value = None if record.value is None else bytes(record.value)
-            change = image.replay(bytes(record.key), value, record.offset, header.leader_epoch)
-            if change is not None:
-                changed(change)
-    return image.end_offset > start_offset
+def _refuse(reply: Callable[[Any, int], None]) -> None:
+    reply(KafkaError(ErrorCode.NOT_CONTROLLER, "this node is not the controller"), 0)

@@ -33,13 +33,3 @@ class Outcome(Generic[R]):
 
 #: What was decided; or the steps of a decision that may take long. No other decision about the key is made meanwhile.
 Decided: TypeAlias = Outcome[R] | Generator[Any, None, Outcome[R]]
-
-
-def at_once(steps: Generator[Any, None, A]) -> A:
-    """Run all steps, where there are few, and return their result."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: A = end.value
-            return result

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Set
 
-from broker.coordinator.outcome import FEW, Decided, Outcome, at_once
+from broker.coordinator.outcome import FEW, Decided, Outcome
 from broker.coordinator.ticket import Ticket
 from broker.groups.classic_members import Member
 from broker.groups.classic_messages import (
@@ -31,6 +31,7 @@ from broker.groups.classic_subscription import subscribed_topics
 from broker.groups.commit import CommitRequest
 from broker.groups.records import GroupRecord
 from broker.metadata.ids import random_uuid
+from protocol.codec import at_once
 from protocol.errors import ErrorCode, KafkaError
 from protocol.group_records import GroupMetadataKey
 

@@ -16,7 +16,7 @@ from uuid import UUID
 
 from broker.config.node_config import NodeConfig
 from broker.coordinator.deadlines import Deadlines
-from broker.coordinator.outcome import FEW, Decided, Outcome, at_once
+from broker.coordinator.outcome import FEW, Decided, Outcome
 from broker.coordinator.ticket import Ticket
 from broker.groups import consumer_shard
 from broker.groups.classic_group import ClassicGroup
@@ -28,6 +28,7 @@ from broker.groups.group import Group, check_group_id, check_texts
 from broker.groups.offsets import Offsets, Place
 from broker.groups.records import GroupRecord
 from broker.metadata.image import MetadataImage
+from protocol.codec import at_once
 from protocol.errors import ErrorCode, KafkaError
 from protocol.group_records import RECORD_TYPES, GroupMetadataKey, OffsetCommitKey, OffsetCommitValue
 from protocol.schema import NIL_UUID, Message

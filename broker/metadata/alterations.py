@@ -5,13 +5,13 @@ Codes are those of Apache Kafka 4.3.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from broker.config.resources import Resources
 from broker.metadata.image import MetadataImage
-from broker.metadata.record_codec import configs_record, encode
+from broker.metadata.record_codec import configs_record, encode_topic
 from broker.metadata.records import KeyValue
 from broker.metadata.topic_checks import check_name
 from protocol.errors import ErrorCode, KafkaError
@@ -50,7 +50,9 @@ class AlterationResult:
     message: str | None = None
 
 
-def altered_records(image: MetadataImage, wanted: ConfigAlteration, resources: Resources) -> list[KeyValue]:
+def altered_records(
+    image: MetadataImage, wanted: ConfigAlteration, resources: Resources
+) -> Generator[None, None, list[KeyValue]]:
     """The record that changes the settings; none where they are so already. Raises KafkaError."""
     if len(wanted.name.encode()) > MAX_NAME_BYTES:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"a name has at most {MAX_NAME_BYTES} bytes")
@@ -65,7 +67,9 @@ def altered_records(image: MetadataImage, wanted: ConfigAlteration, resources: R
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{wanted.name}' does not exist.")
     configs = _altered(topic.configs, wanted, resources)
-    return [encode(replace(topic, configs=configs))] if configs != topic.configs else []
+    if configs == topic.configs:
+        return []
+    return [(yield from encode_topic(replace(topic, configs=configs)))]
 
 
 def _altered(current: Mapping[str, str], wanted: ConfigAlteration, resources: Resources) -> dict[str, str]:

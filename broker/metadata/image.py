@@ -7,13 +7,12 @@ and after losing leadership starts again from an empty image and the committed l
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import zip_longest
 from types import MappingProxyType
 from uuid import UUID
 
-from broker.metadata.record_codec import config_identity, decode, quota_entity
+from broker.metadata.record_codec import config_identity, decode_in_steps, quota_entity
 from broker.metadata.records import (
     BrokerRecord,
     ClusterRecord,
@@ -24,6 +23,7 @@ from broker.metadata.records import (
     Tombstone,
     TopicRecord,
 )
+from protocol.codec import at_once
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ Change = (
 
 
 class MetadataImage:
-    """`replay` is the only mutator; everything else reads."""
+    """`replay` is the only mutator, also in steps; everything else reads."""
 
     def __init__(self) -> None:
         self._cluster_id: str | None = None
@@ -116,6 +116,13 @@ class MetadataImage:
         self._assigned_at: dict[UUID, tuple[int, ...]] = {}
         self._end_offset = 0
         self._epoch = 0
+
+    def copy(self) -> MetadataImage:
+        """An image that goes on by itself."""
+        copied = MetadataImage()
+        for name, value in vars(self).items():
+            setattr(copied, name, value.copy() if isinstance(value, dict | list) else value)
+        return copied
 
     @property
     def cluster_id(self) -> str | None:
@@ -189,9 +196,15 @@ class MetadataImage:
         Offsets rise, with holes where compaction removed records. Raises MetadataRecordError for a record
         that this build cannot read; the image is then unchanged.
         """
+        return at_once(self.replay_in_steps(key, value, offset, epoch))
+
+    def replay_in_steps(
+        self, key: bytes, value: bytes | None, offset: int, epoch: int
+    ) -> Generator[None, None, Change | None]:
+        """As `replay`, in steps. The image changes in the last one."""
+        record = yield from decode_in_steps(key, value)
         assert offset >= self._end_offset, f"metadata offset {offset} after {self._end_offset}"
         assert epoch >= self._epoch, f"metadata epoch {epoch} after {self._epoch}"
-        record = decode(key, value)
         self._end_offset = offset + 1
         self._epoch = epoch
         match record:
@@ -241,11 +254,13 @@ class MetadataImage:
         return TopicCreated(record) if old is None else TopicChanged(old, record)
 
     def _note_assignments(self, record: TopicRecord, old: TopicRecord | None) -> None:
-        before = zip(old.partitions, self._assigned_at[record.topic_id], strict=True) if old else ()
-        self._assigned_at[record.topic_id] = tuple(
-            known[1] if known is not None and known[0] == assignment else self._end_offset
-            for assignment, known in zip_longest(record.partitions, before)
-        )
+        ends = [self._end_offset] * len(record.partitions)
+        if old is not None:
+            before = self._assigned_at[record.topic_id]
+            for index, (assignment, known) in enumerate(zip(record.partitions, old.partitions, strict=False)):
+                if assignment is known or assignment == known:
+                    ends[index] = before[index]
+        self._assigned_at[record.topic_id] = tuple(ends)
 
     def _replay_configs(self, record: ConfigsRecord) -> Change | None:
         if self.configs_of(record.kind, record.name) == record.configs:

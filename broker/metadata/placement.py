@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from math import gcd
 
 
 def place(
     brokers: Sequence[int], partition_count: int, replication_factor: int, rng: random.Random
-) -> list[tuple[int, ...]]:
-    """The replicas of each partition, preferred leader first.
+) -> Generator[None, None, list[tuple[int, ...]]]:
+    """The replicas of each partition, preferred leader first; in steps.
 
     Brokers hold numbers of replicas that differ by at most one, and lead numbers that differ by at most one,
     for every count of partitions.
@@ -25,18 +25,20 @@ def place(
     assert len(set(brokers)) == size
     assert 1 <= replication_factor <= size
     lap = size // gcd(size, replication_factor)
-    order: Sequence[int] = ()
-    placed: list[tuple[int, ...]] = []
-    for partition in range(partition_count):
-        within = partition % size
-        if within == 0:
-            order = rng.sample(brokers, size)
-        first = within * replication_factor
-        lead = within // lap
-        placed.append(
-            tuple(
-                order[(first + (lead + position) % replication_factor) % size]
-                for position in range(replication_factor)
-            )
+    #: Of each partition of a block, where its replicas stand in the order.
+    positions = [
+        tuple(
+            (within * replication_factor + (within // lap + position) % replication_factor) % size
+            for position in range(replication_factor)
         )
+        for within in range(size)
+    ]
+    placed: list[tuple[int, ...]] = []
+    while len(placed) < partition_count:
+        order = rng.sample(brokers, size)
+        placed += [
+            tuple([order[position] for position in of_one])
+            for of_one in positions[: partition_count - len(placed)]
+        ]
+        yield
     return placed

@@ -7,10 +7,11 @@ its log go.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 
 from broker.metadata.image import MetadataImage
+from broker.metadata.record_codec import PARTITIONS_PER_STEP
 from broker.metadata.records import PartitionAssignment, ReplicaIdentity, TopicRecord
 from broker.metadata.requests import OngoingReassignment, Reassignment
 from protocol.errors import ErrorCode, KafkaError
@@ -71,14 +72,16 @@ def cancelled(partition: PartitionAssignment, image: MetadataImage) -> Partition
     return moved(partition, partition.moving_from, image)
 
 
-def ongoing(image: MetadataImage) -> list[OngoingReassignment]:
+def ongoing(image: MetadataImage) -> Generator[None, None, list[OngoingReassignment]]:
     """The reassignments that are under way, in the order of topics and partitions."""
-    return [
-        _describe(topic.name, index, partition, partition.moving_from)
-        for topic in image.topics_by_name()
-        for index, partition in enumerate(topic.partitions)
-        if partition.moving_from is not None
-    ]
+    found: list[OngoingReassignment] = []
+    for topic in image.topics_by_name():
+        for index, partition in enumerate(topic.partitions):
+            if partition.moving_from is not None:
+                found.append(_describe(topic.name, index, partition, partition.moving_from))
+            if index % PARTITIONS_PER_STEP == 0:
+                yield
+    return found
 
 
 def _describe(

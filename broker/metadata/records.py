@@ -77,6 +77,10 @@ class PartitionAssignment:
     moving_from: tuple[int, ...] | None = None
     """The nodes before the reassignment that is under way, to go back to where it is cancelled; None: none is."""
 
+    def __hash__(self) -> int:
+        # Assignments are keys by the thousand, and UUIDs are hashed in Python.
+        return hash((self.replicas, self.incarnations))
+
     def __post_init__(self) -> None:
         assert len(self.replicas) == len(self.directories) == len(self.incarnations) > 0
         assert len(set(self.replicas)) == len(self.replicas), "a node holds one replica of a partition"
@@ -122,6 +126,17 @@ class PartitionAssignment:
     def holders(self) -> tuple[int, ...]:
         """The nodes that should hold a replica, and those that still do."""
         return self.replicas + tuple(replica.node_id for replica in self.removing)
+
+
+_shared: dict[PartitionAssignment, PartitionAssignment] = {}
+_MAX_SHARED = 10_000
+
+
+def shared(assignment: PartitionAssignment) -> PartitionAssignment:
+    """An equal assignment, mostly one that is there already: objects that are the same are compared at once."""
+    if len(_shared) >= _MAX_SHARED:
+        _shared.clear()
+    return _shared.setdefault(assignment, assignment)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 from uuid import UUID
@@ -31,6 +31,10 @@ class Decision(Generic[ResponseT_co]):
     def answering(self, response: AnswerT) -> Decision[AnswerT]:
         """The same records with another answer."""
         return Decision(self.records, response)
+
+
+#: The steps of a decision. The image does not change meanwhile.
+Deciding = Generator[None, None, Decision[AnswerT]]
 
 
 @dataclass(frozen=True, slots=True)

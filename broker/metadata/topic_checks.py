@@ -6,7 +6,7 @@ Codes and order are those of Apache Kafka 4.3 (client-behaviour.md B.2). Every c
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 
 from broker.metadata.ids import INTERNAL_TOPICS, METADATA_TOPIC_NAME
 from broker.metadata.image import MetadataImage, fold_name
@@ -83,7 +83,7 @@ def check_counts(topic: NewTopic) -> None:
         )
 
 
-def check_assignments(topic: NewTopic, image: MetadataImage) -> list[tuple[int, ...]]:
+def check_assignments(topic: NewTopic, image: MetadataImage) -> Generator[None, None, list[tuple[int, ...]]]:
     """A manual assignment as one tuple of node ids per partition, in the order of partitions."""
     by_partition = dict(topic.assignments)
     problem: str | None = None
@@ -96,13 +96,13 @@ def check_assignments(topic: NewTopic, image: MetadataImage) -> list[tuple[int, 
     if problem is not None:
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
     placed = [tuple(by_partition[partition]) for partition in range(len(by_partition))]
-    _check_replicas(placed, 0, image)
+    yield from _check_replicas(placed, 0, image)
     return placed
 
 
 def check_new_partitions(
     wanted: NewPartitions, topic: TopicRecord, image: MetadataImage
-) -> list[tuple[int, ...]] | None:
+) -> Generator[None, None, list[tuple[int, ...]] | None]:
     """The manual assignment of the partitions that are to be added to a topic; None where the controller chooses."""
     present = len(topic.partitions)
     if wanted.count == present:
@@ -121,13 +121,16 @@ def check_new_partitions(
         problem = "all partitions of a topic need the same number of replicas"
     if problem is not None:
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
-    _check_replicas(wanted.assignments, present, image)
+    yield from _check_replicas(wanted.assignments, present, image)
     return list(wanted.assignments)
 
 
-def _check_replicas(placed: Sequence[tuple[int, ...]], first: int, image: MetadataImage) -> None:
+def _check_replicas(
+    placed: Sequence[tuple[int, ...]], first: int, image: MetadataImage
+) -> Generator[None, None, None]:
     """`first`: number of the first of these partitions."""
     for partition, replicas in enumerate(placed, first):
+        yield
         problem: str | None = None
         if not replicas:
             problem = f"partition {partition} has no replica"

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from uuid import UUID
 
 from broker.metadata.decisions.common import changed_topics
 from broker.metadata.image import MetadataImage
-from broker.metadata.record_codec import broker_tombstone, encode
+from broker.metadata.record_codec import PARTITIONS_PER_STEP, broker_tombstone, encode
 from broker.metadata.records import BrokerRecord, KeyValue, PartitionAssignment
-from broker.metadata.requests import Decision, ReplicaRenewal
+from broker.metadata.requests import Deciding, Decision, ReplicaRenewal
 from protocol.errors import ErrorCode, KafkaError
 
 
@@ -19,7 +19,7 @@ class BrokerDecisions:
         self._image = image
         self._is_alive = is_alive
 
-    def register(self, broker: BrokerRecord) -> Decision[None]:
+    def register(self, broker: BrokerRecord) -> Deciding[None]:
         """Record who a node is and where it listens; nothing where that is known already.
 
         A new directory id means that the old volume is lost: the target assignments of this node's replicas then
@@ -39,20 +39,21 @@ class BrokerDecisions:
                     ErrorCode.DUPLICATE_BROKER_REGISTRATION,
                     f"node {broker.node_id} is running with another data directory ({old.directory_id})",
                 )
-            records.extend(self._moved_to(broker))
+            yield from self._add_moved(broker, records)
         # Last: where a change of leaders cuts this decision short, the broker registers again and gets the rest.
         return Decision((*records, encode(broker)), None)
 
-    def unregister(self, node_id: int) -> Decision[None]:
+    def unregister(self, node_id: int) -> Deciding[None]:
         """Remove a broker's registration. Raises KafkaError: BROKER_ID_NOT_REGISTERED; POLICY_VIOLATION while it holds
         a replica, or may still hold one that is being removed."""
         if node_id not in self._image.brokers:
             raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"there is no broker {node_id}")
-        held = sum(
-            node_id in partition.holders
-            for topic in self._image.topics.values()
-            for partition in topic.partitions
-        )
+        held = 0
+        for topic in self._image.topics.values():
+            for count, partition in enumerate(topic.partitions):
+                held += node_id in partition.holders
+                if count % PARTITIONS_PER_STEP == 0:
+                    yield
         if held:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION, f"broker {node_id} still holds {held} partitions; move them first"
@@ -61,7 +62,7 @@ class BrokerDecisions:
 
     def renew_replicas(
         self, node_id: int, directory_id: UUID, renewals: Sequence[ReplicaRenewal]
-    ) -> Decision[None]:
+    ) -> Deciding[None]:
         """Have the target name the new incarnations of replicas whose logs that broker discarded (quarantine).
 
         Stale renewals, and those of replicas that the node is not to hold any more, change nothing.
@@ -74,10 +75,11 @@ class BrokerDecisions:
             )
         changed: dict[UUID, list[PartitionAssignment]] = {}
         for renewal in renewals:
+            yield
             topic = self._image.topics.get(renewal.topic_id)
             if topic is None or not 0 <= renewal.partition < len(topic.partitions):
                 continue
-            partitions = changed.get(topic.topic_id, list(topic.partitions))
+            partitions = changed.get(topic.topic_id) or list(topic.partitions)
             partition = partitions[renewal.partition]
             if node_id not in partition.replicas:
                 continue
@@ -88,21 +90,20 @@ class BrokerDecisions:
                 partition, position, directory_id, renewal.incarnation
             )
             changed[topic.topic_id] = partitions
-        return Decision(changed_topics(self._image, changed), None)
+        return Decision((yield from changed_topics(self._image, changed)), None)
 
-    def _moved_to(self, broker: BrokerRecord) -> list[KeyValue]:
-        """Topic records whose targets name this node's new directory."""
-        records: list[KeyValue] = []
+    def _add_moved(self, broker: BrokerRecord, records: list[KeyValue]) -> Generator[None, None, None]:
+        """Add the topic records whose targets name this node's new directory."""
         for topic in self._image.topics_by_name():
-            partitions = tuple(
-                _with_identity(partition, partition.replicas.index(broker.node_id), broker.directory_id, 0)
-                if broker.node_id in partition.replicas
-                else partition
-                for partition in topic.partitions
-            )
-            if partitions != topic.partitions:
-                records.append(encode(replace(topic, partitions=partitions)))
-        return records
+            partitions: list[PartitionAssignment] = []
+            for partition in topic.partitions:
+                partitions.append(partition)
+                if broker.node_id in partition.replicas:
+                    position = partition.replicas.index(broker.node_id)
+                    partitions[-1] = _with_identity(partition, position, broker.directory_id, 0)
+                if len(partitions) % PARTITIONS_PER_STEP == 0:
+                    yield
+            records += yield from changed_topics(self._image, {topic.topic_id: partitions})
 
 
 def _with_identity(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from uuid import UUID
 
 from broker.metadata.image import MetadataImage
-from broker.metadata.record_codec import encode
+from broker.metadata.record_codec import encode_topic
 from broker.metadata.records import KeyValue, PartitionAssignment
 
 
@@ -33,10 +33,12 @@ class ControllerConfig:
 
 def changed_topics(
     image: MetadataImage, targets: Mapping[UUID, Sequence[PartitionAssignment]]
-) -> tuple[KeyValue, ...]:
+) -> Generator[None, None, tuple[KeyValue, ...]]:
     """The records of those topics whose target assignment changes. `targets`: all partitions of each topic."""
-    records = [
-        replace(image.topics[topic_id], partitions=tuple(partitions))
-        for topic_id, partitions in targets.items()
-    ]
-    return tuple(encode(record) for record in records if record != image.topics[record.topic_id])
+    records: list[KeyValue] = []
+    for topic_id, partitions in targets.items():
+        record = replace(image.topics[topic_id], partitions=tuple(partitions))
+        if record != image.topics[topic_id]:
+            records.append((yield from encode_topic(record)))
+        yield
+    return tuple(records)

@@ -12,7 +12,7 @@ from broker.metadata import reassignment
 from broker.metadata.decisions.common import changed_topics
 from broker.metadata.image import MetadataImage
 from broker.metadata.records import BrokerRecord, PartitionAssignment, ReplicaIdentity
-from broker.metadata.requests import Decision, OngoingReassignment, Reassignment, ReassignmentResult
+from broker.metadata.requests import Deciding, Decision, OngoingReassignment, Reassignment, ReassignmentResult
 from protocol.errors import ErrorCode, KafkaError
 
 
@@ -23,23 +23,26 @@ class ReassignmentDecisions:
 
     def reassign(
         self, reassignments: Sequence[Reassignment], *, may_change_count: bool = True
-    ) -> Decision[tuple[ReassignmentResult, ...]]:
+    ) -> Deciding[tuple[ReassignmentResult, ...]]:
         """Give partitions other targets (KIP-455). One result per entry, in order; a later entry for the same partition
         replaces an earlier one. `may_change_count`: more or fewer replicas than before are allowed."""
         changed: dict[UUID, list[PartitionAssignment]] = {}
         results: list[ReassignmentResult] = []
         for wanted in reassignments:
+            yield
             error, message = ErrorCode.NONE, None
             try:
                 topic, _ = reassignment.partition_of(self._image, wanted)
-                targets = changed.setdefault(topic.topic_id, list(topic.partitions))
+                targets = changed.get(topic.topic_id)
+                if targets is None:
+                    targets = changed[topic.topic_id] = list(topic.partitions)
                 targets[wanted.partition] = self._reassigned(
                     targets[wanted.partition], wanted.replicas, may_change_count
                 )
             except KafkaError as refused:
                 error, message = refused.code, refused.message
             results.append(ReassignmentResult(wanted.topic, wanted.partition, error, message))
-        return Decision(changed_topics(self._image, changed), tuple(results))
+        return Decision((yield from changed_topics(self._image, changed)), tuple(results))
 
     def _reassigned(
         self, partition: PartitionAssignment, replicas: tuple[int, ...] | None, may_change_count: bool
@@ -65,12 +68,12 @@ class ReassignmentDecisions:
                 f"of the brokers {list(replicas)} only {alive} are alive",
             )
 
-    def list_ongoing(self) -> Decision[list[OngoingReassignment]]:
-        return Decision((), reassignment.ongoing(self._image))
+    def list_ongoing(self) -> Deciding[list[OngoingReassignment]]:
+        return Decision((), (yield from reassignment.ongoing(self._image)))
 
     def finish(
         self, topic_id: UUID, partition: int, voters: Sequence[ReplicaIdentity], image_end: int
-    ) -> Decision[None]:
+    ) -> Deciding[None]:
         """The partition's leader says that the configuration of exactly these voters is committed; its image ended at
         `image_end` then. Nothing changes where they are not the target, or the topic is gone. Nor where the target has
         changed since `image_end`: the report may be stale, and the voters may have followed the later targets."""
@@ -81,4 +84,4 @@ class ReassignmentDecisions:
             return Decision((), None)
         targets = list(topic.partitions)
         targets[partition] = reassignment.finished(targets[partition], voters)
-        return Decision(changed_topics(self._image, {topic_id: targets}), None)
+        return Decision((yield from changed_topics(self._image, {topic_id: targets})), None)

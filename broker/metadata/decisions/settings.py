@@ -16,7 +16,7 @@ from broker.metadata.image import MetadataImage
 from broker.metadata.quotas import QuotaAlteration
 from broker.metadata.record_codec import encode
 from broker.metadata.records import Entity, KeyValue, QuotaRecord
-from broker.metadata.requests import Decision
+from broker.metadata.requests import Deciding, Decision
 from protocol.errors import ErrorCode, KafkaError
 
 
@@ -28,16 +28,17 @@ class SettingDecisions:
 
     def alter_configs(
         self, alterations: Sequence[ConfigAlteration], *, validate_only: bool = False
-    ) -> Decision[tuple[AlterationResult, ...]]:
+    ) -> Deciding[tuple[AlterationResult, ...]]:
         """Change settings. One result per entry, in order; each resource for itself."""
         requested = Counter((each.kind, each.name) for each in alterations)
         records: list[KeyValue] = []
         results: list[AlterationResult] = []
         for each in alterations:
+            yield
             try:
                 if requested[each.kind, each.name] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-                records += altered_records(self._image, each, self._resources)
+                records += yield from altered_records(self._image, each, self._resources)
             except KafkaError as refused:
                 results.append(AlterationResult(each.kind, each.name, refused.code, refused.message))
             else:
@@ -46,12 +47,13 @@ class SettingDecisions:
 
     def alter_quotas(
         self, alterations: Sequence[QuotaAlteration], *, validate_only: bool = False
-    ) -> Decision[tuple[KafkaError | None, ...]]:
+    ) -> Deciding[tuple[KafkaError | None, ...]]:
         """What is wrong with each, in order; None: nothing. Of an entity that is named twice the first counts."""
         changed: dict[Entity, QuotaRecord] = {}
         known = set(self._image.quotas)
         results: list[KafkaError | None] = []
         for wanted in alterations:
+            yield
             try:
                 record = quotas.altered(self._image.quotas, wanted)
                 if record.entity in changed:
@@ -66,9 +68,9 @@ class SettingDecisions:
                 changed[record.entity] = record
                 known.add(record.entity)
                 results.append(None)
-        records = [
-            encode(record)
-            for entity, record in changed.items()
-            if record.limits != self._image.quotas.get(entity, {})
-        ]
+        records = []
+        for entity, record in changed.items():
+            if record.limits != self._image.quotas.get(entity, {}):
+                records.append(encode(record))
+            yield
         return Decision(() if validate_only else tuple(records), tuple(results))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from uuid import UUID
 
 from broker.config.resources import Resources
@@ -12,9 +12,9 @@ from broker.metadata.decisions.common import ControllerConfig, changed_topics
 from broker.metadata.ids import INTERNAL_TOPICS, METADATA_TOPIC_ID, random_uuid
 from broker.metadata.image import MetadataImage, fold_name
 from broker.metadata.placement import place
-from broker.metadata.record_codec import encode, topic_tombstone
-from broker.metadata.records import BrokerRecord, PartitionAssignment, TopicRecord
-from broker.metadata.requests import BROKER_DEFAULT, Decision, NewPartitions, NewTopic, TopicResult
+from broker.metadata.record_codec import PARTITIONS_PER_STEP, encode_topic, topic_tombstone
+from broker.metadata.records import BrokerRecord, KeyValue, PartitionAssignment, TopicRecord, shared
+from broker.metadata.requests import BROKER_DEFAULT, Deciding, Decision, NewPartitions, NewTopic, TopicResult
 from broker.metadata.topic_checks import (
     check_assignments,
     check_configs,
@@ -58,7 +58,7 @@ class TopicDecisions:
 
     def create(
         self, topics: Sequence[NewTopic], *, validate_only: bool = False, is_internal: bool = False
-    ) -> Decision[tuple[TopicResult, ...]]:
+    ) -> Deciding[tuple[TopicResult, ...]]:
         """One result per distinct name, in the order of the request (KIP-4). `is_internal`: asked for by a node, which
         alone may create the topics that belong to the cluster."""
         requested: dict[str, list[NewTopic]] = {}
@@ -67,13 +67,14 @@ class TopicDecisions:
         results: list[TopicResult] = []
         created = _Created()
         for name, same_name in requested.items():
+            yield
             if len(same_name) > 1:
                 results.append(TopicResult(name, ErrorCode.INVALID_REQUEST, "named twice in the request"))
                 continue
             try:
                 if not is_internal:
                     check_is_not_internal(name)
-                record = self._new_topic(same_name[0], created)
+                record = yield from self._new_topic(same_name[0], created)
             except KafkaError as error:
                 results.append(TopicResult(name, error.code, error.message))
                 continue
@@ -87,21 +88,25 @@ class TopicDecisions:
                     configs=record.configs,
                 )
             )
-        records = () if validate_only else tuple(encode(record) for record in created.records)
-        return Decision(records, tuple(results))
+        records: list[KeyValue] = []
+        for record in () if validate_only else created.records:
+            records.append((yield from encode_topic(record)))
+            yield
+        return Decision(tuple(records), tuple(results))
 
-    def create_missing(self, names: Sequence[str]) -> Decision[tuple[TopicResult, ...]]:
+    def create_missing(self, names: Sequence[str]) -> Deciding[tuple[TopicResult, ...]]:
         """Create topics that a Metadata request named, with the broker's defaults.
 
         A name that is given twice is no error here; an existing topic answers TOPIC_ALREADY_EXISTS.
         """
         return self.create([NewTopic(name) for name in dict.fromkeys(names)])
 
-    def delete(self, references: Sequence[str | UUID]) -> Decision[tuple[TopicResult, ...]]:
+    def delete(self, references: Sequence[str | UUID]) -> Deciding[tuple[TopicResult, ...]]:
         """Topics by name, or by id (v6). One result per distinct reference, in order."""
         results: list[TopicResult] = []
         deleted: dict[UUID, None] = {}
         for reference, count in Counter(references).items():
+            yield
             topic = self._find(reference)
             by_name = isinstance(reference, str)
             name = topic.name if topic else reference if isinstance(reference, str) else None
@@ -122,13 +127,14 @@ class TopicDecisions:
 
     def add_partitions(
         self, wanted: Sequence[NewPartitions], *, validate_only: bool = False
-    ) -> Decision[tuple[TopicResult, ...]]:
+    ) -> Deciding[tuple[TopicResult, ...]]:
         """More partitions for topics that are there (KIP-195). One result per distinct name."""
         requested = Counter(each.topic for each in wanted)
         results: list[TopicResult] = []
         changed: dict[UUID, Sequence[PartitionAssignment]] = {}
         added = 0
         for each in {each.topic: each for each in wanted}.values():
+            yield
             try:
                 if requested[each.topic] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
@@ -138,7 +144,7 @@ class TopicDecisions:
                 if topic.name in INTERNAL_TOPICS:
                     # Which partition is a group's follows from how many there are.
                     raise KafkaError(ErrorCode.INVALID_REQUEST, f"{topic.name} belongs to the cluster")
-                more = self._new_partitions(each, topic, added)
+                more = yield from self._new_partitions(each, topic, added)
             except KafkaError as refused:
                 results.append(TopicResult(each.topic, refused.code, refused.message))
                 continue
@@ -146,18 +152,24 @@ class TopicDecisions:
             changed[topic.topic_id] = (*topic.partitions, *more)
             new = range(len(topic.partitions), each.count)
             results.append(TopicResult(each.topic, topic_id=topic.topic_id, new_partitions=new))
-        return Decision(() if validate_only else changed_topics(self._image, changed), tuple(results))
+        records = () if validate_only else (yield from changed_topics(self._image, changed))
+        return Decision(records, tuple(results))
 
-    def find_deleted(self, topic_ids: Sequence[UUID]) -> list[UUID]:
+    def find_deleted(self, topic_ids: Sequence[UUID]) -> Deciding[list[UUID]]:
         """Of ids that once were topics, those that are not any more."""
-        return [topic_id for topic_id in topic_ids if topic_id not in self._image.topics]
+        deleted: list[UUID] = []
+        for topic_id in topic_ids:
+            if topic_id not in self._image.topics:
+                deleted.append(topic_id)
+            yield
+        return Decision((), deleted)
 
     def _find(self, reference: str | UUID) -> TopicRecord | None:
         if isinstance(reference, str):
             return self._image.topic_named(reference)
         return self._image.topics.get(reference)
 
-    def _new_topic(self, topic: NewTopic, created: _Created) -> TopicRecord:
+    def _new_topic(self, topic: NewTopic, created: _Created) -> Generator[None, None, TopicRecord]:
         check_name(topic.name)
         check_is_new(topic.name, self._image, created.folded_names)
         configs = check_configs(topic)
@@ -165,29 +177,29 @@ class TopicDecisions:
         check_counts(topic)
         self._check_limits(self._partition_count(topic), created.partition_count)
         if topic.assignments:
-            placed = check_assignments(topic, self._image)
+            placed = yield from check_assignments(topic, self._image)
             self._check_some_alive(placed)
         else:
-            placed = self._place(self._partition_count(topic), topic.replication_factor)
+            placed = yield from self._place(self._partition_count(topic), topic.replication_factor)
         return TopicRecord(
             topic_id=self._new_topic_id(),
             name=topic.name,
-            partitions=tuple(self._founding(replicas) for replicas in placed),
+            partitions=tuple((yield from self._founding(placed))),
             configs=configs,
         )
 
     def _new_partitions(
         self, wanted: NewPartitions, topic: TopicRecord, added: int
-    ) -> list[PartitionAssignment]:
+    ) -> Generator[None, None, list[PartitionAssignment]]:
         """`added`: partitions that the same request adds to other topics."""
-        placed = check_new_partitions(wanted, topic, self._image)
+        placed = yield from check_new_partitions(wanted, topic, self._image)
         count = wanted.count - len(topic.partitions)
         self._check_limits(count, added)
         if placed is None:
-            placed = self._place(count, len(topic.partitions[0].replicas))
+            placed = yield from self._place(count, len(topic.partitions[0].replicas))
         else:
             self._check_some_alive(placed)
-        return [self._founding(replicas) for replicas in placed]
+        return (yield from self._founding(placed))
 
     def _partition_count(self, topic: NewTopic) -> int:
         if topic.assignments:
@@ -208,13 +220,16 @@ class TopicDecisions:
             )
 
     def _check_some_alive(self, placed: Sequence[tuple[int, ...]]) -> None:
+        alive = {node_id for node_id, broker in self._image.brokers.items() if self._is_alive(broker)}
         for partition, replicas in enumerate(placed):
-            if not any(self._is_alive(self._image.brokers[node_id]) for node_id in replicas):
+            if alive.isdisjoint(replicas):
                 raise KafkaError(
                     ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"no broker of partition {partition} is alive"
                 )
 
-    def _place(self, partition_count: int, replication_factor: int) -> list[tuple[int, ...]]:
+    def _place(
+        self, partition_count: int, replication_factor: int
+    ) -> Generator[None, None, list[tuple[int, ...]]]:
         """Live brokers first; registered ones that are down only fill up what is missing.
 
         Creating a topic while one node of three restarts then gives it three replicas, as Kafka does, and
@@ -229,11 +244,11 @@ class TopicDecisions:
                 ErrorCode.INVALID_REPLICATION_FACTOR,
                 f"replication factor {replication_factor} with {len(alive)} brokers alive, {len(down)} down",
             )
-        placed = place(alive, partition_count, min(replication_factor, len(alive)), self._rng)
+        placed = yield from place(alive, partition_count, min(replication_factor, len(alive)), self._rng)
         missing = replication_factor - len(alive)
         if missing <= 0:
             return placed
-        filled = place(down, partition_count, missing, self._rng)
+        filled = yield from place(down, partition_count, missing, self._rng)
         return [replicas + more for replicas, more in zip(placed, filled, strict=True)]
 
     def _default_replication_factor(self) -> int:
@@ -241,9 +256,23 @@ class TopicDecisions:
             return self._config.default_replication_factor
         return min(3, max(len(self._image.brokers), self._config.expected_brokers))
 
-    def _founding(self, replicas: tuple[int, ...]) -> PartitionAssignment:
-        directories = tuple(self._image.brokers[node_id].directory_id for node_id in replicas)
-        return PartitionAssignment(replicas, directories, incarnations=(0,) * len(replicas))
+    def _founding(
+        self, placed: Sequence[tuple[int, ...]]
+    ) -> Generator[None, None, list[PartitionAssignment]]:
+        """The first assignments of new partitions. Equal ones share an object."""
+        known: dict[tuple[int, ...], PartitionAssignment] = {}
+        founding: list[PartitionAssignment] = []
+        for replicas in placed:
+            assignment = known.get(replicas)
+            if assignment is None:
+                directories = tuple(self._image.brokers[node_id].directory_id for node_id in replicas)
+                incarnations = (0,) * len(replicas)
+                assignment = shared(PartitionAssignment(replicas, directories, incarnations))
+                known[replicas] = assignment
+            founding.append(assignment)
+            if len(founding) % PARTITIONS_PER_STEP == 0:
+                yield
+        return founding
 
     def _new_topic_id(self) -> UUID:
         topic_id = random_uuid(self._rng)

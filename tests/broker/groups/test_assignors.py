@@ -7,8 +7,8 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.coordinator.outcome import at_once
 from broker.groups.assignors import ASSIGNORS, EMPTY, Assignment, MemberSpec, assign_range, assign_uniform
+from protocol.codec import at_once
 
 TOPICS = [UUID(int=number) for number in range(1, 6)]
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from broker.coordinator.outcome import at_once
 from broker.groups.classic_rebalance import NEW_MEMBER_TIMEOUT_S
 from broker.groups.classic_states import ClassicState
 from broker.groups.classic_subscription import subscribed_topics
 from broker.groups.records import encode
+from protocol.codec import at_once
 from protocol.errors import ErrorCode
 from tests.broker.groups.classic_driver import RANGE, REBALANCE_S, SESSION_S, Driver
 

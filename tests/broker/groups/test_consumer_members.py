@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from broker.coordinator.outcome import at_once
 from broker.groups.consumer_requests import HeartbeatRequest
+from protocol.codec import at_once
 from protocol.errors import ErrorCode
 from tests.broker.groups.consumers import (
     GROUP,

@@ -8,9 +8,9 @@ import pytest
 
 from broker.config.sources import load
 from broker.config.values import ConfigError
-from broker.coordinator.outcome import at_once
 from broker.groups.assignors import ASSIGNORS
 from broker.groups.consumer_requests import HeartbeatRequest
+from protocol.codec import at_once
 from protocol.errors import ErrorCode
 from tests.broker.groups.consumers import (
     GROUP,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from broker.coordinator.outcome import at_once
 from broker.groups.commit import CommitRequest, OffsetToCommit
 from broker.handlers import offset_fetch
 from protocol.api_keys import ApiKey
+from protocol.codec import at_once
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState

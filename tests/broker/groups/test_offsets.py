@@ -7,10 +7,10 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.coordinator.outcome import at_once
 from broker.groups.commit import CommitRequest, OffsetToCommit
 from broker.groups.offsets import Offsets, Place
 from broker.groups.records import decode, encode
+from protocol.codec import at_once
 from protocol.errors import ErrorCode
 from protocol.group_records import OffsetCommitKey, OffsetCommitValue
 from protocol.records.builder import NewRecord, build_batch

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-from broker.coordinator.outcome import Decided, Outcome, at_once
+from broker.coordinator.outcome import Decided, Outcome
 from broker.coordinator.ticket import Ticket
 from broker.groups.records import GroupRecord
+from protocol.codec import at_once
 
 AnyTicket: TypeAlias = Ticket[Any]
 

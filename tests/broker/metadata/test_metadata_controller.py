@@ -20,7 +20,8 @@ from broker.metadata.decisions.common import ControllerConfig
 from broker.metadata.image import MetadataImage
 from broker.metadata.record_codec import encode
 from broker.metadata.records import BrokerRecord, Endpoint, ProducerIdsRecord, ReplicaIdentity, TopicRecord
-from broker.metadata.requests import Decision, NewTopic, Reassignment, ReplicaRenewal, TopicResult
+from broker.metadata.requests import Deciding, Decision, NewTopic, Reassignment, ReplicaRenewal, TopicResult
+from protocol.codec import at_once
 from protocol.errors import ErrorCode, KafkaError
 
 
@@ -56,8 +57,9 @@ class Cluster:
         for node_id in brokers:
             self.apply(self.controller.brokers.register(registration(node_id)))
 
-    def apply(self, decision: Decision[T]) -> T:
+    def apply(self, decided: Decision[T] | Deciding[T]) -> T:
         """What the leader does: replay at append."""
+        decision = decided if isinstance(decided, Decision) else at_once(decided)
         for key, value in decision.records:
             self.image.replay(key, value, self.image.end_offset, 1)
         return decision.response
@@ -67,7 +69,7 @@ class Cluster:
 
     def refusal(self, topic: NewTopic) -> ErrorCode:
         """The answer to a topic that has to be refused."""
-        decision = self.controller.topics.create([topic])
+        decision = at_once(self.controller.topics.create([topic]))
         (result,) = decision.response
         assert decision.records == () and result.error is not ErrorCode.NONE and result.message
         return result.error
@@ -285,15 +287,15 @@ def test_a_recreated_topic_has_another_id() -> None:
 
 def test_a_registration_is_written_only_when_it_says_something_new() -> None:
     cluster = Cluster()
-    assert cluster.controller.brokers.register(registration(1)).records == ()
+    assert at_once(cluster.controller.brokers.register(registration(1))).records == ()
     restarted = registration(1, boot=2)
-    assert cluster.controller.brokers.register(restarted).records == (encode(restarted),)
+    assert at_once(cluster.controller.brokers.register(restarted)).records == (encode(restarted),)
 
 
 def test_two_live_directories_under_one_node_id_are_refused() -> None:
     cluster = Cluster()
     with pytest.raises(KafkaError) as refusal:
-        cluster.controller.brokers.register(registration(1, generation=1))
+        at_once(cluster.controller.brokers.register(registration(1, generation=1)))
     assert refusal.value.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
 
 
@@ -332,7 +334,7 @@ def test_a_discarded_log_becomes_the_wish_for_its_new_incarnation() -> None:
     topic_id = cluster.topic("a").topic_id
 
     def renew(*renewals: ReplicaRenewal) -> int:
-        decision = cluster.controller.brokers.renew_replicas(2, directory(2), renewals)
+        decision = at_once(cluster.controller.brokers.renew_replicas(2, directory(2), renewals))
         cluster.apply(decision)
         return len(decision.records)
 
@@ -345,7 +347,7 @@ def test_a_discarded_log_becomes_the_wish_for_its_new_incarnation() -> None:
         == 0
     )
     with pytest.raises(KafkaError) as refusal:
-        cluster.controller.brokers.renew_replicas(2, directory(2, 1), [ReplicaRenewal(topic_id, 0, 9)])
+        at_once(cluster.controller.brokers.renew_replicas(2, directory(2, 1), [ReplicaRenewal(topic_id, 0, 9)]))
     assert refusal.value.code is ErrorCode.BROKER_ID_NOT_REGISTERED
 
 
@@ -430,17 +432,19 @@ def test_a_reassignment_is_finished_when_the_fact_is_the_wish_of_now() -> None:
     reassign(cluster, 1, 4)
     now = cluster.image.end_offset
     early = [ReplicaIdentity(node_id, directory(node_id), 0) for node_id in (1, 2, 4)]
-    assert not cluster.controller.reassignments.finish(topic_id, 0, early, now).records
+    assert not at_once(cluster.controller.reassignments.finish(topic_id, 0, early, now)).records
     voters = [early[2], early[0]]
-    assert not cluster.controller.reassignments.finish(topic_id, 1, voters, now).records, (
+    assert not at_once(cluster.controller.reassignments.finish(topic_id, 1, voters, now)).records, (
         "it is another partition"
     )
-    assert not cluster.controller.reassignments.finish(topic_id, 2, voters, now).records
-    assert not cluster.controller.reassignments.finish(UUID(int=9), 0, voters, now).records
+    assert not at_once(cluster.controller.reassignments.finish(topic_id, 2, voters, now)).records
+    assert not at_once(cluster.controller.reassignments.finish(UUID(int=9), 0, voters, now)).records
     assert cluster.topic("a").partitions[0].moving_from == (1, 2, 3)
     cluster.apply(cluster.controller.reassignments.finish(topic_id, 0, voters, now))
     assert not cluster.topic("a").partitions[0].is_reassigning
-    assert not cluster.controller.reassignments.finish(topic_id, 0, voters, now).records, "it is said once"
+    assert not at_once(cluster.controller.reassignments.finish(topic_id, 0, voters, now)).records, (
+        "it is said once"
+    )
 
 
 def test_what_a_leader_said_before_the_wish_was_another_one_counts_no_more() -> None:
@@ -452,8 +456,10 @@ def test_what_a_leader_said_before_the_wish_was_another_one_counts_no_more() -> 
     reassign(cluster, 1, 4)
     reassign(cluster, 1, 2, 3)
     assert cluster.topic("a").partitions[0].removing
-    assert not cluster.controller.reassignments.finish(topic_id, 0, voters, image_end).records
-    assert cluster.controller.reassignments.finish(topic_id, 0, voters, cluster.image.end_offset).records
+    assert not at_once(cluster.controller.reassignments.finish(topic_id, 0, voters, image_end)).records
+    assert at_once(
+        cluster.controller.reassignments.finish(topic_id, 0, voters, cluster.image.end_offset)
+    ).records
     assert cluster.image.assigned_at(topic_id, 1) <= image_end, (
         "the other partitions' targets are as they were"
     )

@@ -2,11 +2,20 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.metadata.placement import place
+from broker.metadata import placement
+from protocol.codec import at_once
+
+
+def place(
+    brokers: Sequence[int], partition_count: int, replication_factor: int, rng: random.Random
+) -> list[tuple[int, ...]]:
+    return at_once(placement.place(brokers, partition_count, replication_factor, rng))
+
 
 brokers = st.lists(st.integers(0, 1000), min_size=1, max_size=12, unique=True)
 

@@ -12,6 +12,7 @@ from broker.metadata.image import MetadataImage, QuotaChanged
 from broker.metadata.quotas import Match, QuotaAlteration, QuotaFilter, altered, check_filters, matches
 from broker.metadata.record_codec import decode, encode
 from broker.metadata.records import Entity, QuotaRecord
+from protocol.codec import at_once
 from protocol.errors import ErrorCode, KafkaError
 
 RATE, PERCENT, CONNECTIONS = "producer_byte_rate", "request_percentage", "connection_creation_rate"
@@ -186,13 +187,13 @@ def test_a_decision_writes_what_changes_and_answers_one_by_one() -> None:
         QuotaAlteration(USER, [(RATE, None)]),
         QuotaAlteration(ADDRESS, [(CONNECTIONS, 1.0)]),
     ]
-    assert not decider.settings.alter_quotas(wanted, validate_only=True).records
-    decision = decider.settings.alter_quotas(wanted)
+    assert not at_once(decider.settings.alter_quotas(wanted, validate_only=True)).records
+    decision = at_once(decider.settings.alter_quotas(wanted))
     codes = [None if x is None else x.code for x in decision.response]
     invalid = ErrorCode.INVALID_REQUEST
     assert codes == [None, invalid, invalid, None, ErrorCode.POLICY_VIOLATION]
     changes = [image.replay(*record, offset, 1) for offset, record in enumerate(decision.records)]
     assert changes == [QuotaChanged(APP, {RATE: 5.0})]
-    removal = decider.settings.alter_quotas([QuotaAlteration(APP, [(RATE, None)])])
+    removal = at_once(decider.settings.alter_quotas([QuotaAlteration(APP, [(RATE, None)])]))
     assert [image.replay(*record, 1, 1) for record in removal.records] == [QuotaChanged(APP, {})]
     assert not image.quotas

@@ -16,7 +16,7 @@ from broker.metadata.requests import Decision, ProducerIdBlock
 from broker.partitions.publisher import Publisher
 from protocol.controller.brokers import AllocateProducerIds, AllocateProducerIdsResult
 from protocol.controller.request import Request
-from protocol.errors import ErrorCode, KafkaError
+from protocol.errors import ErrorCode
 from tests.simulator.mutations.kind import Mutation
 from tests.simulator.mutations.stage import ELECTION_TIMEOUT_S, Stage
 from tests.simulator.mutations.switch import off
@@ -92,13 +92,12 @@ def _before_it_is_committed(execute: Callable[..., None]) -> object:
             execute(self, request, reply)
             return
         decision = leadership.controller.allocate_producer_ids()
-        try:
-            self._append(decision, leadership.image)
-        except KafkaError as error:
-            reply(error, 0)
-            return
         block = decision.response
-        reply(AllocateProducerIdsResult(first=block.first, count=block.count), 0)
+        allocated = decision.answering(AllocateProducerIdsResult(first=block.first, count=block.count))
+        refusals: list[object] = []
+        for _ in self._append(leadership, allocated, lambda refusal, _: refusals.append(refusal)):
+            pass
+        reply(refusals[0] if refusals else allocated.response, 0)
 
     return answering
 

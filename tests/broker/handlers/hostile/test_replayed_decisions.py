@@ -18,7 +18,8 @@ from broker.metadata.controller import Controller
 from broker.metadata.image import MetadataImage
 from broker.metadata.quotas import QuotaAlteration
 from broker.metadata.records import KeyValue
-from broker.metadata.requests import Decision, NewPartitions, NewTopic, Reassignment
+from broker.metadata.requests import Deciding, NewPartitions, NewTopic, Reassignment
+from protocol.codec import at_once
 from tests.broker.metadata.test_metadata_controller import Cluster
 
 T = TypeVar("T")
@@ -82,11 +83,11 @@ TOPICS = st.builds(
 MORE = st.builds(NewPartitions, NAMES, COUNTS, st.none() | st.lists(REPLICAS, max_size=3).map(tuple))
 MOVES = st.builds(Reassignment, NAMES, mostly((0, 1), (-1, 2**31 - 1)), REPLICAS | st.none())
 
-Question = Callable[[Controller], "Decision[Any]"]
+Question = Callable[[Controller], "Deciding[Any]"]
 
 
 def asked(
-    method_of: Callable[[Controller], Callable[..., Decision[Any]]], items: st.SearchStrategy[Any]
+    method_of: Callable[[Controller], Callable[..., Deciding[Any]]], items: st.SearchStrategy[Any]
 ) -> st.SearchStrategy[Question]:
     several = st.lists(items, min_size=1, max_size=3)
     return several.map(lambda wanted: lambda controller: method_of(controller)(wanted))
@@ -107,7 +108,7 @@ def test_the_records_of_every_decision_can_be_replayed(questions: list[Question]
     cluster = Cluster()
     log: list[KeyValue] = []
     for ask in questions:
-        for record in ask(cluster.controller).records:
+        for record in at_once(ask(cluster.controller)).records:
             cluster.image.replay(*record, cluster.image.end_offset, 1)
             log.append(record)
     started = Cluster().image

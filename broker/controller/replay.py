@@ -1,0 +1,67 @@
+"""Replaying the metadata log into an image, in steps: thousands of records may be committed at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from broker.metadata.image import Change, MetadataImage
+from broker.replication.replica import Replica
+from broker.scheduling.background import Steps
+from protocol.records.record import iter_records
+from storage.errors import CorruptLogError
+
+#: Whoever waits for the image is told after so many records at the latest.
+RECORDS_BETWEEN_READS = 500
+
+
+def _ignore(*_: Any) -> None:
+    """Nobody listens to this image."""
+
+
+def replay(
+    replica: Replica,
+    image: MetadataImage,
+    end_offset: Callable[[], int],
+    changed: Callable[[Change], None] = _ignore,
+    read: Callable[[], None] = _ignore,
+) -> Steps:
+    """Replay the log from the end of the image up to `end_offset()`, which may rise meanwhile. `changed` gets each
+    change. `read` is called when all of it is replayed, and now and then before. Nothing is believed of a corrupt
+    batch."""
+    try:
+        is_behind = True
+        while is_behind and replica.is_open and image.end_offset < end_offset():
+            start_offset = image.end_offset
+            yield from _replay_range(replica, image, end_offset(), changed, read)
+            is_behind = image.end_offset > start_offset  # otherwise there are no records
+            read()
+    except CorruptLogError as error:
+        replica.host.log_corrupt(replica, error)
+
+
+def _replay_range(
+    replica: Replica,
+    image: MetadataImage,
+    end_offset: int,
+    changed: Callable[[Change], None],
+    read: Callable[[], None],
+) -> Steps:
+    log, count = replica.log, 0
+    for header, batch in log.checked_batches(image.end_offset, end_offset):
+        for record in iter_records(batch):
+            if record.offset < image.end_offset:
+                continue
+            assert record.key is not None, "metadata records have keys"
+            value = None if record.value is None else bytes(record.value)
+            change = yield from image.replay_in_steps(
+                bytes(record.key), value, record.offset, header.leader_epoch
+            )
+            if change is not None:
+                changed(change)
+            yield
+            count += 1
+            if count % RECORDS_BETWEEN_READS == 0:
+                read()
+            if not replica.is_open or replica.log is not log:
+                return  # closed, or begun anew from a snapshot
