@@ -28,7 +28,7 @@ from broker.controller.registration import Registration
 from broker.controller.server import RequestServer
 from broker.controller.service import MetadataService, controller_config
 from broker.coordinator.internal_topic import InternalTopic
-from broker.environment import Clock, Listener, Network, ProtocolFactory
+from broker.environment import Clock, Network, ProtocolFactory
 from broker.groups.coordinator import new_group_coordinator
 from broker.groups.offsets_topic import offsets_topic_spec
 from broker.handlers import APIS
@@ -36,6 +36,7 @@ from broker.membership.cluster import Cluster
 from broker.membership.cluster_events import ClusterEvents
 from broker.membership.identity import StartError, open_identity
 from broker.membership.joined_cluster import JoinedCluster
+from broker.membership.listeners import Listeners
 from broker.membership.own_settings import OwnSettings
 from broker.metadata.ids import METADATA_TOPIC_NAME, NodeIdentity, random_uuid
 from broker.metadata.leaders import LeaderTable
@@ -99,7 +100,7 @@ class Node:
         self._rng = rng
         self._fail = fail
         self._observer = observer
-        self._listeners: list[Listener] = []
+        self._listeners = Listeners(network)
         self._boot_id = random_uuid(rng)
         self._joined: JoinedCluster | None = None
         #: Clients are served.
@@ -127,14 +128,14 @@ class Node:
         assert self._joined is not None
         self.cluster.use(self.cluster_events, self._joined.open())
         peers = self.config.controller_endpoint
-        await self._listen(peers.host, peers.port, self.cluster.accept, for_peers=True)
+        await self._listeners.listen(peers.host, peers.port, self.cluster.accept, for_peers=True)
         self.cluster.start()
         self.heartbeat.start()
         self.ticks.start()
         await self.publisher.opened.wait()
         self.ready.set()
         for listener in self.config.client_listeners:
-            await self._listen(listener.host, listener.port, self._client_factory(listener.name))
+            await self._listeners.listen(listener.host, listener.port, self._client_factory(listener.name))
 
     def _open_directory(self) -> None:
         self._disk.make_directory(self._disk.root)
@@ -289,6 +290,7 @@ class Node:
             self.registration.is_current,
             self.replica_events,
             self.loop,
+            self.background,
             self.ticks,
         )
         self.metadata.on_read.append(self.controller.image_read)
@@ -353,14 +355,6 @@ class Node:
         # Last of the slow tick: what the others have written goes into one round.
         self.ticks.every(SLOW_TICK_S, lambda now: self.rounds.start())
 
-    async def _listen(
-        self, host: str, port: int, factory: ProtocolFactory, *, for_peers: bool = False
-    ) -> None:
-        try:
-            self._listeners.append(await self._network.listen(host, port, factory, for_peers=for_peers))
-        except OSError as error:
-            raise StartError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
-
     def _client_factory(self, name: str) -> ProtocolFactory:
         max_request_bytes = self.config.socket_request_max_bytes
         now, connections = self.loop.time, self.connections
@@ -377,8 +371,7 @@ class Node:
         self.publisher.close()
         await transfer_leaderships(self.replicas, self.cluster)
         self.groups.close()
-        for listener in self._listeners:
-            listener.close()
+        self._listeners.close()
         self.connections.close_all()
         # Before the disk is waited for: while peers are heard they bring more, and the last flush never comes.
         self.heartbeat.close()

@@ -15,27 +15,28 @@ from storage.errors import CorruptLogError
 RECORDS_BETWEEN_READS = 500
 
 
-def _ignore(*_: Any) -> None:
+def _ignore(*_: Any) -> Steps:
     """Nobody listens to this image."""
+    return iter(())
 
 
 def replay(
     replica: Replica,
     image: MetadataImage,
     end_offset: Callable[[], int],
-    changed: Callable[[Change], None] = _ignore,
-    read: Callable[[], None] = _ignore,
+    changed: Callable[[Change], Steps] = _ignore,
+    read: Callable[[], Steps] = _ignore,
 ) -> Steps:
     """Replay the log from the end of the image up to `end_offset()`, which may rise meanwhile. `changed` gets each
-    change. `read` is called when all of it is replayed, and now and then before. Nothing is believed of a corrupt
-    batch."""
+    change, and its steps are done before the next one. `read` is called when all of it is replayed, and now and then
+    before. Nothing is believed of a corrupt batch."""
     try:
         is_behind = True
         while is_behind and replica.is_open and image.end_offset < end_offset():
             start_offset = image.end_offset
             yield from _replay_range(replica, image, end_offset(), changed, read)
             is_behind = image.end_offset > start_offset  # otherwise there are no records
-            read()
+            yield from read()
     except CorruptLogError as error:
         replica.host.log_corrupt(replica, error)
 
@@ -44,8 +45,8 @@ def _replay_range(
     replica: Replica,
     image: MetadataImage,
     end_offset: int,
-    changed: Callable[[Change], None],
-    read: Callable[[], None],
+    changed: Callable[[Change], Steps],
+    read: Callable[[], Steps],
 ) -> Steps:
     log, count = replica.log, 0
     for header, batch in log.checked_batches(image.end_offset, end_offset):
@@ -58,10 +59,10 @@ def _replay_range(
                 bytes(record.key), value, record.offset, header.leader_epoch
             )
             if change is not None:
-                changed(change)
+                yield from changed(change)
             yield
             count += 1
             if count % RECORDS_BETWEEN_READS == 0:
-                read()
+                yield from read()
             if not replica.is_open or replica.log is not log:
                 return  # closed, or begun anew from a snapshot

@@ -94,10 +94,11 @@ class MetadataService:
         self._background = background
         self._is_alive = is_alive
         self.image = MetadataImage()
-        #: Called with each committed change, in log order.
-        self.on_change: list[Callable[[Change], None]] = []
-        #: Called when everything committed is replayed, after each step of the image.
-        self.on_read: list[Callable[[], None]] = []
+        #: Called with each committed change, in log order. The next record is replayed when the steps are done that
+        #: they return, if any.
+        self.on_change: list[Callable[[Change], Steps | None]] = []
+        #: Called when everything committed is replayed, and now and then before. May return steps, too.
+        self.on_read: list[Callable[[], Steps | None]] = []
         self.replica: Replica | None = None
         self._is_replaying = False
         #: Set while this node leads and serves, and the controller's image agrees with the log's end.
@@ -135,13 +136,13 @@ class MetadataService:
         yield from replay(replica, self.image, lambda: replica.high_watermark, self._changed, self._read)
         self._is_replaying = False
 
-    def _changed(self, change: Change) -> None:
+    def _changed(self, change: Change) -> Steps:
         for changed in self.on_change:
-            changed(change)
+            yield from changed(change) or ()
 
-    def _read(self) -> None:
+    def _read(self) -> Steps:
         for read in self.on_read:
-            read()
+            yield from read() or ()
 
     # -- the controller ----------------------------------------------------------------------------------
 

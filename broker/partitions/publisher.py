@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from uuid import UUID
 
@@ -38,6 +38,7 @@ from broker.replication.messages import GroupMessages
 from broker.replication.replica import Replica
 from broker.replication.replicas import SPACE_RETRY_S, Replicas
 from broker.replication.wire import founding_configuration
+from broker.scheduling.background import Background, Steps
 from broker.scheduling.ticks import SLOW_TICK_S, Ticks
 from storage.directory import PartitionFolder, delete_partition, list_partitions, set_aside_partition
 from storage.disk import Disk, DiskFullError
@@ -48,9 +49,8 @@ from storage.partition_folder import belongs_to, folder_name
 
 logger = structlog.get_logger()
 
-#: Partitions that are opened or deleted in one loop iteration. Each takes half a millisecond and more; a topic of a
-#: thousand, opened at once, would outlast an election timeout.
-STEPS_PER_ITERATION = 32
+#: Partitions that are opened in one step. Each takes half a millisecond and more, and together they need a few flushes.
+OPENED_PER_STEP = 8
 
 
 class Publisher:
@@ -72,6 +72,7 @@ class Publisher:
         is_image_current: Callable[[], bool],
         events: ReplicaEvents,
         loop: asyncio.AbstractEventLoop,
+        background: Background,
         ticks: Ticks,
     ) -> None:
         """`is_image_current`: the image shows what was committed when this node started."""
@@ -88,13 +89,18 @@ class Publisher:
         self._new_topics = new_topics
         self._is_image_current = is_image_current
         self._loop = loop
+        self._background = background
         #: Set when all that the image assigns to this node is here.
         self.opened = asyncio.Event()
         self._begun = False
         self._is_closed = False
-        #: Partitions to open, and what else is to be done in the next loop iterations, in the order of the log.
-        self._steps: deque[GroupKey | Callable[[], None]] = deque()
-        self._is_stepping = False
+        #: Partitions to open, and what else is to be done, in the order of the log.
+        self._work: deque[GroupKey | Callable[[], None]] = deque()
+        self._is_working = False
+        #: The settings of all replicas may have changed, and not all replicas use the new ones.
+        self._is_reconfiguring = self._must_reconfigure = False
+        #: Topics of which it is being found out what is to be opened here.
+        self._planning: dict[UUID, None] = {}
         #: Partitions to open that are not open yet.
         self._opening: dict[GroupKey, None] = {}
         #: Those of them for which the disk had no room, and when to try again.
@@ -109,39 +115,38 @@ class Publisher:
 
     # -- the image ---------------------------------------------------------------------------------------
 
-    def _image_read(self) -> None:
-        if not self._begun and self._is_image_current():
-            self._begin_publishing()
+    def _image_read(self) -> Steps | None:
+        return self._begin_publishing() if not self._begun and self._is_image_current() else None
 
-    def _begin_publishing(self) -> None:
+    def _begin_publishing(self) -> Steps:
         """The image is current: make the directory agree with it. `opened` says when it does."""
         self._begun = True
         image = self._metadata.image
         for folder in list_partitions(self._disk):
+            yield
             topic = None if folder.topic_id is None else image.topics.get(folder.topic_id)
             if folder.topic_id == METADATA_TOPIC_ID:
                 continue
             if folder.topic_id is None:
                 self._place_unnamed_folder(folder)
             elif folder.topic_id in self._deleted:
-                self._steps.append(
+                self._work.append(
                     partial(self._delete_partition, folder.topic, GroupKey(folder.topic_id, folder.partition))
                 )
             elif topic is not None and not self._is_assigned(topic, folder.partition):
-                self._steps.append(
-                    partial(self._give_up_replica, GroupKey(folder.topic_id, folder.partition))
-                )
+                self._work.append(partial(self._give_up_replica, GroupKey(folder.topic_id, folder.partition)))
             elif topic is None:
                 path = set_aside_partition(self._disk, folder.topic, folder.partition, folder.topic_id)
                 logger.warning("log is not in the metadata, set aside", path=path)
         for key in list(self._journal.groups()):
+            yield
             if key.topic_id in self._deleted:
                 # The folder was gone, and a crash came before this was durable.
-                self._steps.append(partial(self._replicas.forget_group, key))
+                self._work.append(partial(self._replicas.forget_group, key))
         self._deleted.clear()
         for topic in image.topics.values():
-            self._plan_partitions(topic)
-        self._run_steps()
+            yield from self._plan_partitions(topic)
+        self._start_working()
 
     def _place_unnamed_folder(self, folder: PartitionFolder) -> None:
         """A folder that does not say its topic. If a replica of that name is assigned to this node, the folder is left
@@ -158,7 +163,7 @@ class Publisher:
     def close(self) -> None:
         """The node stops: nothing is opened any more."""
         self._is_closed = True
-        self._steps.clear()
+        self._work.clear()
 
     @property
     def has_begun(self) -> bool:
@@ -166,58 +171,55 @@ class Publisher:
 
     def is_opening(self, key: GroupKey) -> bool:
         """Assigned to this node, and to be opened in one of the next loop iterations."""
-        return key in self._opening
+        return key in self._opening or key.topic_id in self._planning
 
-    def _run_steps(self) -> None:
-        """The first steps at once, the others a few per loop iteration."""
-        if not (self._is_stepping or self._is_closed):
-            self._run_some_steps()
+    def _start_working(self) -> None:
+        if not (self._is_working or self._is_closed):
+            self._is_working = True
+            self._background.run(self._do_work())
 
-    def _run_some_steps(self) -> None:
-        opening: list[GroupKey] = []
-        for _ in range(min(STEPS_PER_ITERATION, len(self._steps))):
-            step = self._steps.popleft()
-            if isinstance(step, GroupKey):
-                opening.append(step)
-            else:
+    def _do_work(self) -> Steps:
+        while self._work:
+            opening: list[GroupKey] = []
+            while self._work and isinstance(self._work[0], GroupKey) and len(opening) < OPENED_PER_STEP:
+                key = self._work.popleft()
+                assert isinstance(key, GroupKey)
+                opening.append(key)
+            if opening:
                 self._open_partitions(opening)
-                opening = []
-                step()
-        self._open_partitions(opening)
-        self._is_stepping = bool(self._steps)
-        if self._is_stepping:
-            self._loop.call_soon(self._run_some_steps)
-        elif not self._is_closed:
+            else:
+                action = self._work.popleft()
+                assert callable(action)
+                action()
+            yield
+        self._is_working = False
+        if not self._is_closed:
             self.opened.set()
 
-    def _image_changed(self, change: Change) -> None:
+    def _image_changed(self, change: Change) -> Steps | None:
         """A committed change, in log order."""
         if isinstance(change, BrokerRegistered):
             self._reconciler.mark_for_reconcile(GroupKey(METADATA_TOPIC_ID, 0))
         if isinstance(change, TopicDeleted) and not self._begun:
             self._deleted[change.old.topic_id] = None
         if not self._begun:
-            return
+            return None
         match change:
             case TopicCreated(new):
                 self._new_topics.appeared(new.name, self._loop.time())
-                self._open_topic(new)
+                return self._open_topic(new)
             case TopicChanged(_, new):
-                self._open_topic(new)
-                for replica in self._replicas_of(new):
-                    if not self._is_assigned(new, replica.partition):
-                        self._give_up_replica(replica.key)
-                self._reconfigure_replicas(new)
-                for replica in self._replicas_of(new):
-                    self._reconciler.note_stale_identity(replica)
-                    self._reconciler.mark_for_reconcile(replica.key)
+                return self._change_topic(new)
             case TopicDeleted(old):
-                self._remove_topic(old)
+                return self._remove_topic(old)
             case ConfigsChanged("broker"):
-                for topic in self._metadata.image.topics.values():
-                    self._reconfigure_replicas(topic)
+                self._must_reconfigure = True
+                if not self._is_reconfiguring:
+                    self._is_reconfiguring = True
+                    self._background.run(self._reconfigure_all())
             case BrokerRegistered(new):
                 logger.info("broker registered", node_id=new.node_id, directory_id=str(new.directory_id))
+        return None
 
     def _is_assigned(self, topic: TopicRecord, partition: int) -> bool:
         """The target names this node, or the removal of the replica that is here is not known to be committed."""
@@ -227,18 +229,37 @@ class Publisher:
         assignment = topic.partitions[partition]
         return own[0] in assignment.replicas or own in [replica[:2] for replica in assignment.removing]
 
-    def _open_topic(self, topic: TopicRecord) -> None:
-        self._plan_partitions(topic)
-        self._run_steps()
+    def _open_topic(self, topic: TopicRecord) -> Steps:
+        yield from self._plan_partitions(topic)
+        self._start_working()
 
-    def _plan_partitions(self, topic: TopicRecord) -> None:
+    def _plan_partitions(self, topic: TopicRecord) -> Steps:
+        self._planning[topic.topic_id] = None
         for index in range(len(topic.partitions)):
-            key = GroupKey(topic.topic_id, index)
-            if not self._is_assigned(topic, index) or key in self._replicas.by_key:
-                self._heartbeat.group_assigned(key)
-            elif key not in self._opening and not self._is_closed:
-                self._opening[key] = None
-                self._steps.append(key)
+            self._plan_partition(topic, index)
+            yield
+        del self._planning[topic.topic_id]
+
+    def _plan_partition(self, topic: TopicRecord, index: int) -> None:
+        key = GroupKey(topic.topic_id, index)
+        if not self._is_assigned(topic, index) or key in self._replicas.by_key:
+            self._heartbeat.group_assigned(key)
+        elif key not in self._opening and not self._is_closed:
+            self._opening[key] = None
+            self._work.append(key)
+
+    def _change_topic(self, topic: TopicRecord) -> Steps:
+        yield from self._open_topic(topic)
+        for replica in self._replicas_of(topic):
+            if replica is not None and not self._is_assigned(topic, replica.partition):
+                self._give_up_replica(replica.key)
+            yield
+        yield from self._reconfigure_replicas(topic)
+        for replica in self._replicas_of(topic):
+            if replica is not None:
+                self._reconciler.note_stale_identity(replica)
+                self._reconciler.mark_for_reconcile(replica.key)
+            yield
 
     def _open_partitions(self, keys: Sequence[GroupKey]) -> None:
         topics, configs = self._metadata.image.topics, dict[UUID, TopicConfig]()
@@ -274,9 +295,9 @@ class Publisher:
         if not self._waiting_for_space or self._replicas.is_low_on_space:
             return
         if now >= self._try_again_at:
-            self._steps.extend(self._waiting_for_space)
+            self._work.extend(self._waiting_for_space)
             self._waiting_for_space = []
-            self._run_steps()
+            self._start_working()
 
     def _open_partition(self, wanted: NewReplica, begun: Log | None) -> None:
         key = wanted.key
@@ -311,31 +332,47 @@ class Publisher:
     def _reopen_replica(self, replica: Replica) -> None:
         """The replica was closed because its log is corrupt: begin it anew."""
         topic = self._metadata.image.topics.get(replica.key.topic_id)
-        if topic is not None:
-            self._open_topic(topic)
+        if topic is not None and replica.partition < len(topic.partitions):
+            self._plan_partition(topic, replica.partition)
+            self._start_working()
 
-    def _reconfigure_replicas(self, topic: TopicRecord) -> None:
-        config = TopicConfig.resolve(topic.configs, self._settings.config)
+    def _reconfigure_all(self) -> Steps:
+        """The settings of all nodes, or of this one, have changed. Perhaps they change again meanwhile."""
+        while self._must_reconfigure:
+            self._must_reconfigure = False
+            for name in self._metadata.image.topic_names():
+                topic = self._metadata.image.topic_named(name)
+                if topic is not None:
+                    yield from self._reconfigure_replicas(topic)
+        self._is_reconfiguring = False
+
+    def _reconfigure_replicas(self, topic: TopicRecord) -> Steps:
+        """Stops if the topic itself is changed or deleted meanwhile: that has steps of its own."""
+        config, image = TopicConfig.resolve(topic.configs, self._settings.config), self._metadata.image
         for replica in self._replicas_of(topic):
-            if replica.config != config:
+            yield
+            if image.topic_named(topic.name) is not topic:
+                return
+            if replica is not None and replica.is_open and replica.config != config:
                 replica.reconfigure(config)
-                self._steps.append(partial(self._apply_retention, replica))
-        self._run_steps()
+                self._work.append(partial(self._apply_retention, replica))
+                self._start_working()
 
     def _apply_retention(self, replica: Replica) -> None:
         """Retention may have become shorter; nobody who shortens it wants to wait for the next check."""
         if replica.is_open:
             replica.apply_retention()
 
-    def _remove_topic(self, topic: TopicRecord) -> None:
+    def _remove_topic(self, topic: TopicRecord) -> Steps:
         for index in range(len(topic.partitions)):
             replica = self._replicas.by_key.get(GroupKey(topic.topic_id, index))
             if replica is not None:
                 self._replicas.close(replica, is_clean=False)
             # A log that could not be opened goes, too.
-            self._steps.append(partial(self._delete_partition, topic.name, GroupKey(topic.topic_id, index)))
+            self._work.append(partial(self._delete_partition, topic.name, GroupKey(topic.topic_id, index)))
+            yield
         self._leaders.forget_topic(topic.topic_id)
-        self._run_steps()
+        self._start_working()
 
     def _delete_log(self, name: str, key: GroupKey) -> None:
         """The folder of this very topic: another one may have the name by now."""
@@ -348,6 +385,7 @@ class Publisher:
         if self._journal.state(key) is not None:
             self._replicas.forget_group(key)
 
-    def _replicas_of(self, topic: TopicRecord) -> Iterable[Replica]:
-        keys = [GroupKey(topic.topic_id, index) for index in range(len(topic.partitions))]
-        return [self._replicas.by_key[key] for key in keys if key in self._replicas.by_key]
+    def _replicas_of(self, topic: TopicRecord) -> Iterator[Replica | None]:
+        """Of each partition in turn, what is here then."""
+        for index in range(len(topic.partitions)):
+            yield self._replicas.by_key.get(GroupKey(topic.topic_id, index))

@@ -347,7 +347,9 @@ def test_a_discarded_log_becomes_the_wish_for_its_new_incarnation() -> None:
         == 0
     )
     with pytest.raises(KafkaError) as refusal:
-        at_once(cluster.controller.brokers.renew_replicas(2, directory(2, 1), [ReplicaRenewal(topic_id, 0, 9)]))
+        at_once(
+            cluster.controller.brokers.renew_replicas(2, directory(2, 1), [ReplicaRenewal(topic_id, 0, 9)])
+        )
     assert refusal.value.code is ErrorCode.BROKER_ID_NOT_REGISTERED
 
 

@@ -61,6 +61,7 @@ def test_a_late_word_that_a_move_is_over_deletes_nobody_elses_log() -> None:
         assert nodes_of(world, "foo") == [a]
         _reassign(world, controller, b)
         world.wait(lambda: nodes_of(world, "foo") == [b], 3)
+        world.wait(lambda: world.replica(b, "foo").is_serving)
         world.produce("foo", b"acknowledged")
         assert b"acknowledged" in world.content(b, "foo")
         world.network.partition([f"n{a}"], [f"n{b}"])

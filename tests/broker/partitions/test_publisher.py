@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import pytest
 
-from broker.partitions.publisher import STEPS_PER_ITERATION
+from broker.partitions.publisher import OPENED_PER_STEP
+from broker.scheduling import background
 from protocol.controller.topics import CreateTopics, NewTopic, ReplicaAssignment
 from protocol.errors import ErrorCode
 from storage.journal import Journal
@@ -21,28 +23,35 @@ def _open(world: World, node_id: int = 1) -> int:
     return len(world.nodes[node_id].replicas.by_name)
 
 
-def test_many_partitions_are_opened_and_deleted_over_many_turns() -> None:
+def test_many_partitions_are_opened_and_deleted_over_many_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """All at once they would outlast an election timeout."""
+    monkeypatch.setattr(background, "PIECE_S", -1.0)  # simulated time stands still while a callback runs
     with running(size=1) as world:
+        node, counts = world.nodes[1], [0]
+        world.loop.after_callback.append(lambda: counts.append(len(node.replicas.by_name)))
         topic = world.create_topic("foo", partitions=MANY, replication_factor=1)
-        node = world.nodes[1]
-        assert 0 < _open(world) <= 2 * STEPS_PER_ITERATION
         last = GroupKey(topic.topic_id, MANY - 1)
         assert node.publisher.is_opening(last)
         assert node.view.why_no_replica("foo", MANY - 1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
         world.wait(lambda: _open(world) == MANY)
         assert not node.publisher.is_opening(last)
         world.leader("foo", MANY - 1)
+        world.delete_topic("foo")
+        world.wait(lambda: _open(world) == 0)
+        assert [x for x in world.folders(1, "foo-") if "-delete" not in x]
+        world.wait(lambda: not [x for x in world.folders(1, "foo-") if "-delete" not in x])
+        changes = [abs(after - before) for before, after in pairwise(counts)]
+        assert 0 < max(changes) <= 2 * OPENED_PER_STEP
+
+
+def test_a_node_is_ready_when_all_its_partitions_are_open() -> None:
+    with running(size=1) as world:
+        world.create_topic("foo", partitions=MANY, replication_factor=1)
+        world.wait(lambda: _open(world) == MANY)
         world.kill(1)
         world.start(1)
         world.wait_ready()
-        assert _open(world) == MANY, "it is ready when all are open"
-        world.delete_topic("foo")
-        assert _open(world) == 0
-        assert (
-            len([x for x in world.folders(1, "foo-") if "-delete" not in x]) >= MANY - 2 * STEPS_PER_ITERATION
-        )
-        world.wait(lambda: not [x for x in world.folders(1, "foo-") if "-delete" not in x])
+        assert _open(world) == MANY
 
 
 def test_a_topic_may_be_deleted_before_it_is_open() -> None:
@@ -113,12 +122,13 @@ def test_a_candidate_that_was_early_is_answered_when_the_partition_is_open() -> 
     with running() as world:
         late = [2, 3]
         for node_id in late:
-            world.nodes[node_id].publisher._is_stepping = True  # as in the middle of many others
+            world.nodes[node_id].publisher._is_working = True  # as in the middle of many others
         topic = NewTopic(name="foo", assignments=[ReplicaAssignment(partition=0, node_ids=[1, 2, 3])])
         world.ask(1, CreateTopics(topics=[topic]))
         world.loop.run_for(0.4)
         for node_id in late:
-            world.processes[node_id].call(world.nodes[node_id].publisher._run_some_steps)
+            node = world.nodes[node_id]
+            world.processes[node_id].call(node.background.run, node.publisher._do_work())
         opened_s = world.loop.time()
         assert world.leader("foo") == 1
         assert world.loop.time() - opened_s < 0.1

@@ -72,12 +72,12 @@ def test_a_node_contradicts_older_leaders_between_quarantine_and_reopening() -> 
         follower = 1 + world.leader("foo") % 3
         node, replica = world.nodes[follower], world.replica(follower, "foo")
         term = replica.group.term
-        node.publisher._is_stepping = True  # as in the middle of many other partitions
+        node.publisher._is_working = True  # as in the middle of many other partitions
         error = CorruptLogError(replica.log.directory, 0, "found by a read")
         world.processes[follower].call(node.replicas.log_corrupt, replica, error)
         world.wait(lambda: not has_replica(world, follower, topic))
         assert challenge_of(world, follower, key, term - 1) == Challenge(key, term)
-        world.processes[follower].call(node.publisher._run_some_steps)
+        world.processes[follower].call(node.background.run, node.publisher._do_work())
         world.wait(lambda: has_replica(world, follower, topic))
         assert challenge_of(world, follower, key, term - 1) == Challenge(key, term)
 
