@@ -1,47 +1,109 @@
-"""The four codecs of record batches, with bounded output.
+"""The four codecs of record batches. Decompression goes in pieces: bounded work and memory, whatever the data declare.
 
-A kilobyte can be the compressed form of many megabytes. So `decompress` takes a limit. A size that the data declares is
-checked before memory is allocated. Otherwise the data is decompressed in steps. Each library is imported when its codec
-is first used.
+A kilobyte can be the compressed form of many megabytes. So nothing here decompresses much more than PIECE_BYTES at a
+time, which takes about 0.2 ms, and no memory is taken because the data declare it. Whoever reads the pieces stops when
+they have seen enough.
+
+A payload is one stream of its codec with nothing behind it. Streams that Apache Kafka's broker accepts and some clients
+cannot read are refused; "Non-obvious" in the README names them. Each library is imported when its codec is first used.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
+from functools import cache
 from struct import Struct
+from typing import Any
 
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.records.batch import Compression
+from protocol.records.native_module import native
 from protocol.schema import Buffer
 from protocol.wire import read_uvarint
 
-DEFAULT_MAX_OUTPUT_BYTES = 64 * 1024 * 1024
+PIECE_BYTES = 64 * 1024
+"""The largest piece, but for a block that the library decompresses at once: 128 KiB of zstd, 4 MiB of lz4, and all of a
+raw snappy payload if the native module is missing."""
+
+#: How many bytes one compressed byte can give: a match of deflate is 258 bytes in two bits, a copy of snappy 64 bytes
+#: in three bytes, a length byte of lz4 255 bytes, a block of zstd 128 KiB in four bytes.
+_MAX_RATIOS: dict[int, int] = {
+    Compression.NONE: 1,
+    Compression.GZIP: 1032,
+    Compression.SNAPPY: 22,
+    Compression.LZ4: 256,
+    Compression.ZSTD: 32 * 1024,
+}
 
 _GZIP_WINDOW_BITS = 31
-_GZIP_STEP_BYTES = 4096
-_STEP_BYTES = 256 * 1024
-_ZSTD_STEP_BYTES = 256  # The densest block has 4 bytes and decompresses to 128 KiB.
+#: What zlib is given at a time. It copies the rest of its input with each piece.
+_GZIP_INPUT_BYTES = 16 * 1024
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES = 16
 _XERIAL_BLOCK_BYTES = 32 * 1024
+#: Up to this size a block of snappy is decompressed by the library, at twice the speed of `unsnap`.
+_SNAPPY_SHORT_BYTES = 128 * 1024
 _INT32 = Struct(">i")
+_LZ4_FLAGS_AT = 4
+_LZ4_INDEPENDENT_BLOCKS = 0x20
+_ZSTD_FRAME = 0xFD2FB528
+_ZSTD_SKIPPABLE_FRAME = 0x184D2A50
+_ZSTD_HAS_CHECKSUM = 0x04
+_ZSTD_CHECKSUM_BYTES = 4
+_ZSTD_FLAGS_AT = 4
+_ZSTD_BLOCK_HEADER_BYTES = 3
+_ZSTD_MAX_BLOCK_BYTES = 128 * 1024
+_ZSTD_REPEATED_BYTE, _ZSTD_COMPRESSED = 1, 2
+#: How many blocks make a piece at most. A block can be empty.
+_ZSTD_MAX_BLOCKS = 1000
 
 
-def decompress(
-    compression_id: int, data: memoryview, max_output_bytes: int = DEFAULT_MAX_OUTPUT_BYTES
-) -> memoryview:
-    """Decompresses the records of a batch.
+def max_payload_bytes(batch_bytes: int) -> int:
+    """How large the payload of a batch of this size may be when it is decompressed.
 
-    Raises KafkaError: CORRUPT_MESSAGE for malformed data, MESSAGE_TOO_LARGE above `max_output_bytes`,
-    UNSUPPORTED_COMPRESSION_TYPE for an unknown id.
+    Apache Kafka has no such limit, but consumers have: librdkafka reads up to 100 MB at a time
+    (`receive.message.max.bytes`), others what their memory holds. Who sends larger batches to a topic that allows them
+    has consumers for them.
     """
-    if compression_id == Compression.NONE:
-        return data
+    return max(64 << 20, 16 * batch_bytes)
+
+
+def most_payload_bytes(compression_id: int, size_bytes: int) -> int:
+    """How large the payload can be that this codec has compressed to so many bytes, if the batch is not refused."""
+    return min(_MAX_RATIOS[compression_id] * size_bytes, max_payload_bytes(size_bytes))
+
+
+def max_history_bytes(batch_bytes: int) -> int:
+    """How much of its output a decompressor may keep, because what follows can refer to it: zstd its window, raw snappy
+    everything. The levels of zstd up to 19 have windows of 8 MiB at most, and a megabyte of raw snappy has rarely more
+    than five."""
+    return max(16 << 20, 16 * batch_bytes)
+
+
+def decompressed(compression_id: int, data: memoryview) -> Iterator[Buffer]:
+    """Yields the decompressed payload of a batch in pieces. Some may be empty.
+
+    Raises KafkaError: CORRUPT_MESSAGE for malformed data, MESSAGE_TOO_LARGE above `max_payload_bytes` or
+    `max_history_bytes` of it, UNSUPPORTED_COMPRESSION_TYPE for an unknown id.
+    """
     codec = _DECOMPRESSORS.get(compression_id)
     if codec is None:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"compression {compression_id}")
-    return memoryview(codec(data, max_output_bytes))
+    room_bytes = max_payload_bytes(len(data))
+    for piece in codec(data):
+        room_bytes -= len(piece)
+        if room_bytes < 0:
+            raise _too_large(max_payload_bytes(len(data)))
+        yield piece
+
+
+def decompress(compression_id: int, data: memoryview) -> memoryview:
+    """The whole decompressed payload of a batch. Raises what `decompressed` raises."""
+    if compression_id == Compression.NONE:
+        return data
+    pieces = list(decompressed(compression_id, data))
+    return memoryview(pieces[0] if len(pieces) == 1 else b"".join(pieces))
 
 
 def compress(compression: Compression, data: Buffer) -> Buffer:
@@ -50,34 +112,35 @@ def compress(compression: Compression, data: Buffer) -> Buffer:
     return data if codec is None else codec(data)
 
 
-def _too_large(max_output_bytes: int) -> KafkaError:
-    return KafkaError(
-        ErrorCode.MESSAGE_TOO_LARGE, f"batch decompresses to more than {max_output_bytes} bytes"
-    )
+def _too_large(limit_bytes: int) -> KafkaError:
+    return KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"the batch decompresses to more than {limit_bytes} bytes")
 
 
 def _corrupt(codec: str, reason: object) -> KafkaError:
     return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{codec}: {reason}")
 
 
-def _decompress_gzip(data: memoryview, max_output_bytes: int) -> bytes:
-    out = bytearray()
+def _uncompressed(data: memoryview) -> Iterator[Buffer]:
+    yield data
+
+
+def _gzip(data: memoryview) -> Iterator[Buffer]:
+    member = zlib.decompressobj(_GZIP_WINDOW_BITS)
     pos = 0
+    rest: Buffer = b""
     try:
-        while pos < len(data):  # gzip allows several members, one after the other.
-            member = zlib.decompressobj(_GZIP_WINDOW_BITS)
-            while not member.eof:
-                # In steps, because a member copies all data behind its end: 50,000 empty members took a second.
-                step = data[pos : pos + _GZIP_STEP_BYTES]
-                if not step:
+        while not member.eof:
+            if not rest:
+                rest = data[pos : pos + _GZIP_INPUT_BYTES]
+                pos += len(rest)
+                if not rest:
                     raise _corrupt("gzip", "the stream is cut short")
-                out += member.decompress(step, max_output_bytes + 1 - len(out))
-                if len(out) > max_output_bytes:
-                    raise _too_large(max_output_bytes)
-                pos += len(step) - len(member.unused_data)
+            yield member.decompress(rest, PIECE_BYTES)
+            rest = member.unconsumed_tail
     except zlib.error as error:
         raise _corrupt("gzip", error) from None
-    return bytes(out)
+    if member.unused_data or pos < len(data):
+        raise _corrupt("gzip", "there is more behind the first member")
 
 
 def _compress_gzip(data: Buffer) -> bytes:
@@ -85,15 +148,14 @@ def _compress_gzip(data: Buffer) -> bytes:
     return compressor.compress(data) + compressor.flush()
 
 
-def _decompress_snappy(data: memoryview, max_output_bytes: int) -> bytes:
+def _snappy(data: memoryview) -> Iterator[Buffer]:
     """Raw snappy (librdkafka, franz-go), or snappy in xerial's framing (Java): 16 bytes, then blocks with their
     size."""
+    room_bytes = max_history_bytes(len(data))
     if data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
-        return _decompress_snappy_block(data, max_output_bytes)
-    out = bytearray()
+        yield from _snappy_block(data, room_bytes)
+        return
     pos = _XERIAL_HEADER_BYTES
-    if len(data) < pos:
-        raise _corrupt("snappy", "the header is cut short")
     while pos < len(data):
         if len(data) - pos < _INT32.size:
             raise _corrupt("snappy", "the size of a block is cut short")
@@ -101,24 +163,40 @@ def _decompress_snappy(data: memoryview, max_output_bytes: int) -> bytes:
         pos += _INT32.size
         if not 0 < size_bytes <= len(data) - pos:
             raise _corrupt("snappy", f"block of {size_bytes} bytes")
-        out += _decompress_snappy_block(data[pos : pos + size_bytes], max_output_bytes - len(out))
+        yield from _snappy_block(data[pos : pos + size_bytes], room_bytes)
         pos += size_bytes
-    return bytes(out)
+    if pos != len(data):
+        raise _corrupt("snappy", "the header is cut short")
 
 
-def _decompress_snappy_block(block: memoryview, max_output_bytes: int) -> bytes:
+def _snappy_block(block: memoryview, room_bytes: int) -> Iterator[Buffer]:
     from cramjam import DecompressionError, snappy
 
     try:
-        declared_bytes, _ = read_uvarint(block, 0)
+        declared_bytes, pos = read_uvarint(block, 0)
     except (IndexError, ProtocolError) as error:
         raise _corrupt("snappy", error) from None
-    if declared_bytes > max_output_bytes:
-        raise _too_large(max_output_bytes)
-    try:
-        return bytes(snappy.decompress_raw(block))
-    except DecompressionError as error:
-        raise _corrupt("snappy", error) from None
+    if declared_bytes > room_bytes:
+        raise _too_large(room_bytes)
+    if declared_bytes > _MAX_RATIOS[Compression.SNAPPY] * len(block):
+        raise _corrupt("snappy", f"{declared_bytes} bytes in a block of {len(block)}")
+    if native is None or declared_bytes <= _SNAPPY_SHORT_BYTES:
+        try:
+            yield memoryview(snappy.decompress_raw(block))
+        except DecompressionError as error:
+            raise _corrupt("snappy", error) from None
+        return
+    output = native.unfilled_bytearray(declared_bytes)
+    end = 0
+    while pos < len(block):
+        start = end
+        try:
+            pos, end = native.unsnap(block, pos, output, start, start + PIECE_BYTES)
+        except ValueError as error:
+            raise _corrupt("snappy", error) from None
+        yield memoryview(output)[start:end]
+    if end != declared_bytes:
+        raise _corrupt("snappy", f"{end} bytes instead of {declared_bytes}")
 
 
 def _compress_snappy(data: Buffer) -> bytes:
@@ -133,54 +211,104 @@ def _compress_snappy(data: Buffer) -> bytes:
     return bytes(out)
 
 
-def _decompress_lz4(data: memoryview, max_output_bytes: int) -> bytes:
-    from lz4.frame import LZ4FrameDecompressor
+def _lz4(data: memoryview) -> Iterator[Buffer]:
+    from lz4.frame import create_decompression_context, decompress_chunk
 
-    frame = LZ4FrameDecompressor()
-    out = bytearray()
-    rest: Buffer = data
+    if len(data) > _LZ4_FLAGS_AT and not data[_LZ4_FLAGS_AT] & _LZ4_INDEPENDENT_BLOCKS:
+        raise _corrupt("lz4", "blocks that depend on each other")
+    context = create_decompression_context()
+    pos, is_complete = 0, False
     try:
-        while not frame.eof:
-            piece = frame.decompress(rest, max_length=min(_STEP_BYTES, max_output_bytes + 1 - len(out)))
-            rest = b""
-            out += piece
-            if len(out) > max_output_bytes:
-                raise _too_large(max_output_bytes)
-            if not piece and not frame.eof:
+        while not is_complete:
+            piece, read_bytes, is_complete = decompress_chunk(context, data[pos:], max_length=PIECE_BYTES)
+            pos += read_bytes
+            if not (piece or read_bytes or is_complete):
                 raise _corrupt("lz4", "the frame is cut short")
+            yield piece
     except RuntimeError as error:
         raise _corrupt("lz4", error) from None
-    return bytes(out)
+    if pos < len(data):
+        raise _corrupt("lz4", f"{len(data) - pos} bytes behind the frame")
 
 
 def _compress_lz4(data: Buffer) -> bytes:
     from lz4.frame import compress
 
-    return bytes(compress(data, content_checksum=False, store_size=False))
+    return bytes(compress(data, block_linked=False, store_size=False))
 
 
-def _decompress_zstd(data: memoryview, max_output_bytes: int) -> bytes:
-    """The library's stream reader does not report a frame that is cut short, and its other functions have no limit on
-    output. So the input is decompressed in small steps. Each can give 16 MiB at the worst."""
-    from zstandard import ZstdDecompressor, ZstdError
+def _zstd(data: memoryview) -> Iterator[Buffer]:
+    """The library has no function that bounds its output and also notices a frame that is cut short. So it is given
+    some whole blocks at a time, each of which has 128 KiB at most (RFC 8878, section 3.1.1)."""
+    from zstandard import ZstdError
 
-    out = bytearray()
-    rest = data
+    pos = 0
     try:
-        while rest:  # There may be several frames, one after the other.
-            frame = ZstdDecompressor().decompressobj()
-            while rest and not frame.eof:
-                out += frame.decompress(rest[:_ZSTD_STEP_BYTES])
-                rest = rest[_ZSTD_STEP_BYTES:]
-                if len(out) > max_output_bytes:
-                    raise _too_large(max_output_bytes)
-            if not frame.eof:
-                raise _corrupt("zstd", "the frame is cut short")
-            if frame.unused_data:
-                rest = data[len(data) - len(rest) - len(frame.unused_data) :]
+        while pos < len(data):
+            magic = int.from_bytes(data[pos : pos + 4], "little")
+            if magic & 0xFFFFFFF0 == _ZSTD_SKIPPABLE_FRAME:
+                pos += 8 + int.from_bytes(data[pos + 4 : pos + 8], "little")
+                if pos > len(data):
+                    raise _corrupt("zstd", "the frame is cut short")
+                yield b""
+            elif magic == _ZSTD_FRAME:
+                pos = yield from _zstd_frame(data, pos)
+            else:
+                raise _corrupt("zstd", "unknown frame")
     except ZstdError as error:
         raise _corrupt("zstd", error) from None
-    return bytes(out)
+
+
+def _zstd_frame(data: memoryview, start: int) -> Generator[Buffer, None, int]:
+    """The pieces of the frame at `start`. Returns the position behind it."""
+    from zstandard import ZstdDecompressor, get_frame_parameters
+
+    limit_bytes = max_history_bytes(len(data))
+    has_large_window = get_frame_parameters(data[start:]).window_size > limit_bytes
+    frame = None
+    output_bytes = 0
+    for end, is_last in _zstd_inputs(data, start):
+        if frame is None:
+            # A context of its own takes 8 us to make. A frame of one piece does without.
+            frame = (_zstd_context() if is_last else ZstdDecompressor()).decompressobj()
+        piece = frame.decompress(data[start:end])
+        output_bytes += len(piece)
+        if has_large_window and output_bytes > limit_bytes:
+            raise _too_large(limit_bytes)
+        yield piece
+        start = end
+    if frame is None or not frame.eof:
+        raise _corrupt("zstd", "the frame is cut short")
+    return start
+
+
+@cache
+def _zstd_context() -> Any:
+    from zstandard import ZstdDecompressor
+
+    return ZstdDecompressor()
+
+
+def _zstd_inputs(data: memoryview, pos: int) -> Iterator[tuple[int, bool]]:
+    """Divides the frame at `pos` into parts of whole blocks, each of which gives a piece. Yields the end of each part,
+    and whether it is the last one. Ends early if the frame is cut short."""
+    from zstandard import frame_header_size
+
+    has_checksum = data[pos + _ZSTD_FLAGS_AT] & _ZSTD_HAS_CHECKSUM
+    pos += frame_header_size(data[pos:])
+    output_bytes = block_count = 0
+    while pos + _ZSTD_BLOCK_HEADER_BYTES <= len(data):
+        block = int.from_bytes(data[pos : pos + _ZSTD_BLOCK_HEADER_BYTES], "little")
+        is_last, kind, size_bytes = block & 1, block >> 1 & 3, block >> 3
+        pos += _ZSTD_BLOCK_HEADER_BYTES + (1 if kind == _ZSTD_REPEATED_BYTE else size_bytes)
+        if is_last:
+            yield pos + (_ZSTD_CHECKSUM_BYTES if has_checksum else 0), True
+            return
+        output_bytes += _ZSTD_MAX_BLOCK_BYTES if kind == _ZSTD_COMPRESSED else size_bytes
+        block_count += 1
+        if output_bytes >= PIECE_BYTES or block_count == _ZSTD_MAX_BLOCKS:
+            yield pos, False
+            output_bytes = block_count = 0
 
 
 def _compress_zstd(data: Buffer) -> bytes:
@@ -189,11 +317,12 @@ def _compress_zstd(data: Buffer) -> bytes:
     return ZstdCompressor().compress(data)
 
 
-_DECOMPRESSORS: dict[int, Callable[[memoryview, int], bytes]] = {
-    Compression.GZIP: _decompress_gzip,
-    Compression.SNAPPY: _decompress_snappy,
-    Compression.LZ4: _decompress_lz4,
-    Compression.ZSTD: _decompress_zstd,
+_DECOMPRESSORS: dict[int, Callable[[memoryview], Iterator[Buffer]]] = {
+    Compression.NONE: _uncompressed,
+    Compression.GZIP: _gzip,
+    Compression.SNAPPY: _snappy,
+    Compression.LZ4: _lz4,
+    Compression.ZSTD: _zstd,
 }
 _COMPRESSORS: dict[int, Callable[[Buffer], bytes]] = {
     Compression.GZIP: _compress_gzip,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import tracemalloc
 from typing import Any
 
 import pytest
@@ -23,12 +21,10 @@ from protocol.records.batch import (
     stamp,
 )
 from protocol.records.builder import NewRecord, build_batch
-from protocol.records.compression import compress, decompress
 from protocol.records.crc import crc32c
 from protocol.records.record import decode_varint, encode_varint, iter_records
 
 CODECS = list(Compression)
-ALL_CODECS = [codec for codec in Compression if codec is not Compression.NONE]
 QUICK = settings(max_examples=25, deadline=None, database=None)
 
 maybe_bytes = st.none() | st.binary(max_size=80) | st.sampled_from((b"", b"v" * 200, b"w" * 70_000))
@@ -174,55 +170,3 @@ def test_changed_records_are_refused_or_decoded(records: list[NewRecord], data: 
         list(iter_records(memoryview(batch)))
     except KafkaError as refusal:
         assert refusal.code == ErrorCode.CORRUPT_MESSAGE
-
-
-@pytest.mark.parametrize("codec", ALL_CODECS, ids=lambda codec: codec.name)
-@QUICK
-@given(noise=st.binary(max_size=100), data=st.data())
-def test_random_compressed_bytes_are_corrupt(codec: Compression, noise: bytes, data: Any) -> None:
-    compressed = bytearray(compress(codec, b"some text, some text, some text" * 20))
-    for garbage in (noise, bytes(compressed[: data.draw(st.integers(0, len(compressed) - 1))])):
-        try:
-            decompress(codec, memoryview(garbage), 10_000)
-        except KafkaError as refusal:
-            assert refusal.code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.MESSAGE_TOO_LARGE)
-
-
-@pytest.mark.parametrize("codec", ALL_CODECS, ids=lambda codec: codec.name)
-def test_a_compressed_stream_that_is_cut_short_is_corrupt(codec: Compression) -> None:
-    compressed = memoryview(compress(codec, bytes(range(256)) * 400))
-    for size in (len(compressed) // 2, len(compressed) - 1):
-        with pytest.raises(KafkaError) as refusal:
-            decompress(codec, compressed[:size])
-        assert refusal.value.code == ErrorCode.CORRUPT_MESSAGE
-
-
-@pytest.mark.parametrize("codec", ALL_CODECS, ids=lambda codec: codec.name)
-def test_a_decompression_bomb_is_refused_in_bounded_memory(codec: Compression) -> None:
-    bomb = memoryview(compress(codec, bytes(40_000_000)))
-    assert decompress(codec, memoryview(compress(codec, bytes(1_000_000))), 1_000_000) == bytes(1_000_000)
-    tracemalloc.start()
-    try:
-        with pytest.raises(KafkaError) as refusal:
-            decompress(codec, bomb, 1_000_000)
-        assert tracemalloc.get_traced_memory()[1] < 18_000_000  # Of 40 MB. The steps of zstd are coarse.
-    finally:
-        tracemalloc.stop()
-    assert refusal.value.code == ErrorCode.MESSAGE_TOO_LARGE
-
-
-def test_raw_snappy_and_concatenated_streams_are_read() -> None:
-    from cramjam import snappy  # librdkafka sends raw snappy.
-
-    assert decompress(Compression.SNAPPY, memoryview(bytes(snappy.compress_raw(b"abc" * 50)))) == b"abc" * 50
-    for codec in (Compression.GZIP, Compression.ZSTD):
-        # Data that compresses to less than a step of the input, data that takes many steps, and data that grows far.
-        for text in (b"1234", b"1" * 100_000, random.Random(1).randbytes(50_000)):
-            one, two = bytes(compress(codec, text)), bytes(compress(codec, text[::-1]))
-            assert decompress(codec, memoryview(one + two)) == text + text[::-1]
-
-
-def test_an_unknown_codec_is_named() -> None:
-    with pytest.raises(KafkaError) as refusal:
-        decompress(5, memoryview(b"x"))
-    assert refusal.value.code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
