@@ -1,7 +1,8 @@
 """Produce: append batches, and answer when they are as durable as `acks` asks for.
 
 Behaviour
-- One batch per partition, validated as Apache Kafka does it (protocol.records.validate), never decoded further.
+- One batch per partition, validated as Apache Kafka does it (protocol.records.validate): what is acknowledged can be
+  read by all clients. `varve.produce.validate.records` says whether records are looked at in every batch.
 - acks=-1 is answered when the batch is committed and durable on max(majority, min.insync.replicas) replicas, acks=1
   after the leader's own flush. acks=0 is not answered, and an error closes the connection.
 - A batch that an idempotent producer sends again is answered with its first offset, when that is committed.
@@ -33,7 +34,14 @@ from protocol.messages.produce import (
     TopicProduceResponse,
 )
 from protocol.records.batch import BatchHeader, TimestampType
-from protocol.records.validate import check_records, set_log_append_time, validate_produce
+from protocol.records.validate import (
+    check_records,
+    check_records_in_steps,
+    fits_one_step,
+    set_log_append_time,
+    set_max_timestamp,
+    validate_produce,
+)
 from storage.log_types import GroupKey
 
 if TYPE_CHECKING:
@@ -114,6 +122,8 @@ def _produce(
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is an internal topic")
         if replica is None:
             raise KafkaError(context.view.why_no_replica(topic, data.index))
+        if not replica.is_serving:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         context.replicas.check_space()
         header = validate_produce(
             data.records,
@@ -122,12 +132,15 @@ def _produce(
         )
         assert data.records is not None, "validated"
         now_ms, rules = context.clock.now_ms(), replica.record_rules
-        if rules.ask_for_each(header, now_ms):
-            _copy_records(request, body)
-            yield header.count
-            yield from check_records(data.records, header, rules, now_ms)
-            if not replica.is_open:
-                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # closed meanwhile
+        max_timestamp_ms = header.max_timestamp
+        if context.config.produce_validate_records or rules.ask_for_each(header, now_ms):
+            if fits_one_step(header):
+                max_timestamp_ms = check_records(data.records, header, rules, now_ms)
+            else:
+                _copy_records(request, body)
+                max_timestamp_ms = yield from check_records_in_steps(data.records, header, rules, now_ms)
+                if not replica.is_open:
+                    raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # closed meanwhile
         if header.is_transactional:
             raise KafkaError(
                 ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not supported yet"
@@ -139,6 +152,8 @@ def _produce(
             # Taken after the records were checked: other requests may have appended meanwhile.
             answer.log_append_time_ms = context.clock.now_ms()
             header = set_log_append_time(batch, answer.log_append_time_ms)
+        elif max_timestamp_ms != header.max_timestamp:
+            header = set_max_timestamp(batch, max_timestamp_ms)
         try:
             base_offset, end_offset = replica.append(header, batch)
         except KafkaError as error:

@@ -1,16 +1,16 @@
 """The validation of a produced batch before it is appended (client-behaviour.md, B.3).
 
-The header and the CRC are always checked. Records are decoded, and decompressed if necessary, only in two cases. In a
-compacted topic every record must have a key. And if timestamps may be outside the allowed range, the answer names the
-records. "Non-obvious" in the README says what is not noticed therefore.
+`validate_produce` checks the header and the CRC. `check_records` and `check_records_in_steps` walk through the records:
+what was acknowledged can be read by every client. Errors are those of Apache Kafka 4.3.1, where its answer is of use
+(tests/protocol/test_record_defects.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import NamedTuple
 
-from protocol.errors import ErrorCode, InvalidRecordError
+from protocol.errors import ErrorCode, InvalidRecordError, KafkaError
 from protocol.records.batch import (
     ATTR_COMPRESSION,
     ATTR_LOG_APPEND_TIME,
@@ -19,7 +19,6 @@ from protocol.records.batch import (
     MAGIC,
     MIN_LENGTH,
     NO_PRODUCER_ID,
-    NO_TIMESTAMP,
     BatchHeader,
     Compression,
     TimestampType,
@@ -28,14 +27,15 @@ from protocol.records.batch import (
     parse_header,
     renew_crc,
 )  # fmt: skip
-from protocol.records.record import MIN_RECORD_BYTES, RECORDS_PER_STEP, iter_records
+from protocol.records.compression import most_payload_bytes
+from protocol.records.record import MIN_RECORD_BYTES
+from protocol.records.walk import STEP_BYTES, Walk, walk_in_steps
 
 NO_LIMIT_MS = 2**63 - 1
 """`message.timestamp.before.max.ms` without a limit."""
 
 _FIRST_VERSION_WITH_ZSTD = 7
-_MAX_RECORD_ERRORS = 10_000
-"""How many records one answer names at most. A compressed batch can hold millions of empty records."""
+_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 _PRODUCER_ATTRIBUTES = ATTR_COMPRESSION | ATTR_LOG_APPEND_TIME | ATTR_TRANSACTIONAL
 
 
@@ -48,7 +48,8 @@ class RecordRules(NamedTuple):
     after_max_ms: int
 
     def ask_for_each(self, header: BatchHeader, now_ms: int) -> bool:
-        """Whether the header does not show that all records follow the rules. `check_records` is needed then."""
+        """Whether the header does not show that all records follow the rules. They are looked at then, also on a node
+        that does not look at all records (`varve.produce.validate.records`)."""
         return self.is_compacted or self.ask_for_timestamps(header, now_ms)
 
     def ask_for_timestamps(self, header: BatchHeader, now_ms: int) -> bool:
@@ -87,36 +88,76 @@ def validate_produce(records: memoryview | None, *, api_version: int, max_messag
     return header
 
 
-def check_records(records: memoryview, header: BatchHeader, rules: RecordRules, now_ms: int) -> Iterator[int]:
-    """Checks the records of a validated batch in steps. After each step it yields how many records the next step has at
-    most. The batch is valid when the iterator has ended.
+def fits_one_step(header: BatchHeader) -> bool:
+    """Whether the records are so few, and not compressed, that `check_records` may look at them at once."""
+    return header.length <= STEP_BYTES and not header.attributes & ATTR_COMPRESSION
 
-    Raises InvalidRecordError, which names the invalid records, or KafkaError if they cannot be decoded.
+
+def check_records(batch: memoryview, header: BatchHeader, rules: RecordRules, now_ms: int) -> int:
+    """Checks the records of a validated batch that is not compressed. Returns the largest timestamp of them, which the
+    header ought to have.
+
+    Raises InvalidRecordError, which names the records that break a rule of the topic.
     """
-    check_timestamps = rules.ask_for_timestamps(header, now_ms)
-    earliest_ms, latest_ms = now_ms - rules.before_max_ms, now_ms + rules.after_max_ms
-    without_key: list[tuple[int, str | None]] = []
-    misdated: list[tuple[int, str | None]] = []
-    for index, record in enumerate(iter_records(records)):
-        if index % RECORDS_PER_STEP == 0 and index > 0:
-            yield RECORDS_PER_STEP
-        if record.offset != index:
-            raise _invalid(f"record {index} has offset delta {record.offset}")
-        if rules.is_compacted and record.key is None:
-            without_key.append((index, "a compacted topic does not accept records without a key"))
-        timestamp_ms = record.timestamp_ms
-        if check_timestamps and timestamp_ms != NO_TIMESTAMP and not earliest_ms <= timestamp_ms <= latest_ms:
-            misdated.append((index, f"timestamp {timestamp_ms} is outside [{earliest_ms}, {latest_ms}]"))
-        if max(len(without_key), len(misdated)) == _MAX_RECORD_ERRORS:
-            break
-    if without_key:
+    walk = _new_walk(header, rules, now_ms)
+    try:
+        walk.feed(batch[HEADER_BYTES:])
+        walk.finish()
+    except ValueError as fault:
+        raise _invalid(str(fault)) from None
+    return _judge(walk, header, rules, now_ms)
+
+
+def check_records_in_steps(
+    batch: memoryview, header: BatchHeader, rules: RecordRules, now_ms: int
+) -> Generator[int, None, int]:
+    """As `check_records`, for batches of any kind: decompresses them, and yields after each step of about a millisecond
+    (`walk_in_steps`). Raises also KafkaError MESSAGE_TOO_LARGE, if the payload is too large when it is decompressed."""
+    walk = _new_walk(header, rules, now_ms)
+    try:
+        yield from walk_in_steps(walk, batch, header)
+    except KafkaError as error:
+        # The CRC is right, so the client has made the batch so. It would send the same again after CORRUPT_MESSAGE.
+        if error.code is not ErrorCode.CORRUPT_MESSAGE:
+            raise
+        raise _invalid(error.message or "") from None
+    return _judge(walk, header, rules, now_ms)
+
+
+def _new_walk(header: BatchHeader, rules: RecordRules, now_ms: int) -> Walk:
+    earliest_ms, latest_ms = _INT64_MIN, _INT64_MAX
+    if rules.timestamp_type is TimestampType.CREATE_TIME:
+        earliest_ms, latest_ms = now_ms - rules.before_max_ms, min(now_ms + rules.after_max_ms, _INT64_MAX)
+    return Walk(header.count, header.base_timestamp, True, rules.is_compacted, earliest_ms, latest_ms)
+
+
+def _judge(walk: Walk, header: BatchHeader, rules: RecordRules, now_ms: int) -> int:
+    """The largest timestamp of a batch whose walk has ended. Raises InvalidRecordError."""
+    if walk.keyless:
+        message = "a compacted topic does not accept records without a key"
         raise InvalidRecordError(
-            ErrorCode.INVALID_RECORD, "a compacted topic does not accept records without a key", without_key
+            ErrorCode.INVALID_RECORD, message, [(index, message) for index, _ in walk.keyless]
         )
-    if misdated:
+    if walk.misdated:
+        allowed = f"[{now_ms - rules.before_max_ms}, {now_ms + rules.after_max_ms}]"
         raise InvalidRecordError(
-            ErrorCode.INVALID_TIMESTAMP, "timestamps are outside the allowed range", misdated
+            ErrorCode.INVALID_TIMESTAMP,
+            "timestamps are outside the allowed range",
+            [
+                (index, f"timestamp {timestamp_ms} is outside {allowed}")
+                for index, timestamp_ms in walk.misdated
+            ],
         )
+    return walk.max_timestamp_ms
+
+
+def set_max_timestamp(batch: bytearray | memoryview, max_timestamp_ms: int) -> BatchHeader:
+    """Writes the largest timestamp of the records into the header, in place, with a new CRC. Returns the new header.
+
+    Look-ups by time and retention go by the header. Apache Kafka corrects it, too.
+    """
+    batch[:HEADER_BYTES] = pack_header(parse_header(batch)._replace(max_timestamp=max_timestamp_ms))
+    return renew_crc(batch)
 
 
 def set_log_append_time(batch: bytearray | memoryview, now_ms: int) -> BatchHeader:
@@ -154,7 +195,9 @@ def _check_header(header: BatchHeader, size_bytes: int) -> None:
         _check_attributes(header)
     if count < 1 or count != header.last_offset_delta + 1:
         raise _invalid(f"{count} records, but a last offset delta of {header.last_offset_delta}")
-    if not attributes & ATTR_COMPRESSION and count * MIN_RECORD_BYTES > size_bytes - HEADER_BYTES:
+    if count * MIN_RECORD_BYTES > most_payload_bytes(
+        attributes & ATTR_COMPRESSION, size_bytes - HEADER_BYTES
+    ):
         raise _invalid(f"{count} records do not fit into {size_bytes} bytes")
     if header.producer_id != NO_PRODUCER_ID and (header.base_sequence < 0 or header.producer_epoch < 0):
         raise _invalid(f"producer id {header.producer_id} without an epoch and a sequence")

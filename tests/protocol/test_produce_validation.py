@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -21,14 +22,17 @@ from protocol.records.batch import (
     renew_crc,
 )
 from protocol.records.builder import NewRecord, build_batch
-from protocol.records.record import RECORDS_PER_STEP, iter_records
+from protocol.records.compression import PIECE_BYTES
+from protocol.records.record import iter_records
 from protocol.records.validate import (
     NO_LIMIT_MS,
     RecordRules,
-    check_records,
+    check_records_in_steps,
+    fits_one_step,
     set_log_append_time,
     validate_produce,
 )
+from protocol.records.walk import STEP_BYTES
 
 NOW_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
@@ -39,13 +43,11 @@ RECORDS = [NewRecord(b"key", b"value", NOW_MS - 5), NewRecord(b"other", None, NO
 def validate(
     batch: bytes | bytearray | None, *, api_version: int = 9, max_message_bytes: int = 1_048_588, **rules: Any
 ) -> BatchHeader:
-    """All checks of a broker. Records are checked if the header does not show that they are valid."""
+    """All checks of a broker."""
     records = None if batch is None else memoryview(batch)
     header = validate_produce(records, api_version=api_version, max_message_bytes=max_message_bytes)
-    changed = RULES._replace(**rules)
-    if changed.ask_for_each(header, NOW_MS):
-        assert records is not None
-        list(check_records(records, header, changed, NOW_MS))
+    assert records is not None
+    list(check_records_in_steps(records, header, RULES._replace(**rules), NOW_MS))
     return header
 
 
@@ -130,15 +132,6 @@ def test_a_compacted_topic_names_every_record_without_a_key(codec: Compression) 
     validate(batch)
 
 
-def test_compacted_topics_need_readable_records() -> None:
-    batch = build_batch(RECORDS)
-    batch[61] ^= 2  # The length of the first record.
-    renew_crc(batch)
-    assert refusal(batch, is_compacted=True)[0] == ErrorCode.CORRUPT_MESSAGE
-    garbage = forged(lambda h: h._replace(attributes=Compression.ZSTD))
-    assert refusal(garbage, is_compacted=True)[0] == ErrorCode.CORRUPT_MESSAGE
-
-
 def test_timestamps_must_be_within_the_allowed_range() -> None:
     times = [NOW_MS, NOW_MS + HOUR_MS + 1, -1, NOW_MS - HOUR_MS - 1, NOW_MS + HOUR_MS]
     batch = build_batch([NewRecord(b"k", b"v", ms) for ms in times])
@@ -166,12 +159,32 @@ def test_log_append_time_is_written_in_place() -> None:
     assert [record.timestamp_ms for record in iter_records(memoryview(batch))] == [NOW_MS + 77] * 2
 
 
-def test_many_records_are_checked_with_pauses() -> None:
-    def pauses(count: int) -> list[int]:
-        batch = memoryview(build_batch([NewRecord(b"k", b"", NOW_MS)] * count, compression=Compression.ZSTD))
-        rules = RULES._replace(is_compacted=True)
-        return list(check_records(batch, parse_header(batch), rules, NOW_MS))
+def test_the_header_tells_whether_records_can_break_the_rules_of_the_topic() -> None:
+    """A node that does not look at all records (varve.produce.validate.records) looks at these."""
 
-    assert pauses(RECORDS_PER_STEP) == []
-    assert pauses(RECORDS_PER_STEP + 1) == [RECORDS_PER_STEP]
-    assert pauses(3 * RECORDS_PER_STEP) == [RECORDS_PER_STEP] * 2
+    def is_asked(*times: int, **rules: Any) -> bool:
+        header = parse_header(build_batch([NewRecord(b"k", b"v", ms) for ms in times]))
+        return RULES._replace(**rules).ask_for_each(header, NOW_MS)
+
+    assert not is_asked(NOW_MS, NOW_MS + HOUR_MS)
+    assert is_asked(NOW_MS, NOW_MS, is_compacted=True)
+    assert is_asked(NOW_MS, NOW_MS + HOUR_MS + 1)
+    assert not is_asked(NOW_MS, NOW_MS + HOUR_MS + 1, timestamp_type=TimestampType.LOG_APPEND_TIME)
+    assert is_asked(NOW_MS, NOW_MS, before_max_ms=HOUR_MS)  # the header does not hold the smallest
+    assert not is_asked(NOW_MS, before_max_ms=HOUR_MS)
+    assert is_asked(NOW_MS - HOUR_MS - 1, before_max_ms=HOUR_MS)
+
+
+@pytest.mark.parametrize("codec", Compression)
+def test_large_batches_are_checked_with_pauses(codec: Compression) -> None:
+    def pauses(count: int) -> int:
+        records = [NewRecord(b"k", random.Random(i).randbytes(1000), NOW_MS) for i in range(count)]
+        batch = memoryview(build_batch(records, compression=codec))
+        return len(list(check_records_in_steps(batch, parse_header(batch), RULES, NOW_MS)))
+
+    assert pauses(1) == 0
+    step_bytes = STEP_BYTES if codec is Compression.NONE else min(STEP_BYTES, 2 * PIECE_BYTES)
+    for size_bytes in (300_000, 1_000_000):
+        assert pauses(size_bytes // 1000) >= size_bytes // step_bytes
+    small, large = (build_batch([NewRecord(b"k", bytes(size), NOW_MS)]) for size in (1000, STEP_BYTES))
+    assert fits_one_step(parse_header(small)) and not fits_one_step(parse_header(large))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.config.values import integer, long, setting
+from broker.config.values import boolean, integer, long, setting
 
 _HOUR_MS = 3_600_000
 
@@ -29,6 +29,15 @@ class ConnectionKeys:
         long(1),
         "600000",
         "A client connection without a request for this long is closed.",
+    )
+    produce_validate_records: bool = setting(
+        "varve.produce.validate.records",
+        boolean,
+        "true",
+        """Whether the records of each produced batch are looked at before it is accepted, decompressed if necessary. If
+        not, a producer with a defect can store what stops the consumers of a partition for good: only the header and
+        the checksum of a batch are checked, and the rules of the topic about keys and timestamps.""",
+        dynamic=True,
     )
     fetch_max_bytes: int = setting(
         "fetch.max.bytes",

@@ -39,13 +39,15 @@ from tests.simulator.clock import LOOK_S, SimulatedClock
 
 #: More than one piece has, where a piece takes no time (`short_pieces`).
 STEPS = 30
-MANY = build_batch([NewRecord(b"key", b"", 1)] * (STEPS * RECORDS_PER_STEP), compression=Compression.ZSTD)
+#: So many records of this size are a block of zstd when they are decompressed (128 KiB), which is one step.
+VALUE = bytes(270)
+MANY = build_batch([NewRecord(b"key", VALUE, 1)] * (STEPS * RECORDS_PER_STEP), compression=Compression.ZSTD)
 ONE = build_batch([NewRecord(b"key", b"one", 1)])
 LAST = STEPS * RECORDS_PER_STEP - 1
 #: Each record's timestamp is its offset.
-RISING = build_batch([NewRecord(None, b"", i) for i in range(LAST + 1)], compression=Compression.ZSTD)
+RISING = build_batch([NewRecord(None, VALUE, i) for i in range(LAST + 1)], compression=Compression.ZSTD)
 KEYLESS = build_batch(
-    [NewRecord(b"key", b"", 1)] * (2 * RECORDS_PER_STEP) + [NewRecord(None, b"", 1)],
+    [NewRecord(b"key", VALUE, 1)] * (2 * RECORDS_PER_STEP) + [NewRecord(None, VALUE, 1)],
     compression=Compression.ZSTD,
 )
 
