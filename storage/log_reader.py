@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from typing import NamedTuple, TypeAlias
 
-from protocol.records.batch import BatchHeader, check_crc
-from protocol.records.record import RECORDS_PER_STEP, Record, iter_records
+from protocol.records.batch import BatchHeader, TimestampType, check_crc
+from protocol.records.walk import Walk, walk_in_steps
 from storage.disk import File
 from storage.errors import CorruptLogError
 from storage.lineage import Lineage
@@ -34,6 +34,9 @@ class TimestampedOffset(NamedTuple):
     timestamp_ms: int
     leader_epoch: int
 
+
+#: Timestamps that every record has reached, and none.
+_ANY_TIME_MS, _NO_TIME_MS = -(2**63), 2**63 - 1
 
 #: Steps to an answer. See "by timestamp".
 Lookup: TypeAlias = Generator[int, None, TimestampedOffset | None]
@@ -185,8 +188,8 @@ class ReadableLog:
 
     # -- by timestamp
     #
-    # A look-up is a generator: each step yields how many records will be looked at next, as a small batch can hold
-    # millions. Between two steps the log may change, so positions found before a step are not used after it.
+    # A look-up is a generator, because a small batch can hold millions of records. After each step it yields how many
+    # decoded records the step counts for. Between two steps the log may change: positions found before are void then.
 
     def offset_for_timestamp(self, timestamp_ms: int, below_offset: int) -> Lookup:
         """The first record with at least this timestamp, below `below_offset` (ListOffsets, KIP-79)."""
@@ -242,40 +245,48 @@ class ReadableLog:
 
     def _first_record(self, batch: StoredBatch, timestamp_ms: int) -> Lookup:
         """The first record of a batch with at least this timestamp, at or above the log start."""
-
-        def is_it(record: Record) -> bool:
-            return record.timestamp_ms >= timestamp_ms and record.offset >= self.start_offset
-
-        record = yield from _find_record(batch, is_it)
-        return record and TimestampedOffset(record.offset, record.timestamp_ms, batch.header.leader_epoch)
+        header = batch.header
+        is_log_append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
+        wanted_ms = _ANY_TIME_MS if is_log_append_time else timestamp_ms
+        walk = yield from _walk(batch, self.start_offset, wanted_ms)
+        if walk.found is None:
+            return None
+        offset_delta, found_ms = walk.found
+        if is_log_append_time:
+            found_ms = header.max_timestamp  # of all records; what they say themselves does not count
+        return TimestampedOffset(header.base_offset + offset_delta, found_ms, header.leader_epoch)
 
     def _largest_timestamp_in(self, batch: StoredBatch) -> Lookup:
         """The record of a batch with the largest timestamp, at or above the log start."""
-        found: Record | None = None
-
-        def look(record: Record) -> bool:
-            nonlocal found
-            largest_ms = -1 if found is None else found.timestamp_ms
-            if record.timestamp_ms > largest_ms and record.offset >= self.start_offset:
-                found = record
-            return False
-
-        yield from _find_record(batch, look)
-        return found and TimestampedOffset(found.offset, found.timestamp_ms, batch.header.leader_epoch)
+        header = batch.header
+        if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+            return (yield from self._first_record(batch, header.max_timestamp))
+        walk = yield from _walk(batch, self.start_offset, None)
+        if walk.max_timestamp_delta < 0:
+            return None
+        offset = header.base_offset + walk.max_timestamp_delta
+        return TimestampedOffset(offset, walk.max_timestamp_ms, header.leader_epoch)
 
 
-def _find_record(batch: StoredBatch, is_it: Callable[[Record], bool]) -> Generator[int, None, Record | None]:
-    """The first record that `is_it` accepts. Raises CorruptLogError."""
+def _walk(batch: StoredBatch, from_offset: int, wanted_ms: int | None) -> Generator[int, None, Walk]:
+    """Walks through the records of a batch, of which those from `from_offset` on count. The walk ends at the first that
+    has at least the wanted timestamp. Raises CorruptLogError, KafkaError CORRUPT_MESSAGE."""
+    header = batch.header
     data = batch.view()  # before the first step: later the file may be closed
-    if not check_crc(data, 0, batch.header):
+    if not check_crc(data, 0, header):
         raise CorruptLogError(batch.file.path, batch.position, "checksum")
-    yield batch.header.count
-    for index, record in enumerate(iter_records(data)):
-        if index % RECORDS_PER_STEP == 0 and index > 0:
-            yield RECORDS_PER_STEP
-        if is_it(record):
-            return record
-    return None
+    walk = Walk(
+        header.count,
+        header.base_timestamp,
+        is_consecutive=False,
+        from_delta=max(from_offset - header.base_offset, 0),
+        wanted_ms=_NO_TIME_MS if wanted_ms is None else wanted_ms,
+    )
+    for ahead in walk_in_steps(walk, data, header):
+        if walk.found is not None:
+            break
+        yield ahead
+    return walk
 
 
 def _batch_with_largest_timestamp(

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import os
 import random
+import tracemalloc
 
 import pytest
 
-from protocol.records.batch import parse_header
+from protocol.records.batch import Compression, parse_header
+from protocol.records.builder import NewRecord, build_batch
 from storage.disk import DiskFullError
 from storage.errors import CorruptLogError
 from storage.log import Log
@@ -373,6 +375,32 @@ def test_finds_offsets_by_timestamp(disk: InlineDisk) -> None:
     bound = next(h.base_offset for h in stored_headers(log) if h.base_offset > 40)
     found = looked_up(log.max_timestamp_offset(bound))
     assert found is not None and found.timestamp_ms == max(times[:bound])
+
+
+def test_a_time_is_looked_up_in_steps_with_little_memory(disk: InlineDisk) -> None:
+    """40 KB of zstd hold a hundred records of 400 KB."""
+    log = new_log(disk)
+    records = [NewRecord(None, bytes(400_000), 1000 + number) for number in range(100)]
+    batch = build_batch(records, leader_epoch=log.lineage.last_term, compression=Compression.ZSTD)
+    log.append_batches([batch], [parse_header(batch)])
+    for lookup in (log.offset_for_timestamp(1090, 100), log.offset_for_timestamp(1010, 100)):
+        tracemalloc.start()
+        try:
+            steps = 0
+            while True:
+                next(lookup)
+                steps += 1
+        except StopIteration as end:
+            assert tracemalloc.get_traced_memory()[1] < 2_000_000
+            found = end.value
+        finally:
+            tracemalloc.stop()
+        # It ends at the record.
+        wanted_bytes = found.offset * 400_000
+        assert wanted_bytes <= steps * 128 * 1024 + 400_000
+        assert steps * 64 * 1024 <= wanted_bytes + 1_000_000
+        assert found.timestamp_ms == 1000 + found.offset
+    log.close(is_clean=True)
 
 
 def test_the_youngest_of_a_log_that_is_being_written_to_is_looked_for_near_its_end(disk: InlineDisk) -> None:

@@ -1,5 +1,6 @@
 """Random logs, and every way to find something in them against a list of all records: reads, offsets by time, the
-youngest record; across rolls, truncations, deletions, holes and restarts."""
+youngest record; across rolls, truncations, deletions, holes and restarts; in batches of every codec, with the times of
+producers or of the append."""
 
 from __future__ import annotations
 
@@ -10,9 +11,10 @@ from typing import NamedTuple
 
 import pytest
 
-from protocol.records.batch import parse_header
+from protocol.records.batch import Compression, parse_header
 from protocol.records.builder import NewRecord, build_batch
 from protocol.records.record import iter_records
+from protocol.records.validate import set_log_append_time
 from storage.log import Log
 from storage.log_types import LogConfig
 from tests.storage.helpers import (
@@ -93,7 +95,12 @@ class RandomLog:
             NewRecord(b"k", b"v" * rng.randint(0, 60), -1 if rng.random() < 0.1 else rng.randrange(200))
             for _ in range(rng.randint(1, 4))
         ]
-        batch = build_batch(records, base_offset=log.end_offset, leader_epoch=log.lineage.last_term)
+        codec = rng.choice([Compression.NONE, Compression.NONE, *Compression])
+        batch = build_batch(
+            records, base_offset=log.end_offset, leader_epoch=log.lineage.last_term, compression=codec
+        )
+        if rng.random() < 0.2:
+            set_log_append_time(batch, rng.randrange(200))
         log.append_batches([batch], [parse_header(batch)])
 
     def append_row(self) -> None:
