@@ -76,9 +76,9 @@ def most_payload_bytes(compression_id: int, size_bytes: int) -> int:
 
 def max_history_bytes(batch_bytes: int) -> int:
     """How much of its output a decompressor may keep, because what follows can refer to it: zstd its window, raw snappy
-    everything. The levels of zstd up to 19 have windows of 8 MiB at most, and a megabyte of raw snappy has rarely more
-    than five."""
-    return max(16 << 20, 16 * batch_bytes)
+    everything. The levels of zstd up to 19 have windows of 8 MiB at most. Producers that send raw snappy (librdkafka,
+    franz-go) have batches of a megabyte before compression."""
+    return max(8 << 20, 8 * batch_bytes)
 
 
 def decompressed(compression_id: int, data: memoryview) -> Iterator[Buffer]:

@@ -11,6 +11,7 @@ from tests.simulator.mutations import (
     liveness,
     logs,
     membership,
+    produce,
     reassignment,
     succession,
     watermarks,
@@ -30,5 +31,6 @@ MUTATIONS: dict[str, Mutation] = {
         *watermarks.MUTATIONS,
         *coordination.MUTATIONS,
         *groups.MUTATIONS,
+        *produce.MUTATIONS,
     )
 }

@@ -15,6 +15,7 @@ from protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from protocol.records.batch import HEADER_BYTES, Compression, pack_header, parse_header, renew_crc
 from protocol.records.builder import NewRecord, build_batch
 from tests.simulator.client import Connection
 from tests.simulator.clock import EPOCH_MS
@@ -26,6 +27,9 @@ from tests.simulator.workload.retry import REFUSALS
 PRODUCE_VERSION = 11
 #: Keys repeat, as in an application with that many things to speak of.
 KEYS = 7
+#: How often a batch is one whose records a broker looks at in several steps, so that much can happen in between.
+LARGE_SHARE = 0.05
+LARGE_BYTES = 400_000
 
 
 def pause_s(rng: random.Random, mean_s: float) -> float:
@@ -53,7 +57,7 @@ class Batch:
 def make_records(rng: random.Random, name: str, number: int) -> list[NewRecord]:
     """Of a producer's batch of this number. No two batches of a run have the same content: values name them."""
     now_ms = EPOCH_MS + int(asyncio.get_running_loop().time() * 1000)
-    return [
+    records = [
         NewRecord(
             b"key %d" % rng.randrange(KEYS),
             b"%s/%d/%d " % (name.encode(), number, position) + rng.randbytes(rng.randrange(300)),
@@ -61,10 +65,35 @@ def make_records(rng: random.Random, name: str, number: int) -> list[NewRecord]:
         )
         for position in range(rng.randint(1, 4))
     ]
+    if rng.random() < LARGE_SHARE:
+        records.append(NewRecord(b"large", bytes(LARGE_BYTES), now_ms))
+    return records
+
+
+def compression_of(records: Sequence[NewRecord]) -> Compression:
+    """Large batches are compressed, to some hundred bytes."""
+    is_large = any(len(record.value or b"") >= LARGE_BYTES for record in records)
+    return Compression.ZSTD if is_large else Compression.NONE
 
 
 def plain_batch(records: Sequence[NewRecord]) -> Batch:
-    return Batch(records, bytes(build_batch(records)))
+    return Batch(records, bytes(build_batch(records, compression=compression_of(records))))
+
+
+def unreadable_batch(rng: random.Random, records: Sequence[NewRecord]) -> Batch:
+    """A batch with a right checksum that no client could read: it has another number of records than it says, or more
+    bytes than records."""
+    data = build_batch(records)
+    header = parse_header(data)
+    if rng.random() < 0.5:
+        count = header.count + rng.choice((-1, 1))
+        header = header._replace(count=count, last_offset_delta=count - 1)
+    else:
+        data += b"\0"
+        header = header._replace(length=header.length + 1)
+    data[:HEADER_BYTES] = pack_header(header)
+    renew_crc(data)
+    return Batch(records, bytes(data))
 
 
 def _request(topic: str, partition: int, acks: int, batch: Batch) -> ProduceRequest:

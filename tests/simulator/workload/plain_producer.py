@@ -17,6 +17,7 @@ from tests.simulator.workload.batches import (
     plain_batch,
     produce,
     produce_unanswered,
+    unreadable_batch,
 )
 from tests.simulator.workload.plan import MAX_MESSAGE_BYTES, ProducerPlan
 from tests.simulator.workload.retry import RETRIABLE
@@ -25,7 +26,9 @@ from tests.simulator.workload.retry import RETRIABLE
 SPOILED_SHARE = 0.1
 #: A batch that can only be refused is not worth more time than this.
 SPOILED_TIMEOUT_S = 1.0
-_EXPECTED_REFUSALS = frozenset({ErrorCode.CORRUPT_MESSAGE, ErrorCode.MESSAGE_TOO_LARGE})
+_EXPECTED_REFUSALS = frozenset(
+    {ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD, ErrorCode.MESSAGE_TOO_LARGE}
+)
 
 
 class PlainProducer:
@@ -62,10 +65,13 @@ class PlainProducer:
         records = make_records(self._rng, self._name, number)
         if self._rng.random() >= SPOILED_SHARE:
             return plain_batch(records), False
-        if self._rng.random() < 0.5:
+        kind = self._rng.choice(("too large", "unreadable", "damaged"))
+        if kind == "too large":
             return plain_batch(
-                [*records, NewRecord(None, bytes(MAX_MESSAGE_BYTES), records[0].timestamp_ms)]
+                [*records, NewRecord(None, self._rng.randbytes(MAX_MESSAGE_BYTES), records[0].timestamp_ms)]
             ), True
+        if kind == "unreadable":
+            return unreadable_batch(self._rng, records), True
         data = bytearray(plain_batch(records).data)
         data[-1] ^= 1
         return Batch(records, bytes(data)), True

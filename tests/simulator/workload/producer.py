@@ -13,7 +13,14 @@ from protocol.messages.produce import PartitionProduceResponse
 from protocol.records.builder import NewRecord, build_batch
 from tests.simulator.client import Client
 from tests.simulator.oracle import Oracle
-from tests.simulator.workload.batches import Batch, acknowledged_by_all, make_records, pause_s, produce
+from tests.simulator.workload.batches import (
+    Batch,
+    acknowledged_by_all,
+    compression_of,
+    make_records,
+    pause_s,
+    produce,
+)
 from tests.simulator.workload.plan import ProducerPlan
 from tests.simulator.workload.retry import RETRIABLE, RETRY_S
 
@@ -97,6 +104,7 @@ class Producer:
     def _add(self, records: Sequence[NewRecord], made_s: float | None = None) -> None:
         data = build_batch(
             records,
+            compression=compression_of(records),
             producer_id=self._producer_id,
             producer_epoch=self._epoch,
             base_sequence=self._next_sequence,
