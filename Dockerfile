@@ -1,5 +1,7 @@
 # One Varve node. `docker compose up` starts three of them (docker-compose.yml).
 FROM python:3.11-slim-bookworm AS build
+# For the parts in C (scripts/build_native.py).
+RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./
 COPY scripts/build_native.py scripts/

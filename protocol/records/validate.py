@@ -35,7 +35,8 @@ NO_LIMIT_MS = 2**63 - 1
 """`message.timestamp.before.max.ms` without a limit."""
 
 _FIRST_VERSION_WITH_ZSTD = 7
-_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+_INT64_MAX = 2**63 - 1
+_CREATE_TIME = TimestampType.CREATE_TIME  # Looking it up takes 40 ns.
 _PRODUCER_ATTRIBUTES = ATTR_COMPRESSION | ATTR_LOG_APPEND_TIME | ATTR_TRANSACTIONAL
 
 
@@ -125,9 +126,12 @@ def check_records_in_steps(
 
 
 def _new_walk(header: BatchHeader, rules: RecordRules, now_ms: int) -> Walk:
-    earliest_ms, latest_ms = _INT64_MIN, _INT64_MAX
-    if rules.timestamp_type is TimestampType.CREATE_TIME:
-        earliest_ms, latest_ms = now_ms - rules.before_max_ms, min(now_ms + rules.after_max_ms, _INT64_MAX)
+    if rules.timestamp_type is not _CREATE_TIME:
+        return Walk(header.count, header.base_timestamp, True, rules.is_compacted)
+    latest_ms = now_ms + rules.after_max_ms
+    if latest_ms > _INT64_MAX:
+        latest_ms = _INT64_MAX
+    earliest_ms = now_ms - rules.before_max_ms
     return Walk(header.count, header.base_timestamp, True, rules.is_compacted, earliest_ms, latest_ms)
 
 
@@ -195,9 +199,10 @@ def _check_header(header: BatchHeader, size_bytes: int) -> None:
         _check_attributes(header)
     if count < 1 or count != header.last_offset_delta + 1:
         raise _invalid(f"{count} records, but a last offset delta of {header.last_offset_delta}")
-    if count * MIN_RECORD_BYTES > most_payload_bytes(
-        attributes & ATTR_COMPRESSION, size_bytes - HEADER_BYTES
-    ):
+    payload_bytes = size_bytes - HEADER_BYTES
+    if attributes & ATTR_COMPRESSION:
+        payload_bytes = most_payload_bytes(header.compression_id, payload_bytes)
+    if count * MIN_RECORD_BYTES > payload_bytes:
         raise _invalid(f"{count} records do not fit into {size_bytes} bytes")
     if header.producer_id != NO_PRODUCER_ID and (header.base_sequence < 0 or header.producer_epoch < 0):
         raise _invalid(f"producer id {header.producer_id} without an epoch and a sequence")

@@ -185,7 +185,7 @@ static enum outcome record_over(walk *w) {
 static void walk_piece(walk *w, const uint8_t *start, const uint8_t *end) {
     const uint8_t *p = start;
     const int64_t base = w->position;
-    int64_t number;
+    int64_t number = 0;
     for (;;) {
         switch (w->next) {
         case LENGTH:
