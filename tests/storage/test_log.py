@@ -8,6 +8,8 @@ import pytest
 
 from protocol.records.batch import Compression, parse_header
 from protocol.records.builder import NewRecord, build_batch
+from protocol.records.compression import PIECE_BYTES
+from protocol.records.walk import STEP_BYTES
 from storage.disk import DiskFullError
 from storage.errors import CorruptLogError
 from storage.log import Log
@@ -398,7 +400,7 @@ def test_a_time_is_looked_up_in_steps_with_little_memory(disk: InlineDisk) -> No
         # It ends at the record.
         wanted_bytes = found.offset * 400_000
         assert wanted_bytes <= steps * 128 * 1024 + 400_000
-        assert steps * 64 * 1024 <= wanted_bytes + 1_000_000
+        assert steps * min(STEP_BYTES, PIECE_BYTES) <= wanted_bytes + 1_000_000
         assert found.timestamp_ms == 1000 + found.offset
     log.close(is_clean=True)
 
