@@ -39,7 +39,7 @@ class TimestampedOffset(NamedTuple):
 _ANY_TIME_MS, _NO_TIME_MS = -(2**63), 2**63 - 1
 
 #: Steps to an answer. See "by timestamp".
-Lookup: TypeAlias = Generator[int, None, TimestampedOffset | None]
+Lookup: TypeAlias = Generator[None, None, TimestampedOffset | None]
 
 
 class ReadableLog:
@@ -188,8 +188,8 @@ class ReadableLog:
 
     # -- by timestamp
     #
-    # A look-up is a generator, because a small batch can hold millions of records. After each step it yields how many
-    # decoded records the step counts for. Between two steps the log may change: positions found before are void then.
+    # A look-up is a generator, because a small batch can hold millions of records. It yields after each step, of less
+    # than a millisecond. The log may change meanwhile: positions found before are void then.
 
     def offset_for_timestamp(self, timestamp_ms: int, below_offset: int) -> Lookup:
         """The first record with at least this timestamp, below `below_offset` (ListOffsets, KIP-79)."""
@@ -268,7 +268,7 @@ class ReadableLog:
         return TimestampedOffset(offset, walk.max_timestamp_ms, header.leader_epoch)
 
 
-def _walk(batch: StoredBatch, from_offset: int, wanted_ms: int | None) -> Generator[int, None, Walk]:
+def _walk(batch: StoredBatch, from_offset: int, wanted_ms: int | None) -> Generator[None, None, Walk]:
     """Walks through the records of a batch, of which those from `from_offset` on count. The walk ends at the first that
     has at least the wanted timestamp. Raises CorruptLogError, KafkaError CORRUPT_MESSAGE."""
     header = batch.header
@@ -282,10 +282,10 @@ def _walk(batch: StoredBatch, from_offset: int, wanted_ms: int | None) -> Genera
         from_delta=max(from_offset - header.base_offset, 0),
         wanted_ms=_NO_TIME_MS if wanted_ms is None else wanted_ms,
     )
-    for ahead in walk_in_steps(walk, data, header):
+    for _ in walk_in_steps(walk, data, header):
         if walk.found is not None:
             break
-        yield ahead
+        yield
     return walk
 
 

@@ -150,11 +150,11 @@ def _while_open(replica: Replica, lookup: Lookup) -> Lookup:
     log = replica.log
     while True:
         try:
-            ahead = next(lookup)
+            next(lookup)
         except StopIteration as end:
             found: TimestampedOffset | None = end.value
             return found
-        yield ahead
+        yield
         if not replica.is_open or replica.log is not log:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 

@@ -19,9 +19,6 @@ from protocol.records.compression import decompress
 MIN_RECORD_BYTES = 7
 """The smallest record: length, attributes, two deltas, null key, null value, no headers."""
 
-RECORDS_PER_STEP = 500
-"""How many records are decoded without a pause, which takes a millisecond. A small batch can hold millions."""
-
 _MAX_VARINT_SHIFT = 63
 
 

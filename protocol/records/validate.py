@@ -111,9 +111,9 @@ def check_records(batch: memoryview, header: BatchHeader, rules: RecordRules, no
 
 def check_records_in_steps(
     batch: memoryview, header: BatchHeader, rules: RecordRules, now_ms: int
-) -> Generator[int, None, int]:
-    """As `check_records`, for batches of any kind: decompresses them, and yields after each step of about a millisecond
-    (`walk_in_steps`). Raises also KafkaError MESSAGE_TOO_LARGE, if the payload is too large when it is decompressed."""
+) -> Generator[None, None, int]:
+    """As `check_records`, for batches of any kind: decompresses them, and yields after each step (`walk_in_steps`).
+    Raises also KafkaError MESSAGE_TOO_LARGE, if the payload is too large when it is decompressed."""
     walk = _new_walk(header, rules, now_ms)
     try:
         yield from walk_in_steps(walk, batch, header)

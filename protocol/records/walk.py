@@ -15,10 +15,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import ATTR_COMPRESSION, HEADER_BYTES, BatchHeader
-from protocol.records.compression import PIECE_BYTES, decompressed
+from protocol.records.batch import HEADER_BYTES, BatchHeader
+from protocol.records.compression import decompressed
 from protocol.records.native_module import native
-from protocol.records.record import RECORDS_PER_STEP
 
 if TYPE_CHECKING or native is None:
     from protocol.records.walk_twin import Walk
@@ -31,26 +30,20 @@ STEP_BYTES = 256 * 1024 if native is not None else 8 * 1024
 """How much is walked through without a pause. It takes less than 1 ms, even if all records have the least size."""
 
 
-def walk_in_steps(walk: Walk, batch: memoryview, header: BatchHeader) -> Iterator[int]:
-    """Feeds a walk with the payload of a complete batch, decompressed if necessary. Yields between two steps, each of
-    which takes less than a millisecond: for `LongRequests.serve`, how many decoded records the last one counts for.
+def walk_in_steps(walk: Walk, batch: memoryview, header: BatchHeader) -> Iterator[None]:
+    """Feeds a walk with the payload of a complete batch, decompressed if necessary. Yields after each step, which takes
+    less than a millisecond.
 
     Raises KafkaError CORRUPT_MESSAGE, and what `decompressed` raises.
     """
     payload = batch[HEADER_BYTES : header.size_bytes]
-    # Others are let in after every piece that was decompressed, and after every step through what was not.
-    full_bytes = min(PIECE_BYTES, STEP_BYTES) if header.attributes & ATTR_COMPRESSION else STEP_BYTES
-    ahead = 0
     for piece in decompressed(header.compression_id, payload):
         for start in range(0, len(piece) or 1, STEP_BYTES):
-            if ahead:
-                yield ahead
-            step = piece[start : start + STEP_BYTES]
             try:
-                walk.feed(step)
+                walk.feed(piece[start : start + STEP_BYTES])
             except ValueError as fault:
                 raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(fault)) from None
-            ahead = 1 + len(step) * RECORDS_PER_STEP // full_bytes
+            yield
     try:
         walk.finish()
     except ValueError as fault:

@@ -200,10 +200,10 @@ def test_a_node_that_does_not_lead_does_not_look_at_records(world: World) -> Non
     assert task.result().error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-#: A megabyte when it is decompressed, which takes several steps.
 def _large(base_ms: int) -> bytearray:
+    """8 MB when it is decompressed. A look at a clock takes 50 us in a world, so it takes several loop iterations."""
     return raw_batch(
-        zstd(record(value=bytes(1_000_000))),
+        zstd(record(value=bytes(8_000_000))),
         1,
         Compression.ZSTD,
         base_timestamp=base_ms,

@@ -31,7 +31,6 @@ from protocol.messages.produce import (
 )
 from protocol.records.batch import Compression
 from protocol.records.builder import NewRecord, build_batch
-from protocol.records.record import RECORDS_PER_STEP
 from tests.broker.asking import ask, begin_ask, connect
 from tests.broker.world import World, running
 from tests.simulator.client import Connection
@@ -40,6 +39,7 @@ from tests.simulator.clock import LOOK_S, SimulatedClock
 #: More than one piece has, where a piece takes no time (`short_pieces`).
 STEPS = 30
 #: So many records of this size are a block of zstd when they are decompressed (128 KiB), which is one step.
+RECORDS_PER_STEP = 500
 VALUE = bytes(270)
 MANY = build_batch([NewRecord(b"key", VALUE, 1)] * (STEPS * RECORDS_PER_STEP), compression=Compression.ZSTD)
 ONE = build_batch([NewRecord(b"key", b"one", 1)])
@@ -248,3 +248,38 @@ def test_a_client_that_goes_away_leaves_nothing_behind() -> None:
         world.wait(lambda: not _is_at_work(node))
         task.cancel()
         assert world.replica(leader, "foo").next_offset == 0
+
+
+def test_many_partitions_are_appended_to_in_pieces() -> None:
+    """The receive buffer is overwritten between two pieces."""
+    with running() as world:
+        count = 80
+        world.create_topic("foo", partitions=count, replication_factor=1)
+        leaders = [world.leader("foo", partition) for partition in range(count)]
+        leader = leaders[0]
+        node, process = world.nodes[leader], world.processes[leader]
+        connection = process.call(node._client_factory("PLAINTEXT"))
+        assert isinstance(connection, ClientConnection)
+        shared = memoryview(connection.get_buffer(-1))
+        batches = [build_batch([NewRecord(b"key", b"%d" % index, 1)]) for index in range(count)]
+        data = [
+            PartitionProduceData(index=index, records=memoryview(batch))
+            for index, batch in enumerate(batches)
+        ]
+        body = ProduceRequest(
+            acks=-1, timeout_ms=3000, topic_data=[TopicProduceData(name="foo", partition_data=data)]
+        )
+        frame = encode_request_header(RequestHeader(ApiKey.PRODUCE, 9, 1, None)) + encode(body, 9)
+
+        def bytes_came() -> None:
+            received = struct.pack(">i", len(frame)) + frame
+            shared[: len(received)] = received
+            connection.buffer_updated(len(received))
+            assert _is_at_work(node)
+            shared[:] = bytes(len(shared))
+
+        process.call(bytes_came)
+        world.wait(lambda: connection._requests[0].parts is not None)
+        for index in range(count):
+            if leaders[index] == leader:
+                assert b"%d" % index in world.content(leader, "foo", index)

@@ -15,8 +15,8 @@ def _believe(records: memoryview, header: BatchHeader, *rest: Any) -> int:
     return header.max_timestamp
 
 
-def _believe_in_steps(records: memoryview, header: BatchHeader, *rest: Any) -> Generator[int, None, int]:
-    yield 0
+def _believe_in_steps(records: memoryview, header: BatchHeader, *rest: Any) -> Generator[None, None, int]:
+    yield
     return header.max_timestamp
 
 

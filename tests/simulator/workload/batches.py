@@ -28,8 +28,8 @@ PRODUCE_VERSION = 11
 #: Keys repeat, as in an application with that many things to speak of.
 KEYS = 7
 #: How often a batch is one whose records a broker looks at in several steps, so that much can happen in between.
-LARGE_SHARE = 0.05
-LARGE_BYTES = 400_000
+LARGE_SHARE = 0.03
+LARGE_BYTES = 4_000_000
 
 
 def pause_s(rng: random.Random, mean_s: float) -> float:
