@@ -14,6 +14,7 @@ from broker.metadata.formation import ClusterFormation, Formation, FormationStat
 from broker.metadata.ids import random_cluster_id, random_uuid
 from broker.metadata.requests import Decision, ProducerIdBlock
 from broker.partitions.publisher import Publisher
+from broker.scheduling.background import Steps
 from protocol.controller.brokers import AllocateProducerIds, AllocateProducerIdsResult
 from protocol.controller.request import Request
 from protocol.errors import ErrorCode
@@ -153,9 +154,8 @@ def _metadata_end(stage: Stage, node_id: int) -> int:
 
 
 def _as_it_comes(_: object) -> object:
-    def image_read(self: Publisher) -> None:
-        if not self.has_begun:
-            self._begin_publishing()
+    def image_read(self: Publisher) -> Steps | None:
+        return None if self.has_begun else self._begin_publishing()
 
     return image_read
 

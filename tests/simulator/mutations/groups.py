@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
+from broker.coordinator.decisions import Decisions
 from broker.coordinator.led_partition import LedPartition
 from broker.coordinator.outcome import Outcome
-from broker.coordinator.runtime import CoordinatorRuntime
+from broker.coordinator.reading import Reading
 from broker.groups.classic_group import ClassicGroup
 from broker.groups.consumer_state import ConsumerGroupState
 from broker.groups.records import GroupRecord
 from broker.groups.shard import Shard
+from broker.scheduling.background import Steps
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -22,29 +24,30 @@ from tests.simulator.mutations.switch import off
 from tests.simulator.workload.group_requests import commit, fetch
 
 GROUP = "g"
-Runtime: TypeAlias = CoordinatorRuntime[Shard, GroupRecord]
+GroupDecisions: TypeAlias = Decisions[Shard, GroupRecord]
 
 
-def _at_once(apply_outcome: Callable[..., None]) -> object:
-    def answering(self: Runtime, led: LedPartition[Shard], outcome: Outcome[GroupRecord]) -> None:
-        apply_outcome(self, led, Outcome(outcome.records))
-        for ticket, answer in outcome.answers:
-            led.open.pop(ticket, None)
-            ticket.answer(answer)
+def _at_once(apply: Callable[..., None]) -> object:
+    def applying(self: GroupDecisions, led: LedPartition[Shard], outcome: Outcome[GroupRecord]) -> None:
+        apply(self, led, Outcome(outcome.records))
+        self.give_answers(led, outcome.answers)
 
-    return answering
+    return applying
 
 
-def _without_a_round(read: Callable[..., None]) -> object:
-    def reading(self: Runtime, *arguments: Any) -> None:
-        confirm = self._reads.confirm
-        self._reads.confirm = lambda replicas, answer: answer({x.key for x in replicas})  # type: ignore[method-assign]
-        try:
-            read(self, *arguments)
-        finally:
-            self._reads.confirm = confirm  # type: ignore[method-assign]
+def _when_applied(apply: Callable[..., Steps]) -> object:
+    def applying(self: GroupDecisions, led: LedPartition[Shard], outcome: Outcome[GroupRecord]) -> Steps:
+        yield from apply(self, led, Outcome(outcome.records))
+        self.give_answers(led, outcome.answers)
 
-    return reading
+    return applying
+
+
+def _without_a_round(_: object) -> object:
+    def confirm(self: Reading[Shard], done: Callable[[], None]) -> None:
+        done()
+
+    return confirm
 
 
 def a_stale_coordinator_is_asked(stage: Stage) -> None:
@@ -86,14 +89,14 @@ MUTATIONS = (
     Mutation(
         "group-answers-committed",
         "A coordinator's answer leaves when the log end that it saw is committed (section 9)",
-        off((CoordinatorRuntime, "_apply_outcome", _at_once)),
+        off((Decisions, "apply", _at_once), (Decisions, "_apply", _when_applied)),
         mix=("isolate", "partition", "kill"),
         has_groups=True,
     ),
     Mutation(
         "group-reads-confirmed",
         "What a coordinator tells without a record waits for a liveness round (sections 6 and 9)",
-        off((CoordinatorRuntime, "read", _without_a_round)),
+        off((Reading, "confirm", _without_a_round)),
         story=a_stale_coordinator_is_asked,
     ),
     Mutation(
