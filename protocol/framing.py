@@ -1,27 +1,47 @@
 """Splits a byte stream into frames: an int32 size, then that many bytes. Kafka clients and our nodes use this framing.
 
-It is made for `asyncio.BufferedProtocol`: `get_buffer` says where the next bytes go, `received` how many have come. All
-connections of the process receive into one shared buffer, so an idle connection costs no memory. A frame that has come
-only in part is moved into memory of its own, and the rest of it is received there directly.
+It is made for `asyncio.BufferedProtocol`: `get_buffer` says where the next bytes go, `received` how many have come. The
+connections of a node receive into one shared buffer, so an idle connection costs no memory. A frame that has come only
+in part is moved into memory of its own, and the rest of it is received there directly.
+
+That memory grows with what has come, never with what is announced: a client can announce 100 MiB for nothing.
 """
 
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar
 
 from protocol.errors import ProtocolError
 
 SHARED_BUFFER_BYTES = 256 * 1024
 FIRST_BYTES = 64 * 1024
-"""A frame gets no more memory than this before this much of it has come, whatever size it announces."""
-GROWTH_BYTES = 2 * 1024 * 1024
-"""How much memory a frame gets beyond what has come of it. A client can announce 100 MiB for nothing, so that must
-cost us little. It is more than the largest batch that clients send by default (1 MiB) with its request, so such a frame
-is copied only once."""
+"""The least memory of a frame that has come in part, if it announces more."""
+USUAL_BYTES = 2 * 1024 * 1024
+"""A connection that has sent a large frame mostly sends more like it. So its next one gets room for twice that size
+once FIRST_BYTES of it have come, up to this: the frames of a producer are not copied again and again while they grow.
+It is more than the largest batch that clients send by default (1 MiB) with its request."""
 
 _SIZE = Struct(">i")
 _SIZE_BYTES = _SIZE.size
+
+
+class SharedBuffer:
+    """Where the connections of a node receive what is no continuation of a frame. Valid until the next read of any of
+    them."""
+
+    __slots__ = ("view", "whole")
+
+    def __init__(self) -> None:
+        self.whole = memoryview(bytearray(SHARED_BUFFER_BYTES))
+        #: What one read may fill.
+        self.view = self.whole
+
+    def limit_reads(self, size_bytes: int = SHARED_BUFFER_BYTES) -> None:
+        """Let the next reads fill at most so much."""
+        self.view = self.whole[:size_bytes]
+
+
+_SHARED = SharedBuffer()
 
 
 class FrameReader:
@@ -32,31 +52,52 @@ class FrameReader:
     must be copied.
     """
 
-    _shared: ClassVar[memoryview] = memoryview(bytearray(SHARED_BUFFER_BYTES))
+    __slots__ = (
+        "_filled_bytes",
+        "_frame_bytes",
+        "_limit",
+        "_max_frame_bytes",
+        "_pending",
+        "_shared",
+        "_usual_bytes",
+    )
 
-    __slots__ = ("_filled_bytes", "_frame_bytes", "_max_frame_bytes", "_pending")
-
-    def __init__(self, max_frame_bytes: int) -> None:
+    def __init__(
+        self, max_frame_bytes: int, limit: str = "the limit", shared: SharedBuffer = _SHARED
+    ) -> None:
+        """`limit`: what the error calls `max_frame_bytes`."""
         self._max_frame_bytes = max_frame_bytes
+        self._limit = limit
+        self._shared = shared
         self._pending: bytearray | None = None
         """The frame that has come in part, with its size prefix. None between frames.
-        Invariants: `_filled_bytes` < `_frame_bytes`; `_filled_bytes` <= len(_pending) <= `_frame_bytes`."""
+        Invariants between calls: `_filled_bytes` < len(_pending) <= `_frame_bytes`."""
         self._filled_bytes = 0
         self._frame_bytes = 0
         """Size of the pending frame with its prefix. Only that of the prefix as long as the prefix is incomplete."""
+        self._usual_bytes = FIRST_BYTES
+        """Twice the largest frame so far that had memory of its own, between FIRST_BYTES and USUAL_BYTES."""
 
     @property
     def pending_bytes(self) -> int:
-        """How much memory this connection holds for a pending frame."""
+        """How much memory this connection holds for a pending frame. Only `received` changes it."""
         return 0 if self._pending is None else len(self._pending)
+
+    @property
+    def announced_bytes(self) -> int:
+        """Size of the pending frame. 0 between frames."""
+        return 0 if self._pending is None else self._frame_bytes
+
+    @property
+    def missing_bytes(self) -> int:
+        """How much of the pending frame has not come yet."""
+        return 0 if self._pending is None else self._frame_bytes - self._filled_bytes
 
     def get_buffer(self, sizehint: int = -1) -> memoryview:
         """The buffer for the next bytes of this connection. Never empty. It has the signature of asyncio's method, so
         that a protocol can use it directly."""
         if self._pending is None:
-            return FrameReader._shared
-        if self._filled_bytes == len(self._pending):
-            self._pending = _enlarged(self._pending, self._frame_bytes)
+            return self._shared.view
         return memoryview(self._pending)[self._filled_bytes :]
 
     def received(self, nbytes: int) -> list[tuple[memoryview, bool]]:
@@ -64,17 +105,21 @@ class FrameReader:
 
         Raises ProtocolError for a size that is negative or above the limit. The connection is unusable then.
         """
-        if self._pending is None:
-            return self._split_frames(FrameReader._shared[:nbytes])
+        pending = self._pending
+        if pending is None:
+            return self._split_frames(self._shared.whole[:nbytes])
         self._filled_bytes += nbytes
         if self._filled_bytes < self._frame_bytes:
+            if self._filled_bytes == len(pending):
+                self._pending = self._with_room(memoryview(pending))
             return []
         assert self._filled_bytes == self._frame_bytes, "received more than there was room for"
         if self._frame_bytes == _SIZE_BYTES:
-            return self._begin_frame(memoryview(self._pending))
-        frame = memoryview(self._pending)[_SIZE_BYTES:]
+            return self._begin_frame(memoryview(pending))
+        if self._usual_bytes < USUAL_BYTES:
+            self._usual_bytes = min(max(2 * self._frame_bytes, self._usual_bytes), USUAL_BYTES)
         self._pending = None
-        return [(frame, True)]
+        return [(memoryview(pending)[_SIZE_BYTES:], True)]
 
     def _split_frames(self, data: memoryview) -> list[tuple[memoryview, bool]]:
         frames: list[tuple[memoryview, bool]] = []
@@ -83,8 +128,8 @@ class FrameReader:
         while end - pos >= _SIZE_BYTES:
             (size,) = _SIZE.unpack_from(data, pos)
             body = pos + _SIZE_BYTES
-            if size < 0 or size > self._max_frame_bytes:
-                raise ProtocolError(f"frame of {size} bytes; the limit is {self._max_frame_bytes}")
+            if not 0 <= size <= self._max_frame_bytes:
+                raise self._bad_size(size)
             if body + size > end:
                 break
             frames.append((data[body : body + size], False))
@@ -98,21 +143,24 @@ class FrameReader:
         self._frame_bytes = _SIZE_BYTES
         if len(start) >= _SIZE_BYTES:
             (size,) = _SIZE.unpack_from(start)
-            if size < 0 or size > self._max_frame_bytes:
-                raise ProtocolError(f"frame of {size} bytes; the limit is {self._max_frame_bytes}")
+            if not 0 <= size <= self._max_frame_bytes:
+                raise self._bad_size(size)
             if size == 0:
                 self._pending = None
                 return [(memoryview(b""), True)]
             self._frame_bytes += size
         self._filled_bytes = len(start)
-        room = FIRST_BYTES if len(start) < FIRST_BYTES else max(GROWTH_BYTES, len(start))
-        self._pending = bytearray(min(self._frame_bytes, room))
-        self._pending[: len(start)] = start
+        self._pending = self._with_room(start)
         return []
 
+    def _with_room(self, start: memoryview) -> bytearray:
+        """Memory that begins with `start` and has room for more of the frame: for as much again as there is. It is
+        always another one, because the transport may still hold the last buffer."""
+        size = len(start)
+        room = self._usual_bytes if FIRST_BYTES <= size < self._usual_bytes else max(2 * size, FIRST_BYTES)
+        memory = bytearray(min(room, self._frame_bytes))
+        memory[:size] = start
+        return memory
 
-def _enlarged(pending: bytearray, frame_bytes: int) -> bytearray:
-    """A longer copy. It is not resized in place, because the transport may still hold the last buffer."""
-    larger = bytearray(min(frame_bytes, max(GROWTH_BYTES, 2 * len(pending))))
-    larger[: len(pending)] = pending
-    return larger
+    def _bad_size(self, size: int) -> ProtocolError:
+        return ProtocolError(f"frame of {size} bytes; {self._limit} is {self._max_frame_bytes}")

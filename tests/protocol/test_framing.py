@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.errors import ProtocolError
-from protocol.framing import GROWTH_BYTES, SHARED_BUFFER_BYTES, FrameReader
+from protocol.framing import FIRST_BYTES, SHARED_BUFFER_BYTES, USUAL_BYTES, FrameReader, SharedBuffer
 
 MAX_FRAME_BYTES = 8 * 1024 * 1024
 
@@ -54,7 +54,7 @@ def test_any_split_of_the_stream_gives_the_same_frames(bodies: list[bytes], size
 @pytest.mark.parametrize("seed", range(4))
 def test_large_and_small_frames_are_received(seed: int) -> None:
     rng = random.Random(seed)
-    lengths = [0, 1, SHARED_BUFFER_BYTES - 4, SHARED_BUFFER_BYTES, 700_000, GROWTH_BYTES - 4, 5_000_000]
+    lengths = [0, 1, SHARED_BUFFER_BYTES - 4, SHARED_BUFFER_BYTES, 700_000, USUAL_BYTES - 4, 5_000_000]
     rng.shuffle(lengths)
     bodies = [rng.randbytes(length) for length in lengths]
     reader = FrameReader(MAX_FRAME_BYTES)
@@ -82,9 +82,17 @@ def test_an_owned_frame_keeps_its_bytes() -> None:
     assert bytes(frame) == b"kept"
 
 
+def reader_of_large_frames() -> FrameReader:
+    """Of a connection that has sent a frame of 1 MB."""
+    reader = FrameReader(100 * 1024 * 1024)
+    receive_all(reader, framed(bytes(1_000_000)), [SHARED_BUFFER_BYTES])
+    return reader
+
+
 def test_the_remainder_of_a_frame_is_received_in_place() -> None:
-    """Bytes behind the frame are not received into its memory, and the complete frame is not copied."""
-    reader = FrameReader(MAX_FRAME_BYTES)
+    """Of a connection that has sent such frames before. Bytes behind the frame are not received into its memory, and
+    the complete frame is not copied."""
+    reader = reader_of_large_frames()
     receive(reader, framed(b"x" * 1_000_000), SHARED_BUFFER_BYTES)
     buffer = reader.get_buffer()
     assert len(buffer) == 1_000_004 - SHARED_BUFFER_BYTES
@@ -102,11 +110,43 @@ def test_a_size_beyond_the_limits_is_refused_before_memory_is_taken(size: int, c
     assert reader.pending_bytes <= 4
 
 
-def test_announcing_a_large_frame_costs_little() -> None:
+def test_the_error_names_what_limits_a_frame() -> None:
+    with pytest.raises(ProtocolError, match=r"socket\.request\.max\.bytes is 1000"):
+        receive_all(FrameReader(1000, "socket.request.max.bytes"), framed(bytes(1001)), [100])
+
+
+def test_a_frame_takes_at_most_twice_what_has_come() -> None:
     reader = FrameReader(100 * 1024 * 1024)
-    receive(reader, (100 * 1024 * 1024).to_bytes(4, "big") + b"and no more", 100)
-    reader.get_buffer()
-    assert reader.pending_bytes <= GROWTH_BYTES
+    stream = framed(bytes(50_000_000))
+    pos = 0
+    while pos < len(stream):
+        _, size = receive(reader, stream[pos:], 30_000)
+        pos += size
+        assert reader.pending_bytes <= max(FIRST_BYTES, 2 * pos)
+        assert reader.missing_bytes == (len(stream) - pos if reader.pending_bytes else 0)
+
+
+def test_announcing_a_large_frame_costs_no_more_after_one_was_sent() -> None:
+    reader = reader_of_large_frames()
+    announced = (100 * 1024 * 1024 - 4).to_bytes(4, "big")
+    receive(reader, announced + b"and no more", 100)
+    assert reader.pending_bytes == FIRST_BYTES
+    assert reader.announced_bytes == 100 * 1024 * 1024
+    while reader.pending_bytes == FIRST_BYTES:
+        receive(reader, bytes(1000), 1000)
+    assert reader.pending_bytes == 2_000_008
+
+
+def test_reads_into_the_shared_buffer_can_be_limited() -> None:
+    shared = SharedBuffer()
+    reader = FrameReader(MAX_FRAME_BYTES, shared=shared)
+    shared.limit_reads(1000)
+    assert len(reader.get_buffer()) == 1000
+    bodies = [bytes([number]) * 700 for number in range(9)]
+    stream = b"".join(map(framed, bodies))
+    assert [frame for frame, _ in receive_all(reader, stream, [5000])] == bodies
+    shared.limit_reads()
+    assert len(reader.get_buffer()) == SHARED_BUFFER_BYTES
 
 
 def test_http_is_refused() -> None:
