@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import Callable
 from ctypes import c_int
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -45,8 +46,9 @@ def keep_buffers_warm() -> None:
         mallopt(_M_TRIM_THRESHOLD, _KEEP_BYTES)
 
 
-def allow_many_files() -> None:
+def allow_many_files() -> int:
     """Raise the soft limit on descriptors to the hard one: every partition has an open segment, every client a socket.
+    Returns the limit.
 
     The soft one is 1024 in many places, for the sake of programs that use select(2), which we do not.
     """
@@ -56,8 +58,9 @@ def allow_many_files() -> None:
     except (OSError, ValueError) as error:
         # macOS calls it unlimited and allows less than that.
         log.warning("the limit on open files stays", limit=soft, hard_limit=hard, error=str(error))
-    else:
-        log.info("open files", limit=hard)
+        return soft
+    log.info("open files", limit=hard)
+    return hard
 
 
 def new_loop(kind: str) -> asyncio.AbstractEventLoop:
@@ -125,7 +128,7 @@ async def _serve(config: NodeConfig) -> int:
 def run(config: NodeConfig) -> int:
     """Run a node until SIGTERM or SIGINT. Returns the exit code."""
     keep_buffers_warm()
-    allow_many_files()
+    config = replace(config, descriptor_limit=allow_many_files())
     # The flusher thread needs the interpreter back soon after its system call (performance.md section 6).
     sys.setswitchinterval(0.0005)
     # Start-up objects never die: keep the collector from walking them.

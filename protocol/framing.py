@@ -29,16 +29,19 @@ class SharedBuffer:
     """Where the connections of a node receive what is no continuation of a frame. Valid until the next read of any of
     them."""
 
-    __slots__ = ("view", "whole")
+    __slots__ = ("is_limited", "view", "whole")
 
     def __init__(self) -> None:
         self.whole = memoryview(bytearray(SHARED_BUFFER_BYTES))
         #: What one read may fill.
         self.view = self.whole
+        self.is_limited = False
 
     def limit_reads(self, size_bytes: int = SHARED_BUFFER_BYTES) -> None:
-        """Let the next reads fill at most so much."""
+        """Memory is short: let the next reads fill at most so much, and give a frame that begins no more memory than it
+        needs for what has come. Without `size_bytes`: no more so."""
         self.view = self.whole[:size_bytes]
+        self.is_limited = size_bytes < SHARED_BUFFER_BYTES
 
 
 _SHARED = SharedBuffer()
@@ -71,7 +74,7 @@ class FrameReader:
         self._shared = shared
         self._pending: bytearray | None = None
         """The frame that has come in part, with its size prefix. None between frames.
-        Invariants between calls: `_filled_bytes` < len(_pending) <= `_frame_bytes`."""
+        Invariants: `_filled_bytes` < `_frame_bytes`; `_filled_bytes` <= len(_pending) <= `_frame_bytes`."""
         self._filled_bytes = 0
         self._frame_bytes = 0
         """Size of the pending frame with its prefix. Only that of the prefix as long as the prefix is incomplete."""
@@ -80,7 +83,7 @@ class FrameReader:
 
     @property
     def pending_bytes(self) -> int:
-        """How much memory this connection holds for a pending frame. Only `received` changes it."""
+        """How much memory this connection holds for a pending frame. Reading on can make it more."""
         return 0 if self._pending is None else len(self._pending)
 
     @property
@@ -93,12 +96,22 @@ class FrameReader:
         """How much of the pending frame has not come yet."""
         return 0 if self._pending is None else self._frame_bytes - self._filled_bytes
 
+    @property
+    def is_usual(self) -> bool:
+        """This connection has sent a frame that was at least half as large as the pending one, or is as large as is
+        usual."""
+        return self._usual_bytes >= min(self._frame_bytes, USUAL_BYTES)
+
     def get_buffer(self, sizehint: int = -1) -> memoryview:
         """The buffer for the next bytes of this connection. Never empty. It has the signature of asyncio's method, so
         that a protocol can use it directly."""
-        if self._pending is None:
+        pending = self._pending
+        if pending is None:
             return self._shared.view
-        return memoryview(self._pending)[self._filled_bytes :]
+        if self._filled_bytes == len(pending):
+            # Another one: the transport may still hold the last buffer, so it cannot be made longer.
+            pending = self._pending = self._with_room(memoryview(pending))
+        return memoryview(pending)[self._filled_bytes :]
 
     def received(self, nbytes: int) -> list[tuple[memoryview, bool]]:
         """`nbytes` were received into the last buffer. Returns the frames that they complete.
@@ -110,8 +123,6 @@ class FrameReader:
             return self._split_frames(self._shared.whole[:nbytes])
         self._filled_bytes += nbytes
         if self._filled_bytes < self._frame_bytes:
-            if self._filled_bytes == len(pending):
-                self._pending = self._with_room(memoryview(pending))
             return []
         assert self._filled_bytes == self._frame_bytes, "received more than there was room for"
         if self._frame_bytes == _SIZE_BYTES:
@@ -150,12 +161,12 @@ class FrameReader:
                 return [(memoryview(b""), True)]
             self._frame_bytes += size
         self._filled_bytes = len(start)
-        self._pending = self._with_room(start)
+        self._pending = bytearray(start) if self._shared.is_limited else self._with_room(start)
         return []
 
     def _with_room(self, start: memoryview) -> bytearray:
-        """Memory that begins with `start` and has room for more of the frame: for as much again as there is. It is
-        always another one, because the transport may still hold the last buffer."""
+        """Memory that begins with `start` and has room for more of the frame: for as much again as there is, or for a
+        frame of the usual size."""
         size = len(start)
         room = self._usual_bytes if FIRST_BYTES <= size < self._usual_bytes else max(2 * size, FIRST_BYTES)
         memory = bytearray(min(room, self._frame_bytes))

@@ -28,6 +28,8 @@ WILDCARD_HOSTS = frozenset({"", "0.0.0.0", "::"})
 class NodeConfig(ReplicationKeys, GroupKeys, ConnectionKeys, TopicKeys, IdentityKeys):
     #: Names of the settings that were set at the start, by any source. DescribeConfigs tells them from defaults.
     given: frozenset[str] = frozenset()
+    #: How many files and sockets the process may open. No setting: the system says it.
+    descriptor_limit: int = 1 << 20
 
     @property
     def controller_endpoint(self) -> Listener:
@@ -72,6 +74,11 @@ class NodeConfig(ReplicationKeys, GroupKeys, ConnectionKeys, TopicKeys, Identity
             raise ConfigError(
                 f"message.max.bytes ({self.message_max_bytes}) must be below socket.request.max.bytes "
                 f"({self.socket_request_max_bytes}), or such a message can never arrive"
+            )
+        if 0 <= self.queued_max_request_bytes < 2 * self.message_max_bytes + (1 << 20):
+            raise ConfigError(
+                f"message.max.bytes ({self.message_max_bytes}) must be below half of queued.max.request.bytes "
+                f"({self.queued_max_request_bytes}) with 512 KiB to spare, or such a message can never arrive"
             )
         if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
             raise ConfigError("group.min.session.timeout.ms must not be above group.max.session.timeout.ms")

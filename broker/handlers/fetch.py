@@ -179,13 +179,18 @@ class PendingFetch:
 
     def _answer(self) -> None:
         """Read the records that the last scan found, and send them. A scan itself reads no records."""
+        if self._size_bytes and self._request.connection.is_backed_up:
+            # The client has asked several times at once. It gets the answers before this one, and asks again.
+            self._answer_nothing()
+            return
         quotas = self._context.quotas
         if (
             quotas.limits_fetch
             and self._size_bytes
             and (throttle_ms := quotas.charge_fetch(self._request.client_id, self._size_bytes))
         ):
-            self._answer_throttled(throttle_ms)
+            self._request.throttle(throttle_ms)
+            self._answer_nothing()
             return
         response = FetchResponse(responses=[])
         # In a session a topic can be in the answer more than once, as in Kafka: partitions have the order of
@@ -212,9 +217,9 @@ class PendingFetch:
             response.session_id = self._session.session_id
         self._request.reply_parts(encode_parts(response, self._request.api_version))
 
-    def _answer_throttled(self, throttle_ms: int) -> None:
-        """The client is above its quota: the answer is empty and has the throttle time (KIP-219). The session stays as
-        it was. A new session is not created, because clients ignore the session id of an empty answer."""
+    def _answer_nothing(self) -> None:
+        """The answer is empty, and the session stays as it was. A new session is not created, because clients ignore
+        the session id of an empty answer. A client above its quota is answered so, too (KIP-219)."""
         response = FetchResponse(responses=[])
         if self._session is None:
             self._targets.close()
@@ -223,7 +228,6 @@ class PendingFetch:
         else:
             self._session.abandon_request()
             response.session_id = self._session.session_id
-        self._request.throttle(throttle_ms)
         self._request.reply_parts(encode_parts(response, self._request.api_version))
 
     def _scan(self) -> None:

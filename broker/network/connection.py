@@ -12,9 +12,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol, cast
 
-import structlog
-
 from broker.network import os_errors, tcp_state
+from broker.network.answer_memory import SMALL_ANSWER_BYTES
 from broker.network.connection_registry import ConnectionRegistry
 from broker.network.request import Request
 from broker.scheduling.turn import Turn
@@ -24,14 +23,20 @@ from protocol.framing import FrameReader
 from protocol.headers import parse_request_header
 from storage.disk import Buffer
 
-log = structlog.get_logger()
-
 #: Unanswered requests at which a connection is no longer read. Kafka serves one at a time, and librdkafka keeps at
 #: most a few in flight (5 for idempotent producers), so this bounds only a hostile or broken client.
 MAX_UNANSWERED = 256
 #: Bytes of unsent answers at which the connection's next requests wait until these have left. A client that asks for
 #: much data and reads nothing must not fill the memory. One answer may be larger.
 MAX_READY_BYTES = 1 << 20
+#: A decoded request can take many times its size on the wire (protocol/README.md). Records are not decoded, and a
+#: request up to this size is small in any case.
+_PLAIN_REQUEST_BYTES = 4096
+DECODED_FACTOR = 16
+_PRODUCE_KEY = ApiKey.PRODUCE.to_bytes(2, "big")
+#: Requests that can wait for minutes for something to happen. While they do, their frame is gone, and what is kept of
+#: them is bounded elsewhere: the partitions of fetches and the members of groups.
+_LONG_POLLS = (ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP)
 
 
 class Dispatcher(Protocol):
@@ -65,17 +70,25 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._turn = turn
         self._now = now
         self._registry = registry
-        self._frames = FrameReader(max_request_bytes)
+        self._memory = registry.memory
+        limit, name = self._memory.limit_frame(max_request_bytes)
+        self._frames = FrameReader(limit, name, self._memory.shared)
         # The transport calls this before each read, so it is bound directly and costs no further call.
         self.get_buffer = self._frames.get_buffer  # type: ignore[method-assign]
         self._transport: asyncio.Transport | None = None
         #: Unanswered and unsent requests, oldest first.
         self._requests: deque[Request] = deque()
-        #: Frames that wait because the connection is congested (`_is_congested`), or because the loop's budget was
-        #: spent; oldest first.
+        #: Frames that wait, oldest first: the connection `_is_congested`, the loop's budget was spent, or
+        #: the node has no room to serve them.
         self._held: deque[memoryview] = deque()
+        #: See `broker.network.request_memory.Receiver`.
+        self.arriving_bytes = 0
+        self.received_bytes = 0
+        self.frame_began_s = 0.0
         #: `_serve_held` waits for the loop's budget.
-        self._is_waiting = False
+        self._waits_for_loop = False
+        #: Waits for `go_on`, and is not read.
+        self._waits_for_room = False
         #: Bytes of large answers that are encoded and not sent: they wait for the end of the loop iteration, or behind
         #: an unanswered request.
         self.ready_bytes = 0
@@ -96,13 +109,14 @@ class ClientConnection(asyncio.BufferedProtocol):
         if peername:
             self.host, self.peer = str(peername[0]), f"{peername[0]}:{peername[1]}"
         self.last_active_s = self._now()
-        if not self._registry.admit(self, self.host):
-            log.warning("connection refused", peer=self.peer, reason="max.connections.per.ip reached")
-            self._transport.abort()
+        refusal = self._registry.admit(self, self.host)
+        if refusal is not None:
+            self._registry.log.warning("connection refused", peer=self.peer, reason=refusal)
+            self.abort()
         elif throttle_ms := self._registry.throttle_of(self.host):
             # The connection is closed later and not read until then: a client that is refused at once connects again at
             # once.
-            log.warning(
+            self._registry.log.warning(
                 "connection refused",
                 peer=self.peer,
                 reason="connection_creation_rate of its address is used up",
@@ -112,9 +126,12 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self.last_active_s = self._now()
+        self.received_bytes += nbytes
+        was_pending = self._frames.missing_bytes > 0
         try:
-            for frame, owned in self._frames.received(nbytes):
-                if self._held or self._is_congested or self._turn.budget.is_spent():
+            frames = self._frames.received(nbytes)
+            for frame, owned in frames:
+                if self._held or not self._may_serve(frame):
                     self._held.append(frame if owned else memoryview(bytearray(frame)))
                 else:
                     self._serve(frame, owned)
@@ -122,52 +139,112 @@ class ClientConnection(asyncio.BufferedProtocol):
                     return
         except ProtocolError as error:
             self.refuse(error)
+            return
         except OSError as error:
             os_errors.report(error)
             self.abort()
-        if self._held:
+            return
+        is_pending = self._frames.missing_bytes > 0
+        if is_pending and (frames or not was_pending):
+            self.frame_began_s = self.last_active_s
+        if is_pending or was_pending or self._held:
+            self._arriving_changed()
+        if self._held or len(self._requests) > MAX_UNANSWERED:
             self._pause_reading()
-            if not self._is_congested:
-                self._wait_to_serve()
-        elif len(self._requests) > MAX_UNANSWERED:
-            self._pause_reading()
-        elif self._registry.is_over_budget and self._requests:
-            self._pause_reading()
-            self._registry.wait_for_budget(self)
+
+    def _may_serve(self, frame: memoryview) -> bool:
+        """Whether a frame may be served now. If only the node's time or memory is short, this connection waits for
+        it."""
+        if self._is_congested:
+            return False
+        if self._turn.budget.is_spent():
+            self._wait_for_loop()
+            return False
+        if self._memory.may_serve(_served_bytes(frame), is_only_one=not self._requests):
+            return True
+        self._memory.wait_to_serve(self)
+        self._wait_for_room()
+        return False
 
     def _serve(self, frame: memoryview, owned: bool) -> None:
         header, position = parse_request_header(frame)
-        request = Request(self, header, owned, len(frame))
+        request = Request(self, header, owned, _served_bytes(frame))
         self._requests.append(request)
         if request.api_key == ApiKey.PRODUCE:
             self._turn.commit_delay.record_request(self)
-        self._registry.unanswered_bytes += len(frame)
+        self._memory.served_bytes += request.size_bytes
         self._dispatcher.dispatch(request, frame, position)
+        if request.parts is None and request.api_key in _LONG_POLLS and not self._holds:
+            self._memory.release(request.size_bytes)
+            request.size_bytes = 0
 
     def _serve_held(self) -> None:
         """Serve the frames that were held. This has a loop iteration of its own, so that answers are sent before it."""
-        self._is_waiting = False
+        self._waits_for_loop = False
         try:
-            while self._held and not self._is_congested and not self.is_closed:
-                if self._turn.budget.is_spent():
-                    self._wait_to_serve()
-                    return
+            while self._held and not self.is_closed and self._may_serve(self._held[0]):
                 self._serve(self._held.popleft(), True)
         except ProtocolError as error:
             self.refuse(error)
+        self._arriving_changed()
         self.resume_reading()
 
-    def _wait_to_serve(self) -> None:
+    def _arriving_changed(self) -> None:
+        """What `arriving_bytes` is made of may be another."""
+        size_bytes = self._frames.pending_bytes
+        if self._held:
+            size_bytes += sum(len(frame) for frame in self._held)
+        if size_bytes != self.arriving_bytes and not self.is_closed:
+            self.arriving_bytes = size_bytes
+            if not self._memory.arriving_changed(self, self._now()):
+                self._wait_for_room()
+
+    def _wait_for_loop(self) -> None:
         """Serve the held frames in a later loop iteration."""
-        if not self._is_waiting:
-            self._is_waiting = True
+        if not self._waits_for_loop:
+            self._waits_for_loop = True
             self._turn.budget.wait(self._serve_held)
+
+    def _wait_for_room(self) -> None:
+        """Do not read until `go_on`."""
+        self._waits_for_room = True
+        self._pause_reading()
+
+    def go_on(self) -> None:
+        self._waits_for_room = False
+        self._resume()
+
+    @property
+    def announced_bytes(self) -> int:
+        return self._frames.announced_bytes
+
+    @property
+    def missing_bytes(self) -> int:
+        return self._frames.missing_bytes
+
+    @property
+    def is_usual(self) -> bool:
+        return self._frames.is_usual
+
+    @property
+    def waits_for_client(self) -> bool:
+        return self._write_paused or self._unmute_timer is not None
+
+    @property
+    def waits_for_node(self) -> bool:
+        return self._waits_for_room or self._waits_for_loop or self._holds > 0
+
+    @property
+    def is_backed_up(self) -> bool:
+        """So many answers wait to be sent that no more should be made."""
+        size_bytes = self.ready_bytes
+        return size_bytes > 0 and size_bytes > min(MAX_READY_BYTES, self._registry.answers.answer_bytes)
 
     @property
     def _is_congested(self) -> bool:
         return (
             self._write_paused
-            or self.ready_bytes > MAX_READY_BYTES
+            or self.is_backed_up
             or len(self._requests) > MAX_UNANSWERED
             or self._unmute_timer is not None
             or self._holds > 0
@@ -200,7 +277,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def refuse(self, error: ProtocolError) -> None:
         """Close the connection because of a request."""
-        log.warning("connection closed: bad request", peer=self.peer, reason=str(error))
+        self._registry.log.warning("connection closed: bad request", peer=self.peer, reason=str(error))
         self.abort()
 
     def eof_received(self) -> bool:
@@ -212,10 +289,11 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._unmute_timer.cancel()
             self._unmute_timer = None
         for request in self._requests:
-            self._registry.release_budget(request.size_bytes)
+            self._memory.release(request.size_bytes)
         self._requests.clear()
         self._held.clear()
         self._turn.commit_delay.remove(self)
+        self._memory.remove(self, self._now())
         self._registry.remove(self)
 
     def pause_writing(self) -> None:
@@ -232,6 +310,9 @@ class ClientConnection(asyncio.BufferedProtocol):
     # -- answers -----------------------------------------------------------------------------------------
 
     def answer_ready(self) -> None:
+        if self.ready_bytes > SMALL_ANSWER_BYTES:
+            # It may leave some iterations later only, and others are answered until then.
+            self._record_unread()
         if not self._is_queued and not self.is_closed:
             self._is_queued = True
             self._turn.add_sender(self)
@@ -252,7 +333,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             if request.throttle_ms:
                 parts = request.throttled_parts()
             requests.popleft()
-            self._registry.release_budget(request.size_bytes)
+            self._memory.release(request.size_bytes)
             out.extend(parts)
             if request.has_waited and request.api_key == ApiKey.PRODUCE and not requests:
                 self._turn.commit_delay.record_answer(self)
@@ -277,7 +358,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _record_unread(self) -> None:
         unread = self.unread_bytes
         self._is_unread_recorded = unread > 0
-        self._registry.record_unread(self, unread)
+        self._registry.answers.record_unread(self, unread)
 
     # -- closing -----------------------------------------------------------------------------------------
 
@@ -311,7 +392,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _resume(self) -> None:
         if self._held:
-            self._wait_to_serve()
+            self._wait_for_loop()
         else:
             self.resume_reading()
 
@@ -322,8 +403,17 @@ class ClientConnection(asyncio.BufferedProtocol):
             and not self._write_paused
             and self._unmute_timer is None
             and not self._holds
+            and not self._waits_for_room
             and not self.is_closed
             and self._transport is not None
         ):
             self._read_paused = False
             self._transport.resume_reading()
+
+
+def _served_bytes(frame: memoryview) -> int:
+    """How much memory a request counts for while it is served."""
+    size_bytes = len(frame)
+    if size_bytes <= _PLAIN_REQUEST_BYTES or frame[:2] == _PRODUCE_KEY:
+        return size_bytes
+    return size_bytes * DECODED_FACTOR

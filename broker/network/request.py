@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from broker.network.connection import ClientConnection
 
 _SIZE = struct.Struct(">i")
-
-#: Bodies up to this size are not counted as unsent: the number of unanswered requests bounds them.
+#: Bodies up to this size are not counted: `MAX_UNANSWERED` bounds them.
 _SMALL_BODY_BYTES = 4096
 
 

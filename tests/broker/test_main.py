@@ -12,7 +12,7 @@ def test_a_node_may_open_as_many_files_as_the_system_allows() -> None:
         "import resource as r; from broker.main import allow_many_files\n"
         "hard = min(r.getrlimit(r.RLIMIT_NOFILE)[1], 3000)\n"
         "r.setrlimit(r.RLIMIT_NOFILE, (hard // 2, hard))\n"
-        "allow_many_files()\n"
+        "assert allow_many_files() == hard\n"
         "assert r.getrlimit(r.RLIMIT_NOFILE) == (hard, hard)"
     )
     finished = subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE)

@@ -17,6 +17,14 @@ class ConnectionKeys:
         str(100 << 20),
         "The largest request. A larger one closes the connection.",
     )
+    max_connections: int = setting(
+        "max.connections",
+        integer(1),
+        "5000",
+        """How many connections clients may have open. Further ones are closed at once. Half of the files that the
+        process may open is a limit, too. (Kafka: 2147483647.)""",
+        dynamic=True,
+    )
     max_connections_per_ip: int = setting(
         "max.connections.per.ip",
         integer(1),
@@ -54,15 +62,19 @@ class ConnectionKeys:
     queued_max_request_bytes: int = setting(
         "queued.max.request.bytes",
         long(-1),
-        "-1",
-        "How many bytes of unanswered requests this node holds before it stops reading. -1: no bound.",
+        str(64 << 20),
+        """How much memory requests of clients may take: half of it those that are still being received, half of it
+        those that are not answered. So no request can be larger than half of it. Further requests wait, and if those
+        that are being received take too much, the connections are closed whose requests come most slowly. -1: no
+        bound. (Kafka: -1.)""",
     )
     queued_max_response_bytes: int = setting(
         "varve.queued.max.response.bytes",
         long(1 << 20),
-        str(256 << 20),
-        """How many bytes of unsent responses this node holds before it makes fetch responses small and disconnects
-        clients that have read nothing for ten seconds.""",
+        str(32 << 20),
+        """How many bytes of responses this node holds that clients have not read. A fetch is answered with at most half
+        of what is left of it. Above it, clients that have read nothing for ten seconds are disconnected, and sooner the
+        further it is above.""",
     )
     producer_id_expiration_ms: int = setting(
         "producer.id.expiration.ms",

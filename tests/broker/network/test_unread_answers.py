@@ -73,23 +73,48 @@ def _connect(world: World, *requests: bytes) -> _Client:
     return client
 
 
+def _unread_bytes(world: World) -> int:
+    return sum(connection.unread_bytes for connection in world.nodes[1].connections._open)
+
+
 def test_clients_that_read_nothing_get_small_answers_and_are_then_disconnected() -> None:
     with _world() as world:
         connections = world.nodes[1].connections
-        for _ in range(20):
-            _connect(world, _fetch(0))
+        for _ in range(60):
+            _connect(world, *[_fetch(0)] * 6)
         world.loop.run_for(1)
-        held_bytes = sum(connection.unread_bytes for connection in connections._open)
-        assert LIMIT_BYTES < held_bytes < LIMIT_BYTES + (3 << 20)
+        assert LIMIT_BYTES < _unread_bytes(world) < 2 * LIMIT_BYTES
         reader = _connect(world, _fetch(0))
         reader.transport.resume_reading()
         world.wait(lambda: 60_000 < reader.received_bytes < 140_000, limit_s=1)
         world.loop.run_for(15)
-        assert len(connections) < 21 and not reader.is_lost
-        assert sum(connection.unread_bytes for connection in connections._open) <= LIMIT_BYTES
+        assert len(connections) < 61 and not reader.is_lost
+        assert _unread_bytes(world) <= LIMIT_BYTES
         another = _connect(world, _fetch(0))
         another.transport.resume_reading()
         world.wait(lambda: another.received_bytes > 900_000, limit_s=1)
+
+
+def test_an_answer_takes_at_most_half_of_what_is_left() -> None:
+    with _world() as world:
+        answers = world.nodes[1].connections.answers
+        assert answers.answer_bytes == LIMIT_BYTES // 2
+        for _ in range(4):
+            _connect(world, _fetch(0))
+        world.loop.run_for(1)
+        assert LIMIT_BYTES // 2 < _unread_bytes(world) < LIMIT_BYTES
+        assert answers.answer_bytes < LIMIT_BYTES // 4
+
+
+def test_far_above_the_limit_clients_have_less_time() -> None:
+    """Their answers were small enough for each of them, but there are very many."""
+    with _world() as world:
+        for _ in range(20):
+            for _ in range(20):
+                _connect(world, *[_fetch(0)] * 6)
+            world.loop.run_for(0.3)
+            assert _unread_bytes(world) < 2 * LIMIT_BYTES
+        assert len(world.nodes[1].connections) < 400
 
 
 def test_a_client_that_reads_slowly_stays_connected() -> None:
