@@ -64,6 +64,7 @@ from broker.serving.answer_cache import AnswerCache
 from broker.serving.context import Context
 from broker.serving.dispatcher import ApiDispatcher
 from broker.serving.fetch_sessions import FetchSessions
+from broker.serving.long_polls import LongPolls
 from broker.serving.long_requests import LongRequests
 from broker.serving.pending import PendingAnswers
 from broker.serving.quotas import ClientQuotas
@@ -345,7 +346,10 @@ class Node:
             new_topics=self.new_topics,
             quotas=self.quotas,
             connections=self.connections,
-            fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots, self._rng),
+            fetch_sessions=FetchSessions(
+                config.max_incremental_fetch_session_cache_slots, config.max_fetch_partitions, self._rng
+            ),
+            long_polls=LongPolls(config.max_fetch_partitions),
             pending=PendingAnswers(self.background, self.ticks),
             long_requests=LongRequests(loop, self.clock.steady_s),
             metadata_answers=AnswerCache(),

@@ -55,6 +55,8 @@ if TYPE_CHECKING:
 READ_COMMITTED = 1
 #: How often a long poll checks that its client is still connected: max_wait can be up to 24 days.
 CHECK_CLIENT_S = 10.0
+#: For how long a client is throttled whose long poll is ended early, at most. Consumers wait so long by default.
+EARLY_THROTTLE_MS = 500
 _LEADER_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
@@ -98,6 +100,15 @@ class PendingFetch:
         self._targets.on_due = self._wake
         self._targets.watch()
         self._set_timer()
+        if self._session is None:
+            self._context.long_polls.add(self, len(self._targets))
+
+    def end_early(self) -> None:
+        """There is no room for fetches that wait. The client is throttled: it would ask again at once."""
+        self._request.throttle(min(self._body.max_wait_ms, EARLY_THROTTLE_MS))
+        self._stop_waiting()
+        self._scan()
+        self._finish()
 
     @property
     def _is_enough(self) -> bool:
@@ -144,6 +155,7 @@ class PendingFetch:
         self._timer.cancel()
         self._timer = None
         self._targets.on_due = None
+        self._context.long_polls.remove(self)
 
     def _abandon(self) -> None:
         """End without an answer, because the client has disconnected."""

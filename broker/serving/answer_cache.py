@@ -4,7 +4,7 @@ from __future__ import annotations
 
 #: The smallest answer that is cached: one of this size takes a millisecond or more to make.
 MIN_CACHED_BYTES = 4096
-_MAX_CACHE_BYTES = 16 << 20
+_MAX_CACHE_BYTES = 8 << 20
 
 
 class AnswerCache:

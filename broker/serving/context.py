@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from broker.serving.answer_cache import AnswerCache
     from broker.serving.api import Api
     from broker.serving.fetch_sessions import FetchSessions
+    from broker.serving.long_polls import LongPolls
     from broker.serving.long_requests import LongRequests
     from broker.serving.pending import PendingAnswers
     from broker.serving.quotas import ClientQuotas
@@ -68,6 +69,7 @@ class Context:
     quotas: ClientQuotas
     connections: ConnectionRegistry
     fetch_sessions: FetchSessions
+    long_polls: LongPolls
     pending: PendingAnswers
     long_requests: LongRequests
     metadata_answers: AnswerCache

@@ -32,9 +32,6 @@ TOPIC_IDS_VERSION = 13
 #: A session that is this old may be evicted for a session with more partitions. One that was not used for this long may
 #: be evicted for any other (Kafka's min.incremental.fetch.session.eviction.ms, which cannot be set there either).
 EVICTABLE_S = 120.0
-#: The most partitions in all sessions together, about 100 MB. Kafka has no such bound. A request of 8 MiB can name
-#: 300,000.
-MAX_PARTITIONS = 200_000
 
 #: Topic name, or from version 13 on its id as a number; partition.
 TargetKey = tuple[str | int, int]
@@ -209,12 +206,13 @@ def next_epoch(epoch: int) -> int:
 class FetchSessions:
     """The sessions of a node, least recently used first.
 
-    Invariants: there are at most `slots` sessions and MAX_PARTITIONS targets. `_sizes` has the number of targets of
+    Invariants: there are at most `slots` sessions and `max_partitions` targets. `_sizes` has the number of targets of
     each session, and `_partitions` is their sum.
     """
 
-    def __init__(self, slots: int, rng: random.Random) -> None:
+    def __init__(self, slots: int, max_partitions: int, rng: random.Random) -> None:
         self._slots = slots
+        self._max_partitions = max_partitions
         self._rng = rng
         self._sessions: dict[int, FetchSession] = {}
         self._sizes: dict[int, int] = {}
@@ -261,7 +259,7 @@ class FetchSessions:
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.by_id != by_id:
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-        if self._partitions + sum(len(topic.partitions) for topic in topics) > MAX_PARTITIONS:
+        if self._partitions + sum(len(topic.partitions) for topic in topics) > self._max_partitions:
             self.close(
                 session_id
             )  # there is room for the client's next session then, or it goes on without one
@@ -291,9 +289,9 @@ class FetchSessions:
 
     def _make_room(self, size: int, now: float) -> bool:
         """Evict sessions until there is room for `size` targets. False: too few sessions may be evicted."""
-        if size > MAX_PARTITIONS or not self._slots:
+        if size > self._max_partitions or not self._slots:
             return False
-        while len(self._sessions) >= self._slots or self._partitions + size > MAX_PARTITIONS:
+        while len(self._sessions) >= self._slots or self._partitions + size > self._max_partitions:
             evicted = self._evictable(size, now)
             if evicted is None:
                 return False

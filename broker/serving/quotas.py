@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from hashlib import blake2b
 from typing import NamedTuple
 
 from broker.metadata.image import Change, QuotaChanged
@@ -35,8 +36,12 @@ _MAX_THROTTLE_MS = 2**31 - 1
 #: How often the meters of idle clients are dropped.
 DROP_IDLE_S = 10.0
 #: Clients whose limits are cached. A look-up without the cache costs eight times as much. More clients at a time are
-#: not expected.
+#: not expected. A client id of up to 32 KB is not kept, but a hash of it.
 _MAX_CACHED_LIMITS = 10_000
+_MAX_KEPT_NAME = 256
+#: Clients that are above what they may save. Further ones share a meter: names cost nothing, and each would be a meter.
+_MAX_METERS = 20_000
+_OTHERS = ("", "")
 
 
 class Meter:
@@ -121,8 +126,7 @@ class ClientQuotas:
         limit = self._limit(CONSUMER_BYTE_RATE, client_id)
         if limit is None:
             return 0
-        meter = self._meters.get((CONSUMER_BYTE_RATE, limit.sharers))
-        has_saved_all = meter is None or meter.is_idle(self._now())
+        has_saved_all = self._meter(CONSUMER_BYTE_RATE, limit).is_idle(self._now())
         throttle_ms = self._charge(CONSUMER_BYTE_RATE, limit, size_bytes)
         if not throttle_ms or has_saved_all:
             return 0
@@ -169,15 +173,21 @@ class ClientQuotas:
         return 0 if limit is None else self._charge(key, limit, value)
 
     def _charge(self, key: str, limit: _Limit, value: float) -> int:
+        throttle_s = self._meter(key, limit).use(value, limit.value, self._saved_s, self._now())
+        return min(round(throttle_s * 1000), _MAX_THROTTLE_MS)
+
+    def _meter(self, key: str, limit: _Limit) -> Meter:
         meter = self._meters.get((key, limit.sharers))
         if meter is None:
-            meter = self._meters[key, limit.sharers] = Meter()
-        throttle_s = meter.use(value, limit.value, self._saved_s, self._now())
-        return min(round(throttle_s * 1000), _MAX_THROTTLE_MS)
+            sharers = limit.sharers if len(self._meters) < _MAX_METERS else _OTHERS
+            meter = self._meters.setdefault((key, sharers), Meter())
+        return meter
 
     def _limit(self, key: str, client_id: str) -> _Limit | None:
         if not self._count[key]:
             return None
+        if len(client_id) > _MAX_KEPT_NAME:
+            return self._find(key, client_id)
         try:
             return self._limit_cache[key, client_id]
         except KeyError:
@@ -194,10 +204,17 @@ class ClientQuotas:
             )
             for entity in of_user:
                 if key in (limits := self._limits.get(entity, {})):
-                    return _Limit(limits[key], (ANONYMOUS, client_id))
+                    return _Limit(limits[key], (ANONYMOUS, _kept(client_id)))
             if key in (limits := self._limits.get(((USER, user),), {})):
                 return _Limit(limits[key], (ANONYMOUS, ""))
         for name in (client_id, None):
             if key in (limits := self._limits.get(((CLIENT_ID, name),), {})):
-                return _Limit(limits[key], ("", client_id))
+                return _Limit(limits[key], ("", _kept(client_id)))
         return None
+
+
+def _kept(client_id: str) -> str:
+    """What a meter is kept under."""
+    if len(client_id) <= _MAX_KEPT_NAME:
+        return client_id
+    return blake2b(client_id.encode(errors="surrogatepass")).hexdigest()

@@ -59,6 +59,14 @@ class ConnectionKeys:
         "1000",
         "How many incremental fetch sessions this node keeps (KIP-227).",
     )
+    max_fetch_partitions: int = setting(
+        "varve.max.fetch.partitions",
+        integer(1),
+        "20000",
+        """How many partitions the fetch sessions of this node may name together, and how many the fetches without a
+        session that wait for records. A client that finds no room for a session goes on without one. One that finds no
+        room to wait is answered at once and throttled. (Kafka has no such bound.)""",
+    )
     queued_max_request_bytes: int = setting(
         "queued.max.request.bytes",
         long(-1),

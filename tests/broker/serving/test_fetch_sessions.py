@@ -11,7 +11,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from broker.handlers.fetch import PendingFetch
-from broker.serving import fetch_sessions
 from broker.serving.fetch_sessions import (
     EVICTABLE_S,
     FINAL_EPOCH,
@@ -57,9 +56,9 @@ def topics(*partitions: int, name: str = "foo") -> list[FetchTopic]:
 class Cache:
     """Sessions by name, and a clock."""
 
-    def __init__(self, slots: int) -> None:
+    def __init__(self, slots: int, max_partitions: int = 1000) -> None:
         self.now = 0.0
-        self.sessions = FetchSessions(slots, random.Random(1))
+        self.sessions = FetchSessions(slots, max_partitions, random.Random(1))
         self.named: dict[str, FetchSession] = {}
 
     def begin(self, name: str, size: int) -> bool:
@@ -108,9 +107,8 @@ def test_an_old_session_is_evicted_for_a_larger_one() -> None:
     assert cache.use("large") == OK
 
 
-def test_partitions_are_bounded_over_all_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch_sessions, "MAX_PARTITIONS", 10)
-    cache = Cache(100)
+def test_partitions_are_bounded_over_all_sessions() -> None:
+    cache = Cache(100, max_partitions=10)
     assert cache.begin("a", 6)
     assert not cache.begin("b", 5)
     assert cache.begin("c", 4)

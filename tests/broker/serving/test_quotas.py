@@ -152,6 +152,22 @@ def test_meters_of_idle_clients_are_dropped() -> None:
     assert not made._meters
 
 
+def test_inventing_client_ids_costs_little_and_helps_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Above so many clients, further ones share a meter. Long client ids are not kept."""
+    monkeypatch.setattr("broker.serving.quotas._MAX_METERS", 100)
+    made = ClientQuotas(11, 1.0, lambda: 100.0, Ticks(new_loop()))
+    made.set_limits(ANY_CLIENT, {PRODUCE: 1000.0, FETCH: 1000.0})
+    for number in range(100):
+        assert made.charge_produce(f"{number}" + "x" * 30_000, 1) == 0
+    assert made.charge_produce("99" + "x" * 30_000, 10_000) > 0, "a long client id has a meter of its own"
+    throttled = [made.charge_produce(f"invented {number}", 1000) > 0 for number in range(30)]
+    assert throttled == [False] * 10 + [True] * 20
+    assert made.charge_fetch("invented 5", 20_000) == 0 and made.charge_fetch("invented 6", 1) > 0
+    assert len(made._meters) == 102
+    assert sum(len(name) for _, sharers in made._meters for name in sharers) < 20_000
+    assert sum(len(client_id) for _, client_id in made._limit_cache) < 1_000
+
+
 # -- on a node --------------------------------------------------------------------------------------------
 
 
