@@ -66,6 +66,8 @@ def controller_config(config: NodeConfig) -> ControllerConfig:
         # None: 3, or as many as there are brokers.
         default_replication_factor=config.default_replication_factor if is_factor_given else None,
         expected_brokers=len(config.quorum_voters),
+        max_partitions=config.max_partitions,
+        max_settings_bytes=config.max_settings_bytes,
     )
 
 

@@ -13,6 +13,7 @@ from broker.config.resources import Resources
 from broker.metadata.image import MetadataImage
 from broker.metadata.record_codec import configs_record, encode_topic
 from broker.metadata.records import KeyValue
+from broker.metadata.settings_size import configs_size, values_size
 from broker.metadata.topic_checks import check_name
 from protocol.errors import ErrorCode, KafkaError
 
@@ -50,16 +51,29 @@ class AlterationResult:
     message: str | None = None
 
 
-def altered_records(
+@dataclass(frozen=True, slots=True)
+class Altered:
+    """What a change comes to."""
+
+    records: tuple[KeyValue, ...] = ()
+    """None if the settings are so already."""
+    added_bytes: int = 0
+    """How much more memory they take than before."""
+
+
+def altered(
     image: MetadataImage, wanted: ConfigAlteration, resources: Resources
-) -> Generator[None, None, list[KeyValue]]:
-    """The record that changes the settings; none where they are so already. Raises KafkaError."""
+) -> Generator[None, None, Altered]:
+    """Raises KafkaError."""
     if len(wanted.name.encode()) > MAX_NAME_BYTES:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"a name has at most {MAX_NAME_BYTES} bytes")
     if wanted.kind != "topic":
         current = image.configs_of(wanted.kind, wanted.name)
         configs = _altered(current, wanted, resources)
-        return [configs_record(wanted.kind, wanted.name, configs)] if configs != current else []
+        if configs == current:
+            return Altered()
+        added_bytes = configs_size(wanted.name, configs) - configs_size(wanted.name, current)
+        return Altered((configs_record(wanted.kind, wanted.name, configs),), added_bytes)
     if not wanted.name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
     check_name(wanted.name)
@@ -68,8 +82,9 @@ def altered_records(
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{wanted.name}' does not exist.")
     configs = _altered(topic.configs, wanted, resources)
     if configs == topic.configs:
-        return []
-    return [(yield from encode_topic(replace(topic, configs=configs)))]
+        return Altered()
+    record = yield from encode_topic(replace(topic, configs=configs))
+    return Altered((record,), values_size(configs) - values_size(topic.configs))
 
 
 def _altered(current: Mapping[str, str], wanted: ConfigAlteration, resources: Resources) -> dict[str, str]:

@@ -23,6 +23,7 @@ from broker.metadata.records import (
     Tombstone,
     TopicRecord,
 )
+from broker.metadata.settings_size import configs_size, quota_size, values_size
 from protocol.codec import at_once
 
 
@@ -112,6 +113,8 @@ class MetadataImage:
         self._folded_names: dict[str, str] = {}
         #: Sum of the partitions of `_topics`.
         self._partition_count = 0
+        #: Size of all `_configs`, `_quotas` and settings of `_topics` (broker.metadata.settings_size).
+        self._settings_bytes = 0
         #: Topic -> of each partition, the offset behind the record that brought its present assignment.
         self._assigned_at: dict[UUID, tuple[int, ...]] = {}
         self._end_offset = 0
@@ -162,6 +165,11 @@ class MetadataImage:
     @property
     def partition_count(self) -> int:
         return self._partition_count
+
+    @property
+    def settings_bytes(self) -> int:
+        """What everything that clients have set takes in memory."""
+        return self._settings_bytes
 
     @property
     def end_offset(self) -> int:
@@ -251,6 +259,7 @@ class MetadataImage:
             insort(self._names, record.name)
             self._folded_names[fold_name(record.name)] = record.name
         self._partition_count += len(record.partitions) - (len(old.partitions) if old else 0)
+        self._settings_bytes += values_size(record.configs) - (values_size(old.configs) if old else 0)
         return TopicCreated(record) if old is None else TopicChanged(old, record)
 
     def _note_assignments(self, record: TopicRecord, old: TopicRecord | None) -> None:
@@ -263,14 +272,18 @@ class MetadataImage:
         self._assigned_at[record.topic_id] = tuple(ends)
 
     def _replay_configs(self, record: ConfigsRecord) -> Change | None:
-        if self.configs_of(record.kind, record.name) == record.configs:
+        old = self.configs_of(record.kind, record.name)
+        if old == record.configs:
             return None
+        self._settings_bytes += configs_size(record.name, record.configs) - configs_size(record.name, old)
         self._configs[record.kind, record.name] = record.configs
         return ConfigsChanged(record.kind, record.name)
 
     def _replay_quota(self, record: QuotaRecord) -> Change | None:
-        if self._quotas.get(record.entity) == record.limits:
+        old = self._quotas.get(record.entity, {})
+        if old == record.limits:
             return None
+        self._settings_bytes += quota_size(record.entity, record.limits) - quota_size(record.entity, old)
         self._quotas[record.entity] = record.limits
         return QuotaChanged(record.entity, record.limits)
 
@@ -285,10 +298,14 @@ class MetadataImage:
             return None if broker is None else BrokerRemoved(broker)
         if tombstone.kind == "configs":
             identity = config_identity(tombstone.identifier)
-            return None if self._configs.pop(identity, None) is None else ConfigsChanged(*identity)
+            configs = self._configs.pop(identity, {})
+            self._settings_bytes -= configs_size(identity[1], configs)
+            return ConfigsChanged(*identity) if configs else None
         if tombstone.kind == "quota":
             entity = quota_entity(tombstone.identifier)
-            return None if self._quotas.pop(entity, None) is None else QuotaChanged(entity, {})
+            limits = self._quotas.pop(entity, {})
+            self._settings_bytes -= quota_size(entity, limits)
+            return QuotaChanged(entity, {}) if limits else None
         topic = self._topics.pop(UUID(tombstone.identifier), None)
         if topic is None:
             return None  # compaction kept the tombstone and removed what it buried
@@ -297,6 +314,7 @@ class MetadataImage:
         del self._names[bisect_left(self._names, topic.name)]
         del self._folded_names[fold_name(topic.name)]
         self._partition_count -= len(topic.partitions)
+        self._settings_bytes -= values_size(topic.configs)
         return TopicDeleted(topic)
 
 

@@ -18,6 +18,20 @@ class TopicKeys:
         "1",
         "The number of partitions of a topic if the client that creates it names none.",
     )
+    max_partitions: int = setting(
+        "varve.max.partitions",
+        integer(1),
+        "50000",
+        """How many partitions the cluster may have. Each of its replicas takes 12 KB of memory, whether it is used or
+        not.""",
+    )
+    max_settings_bytes: int = setting(
+        "varve.max.settings.bytes",
+        long(0),
+        str(4 << 20),
+        """How much memory everything that clients set may take on a node: settings of topics, brokers and groups, and
+        quotas. A setting takes about 150 bytes, and a group, broker or quota 500, beside their texts.""",
+    )
     default_replication_factor: int = setting(
         "default.replication.factor",
         integer(1, 32767),

@@ -29,6 +29,8 @@ class ControllerConfig:
     """Entities that have a quota. Each node looks through them for each of its clients."""
     max_partitions: int = 50_000
     """Of the whole cluster: every partition is a Raft group with state in memory on each of its replicas."""
+    max_settings_bytes: int = 4 << 20
+    """What everything that clients set may take in memory (broker.metadata.settings_size)."""
 
 
 def changed_topics(

@@ -15,6 +15,7 @@ from broker.metadata.placement import place
 from broker.metadata.record_codec import PARTITIONS_PER_STEP, encode_topic, topic_tombstone
 from broker.metadata.records import BrokerRecord, KeyValue, PartitionAssignment, TopicRecord, shared
 from broker.metadata.requests import BROKER_DEFAULT, Deciding, Decision, NewPartitions, NewTopic, TopicResult
+from broker.metadata.settings_size import check_room, values_size
 from broker.metadata.topic_checks import (
     check_assignments,
     check_configs,
@@ -34,11 +35,13 @@ class _Created:
         self.records: list[TopicRecord] = []
         self.folded_names: dict[str, str] = {}
         self.partition_count = 0
+        self.settings_bytes = 0
 
     def add(self, record: TopicRecord) -> None:
         self.records.append(record)
         self.folded_names[fold_name(record.name)] = record.name
         self.partition_count += len(record.partitions)
+        self.settings_bytes += values_size(record.configs)
 
 
 class TopicDecisions:
@@ -174,6 +177,8 @@ class TopicDecisions:
         check_is_new(topic.name, self._image, created.folded_names)
         configs = check_configs(topic)
         self._resources.validate("topic", configs)
+        used_bytes = self._image.settings_bytes + created.settings_bytes
+        check_room(used_bytes, values_size(configs), self._config.max_settings_bytes)
         check_counts(topic)
         self._check_limits(self._partition_count(topic), created.partition_count)
         if topic.assignments:
@@ -216,7 +221,7 @@ class TopicDecisions:
         if self._image.partition_count + created + count > self._config.max_partitions:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,
-                f"the cluster may have at most {self._config.max_partitions} partitions",
+                f"the cluster may have at most {self._config.max_partitions} partitions (varve.max.partitions)",
             )
 
     def _check_some_alive(self, placed: Sequence[tuple[int, ...]]) -> None:
