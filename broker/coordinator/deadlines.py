@@ -7,6 +7,9 @@ from typing import Generic, TypeVar
 
 K = TypeVar("K")
 
+#: So many entries of the heap may be of keys that were dropped, and as many again as there are keys.
+MAX_DROPPED = 1000
+
 
 class Deadlines(Generic[K]):
     """The deadline of each key, in seconds of the loop's clock.
@@ -32,11 +35,24 @@ class Deadlines(Generic[K]):
         """None: the key has no deadline any more."""
         if deadline is None:
             self._deadlines.pop(key, None)
+            if len(self._heap) > 2 * len(self._deadlines) + MAX_DROPPED:
+                self._drop_entries()
             return
         self._deadlines[key] = deadline
         entry = self._entries.get(key)
         if entry is None or deadline < entry:
             self._push(key, deadline)
+
+    def _drop_entries(self) -> None:
+        """Drop the entries of keys without a deadline. Members can come and go thousands of times before an entry would
+        be due, which is after half an hour if they say so."""
+        self._heap = [
+            entry
+            for entry in self._heap
+            if entry[2] in self._deadlines and self._entries.get(entry[2]) == entry[0]
+        ]
+        heapq.heapify(self._heap)
+        self._entries = {key: time for time, _, key in self._heap}
 
     def _push(self, key: K, deadline: float) -> None:
         self._count += 1

@@ -26,7 +26,15 @@ from broker.groups.classic_messages import (
     SyncAnswer,
     SyncRequest,
 )
-from broker.groups.classic_rebalance import COMPLETING, EMPTY, PREPARING, STABLE, Rebalance, Transition
+from broker.groups.classic_rebalance import (
+    COMPLETING,
+    EMPTY,
+    PREPARING,
+    STABLE,
+    Rebalance,
+    Transition,
+    pending_size,
+)
 from broker.groups.classic_subscription import subscribed_topics
 from broker.groups.commit import CommitRequest
 from broker.groups.records import GroupRecord
@@ -55,7 +63,7 @@ class ClassicGroup(Rebalance):
         is_pending = request.member_id in self._pending and request.instance_id is None
         if is_pending:
             self._drop_pending(request.member_id)
-        refusal = self._why_not_join(request)
+        refusal = self._why_not_join(request, pending_size(request.member_id) if is_pending else 0)
         if refusal != ErrorCode.NONE:
             transition.answer(ticket, JoinAnswer(refusal))
             self._rebalance_or_complete_join(transition, len(self.members))
@@ -67,16 +75,22 @@ class ClassicGroup(Rebalance):
             self._join_without_id(transition, ticket, request)
         return transition.outcome
 
-    def _why_not_join(self, request: JoinRequest) -> ErrorCode:
+    def _why_not_join(self, request: JoinRequest, freed_bytes: int) -> ErrorCode:
+        """`freed_bytes`: what its pending id took in memory until now."""
         if not request.protocol_type or not self.members.support_one_of(request.protocols):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if len(self.members) and request.protocol_type != self.protocol_type:
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        if request.member_id in self.members or len(self.members) < self._limits.max_members:
-            return ErrorCode.NONE
-        if request.instance_id is not None and self.members.of_instance(request.instance_id) is not None:
-            return ErrorCode.NONE
-        return ErrorCode.GROUP_MAX_SIZE_REACHED
+        known = self.members.get(request.member_id)
+        if known is None and request.instance_id is not None:
+            known = self.members.get(self.members.of_instance(request.instance_id) or "")
+        if known is None and len(self.members) >= self._limits.max_members:
+            return ErrorCode.GROUP_MAX_SIZE_REACHED
+        added_bytes = Member.of_request(request.member_id, request).size_bytes() - freed_bytes
+        added_bytes -= 0 if known is None else known.size_bytes(b"")
+        return (
+            ErrorCode.NONE if self._limits.memory.has_room(added_bytes) else ErrorCode.GROUP_MAX_SIZE_REACHED
+        )
 
     def _join_without_id(
         self, transition: Transition, ticket: Ticket[JoinAnswer], request: JoinRequest
@@ -91,8 +105,7 @@ class ClassicGroup(Rebalance):
             return
         member_id = self._new_id(request.client_id)
         if request.takes_id_first:
-            self._pending.add(member_id)
-            self._sessions.set(member_id, transition.now + request.session_timeout_ms / 1000)
+            self._add_pending(member_id, transition.now + request.session_timeout_ms / 1000)
             transition.answer(ticket, JoinAnswer(ErrorCode.MEMBER_ID_REQUIRED, member_id))
         else:
             self._add_member(transition, member_id, ticket, request)
@@ -270,7 +283,7 @@ class ClassicGroup(Rebalance):
         size_before = len(self.members)
         for member_id in self._sessions.take_due(now):
             if member_id in self._pending:
-                self._pending.remove(member_id)
+                self._drop_pending(member_id)
             else:
                 self._remove_member(transition, member_id)
         self._rebalance_or_complete_join(transition, size_before)

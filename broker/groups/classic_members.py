@@ -7,7 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from broker.groups.classic_messages import JoinRequest, Protocols
+from broker.groups.memory import text_size
 from protocol.group_records import MemberMetadata
+
+#: What a member takes in memory beside its texts, and each of its protocols.
+_OVERHEAD_BYTES = 700
+_PROTOCOL_BYTES = 150
+#: What each counts for at least, so that its metadata and assignment may change a little when memory is short.
+MIN_MEMBER_BYTES = 2048
 
 
 @dataclass(slots=True, kw_only=True)
@@ -23,6 +30,13 @@ class Member:
     """Its assignment in the log."""
     is_new: bool = True
     """It has not been in a generation yet."""
+
+    def size_bytes(self, assignment: bytes | None = None) -> int:
+        """What it takes in memory: with this assignment instead of its own, if one is given."""
+        texts = (self.member_id, self.instance_id, self.client_id, self.client_host)
+        size_bytes = _OVERHEAD_BYTES + sum(map(text_size, texts)) + protocols_size(self.protocols)
+        size_bytes += len(self.assignment if assignment is None else assignment)
+        return max(size_bytes, MIN_MEMBER_BYTES)
 
     @classmethod
     def of_request(cls, member_id: str, request: JoinRequest) -> Member:
@@ -66,17 +80,22 @@ class Member:
         return next(metadata for name, metadata in self.protocols if name == protocol)
 
 
+def protocols_size(protocols: Protocols) -> int:
+    return sum(_PROTOCOL_BYTES + text_size(name) + len(metadata) for name, metadata in protocols)
+
+
 class Members:
     """Members by member id, in the order in which they joined. Static members can be found by instance id, too.
 
     Invariants: `_support[name]` is how many members support that protocol. `_instances` holds exactly the members that
-    have an instance id.
+    have an instance id. `size_bytes` is the sum of the members.
     """
 
     def __init__(self) -> None:
         self._members: dict[str, Member] = {}
         self._instances: dict[str, str] = {}
         self._support: Counter[str] = Counter()
+        self.size_bytes = 0
 
     def __len__(self) -> int:
         return len(self._members)
@@ -104,16 +123,19 @@ class Members:
             assert member.instance_id not in self._instances, "an instance that is there is renamed"
             self._instances[member.instance_id] = member.member_id
         self._count_support(member.protocols, 1)
+        self.size_bytes += member.size_bytes()
 
     def remove(self, member_id: str) -> Member:
         member = self._members.pop(member_id)
         if member.instance_id is not None:
             del self._instances[member.instance_id]
         self._count_support(member.protocols, -1)
+        self.size_bytes -= member.size_bytes()
         return member
 
     def update(self, member: Member, request: JoinRequest) -> None:
         """The member joined again, with this request."""
+        self.size_bytes -= member.size_bytes()
         self._count_support(member.protocols, -1)
         self._count_support(request.protocols, 1)
         member.protocols = request.protocols
@@ -121,12 +143,19 @@ class Members:
         member.client_host = request.client_host
         member.session_timeout_ms = request.session_timeout_ms
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
+        self.size_bytes += member.size_bytes()
+
+    def assign(self, member: Member, assignment: bytes) -> None:
+        self.size_bytes += member.size_bytes(assignment) - member.size_bytes()
+        member.assignment = assignment
 
     def rename(self, member: Member, member_id: str) -> None:
         """A static member is back under a new member id. It keeps its place and its assignment."""
         assert member.instance_id is not None
         del self._members[member.member_id]
+        self.size_bytes -= member.size_bytes()
         member.member_id = member_id
+        self.size_bytes += member.size_bytes()
         self._members[member_id] = member
         self._instances[member.instance_id] = member_id
 

@@ -10,16 +10,17 @@ Times are seconds of the loop's clock. `now_ms` is wall time, for the record.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from broker.coordinator.deadlines import Deadlines
 from broker.coordinator.outcome import Outcome
 from broker.coordinator.ticket import Ticket
-from broker.groups.classic_members import Member, Members
+from broker.groups.classic_members import MIN_MEMBER_BYTES, Member, Members
 from broker.groups.classic_messages import JoinAnswer, JoinedMember, JoinRequest, SyncAnswer
 from broker.groups.classic_states import ClassicState
+from broker.groups.memory import GroupMemory, text_size, unbounded
 from broker.groups.records import GroupRecord
 from protocol.errors import ErrorCode
 from protocol.group_records import GroupMetadataKey, GroupMetadataValue
@@ -33,6 +34,8 @@ NEW_MEMBER_TIMEOUT_S = 300.0
 #: first of them would get a generation of its own. The others would then wait for seconds, until the next heartbeat of
 #: the first one tells it to join again.
 MIN_INITIAL_DELAY_S = 0.05
+#: What a group takes in memory beside its members.
+GROUP_BYTES = 1800
 #: What a member takes in a record beside its ids, metadata and assignment: its address, two timeouts, lengths.
 MEMBER_OVERHEAD_BYTES = 128
 
@@ -50,6 +53,7 @@ class ClassicLimits:
     """group.max.size"""
     max_record_bytes: int = 1 << 20
     """The largest record of members and their assignments that fits into a batch of the log."""
+    memory: GroupMemory = field(default_factory=unbounded)
 
 
 @dataclass(slots=True)
@@ -92,6 +96,7 @@ class Rebalance:
         self._rng = rng
         #: Member ids that were given out and that nobody has joined with yet (KIP-394).
         self._pending: set[str] = set()
+        self._pending_bytes = 0
         self._joins: dict[str, Ticket[JoinAnswer]] = {}
         self._syncs: dict[str, Ticket[SyncAnswer]] = {}
         #: Members of this generation that have not sent SyncGroup yet.
@@ -126,8 +131,19 @@ class Rebalance:
         if self.leader == member_id:
             self.leader = None
 
+    @property
+    def size_bytes(self) -> int:
+        """What the group takes in memory."""
+        return GROUP_BYTES + text_size(self.group_id) + self.members.size_bytes + self._pending_bytes
+
+    def _add_pending(self, member_id: str, deadline: float) -> None:
+        self._pending.add(member_id)
+        self._pending_bytes += pending_size(member_id)
+        self._sessions.set(member_id, deadline)
+
     def _drop_pending(self, member_id: str) -> None:
         self._pending.remove(member_id)
+        self._pending_bytes -= pending_size(member_id)
         self._sessions.set(member_id, None)
 
     def _renew_session(self, member_id: str, now: float) -> None:
@@ -266,7 +282,11 @@ class Rebalance:
     def _store_assignment(self, transition: Transition, assignments: Mapping[str, bytes]) -> None:
         """Append the assignment of the leader. The group is stable when the record is replayed."""
         record = self._group_record(self.generation_id, transition.now_ms, assignments)
-        if not self._fits_into_batch(record):
+        added_bytes = sum(
+            member.size_bytes(assignments.get(member.member_id, b"")) - member.size_bytes()
+            for member in self.members
+        )
+        if not (self._fits_into_batch(record) and self._limits.memory.has_room(added_bytes)):
             for member_id in list(self._syncs):
                 self._answer_parked(transition, member_id, ErrorCode.UNKNOWN_SERVER_ERROR)
                 self._renew_session(member_id, transition.now)
@@ -325,7 +345,7 @@ class Rebalance:
                     self.members.remove(stored.member_id)
                 member = Member.of_record(stored, protocol)
                 self.members.add(member)
-            member.assignment = stored.assignment
+            self.members.assign(member, stored.assignment)
         self.protocol_type = value.protocol_type
         self.generation_id = value.generation
         self.protocol = value.protocol
@@ -338,3 +358,11 @@ class Rebalance:
         """Every member has a whole session to find the new coordinator."""
         for member in self.members:
             self._renew_session(member.member_id, now)
+
+    def measure(self) -> Iterator[None]:
+        return iter(())  # its members know their sizes
+
+
+def pending_size(member_id: str) -> int:
+    """What a member id takes that was given out: what its member will take at least."""
+    return MIN_MEMBER_BYTES + text_size(member_id)

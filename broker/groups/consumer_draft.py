@@ -9,6 +9,7 @@ from uuid import UUID
 from broker.groups import consumer_records as as_records
 from broker.groups.assignors import ASSIGNORS, EMPTY, Assignment, MemberSpec
 from broker.groups.consumer_member import Member, TopicsWanted
+from broker.groups.consumer_size import topics_size
 from broker.groups.consumer_state import ConsumerGroupState
 from broker.groups.consumer_subscriptions import (
     MEMBERS_PER_STEP,
@@ -52,6 +53,8 @@ class Draft:
         self._metadata_hash = durable.metadata_hash
         self._regexes = dict(durable.regexes)
         self.records: list[GroupRecord] = []
+        #: What the topics that members are subscribed to make the group take in memory. None: not looked at.
+        self.topics_bytes: int | None = None
 
     # -- members -----------------------------------------------------------------------------------------
 
@@ -128,6 +131,7 @@ class Draft:
         """Raise the group epoch if `must`, or if the subscribed topics have changed since it was last raised."""
         names = yield from all_names(self.members.values(), self._regexes)
         metadata_hash = yield from self._subscriptions.hash_topics(names)
+        self.topics_bytes = yield from topics_size(self.members, self._regexes.keys(), names, self._image)
         if must or metadata_hash != self._metadata_hash:
             self.epoch += 1
             self._metadata_hash = metadata_hash

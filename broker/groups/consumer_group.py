@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Set
 from dataclasses import replace
-from uuid import UUID
 
 from broker.config.group_config import GroupConfig
 from broker.config.node_config import NodeConfig
@@ -22,7 +21,13 @@ from broker.groups import consumer_records as as_records
 from broker.groups.assignors import EMPTY, Assignment
 from broker.groups.commit import CommitCheck, CommitRequest
 from broker.groups.consumer_draft import Draft, Steps, assignor_of
-from broker.groups.consumer_identity import check_instance, existing_member, identify_member
+from broker.groups.consumer_identity import (
+    check_commit,
+    check_fetch,
+    check_instance,
+    existing_member,
+    identify_member,
+)
 from broker.groups.consumer_member import (
     JOIN_EPOCH,
     LEAVE_STATIC_EPOCH,
@@ -42,8 +47,10 @@ from broker.groups.consumer_requests import (
     updated_subscription,
 )
 from broker.groups.consumer_schedule import Schedule
+from broker.groups.consumer_size import SEARCH_BYTES, added_size, group_size, topics_size
 from broker.groups.consumer_state import ConsumerGroupState
 from broker.groups.consumer_subscriptions import Subscriptions, all_names, check_regex
+from broker.groups.memory import GroupMemory
 from broker.groups.records import GroupRecord
 from broker.metadata.image import MetadataImage
 from protocol.errors import ErrorCode, KafkaError
@@ -55,7 +62,6 @@ _WAITING_INTERVAL_PER_MEMBER_MS = 5
 #: The pause between two slices of matching, in which the loop does other work.
 _MATCHING_PAUSE_S = 0.1
 
-
 Deciding = Generator[None, None, Outcome[GroupRecord]]
 
 
@@ -63,8 +69,9 @@ class ConsumerGroup:
     group_type = "consumer"
     protocol_type = "consumer"
 
-    def __init__(self, group_id: str, config: NodeConfig, image: MetadataImage) -> None:
+    def __init__(self, group_id: str, config: NodeConfig, image: MetadataImage, memory: GroupMemory) -> None:
         self.group_id = group_id
+        self._memory = memory
         self._config = config
         self._image = image
         self._durable = ConsumerGroupState()
@@ -72,10 +79,12 @@ class ConsumerGroup:
         self._schedule = Schedule()
         self._subscriptions = Subscriptions(image)
         #: The names of all topics that members are subscribed to. None: to be found out again.
-        self._names: frozenset[str] | None = None
+        self._names: Set[str] | None = None
         self._cached_settings = GroupConfig.resolve(image.configs_of("group", group_id), config)
         #: `end_offset` of the image that `_cached_settings` were read from.
         self._cached_settings_at = image.end_offset
+        #: The part of `size_bytes` that depends on the topics, as of the last decision that looked at all of them.
+        self._topics_bytes = 0
 
     @property
     def _settings(self) -> GroupConfig:
@@ -127,40 +136,49 @@ class ConsumerGroup:
         )
 
     def subscribed_among(self, topics: Set[str]) -> Generator[None, None, Set[str]]:
+        return topics & (yield from self._subscribed_names())
+
+    def _subscribed_names(self) -> Generator[None, None, Set[str]]:
         if self._names is None:
             self._names = yield from all_names(self._durable.members.values(), self._durable.regexes)
-        return topics & self._names
+        return self._names
+
+    @property
+    def size_bytes(self) -> int:
+        size_bytes = group_size(self.group_id, self._durable)
+        if self._durable.members:
+            size_bytes += self._topics_bytes
+        return size_bytes + (SEARCH_BYTES if self._subscriptions.is_searching else 0)
+
+    def measure(self) -> Steps:
+        names = yield from self._subscribed_names()
+        durable = self._durable
+        self._topics_bytes = yield from topics_size(
+            durable.members, durable.regexes.keys(), names, self._image
+        )
+
+    def _check_room(
+        self, member: Member, subscription: Subscription, *, is_new: bool
+    ) -> Generator[None, None, None]:
+        """Raises GROUP_MAX_SIZE_REACHED if there is no memory for this change."""
+        names = yield from self._subscribed_names()
+        added_bytes = yield from added_size(
+            self._durable, names, member, subscription, self._image, is_new=is_new
+        )
+        if not self._memory.has_room(added_bytes):
+            raise KafkaError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"groups take varve.max.group.bytes ({self._memory.max_bytes}) on their coordinator",
+            )
 
     def expires_from_ms(self, commit_timestamp_ms: int) -> int | None:
         return commit_timestamp_ms  # Offsets of subscribed topics are kept (`subscribed_among`).
 
     def check_commit(self, request: CommitRequest, now: float) -> CommitCheck | None:
-        """A member that has not heard of its new epoch yet may commit for partitions that it had in the old one
-        (KIP-1251)."""
-        generation = request.generation
-        if generation < 0 and self.is_empty:
-            return None
-        member = existing_member(self._durable, self.group_id, request.member_id)
-        if not request.knows_epochs:
-            # The request names a generation of the classic protocol, even if the number equals a member epoch.
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-        if generation == member.epoch:
-            return None
-        if generation > member.epoch:
-            raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH)
-
-        def check(topic_id: UUID, partition: int) -> ErrorCode:
-            epoch = member.assignment_epoch(topic_id, partition)
-            may_commit = epoch is not None and epoch <= generation
-            return ErrorCode.NONE if may_commit else ErrorCode.STALE_MEMBER_EPOCH
-
-        return check
+        return check_commit(self._durable, self.group_id, request)
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        if member_id is None and member_epoch < 0:
-            return
-        if member_epoch != existing_member(self._durable, self.group_id, member_id or "").epoch:
-            raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH)
+        check_fetch(self._durable, self.group_id, member_id, member_epoch)
 
     # -- durable state -----------------------------------------------------------------------------------
 
@@ -197,6 +215,10 @@ class ConsumerGroup:
             schedule.matching_due_at = now + _MATCHING_PAUSE_S if has_pending else None
         if schedule.target_due_at is not None and schedule.target_due_at <= now:
             yield from self._compute_target(draft, now, now_ms)
+        return self._outcome(draft)
+
+    def _outcome(self, draft: Draft) -> Outcome[GroupRecord]:
+        self._topics_bytes = self._topics_bytes if draft.topics_bytes is None else draft.topics_bytes
         return Outcome(draft.records)
 
     # -- heartbeats --------------------------------------------------------------------------------------
@@ -227,7 +249,7 @@ class ConsumerGroup:
         reconciled = yield from self._decide(draft, member, replaced_id, subscription, request, now, now_ms)
         if replaced_id is not None:
             self._schedule.drop_member(replaced_id)
-        return self._answer(Outcome(draft.records), ticket, request, member, reconciled, now)
+        return self._answer(self._outcome(draft), ticket, request, member, reconciled, now)
 
     def _answer(
         self,
@@ -290,9 +312,9 @@ class ConsumerGroup:
             check_regex(subscription.topic_regex)
         updated = replace(member, subscription=subscription)
         is_new = replaced_id is None and member.member_id not in draft.members
-        resubscribes = not is_new and _assignment_inputs(subscription) != _assignment_inputs(
-            member.subscription
-        )
+        resubscribes = not is_new and subscription.assignor_inputs != member.subscription.assignor_inputs
+        if subscription != member.subscription or is_new:
+            yield from self._check_room(member, subscription, is_new=is_new)
         if replaced_id is not None:
             draft.replace_member(replaced_id, updated)
         elif is_new or updated != member:
@@ -355,7 +377,7 @@ class ConsumerGroup:
         else:
             yield from self._remove_members(draft, [member.member_id])
         answer = HeartbeatAnswer(member_id=member.member_id, member_epoch=request.member_epoch)
-        return Outcome(draft.records).add_answer(ticket, answer)
+        return self._outcome(draft).add_answer(ticket, answer)
 
     def _remove_members(self, draft: Draft, member_ids: list[str]) -> Steps:
         """The next heartbeat of another member has the target assignment computed."""
@@ -366,11 +388,6 @@ class ConsumerGroup:
             self._schedule.drop_member(member_id)
         if not draft.members:
             self._schedule.target_due_at = None
-
-
-def _assignment_inputs(subscription: Subscription) -> tuple[object, ...]:
-    """What the target assignment depends on."""
-    return subscription.topics, subscription.server_assignor
 
 
 def _partitions(owned: Owned) -> Assignment:

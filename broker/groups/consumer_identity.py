@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
+from broker.groups.commit import CommitCheck, CommitRequest
 from broker.groups.consumer_member import (
     JOIN_EPOCH,
     LEAVE_STATIC_EPOCH,
@@ -76,3 +79,34 @@ def _check_epoch(member: Member, request: HeartbeatRequest) -> None:
 
 def _unknown_member(group_id: str, member_id: str) -> KafkaError:
     return KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"{group_id} has no member {member_id}")
+
+
+def check_commit(durable: ConsumerGroupState, group_id: str, request: CommitRequest) -> CommitCheck | None:
+    """`Group.check_commit`. A member that has not heard of its new epoch yet may commit for partitions that it had in
+    the old one (KIP-1251)."""
+    generation = request.generation
+    if generation < 0 and not durable.members:
+        return None
+    member = existing_member(durable, group_id, request.member_id)
+    if not request.knows_epochs:
+        # The request names a generation of the classic protocol, even if the number equals a member epoch.
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+    if generation == member.epoch:
+        return None
+    if generation > member.epoch:
+        raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH)
+
+    def check(topic_id: UUID, partition: int) -> ErrorCode:
+        epoch = member.assignment_epoch(topic_id, partition)
+        may_commit = epoch is not None and epoch <= generation
+        return ErrorCode.NONE if may_commit else ErrorCode.STALE_MEMBER_EPOCH
+
+    return check
+
+
+def check_fetch(durable: ConsumerGroupState, group_id: str, member_id: str | None, member_epoch: int) -> None:
+    """`Group.check_fetch`."""
+    if member_id is None and member_epoch < 0:
+        return
+    if member_epoch != existing_member(durable, group_id, member_id or "").epoch:
+        raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH)

@@ -60,6 +60,11 @@ class Subscription:
     def topics(self) -> TopicsWanted:
         return self.topic_names, self.topic_regex
 
+    @property
+    def assignor_inputs(self) -> tuple[object, ...]:
+        """What the target assignment depends on."""
+        return self.topics, self.server_assignor
+
 
 @dataclass(frozen=True, slots=True)
 class Member:

@@ -77,7 +77,7 @@ def _create(
     shard: Shard, ticket: Ticket[HeartbeatAnswer], request: HeartbeatRequest, now: float, now_ms: int
 ) -> Deciding:
     existing = shard.groups.get(request.group_id)
-    group = ConsumerGroup(request.group_id, shard.config, shard.image)
+    group = ConsumerGroup(request.group_id, shard.config, shard.image, shard.memory)
     decided = group.heartbeat(ticket, request, now, now_ms)
     outcome = decided if isinstance(decided, Outcome) else (yield from decided)
     if existing is not None:
@@ -101,7 +101,9 @@ def replay(shard: Shard, record: GroupRecord) -> None:
     if not isinstance(group, ConsumerGroup):
         if record.value is None:
             return
-        group = shard.groups[key.group_id] = ConsumerGroup(key.group_id, shard.config, shard.image)
+        group = shard.groups[key.group_id] = ConsumerGroup(
+            key.group_id, shard.config, shard.image, shard.memory
+        )
     group.replay(record)
     if record.value is None and isinstance(key, ConsumerGroupMetadataKey):
         del shard.groups[key.group_id]

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from uuid import UUID
 
 from broker.groups.assignors import Assignment
-from broker.groups.consumer_member import LEAVE_EPOCH, Member
+from broker.groups.consumer_member import LEAVE_EPOCH, Member, Subscription
 from broker.groups.consumer_records import target_of, with_assignment, with_metadata
+from broker.groups.consumer_size import member_size, names_size
 from broker.groups.records import GroupRecord
 from protocol.group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -30,6 +31,8 @@ class ConsumerGroupState:
     other: a member's assignment, for example, may come before the record of the member."""
 
     def __init__(self) -> None:
+        self.members_bytes = 0
+        """Size of `members`, their assignments not counted, and of `regexes` (broker.groups.consumer_size)."""
         self.epoch = 0
         self.metadata_hash = 0
         """Hash of the subscribed topics when the group epoch was last raised."""
@@ -76,10 +79,11 @@ class ConsumerGroupState:
                 self.assignment_epoch = 0 if value is None else value.assignment_epoch
             case ConsumerGroupRegularExpressionKey():
                 assert value is None or isinstance(value, ConsumerGroupRegularExpressionValue)
-                if value is None:
-                    self._regexes.pop(key.regular_expression, None)
-                else:
+                old = self._regexes.pop(key.regular_expression, frozenset())
+                self.members_bytes -= names_size(old)
+                if value is not None:
                     self._regexes[key.regular_expression] = frozenset(value.topics)
+                    self.members_bytes += names_size(value.topics)
             case ConsumerGroupMemberMetadataKey():
                 assert value is None or isinstance(value, ConsumerGroupMemberMetadataValue)
                 self._replay_member(key.member_id, value)
@@ -98,6 +102,8 @@ class ConsumerGroupState:
         instance_id = None if old is None else old.subscription.instance_id
         if instance_id is not None and self._static_members.get(instance_id) == member_id:
             del self._static_members[instance_id]
+        if old is not None:
+            self.members_bytes -= member_size(member_id, old.subscription)
         if value is None:
             if old is not None:
                 self._remove_ownership(old)
@@ -105,6 +111,7 @@ class ConsumerGroupState:
             return
         member = with_metadata(old or Member(member_id), value)
         self._members[member_id] = member
+        self.members_bytes += member_size(member_id, member.subscription)
         if member.subscription.instance_id is not None:
             self._static_members[member.subscription.instance_id] = member_id
 
@@ -118,6 +125,8 @@ class ConsumerGroupState:
             if old is not None:
                 self._members[member_id] = Member(member_id, old.subscription, LEAVE_EPOCH, LEAVE_EPOCH)
             return
+        if old is None:
+            self.members_bytes += member_size(member_id, Subscription())
         member = with_assignment(old or Member(member_id), value)
         self._members[member_id] = member
         for topic_id, partition in member.owned_partitions():

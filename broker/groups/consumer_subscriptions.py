@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Generator, Iterable, Mapping, Set
 from hashlib import blake2b
+from operator import attrgetter
 from uuid import UUID
 
 from broker.groups.consumer_member import Member, TopicsWanted
@@ -53,6 +54,11 @@ class Subscriptions:
         self._refreshed_end_offset = -1
 
     @property
+    def is_searching(self) -> bool:
+        """A search is unfinished: it keeps a compiled expression."""
+        return self._search is not None
+
+    @property
     def has_pending(self) -> bool:
         return bool(self._pending)
 
@@ -63,9 +69,8 @@ class Subscriptions:
 
     def hash_topics(self, names: Iterable[str]) -> Generator[None, None, int]:
         """The `metadata_hash` of the topics of these names."""
-        self._hashed_end_offset = (
-            self._image.end_offset
-        )  # what changes before the last step is seen the next time
+        # What changes before the last step is seen the next time.
+        self._hashed_end_offset = self._image.end_offset
         return metadata_hash(names, self._image)
 
     def _is_refresh_due(self, now: float) -> bool:
@@ -165,7 +170,7 @@ def topic_names(wanted: TopicsWanted, regexes: Mapping[str, frozenset[str]]) -> 
 
 def all_names(
     members: Iterable[Member], regexes: Mapping[str, frozenset[str]]
-) -> Generator[None, None, frozenset[str]]:
+) -> Generator[None, None, Set[str]]:
     """The names of all topics that any member is subscribed to."""
     seen: set[TopicsWanted] = set()
     names: set[str] = set()
@@ -176,7 +181,7 @@ def all_names(
             names |= topic_names(wanted, regexes)
         if count % MEMBERS_PER_STEP == 0:
             yield
-    return frozenset(names)
+    return names
 
 
 def partition_counts(names: Iterable[str], image: MetadataImage) -> Generator[None, None, dict[UUID, int]]:
@@ -193,13 +198,17 @@ def partition_counts(names: Iterable[str], image: MetadataImage) -> Generator[No
 
 def metadata_hash(names: Iterable[str], image: MetadataImage) -> Generator[None, None, int]:
     """A hash that changes when one of these topics is created or deleted, or gets partitions. 0 if none exists."""
-    digest = blake2b(digest_size=8)
-    any_exists = False
-    for count, name in enumerate(sorted(names)):
+    topics = []
+    for count, name in enumerate(names):
         if count % NAMES_PER_STEP == 0:
             yield
         topic = image.topic_named(name)
         if topic is not None:
-            any_exists = True
-            digest.update(topic.topic_id.bytes + len(topic.partitions).to_bytes(4, "big"))
-    return int.from_bytes(digest.digest(), "big", signed=True) if any_exists else 0
+            topics.append(topic)
+    topics.sort(key=attrgetter("name"))
+    digest = blake2b(digest_size=8)
+    for count, topic in enumerate(topics):
+        if count % NAMES_PER_STEP == 0:
+            yield
+        digest.update(topic.topic_id.bytes + len(topic.partitions).to_bytes(4, "big"))
+    return int.from_bytes(digest.digest(), "big", signed=True) if topics else 0

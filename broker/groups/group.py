@@ -7,7 +7,7 @@ with leadership. A method that refuses raises KafkaError and has changed nothing
 
 from __future__ import annotations
 
-from collections.abc import Generator, Set
+from collections.abc import Generator, Iterator, Set
 from typing import Protocol
 
 from broker.coordinator.outcome import Decided
@@ -35,6 +35,14 @@ class Group(Protocol):
     @property
     def is_empty(self) -> bool:
         """No members. Only an empty group may be deleted, or have offsets committed by admin tools."""
+
+    @property
+    def size_bytes(self) -> int:
+        """What it takes in memory, its offsets not counted. Asked after every decision, so it must not walk the
+        members."""
+
+    def measure(self) -> Iterator[None]:
+        """The group is loaded: find out what of `size_bytes` takes steps."""
 
     def replay(self, record: GroupRecord) -> None:
         """Apply one of the group's own records. Durable state changes here and nowhere else."""

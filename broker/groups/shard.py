@@ -25,6 +25,7 @@ from broker.groups.classic_rebalance import MIN_INITIAL_DELAY_S, ClassicLimits
 from broker.groups.classic_states import ClassicState
 from broker.groups.commit import CommitAnswer, CommitCheck, CommitRequest
 from broker.groups.group import Group, check_group_id, check_texts
+from broker.groups.memory import GroupMemory, unbounded
 from broker.groups.offsets import Offsets, Place
 from broker.groups.records import GroupRecord
 from broker.metadata.image import MetadataImage
@@ -48,18 +49,35 @@ class ListedGroup:
 
 
 class Shard:
-    """`image` is the image of the node, which changes while the shard lives."""
+    """`image` is the image of the node, which changes while the shard lives.
+
+    Invariant: `_groups_bytes` is the sum of `_sizes`, which has the size of each group as of its last decision.
+    """
 
     def __init__(
-        self, config: NodeConfig, image: MetadataImage, rng: random.Random, max_batch_bytes: int
+        self,
+        config: NodeConfig,
+        image: MetadataImage,
+        rng: random.Random,
+        max_batch_bytes: int,
+        memory: GroupMemory | None = None,
     ) -> None:
+        """`memory`: of the node. None: no bound."""
         self.config = config
+        self.memory = memory or unbounded()
         self.image = image
         self.rng = rng
         self.groups: dict[str, Group] = {}
         self.offsets = Offsets()
         self._max_batch_bytes = max_batch_bytes
         self._deadlines: Deadlines[str] = Deadlines()
+        self._sizes: dict[str, int] = {}
+        self._groups_bytes = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """What the groups and their offsets take in memory."""
+        return self._groups_bytes + self.offsets.size_bytes
 
     # -- state -------------------------------------------------------------------------------------------
 
@@ -76,6 +94,8 @@ class Shard:
         for group in self.groups.values():
             group.loaded(now)
             self._deadlines.set(group.group_id, group.next_deadline())
+            yield from group.measure()
+            self._update_size(group.group_id)
             yield
 
     # -- deadlines ---------------------------------------------------------------------------------------
@@ -87,6 +107,14 @@ class Shard:
         if group is not None and deadline is None and not _exists(group):
             del self.groups[group_id]
         self._deadlines.set(group_id, deadline)
+        self._update_size(group_id)
+
+    def _update_size(self, group_id: str) -> None:
+        group = self.groups.get(group_id)
+        before = self._sizes.pop(group_id, 0)
+        if group is not None:
+            self._sizes[group_id] = group.size_bytes
+        self._groups_bytes += self._sizes.get(group_id, 0) - before
 
     def next_deadline(self) -> float | None:
         return self._deadlines.next()
@@ -121,7 +149,12 @@ class Shard:
             is_simple = self.offsets.has_group(request.group_id)
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID if is_simple else ErrorCode.GROUP_ID_NOT_FOUND)
         records, answer = yield from self.offsets.commit(
-            request, check, now_ms, self.config.offset_metadata_max_bytes, self._max_batch_bytes
+            request,
+            check,
+            now_ms,
+            self.config.offset_metadata_max_bytes,
+            self._max_batch_bytes,
+            self.memory,
         )
         return Outcome(records).add_answer(ticket, answer)
 
@@ -283,6 +316,7 @@ class Shard:
             max(self.config.group_initial_rebalance_delay_ms / 1000, MIN_INITIAL_DELAY_S),
             self.config.group_max_size,
             self._max_batch_bytes,
+            self.memory,
         )
         return ClassicGroup(group_id, limits, self.rng)
 

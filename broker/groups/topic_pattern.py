@@ -15,7 +15,7 @@ MAX_MEMORY_BYTES = 256 << 10
 """The most memory of a compiled expression, for RE2's instructions and its cached states.
 
 An expression that needs more for its instructions is refused. One that needs more states is matched without caching
-them, which takes longer. The module `re2` keeps the 128 expressions that were compiled last: 32 MiB at most."""
+them, which takes longer."""
 MAX_INSTRUCTIONS = 5_000
 """The most instructions of a compiled expression. A match with the longest topic name takes 4 ms then, where RE2 cannot
 cache its states."""
@@ -48,6 +48,7 @@ class TopicPattern:
             self._regexp = re2.compile(text, options)
         except re2.error as error:
             raise PatternError(error.args[0].decode(errors="replace")) from None
+        re2.purge()  # It would keep the 128 expressions that were compiled last, which can be 32 MiB.
         self._instructions: int = self._regexp.programsize
         if self._instructions > MAX_INSTRUCTIONS:
             raise PatternError(f"more than {MAX_INSTRUCTIONS} instructions when it is compiled")

@@ -49,6 +49,16 @@ class GroupKeys:
         "How often expired offsets are looked for.",
     )
 
+    max_group_bytes: int = setting(
+        "varve.max.group.bytes",
+        long(0),
+        str(48 << 20),
+        """How much memory groups and their committed offsets may take on this node. Above it, new members and new
+        offsets are refused (GROUP_MAX_SIZE_REACHED, INVALID_COMMIT_OFFSET_SIZE); the members and offsets that are there
+        go on. A member counts for 2 KB or more, an offset for 256 bytes and its metadata, a partition that a group of
+        the consumer protocol is subscribed to for 400 bytes.""",
+    )
+
     group_initial_rebalance_delay_ms: int = setting(
         "group.initial.rebalance.delay.ms",
         integer(0),

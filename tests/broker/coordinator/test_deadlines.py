@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.coordinator.deadlines import Deadlines
+from broker.coordinator.deadlines import MAX_DROPPED, Deadlines
 
 EVENTS = st.lists(
     st.one_of(
@@ -17,8 +17,17 @@ EVENTS = st.lists(
 )
 
 
+@pytest.mark.parametrize("max_dropped", [0, 1000])
 @given(EVENTS)
-def test_due_keys_agree_with_a_plain_dict(events: list[tuple[str, int, int | None]]) -> None:
+def test_due_keys_agree_with_a_plain_dict(
+    max_dropped: int, events: list[tuple[str, int, int | None]]
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("broker.coordinator.deadlines.MAX_DROPPED", max_dropped)
+        _compare_with_a_plain_dict(events)
+
+
+def _compare_with_a_plain_dict(events: list[tuple[str, int, int | None]]) -> None:
     deadlines: Deadlines[int] = Deadlines()
     plain: dict[int, float] = {}
     for what, key, time in events:
@@ -61,3 +70,14 @@ def test_a_deadline_that_is_put_off_a_thousand_times_is_one_heap_entry() -> None
     assert deadlines.take_due(998) == []
     assert deadlines.take_due(999) == ["member"]
     assert deadlines.next() is None
+
+
+def test_keys_that_come_and_go_leave_few_entries() -> None:
+    """A member may have a session of half an hour and leave at once."""
+    deadlines: Deadlines[str] = Deadlines()
+    deadlines.set("stays", 10_000)
+    for number in range(20_000):
+        deadlines.set(f"member {number}", 5_000)
+        deadlines.set(f"member {number}", None)
+        assert len(deadlines._heap) <= MAX_DROPPED + 4 and len(deadlines._entries) <= MAX_DROPPED + 4
+    assert deadlines.take_due(9_999) == [] and deadlines.take_due(10_000) == ["stays"]

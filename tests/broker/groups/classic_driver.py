@@ -9,7 +9,7 @@ from typing import Any
 from broker.coordinator.outcome import Outcome
 from broker.groups.classic_group import ClassicGroup
 from broker.groups.classic_messages import JoinAnswer, JoinRequest, Leaver, SyncRequest
-from broker.groups.classic_rebalance import ClassicLimits
+from broker.groups.classic_rebalance import ClassicLimits, pending_size
 from broker.groups.commit import CommitRequest
 from broker.groups.records import GroupRecord
 from protocol.errors import ErrorCode, KafkaError
@@ -138,6 +138,9 @@ class Driver:
         for record in outcome.records:
             self.log.append(record)
             self.group.replay(record)
+        group = self.group
+        assert group.members.size_bytes == sum(member.size_bytes() for member in group.members)
+        assert group._pending_bytes == sum(map(pending_size, group._pending))
         for ticket, answer in outcome.answers:
             assert ticket in self.open, "answered twice, or never asked"
             self.open.remove(ticket)

@@ -12,6 +12,7 @@ from broker.groups import consumer_shard
 from broker.groups.consumer_group import ConsumerGroup
 from broker.groups.consumer_member import Member
 from broker.groups.consumer_requests import GroupDescription, HeartbeatAnswer, HeartbeatRequest
+from broker.groups.consumer_size import member_size, names_size
 from broker.groups.records import GroupRecord, decode, encode
 from broker.groups.shard import Shard
 from broker.metadata import record_codec
@@ -105,6 +106,9 @@ class Coordinator:
             return
         described = self.describe()
         assert described.assignment_epoch <= described.epoch
+        durable = self.group._durable
+        sizes = [member_size(member_id, member.subscription) for member_id, member in durable.members.items()]
+        assert durable.members_bytes == sum(sizes) + sum(map(names_size, durable.regexes.values()))
         owners: dict[Partition, str] = {}
         members = self.group.members
         for member in members.values():
