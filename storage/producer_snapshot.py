@@ -16,6 +16,7 @@ A snapshot cannot be rebuilt once the bytes below it are gone; the rules are in 
 from __future__ import annotations
 
 import struct
+from typing import NamedTuple
 
 from protocol.records.crc import crc32c
 from storage.disk import Disk
@@ -32,6 +33,17 @@ _OLDER = struct.Struct(">qb")
 _BATCH = struct.Struct(">iqiq")
 
 _NO_BATCH = BatchInfo(-1, -1, 0, -1)
+
+
+class Snapshot(NamedTuple):
+    """A state as it was at one time, encoded: a tenth of its size in memory."""
+
+    end_offset: int
+    data: bytes
+
+    @classmethod
+    def of(cls, states: ProducerStates) -> Snapshot:
+        return cls(states.end_offset, encode_snapshot(states))
 
 
 class SnapshotDamagedError(Exception):
@@ -144,17 +156,17 @@ def read_snapshot(disk: Disk, path: str, offset: int) -> ProducerStates:
     return decode_snapshot(data, offset)
 
 
-def write_snapshot(log: Log, states: ProducerStates, high_watermark: int) -> None:
-    """Write the state durably as the snapshot for `states.end_offset`.
+def write_snapshot(log: Log, snapshot: Snapshot, high_watermark: int) -> None:
+    """Write it durably as the snapshot for its `end_offset`.
 
     Only committed state is written. A snapshot of a suffix that is truncated later would answer "duplicate" for a write
     that never happened.
     """
-    assert states.end_offset <= high_watermark, f"{states.end_offset} above {high_watermark}"
-    path = log.snapshot_path(states.end_offset)
+    assert snapshot.end_offset <= high_watermark, f"{snapshot.end_offset} above {high_watermark}"
+    path = log.snapshot_path(snapshot.end_offset)
     file = log.disk.open(path + TEMPORARY_SUFFIX, create=True)
     file.truncate(0)
-    file.append([encode_snapshot(states)])
+    file.append([snapshot.data])
     file.flush()
     file.close()
     log.disk.rename(path + TEMPORARY_SUFFIX, path)
@@ -173,4 +185,4 @@ def ensure_snapshot(log: Log, end_offset: int, high_watermark: int) -> None:
     # A process that was killed may have left a snapshot whose name is not durable.
     log.disk.flush_directory(log.directory)
     if not any(end_offset <= snapshot <= log.start_offset for snapshot in log.snapshot_offsets()):
-        write_snapshot(log, load_producers(log, end_offset), high_watermark)
+        write_snapshot(log, Snapshot.of(load_producers(log, end_offset)), high_watermark)

@@ -86,6 +86,8 @@ class ProducerStates:
         self.end_offset = 0
         #: Producers with an open transaction, and the first offset of each.
         self._open: dict[int, int] = {}
+        #: Producers were dropped because there were too many. One that is unknown may be one of them.
+        self.has_dropped = False
 
     # -- deciding
 
@@ -94,14 +96,17 @@ class ProducerStates:
 
         Raises KafkaError: INVALID_PRODUCER_EPOCH for an older epoch, OUT_OF_ORDER_SEQUENCE_NUMBER for a batch that is
         neither the next one nor one of the last five. An unknown producer id may begin with any sequence: its state may
-        have expired.
+        have expired. But if producers were dropped before their time, UNKNOWN_PRODUCER_ID is raised for one that does
+        not begin with 0: its batch may be a retry. Its client begins a new epoch then, or gives up.
         """
         if header.producer_id == NO_PRODUCER_ID:
             return APPEND
         entry = self.entries.get(header.producer_id)
-        if entry is None:
-            return APPEND
         sequence = header.base_sequence
+        if entry is None:
+            if sequence > 0 and self.has_dropped:
+                raise KafkaError(ErrorCode.UNKNOWN_PRODUCER_ID, f"producer {header.producer_id} is not known")
+            return APPEND
         if header.producer_epoch < entry.epoch:
             raise KafkaError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -166,6 +171,23 @@ class ProducerStates:
             marker = next(iter_records(batch), None)
             value = marker.value if marker is not None else None
         self.record(header, value)
+
+    def drop_least_recent(self, count: int, below_offset: int) -> int:
+        """Forget at most `count` producers, those first that have written nothing for longest. Returns how many.
+
+        Only those whose batches are all below `below_offset`, which is committed: a client that has no answer yet is
+        going to send its batch again. And none with an open transaction.
+        """
+        ages = sorted(
+            (entry.batches[-1].last_offset if entry.batches else -1, producer_id)
+            for producer_id, entry in self.entries.items()
+            if producer_id not in self._open
+        )
+        dropped = [producer_id for last_offset, producer_id in ages[:count] if last_offset < below_offset]
+        for producer_id in dropped:
+            del self.entries[producer_id]
+        self.has_dropped = self.has_dropped or bool(dropped)
+        return len(dropped)
 
     def adopt(self, producer_id: int, entry: ProducerEntry) -> None:
         """Add an entry of a snapshot."""

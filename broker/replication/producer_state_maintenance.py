@@ -13,7 +13,7 @@ import structlog
 
 from storage.disk import DiskFullError
 from storage.log import Log
-from storage.producer_snapshot import decode_snapshot, encode_snapshot, write_snapshot
+from storage.producer_snapshot import Snapshot, write_snapshot
 from storage.producer_state import ProducerStates
 
 logger = structlog.get_logger()
@@ -31,8 +31,8 @@ class ProducerStateMaintenance:
     def __init__(self, log: Log) -> None:
         #: Base offset of the active segment when this was last told of an append.
         self.active_base = log.active_segment_base
-        #: A copy of the producer state that waits for its snapshot: only committed state may be written.
-        self.pending: ProducerStates | None = None
+        #: The producer state as it was, waiting for its snapshot: only committed state may be written.
+        self.pending: Snapshot | None = None
         #: Batches since the last capture, and the size of the active segment then. What the log held before counts as
         #: new: nobody knows where its last snapshot is.
         self._batches = 0
@@ -56,8 +56,8 @@ class ProducerStateMaintenance:
             self.capture_state(log, states)
 
     def capture_state(self, log: Log, states: ProducerStates) -> None:
-        """Copy the state for the next snapshot; the replica's own goes on."""
-        self.pending = decode_snapshot(encode_snapshot(states), states.end_offset)
+        """Keep the state for the next snapshot; the replica's own goes on."""
+        self.pending = Snapshot.of(states)
         self._batches = 0
         self._size_bytes = log.active_segment_bytes
 
@@ -81,10 +81,10 @@ class ProducerStateMaintenance:
         for offset in above[:-2]:
             log.remove_snapshot(offset)
 
-    def write_snapshot(self, log: Log, states: ProducerStates, high_watermark: int) -> None:
+    def write_snapshot(self, log: Log, snapshot: Snapshot, high_watermark: int) -> None:
         """Write a snapshot. A full disk costs it, and later a longer replay."""
         try:
-            write_snapshot(log, states, high_watermark)
+            write_snapshot(log, snapshot, high_watermark)
         except DiskFullError as error:
             logger.warning("no snapshot of the producers: disk full", error=str(error))
 

@@ -33,7 +33,7 @@ from storage.disk import DiskFullError
 from storage.errors import CorruptLogError
 from storage.log import Log
 from storage.log_types import GroupKey
-from storage.producer_snapshot import load_producers
+from storage.producer_snapshot import Snapshot, load_producers
 from storage.producer_state import ProducerStates
 
 logger = structlog.get_logger()
@@ -168,7 +168,7 @@ class Replica:
     def replace_log(self, log: Log) -> None:
         """A snapshot was installed: this log takes the place of the old one."""
         self.log = log
-        self.producers = load_producers(log)
+        self._use_producers(load_producers(log))
         self._producer_maintenance = ProducerStateMaintenance(log)
         self.next_offset = log.end_offset
         self.log_start.log_replaced()
@@ -183,9 +183,17 @@ class Replica:
         self.next_offset = self.log.end_offset
         self._producer_maintenance.log_truncated(self.log)
         try:
-            self.producers = load_producers(self.log)
+            self._use_producers(load_producers(self.log))
         except CorruptLogError as error:
             self.host.log_corrupt(self, error)
+
+    def _use_producers(self, producers: ProducerStates) -> None:
+        producers.has_dropped = self.producers.has_dropped
+        self.producers = producers
+
+    def drop_producers(self, count: int) -> int:
+        """There are too many: forget at most so many. Returns how many."""
+        return self.producers.drop_least_recent(count, self.high_watermark)
 
     # -- watermarks and roles ----------------------------------------------------------------------------
 
@@ -255,7 +263,7 @@ class Replica:
             and self.producers.entries
             and self.producers.end_offset == end_offset == self.high_watermark
         ):
-            self._producer_maintenance.write_snapshot(self.log, self.producers, end_offset)
+            self._producer_maintenance.write_snapshot(self.log, Snapshot.of(self.producers), end_offset)
         self.log.close(is_clean=is_clean)
 
     def stop(self) -> None:

@@ -16,6 +16,7 @@ from broker.environment import Clock
 from broker.replication import wire
 from broker.replication.events import Peers, ReplicaEvents
 from broker.replication.log_opener import LogOpener, NewReplica
+from broker.replication.producer_limit import ProducerLimit
 from broker.replication.ranges import MAX_APPEND_BYTES, check_own_range, send_again
 from broker.replication.replica import Replica
 from broker.replication.snapshot_install import SnapshotInstalls
@@ -115,6 +116,7 @@ class Replicas:
         self.now: Callable[[], float] = loop.time
         self.now_ms: Callable[[], int] = clock.now_ms
         self.note_writer: Callable[[Writer], None] = turn.add_writer
+        self.producer_limit = ProducerLimit(self.by_key, settings, ticks)
         ticks.every(SLOW_TICK_S, self._tick)
         ticks.every(QUIET_S, self._trim_quiet_logs)
         ticks.every(settings.config.log_retention_check_interval_ms / 1000, self._apply_retention)

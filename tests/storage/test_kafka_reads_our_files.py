@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from storage.log_types import LogConfig
-from storage.producer_snapshot import load_producers, write_snapshot
+from storage.producer_snapshot import Snapshot, load_producers, write_snapshot
 from tests.storage.helpers import InlineDisk, append, new_log
 
 TOOL = os.environ.get("KAFKA_TOOL", "/work/shared/tools/apache-kafka")
@@ -54,7 +54,7 @@ def test_kafka_dump_log_finds_no_fault(tmp_path: Path) -> None:
         )
         sequences[producer] += header.last_offset_delta + 1
     log.flush()
-    write_snapshot(log, load_producers(log), log.end_offset)
+    write_snapshot(log, Snapshot.of(load_producers(log)), log.end_offset)
     end_offset = log.end_offset
     log.close(is_clean=True)
 

@@ -13,6 +13,7 @@ from storage.errors import CorruptLogError
 from storage.log import Log
 from storage.log_types import FlushedEnd
 from storage.producer_snapshot import (
+    Snapshot,
     SnapshotDamagedError,
     decode_snapshot,
     encode_snapshot,
@@ -71,6 +72,34 @@ def test_the_table_of_the_idempotent_producer() -> None:
     assert states.check(header(-1, producer=-1)) is APPEND
 
 
+def test_those_that_wrote_nothing_for_longest_are_dropped_and_found_out_when_they_come_back() -> None:
+    states = ProducerStates()
+    for number in range(6):
+        states.record(header(0, offset=3 * number, producer=number))
+    states.record(header(3, offset=18, producer=1))
+    assert states.check(header(5, producer=99)) is APPEND
+    assert states.drop_least_recent(3, below_offset=21) == 3
+    assert sorted(states.entries) == [1, 4, 5]
+    assert states.check(header(3, producer=1)) == Duplicate(18, 20, 1002)
+    assert refused(states, header(3, producer=0)) == ErrorCode.UNKNOWN_PRODUCER_ID, "perhaps a retry"
+    assert states.check(header(0, producer=0)) is APPEND, "a new epoch or a new producer"
+
+
+def test_what_is_not_committed_or_not_over_is_not_dropped() -> None:
+    states = ProducerStates()
+    opened = batch_at(0, 1, count=3, producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True)
+    states.record(parse_header(opened))
+    for number in range(6, 9):
+        states.record(header(0, offset=3 * (number - 5), producer=number))
+    assert states.drop_least_recent(10, below_offset=8) == 1, "the second ends at 8"
+    assert sorted(states.entries) == [5, 7, 8]
+    assert states.drop_least_recent(10, below_offset=12) == 2
+    assert sorted(states.entries) == [5] and states.first_open_offset == 0
+    untouched = ProducerStates()
+    assert untouched.drop_least_recent(10, below_offset=12) == 0
+    assert untouched.check(header(5, producer=99)) is APPEND, "nothing was dropped here"
+
+
 def test_sequences_wrap_to_zero() -> None:
     states = ProducerStates()
     states.record(header(2**31 - 2, count=2))
@@ -120,7 +149,7 @@ def test_a_snapshot_and_the_tail_give_the_same_state_as_a_full_replay(disk: Inli
     for offset in (log._segments[1].base_offset, log._segments[2].base_offset, log.end_offset):
         states = load_producers(log, offset)
         assert decode_snapshot(encode_snapshot(states), offset).entries == states.entries
-        write_snapshot(log, states, high_watermark=log.end_offset)
+        write_snapshot(log, Snapshot.of(states), high_watermark=log.end_offset)
         assert load_producers(log).entries == expected.entries
     delete_below(log, log._segments[2].base_offset, log.end_offset)
     assert log.snapshot_offsets() == [log.start_offset, log.end_offset]
@@ -130,10 +159,10 @@ def test_a_snapshot_and_the_tail_give_the_same_state_as_a_full_replay(disk: Inli
 def test_a_damaged_snapshot_gives_way_to_an_older_one(disk: InlineDisk) -> None:
     log = new_log(disk)
     append(log, producer_id=5, producer_epoch=0, base_sequence=0)
-    write_snapshot(log, load_producers(log), log.end_offset)
+    write_snapshot(log, Snapshot.of(load_producers(log)), log.end_offset)
     append(log, producer_id=5, producer_epoch=0, base_sequence=3)
     expected = load_producers(log)
-    write_snapshot(log, expected, log.end_offset)
+    write_snapshot(log, Snapshot.of(expected), log.end_offset)
     path = Path(log.snapshot_path(log.end_offset))
     data = bytearray(path.read_bytes())
     for at in range(len(data)):
@@ -152,8 +181,8 @@ def test_snapshots_are_of_committed_state_only_and_go_with_a_truncation(disk: In
     log = new_log(disk)
     append(log, producer_id=5, producer_epoch=0, base_sequence=0)
     with pytest.raises(AssertionError):
-        write_snapshot(log, load_producers(log), high_watermark=2)
-    write_snapshot(log, load_producers(log), high_watermark=3)
+        write_snapshot(log, Snapshot.of(load_producers(log)), high_watermark=2)
+    write_snapshot(log, Snapshot.of(load_producers(log)), high_watermark=3)
     append(log, producer_id=5, producer_epoch=0, base_sequence=3)
     end = log.end
     log.truncate(5, known_commit=0)
@@ -215,7 +244,7 @@ def test_a_log_whose_producers_are_lost_is_corrupt(disk: InlineDisk) -> None:
     log = log_of_one_producer(disk)
     start = log.active_segment_base
     delete_below(log, start, log.end_offset)
-    write_snapshot(log, load_producers(log), log.end_offset)
+    write_snapshot(log, Snapshot.of(load_producers(log)), log.end_offset)
     expected, newest = load_producers(log), Path(log.snapshot_path(log.end_offset))
     log.close(is_clean=True)
     newest.write_bytes(newest.read_bytes()[:-1])

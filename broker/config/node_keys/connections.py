@@ -91,6 +91,14 @@ class ConnectionKeys:
         "The state of an idempotent producer that has not written for this long is dropped.",
         dynamic=True,
     )
+    max_producer_ids: int = setting(
+        "varve.max.producer.ids",
+        integer(1),
+        "15000",
+        """How many producer ids this node remembers, of all its partitions together. Above it, those that have written
+        nothing for longest are dropped, as if they had expired. Such a producer is answered UNKNOWN_PRODUCER_ID when it
+        writes again. (Kafka has no such bound.)""",
+    )
     quota_window_num: int = setting(
         "quota.window.num",
         integer(2),

@@ -23,7 +23,7 @@ from broker.replication.waits import Acknowledged, AckQueue
 from protocol.errors import ErrorCode, KafkaError
 from storage.disk import DiskFullError
 from storage.errors import CorruptLogError
-from storage.producer_snapshot import ensure_snapshot, write_snapshot
+from storage.producer_snapshot import Snapshot, ensure_snapshot, write_snapshot
 
 if TYPE_CHECKING:
     from broker.replication.replica import Replica
@@ -178,7 +178,7 @@ class LogStart:
         try:
             if readable == replica.next_offset and log.active_segment_bytes >= delete_active_from_bytes:
                 # No record is left. The producers' state is in memory: writing it now saves a replay.
-                write_snapshot(log, replica.producers, replica.high_watermark)
+                write_snapshot(log, Snapshot.of(replica.producers), replica.high_watermark)
                 log.roll()
             end_offset = log.whole_segments_end(readable)
             if end_offset == log.first_stored_offset:

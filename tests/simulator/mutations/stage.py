@@ -309,7 +309,7 @@ class Stage:
 
         `sequence`: an earlier one, sent again."""
         if sequence is None:
-            sequence = self._sequences.get(producer_id, 0)
+            sequence = self.sequence_of(producer_id)
             self._sequences[producer_id] = sequence + 1
         batch = build_batch(
             [NewRecord(b"%d" % self._topics_made, b"%0*d" % (size_bytes, sequence), 1)],
@@ -323,6 +323,10 @@ class Stage:
         written = Written(self.cluster, replica, producer_id, sequence, base_offset)
         self.call(node_id, replica.waits.add_commit, end_offset, written, 0)
         return written
+
+    def sequence_of(self, producer_id: int) -> int:
+        """Of the next record of this producer."""
+        return self._sequences.get(producer_id, 0)
 
     def write(
         self, *, producer_id: int = PRODUCER_ID, sequence: int | None = None, size_bytes: int = 10

@@ -17,7 +17,7 @@ from protocol.errors import ErrorCode
 from raft.leader import Leader
 from raft.types import Watermarks
 from storage.log import Log
-from storage.producer_snapshot import write_snapshot
+from storage.producer_snapshot import Snapshot, write_snapshot
 from storage.producer_state import ProducerStates
 from tests.simulator.disk import MemoryDisk
 from tests.simulator.mutations.kind import Mutation
@@ -212,7 +212,7 @@ def _of_no_producers(_: object) -> object:
     def ensure(log: Log, end_offset: int, high_watermark: int) -> None:
         states = ProducerStates()
         states.end_offset = end_offset
-        write_snapshot(log, states, high_watermark)
+        write_snapshot(log, Snapshot.of(states), high_watermark)
 
     return ensure
 
