@@ -18,6 +18,7 @@ from typing import Any
 import structlog
 
 from broker.config.node_config import NodeConfig
+from broker.log_lines import write_log_lines
 from broker.membership.identity import StartError
 from broker.network.tcp_network import TcpNetwork
 from broker.node import Node
@@ -82,7 +83,6 @@ async def _serve(config: NodeConfig) -> int:
     def fail(error: BaseException) -> None:
         """A disk that failed or a broken invariant: stop at once, acknowledge nothing more."""
         log.critical("node stops", error=str(error), kind=type(error).__name__)
-        sys.stderr.flush()
         os._exit(70)
 
     def post(call: Callable[[], None]) -> None:
@@ -127,6 +127,7 @@ async def _serve(config: NodeConfig) -> int:
 
 def run(config: NodeConfig) -> int:
     """Run a node until SIGTERM or SIGINT. Returns the exit code."""
+    write_log_lines()
     keep_buffers_warm()
     config = replace(config, descriptor_limit=allow_many_files())
     # The flusher thread needs the interpreter back soon after its system call (performance.md section 6).
