@@ -14,8 +14,8 @@ from typing import Any, Protocol, cast
 
 from broker.network import os_errors, tcp_state
 from broker.network.answer_memory import SMALL_ANSWER_BYTES
-from broker.network.connection_registry import ConnectionRegistry
-from broker.network.request import Request
+from broker.network.connection_registry import RATE_USED_UP, ConnectionRegistry
+from broker.network.request import LONG_POLLS, Request, served_bytes
 from broker.scheduling.turn import Turn
 from protocol.api_keys import ApiKey
 from protocol.errors import ProtocolError
@@ -29,14 +29,6 @@ MAX_UNANSWERED = 256
 #: Bytes of unsent answers at which the connection's next requests wait until these have left. A client that asks for
 #: much data and reads nothing must not fill the memory. One answer may be larger.
 MAX_READY_BYTES = 1 << 20
-#: A decoded request can take many times its size on the wire (protocol/README.md). Records are not decoded, and a
-#: request up to this size is small in any case.
-_PLAIN_REQUEST_BYTES = 4096
-DECODED_FACTOR = 16
-_PRODUCE_KEY = ApiKey.PRODUCE.to_bytes(2, "big")
-#: Requests that can wait for minutes for something to happen. While they do, their frame is gone, and what is kept of
-#: them is bounded elsewhere: the partitions of fetches and the members of groups.
-_LONG_POLLS = (ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP)
 
 
 class Dispatcher(Protocol):
@@ -116,11 +108,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         elif throttle_ms := self._registry.throttle_of(self.host):
             # The connection is closed later and not read until then: a client that is refused at once connects again at
             # once.
-            self._registry.log.warning(
-                "connection refused",
-                peer=self.peer,
-                reason="connection_creation_rate of its address is used up",
-            )
+            self._registry.log.warning("connection refused", peer=self.peer, reason=RATE_USED_UP)
             self.mute(throttle_ms)
             asyncio.get_running_loop().call_later(throttle_ms / 1000, self.abort)
 
@@ -160,7 +148,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._turn.budget.is_spent():
             self._wait_for_loop()
             return False
-        if self._memory.may_serve(_served_bytes(frame), is_only_one=not self._requests):
+        if self._memory.may_serve(served_bytes(frame), is_only_one=not self._requests):
             return True
         self._memory.wait_to_serve(self)
         self._wait_for_room()
@@ -168,13 +156,13 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _serve(self, frame: memoryview, owned: bool) -> None:
         header, position = parse_request_header(frame)
-        request = Request(self, header, owned, _served_bytes(frame))
+        request = Request(self, header, owned, served_bytes(frame))
         self._requests.append(request)
         if request.api_key == ApiKey.PRODUCE:
             self._turn.commit_delay.record_request(self)
         self._memory.served_bytes += request.size_bytes
         self._dispatcher.dispatch(request, frame, position)
-        if request.parts is None and request.api_key in _LONG_POLLS and not self._holds:
+        if request.parts is None and request.api_key in LONG_POLLS and not self._holds:
             self._memory.release(request.size_bytes)
             request.size_bytes = 0
 
@@ -409,11 +397,3 @@ class ClientConnection(asyncio.BufferedProtocol):
         ):
             self._read_paused = False
             self._transport.resume_reading()
-
-
-def _served_bytes(frame: memoryview) -> int:
-    """How much memory a request counts for while it is served."""
-    size_bytes = len(frame)
-    if size_bytes <= _PLAIN_REQUEST_BYTES or frame[:2] == _PRODUCE_KEY:
-        return size_bytes
-    return size_bytes * DECODED_FACTOR

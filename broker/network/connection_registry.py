@@ -16,6 +16,7 @@ from broker.scheduling.ticks import SLOW_TICK_S, Ticks
 #: So many of the descriptors of the process are for connections at most. The others are for files: a node that cannot
 #: open one stops.
 _CONNECTIONS_PART = 2
+RATE_USED_UP = "connection_creation_rate of its address is used up"
 
 
 class Connection(Receiver, Reader, Protocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
+from protocol.api_keys import ApiKey
 from protocol.headers import RequestHeader, response_header
 from protocol.messages import RESPONSES
 from storage.disk import Buffer
@@ -15,6 +16,22 @@ if TYPE_CHECKING:
 _SIZE = struct.Struct(">i")
 #: Bodies up to this size are not counted: `MAX_UNANSWERED` bounds them.
 _SMALL_BODY_BYTES = 4096
+#: A decoded request can take many times its size on the wire (protocol/README.md). Records are not decoded, and a
+#: request up to this size is small in any case.
+_PLAIN_REQUEST_BYTES = 4096
+_DECODED_FACTOR = 16
+_PRODUCE_KEY = ApiKey.PRODUCE.to_bytes(2, "big")
+#: Requests that can wait for minutes for something to happen. While they do, their frame is gone, and what is kept of
+#: them is bounded elsewhere: the partitions of fetches and the members of groups.
+LONG_POLLS = (ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP)
+
+
+def served_bytes(frame: memoryview) -> int:
+    """How much memory a request counts for while it is served."""
+    size_bytes = len(frame)
+    if size_bytes <= _PLAIN_REQUEST_BYTES or frame[:2] == _PRODUCE_KEY:
+        return size_bytes
+    return size_bytes * _DECODED_FACTOR
 
 
 class Request:
