@@ -116,6 +116,13 @@ class FetchTargets:
                     self.due.pop(target, None)
                     target.leave_replica()
 
+    def watch_early(self, target: FetchTarget) -> None:
+        """Register a target of a scan that takes steps, if the scan found nothing: its replica may change before the
+        scan ends."""
+        self._is_watched = True
+        if target not in self.due and target.replica is not None:
+            target.replica.waits.add_fetch(target)
+
     def watch(self) -> None:
         """Register the targets of the last scan with their replicas."""
         self._is_watched = True
@@ -141,9 +148,10 @@ class FetchTargets:
 class FetchSession(FetchTargets):
     """The targets of one client, kept from request to request."""
 
-    def __init__(self, session_id: int, now: float, *, by_id: bool) -> None:
+    def __init__(self, now: float, *, by_id: bool) -> None:
         super().__init__()
-        self.session_id = session_id
+        #: 0 until `FetchSessions` keeps it.
+        self.session_id = 0
         self.by_id = by_id
         #: The session epoch that the next request has to name.
         self.epoch = next_epoch(INITIAL_EPOCH)
@@ -161,14 +169,17 @@ class FetchSession(FetchTargets):
             self.isolation_level = isolation_level
             self.due.update(dict.fromkeys(self._by_key.values()))
 
-    def complete_request(self) -> None:
-        """The client gets what `to_report` contains. A target that had records goes behind the others."""
-        for target in self.to_report:
+    def note_reported(self, targets: Iterable[FetchTarget]) -> None:
+        """The client gets what was found about these targets. One that had records goes behind the others."""
+        for target in targets:
             if target.part is not None and target in self.due:
                 del self.due[target]
                 self.due[target] = None
             target.reported = _watermarks(target.answer)
             target.answer = target.part = None
+
+    def complete_request(self) -> None:
+        """All of `to_report` is noted."""
         self._end_request()
 
     def abandon_request(self) -> None:
@@ -221,32 +232,25 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def create(self, topics: Sequence[FetchTopic], now: float, *, by_id: bool) -> FetchSession | None:
-        """A new session of these partitions; None if there is no room for it. `now`: loop time, seconds."""
+    def new_session(self, topics: Sequence[FetchTopic], now: float, *, by_id: bool) -> FetchSession | None:
+        """A session for these partitions, which the caller adds, before `keep`. None: there is no room for it. `now`:
+        loop time, seconds."""
         size = sum(len(topic.partitions) for topic in topics)
-        if not size or not self._make_room(size, now):
-            return None
-        session_id = 0
-        while not session_id or session_id in self._sessions:
-            session_id = self._rng.getrandbits(31)
-        session = FetchSession(session_id, now, by_id=by_id)
-        session.add_topics(topics, by_id=by_id)
-        self._sessions[session_id] = session
-        self._update_size(session)
-        return session
+        return FetchSession(now, by_id=by_id) if size and self._make_room(size, now) else None
 
-    def resume(
-        self,
-        session_id: int,
-        epoch: int,
-        topics: Sequence[FetchTopic],
-        forgotten: Sequence[ForgottenTopic],
-        now: float,
-        *,
-        by_id: bool,
-    ) -> FetchSession | None:
-        """The session, after the changes that a request makes to it. None: no partition is left, and the session has
-        ended.
+    def keep(self, session: FetchSession, now: float) -> None:
+        """Keep a new session. Raises FETCH_SESSION_ID_NOT_FOUND, after which the client tries again: others have taken
+        the room while the partitions were added."""
+        if not self._make_room(len(session), now):
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        while not session.session_id or session.session_id in self._sessions:
+            session.session_id = self._rng.getrandbits(31)
+        self._sessions[session.session_id] = session
+        self._update_size(session)
+
+    def find(self, session_id: int, epoch: int, topics: Sequence[FetchTopic], *, by_id: bool) -> FetchSession:
+        """The session of a request that names these partitions. It is busy from now on. The caller adds and removes
+        partitions, and calls `resume`, or `close` if it does not come to that.
 
         Raises KafkaError, after which the client creates a new session: there is no such session (70); the epoch is not
         the next one, or the previous request is not answered yet (71); topics are named by id in a session with names,
@@ -259,21 +263,29 @@ class FetchSessions:
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.by_id != by_id:
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-        if self._partitions + sum(len(topic.partitions) for topic in topics) > self._max_partitions:
-            self.close(
-                session_id
-            )  # there is room for the client's next session then, or it goes on without one
+        if (
+            topics
+            and self._partitions + sum(len(topic.partitions) for topic in topics) > self._max_partitions
+        ):
+            # There is room for the client's next session then, or it goes on without one.
+            self.close(session_id)
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        session.add_topics(topics, by_id=by_id)
-        session.remove_topics(forgotten, by_id=by_id)
-        session.epoch = next_epoch(epoch)
+        session.is_busy = True
+        return session
+
+    def resume(self, session: FetchSession, now: float) -> bool:
+        """The changes that a request makes to the session are done. False: no partition is left, and the session has
+        ended. Raises FETCH_SESSION_ID_NOT_FOUND if it was evicted meanwhile."""
+        if session.is_closed:
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        session.epoch = next_epoch(session.epoch)
         session.used_s = now
-        self._sessions[session_id] = self._sessions.pop(session_id)
+        self._sessions[session.session_id] = self._sessions.pop(session.session_id)
         self._update_size(session)
         if not len(session):
-            self.close(session_id)
-            return None
-        return session
+            self.close(session.session_id)
+            return False
+        return True
 
     def close(self, session_id: int) -> None:
         """End the session, if there is one with this id."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker.handlers.fetch import PendingFetch
+from broker.serving.fetch_scan import FetchScan
 from broker.serving.fetch_sessions import (
     EVICTABLE_S,
     FINAL_EPOCH,
@@ -62,24 +62,34 @@ class Cache:
         self.named: dict[str, FetchSession] = {}
 
     def begin(self, name: str, size: int) -> bool:
-        session = self.sessions.create(topics(*range(size)), self.now, by_id=False)
-        if session is not None:
-            self.named[name] = session
-        return session is not None
+        session = self.sessions.new_session(topics(*range(size)), self.now, by_id=False)
+        if session is None:
+            return False
+        session.add_topics(topics(*range(size)), by_id=False)
+        self.sessions.keep(session, self.now)
+        self.named[name] = session
+        return True
 
-    def use(self, name: str, **changes: object) -> ErrorCode:
+    def use(
+        self,
+        name: str,
+        epoch: int | None = None,
+        added: Sequence[FetchTopic] = (),
+        forgotten: Sequence[ForgottenTopic] = (),
+        *,
+        by_id: bool = False,
+    ) -> ErrorCode:
         """The code that the next request of a session gets."""
-        session = self.named[name]
-        asked = {
-            "epoch": session.epoch,
-            "topics": [],
-            "forgotten": [],
-            "by_id": False,
-            "now": self.now,
-            **changes,
-        }
+        known = self.named[name]
         try:
-            self.sessions.resume(session.session_id, **asked)  # type: ignore[arg-type]
+            session = self.sessions.find(
+                known.session_id, known.epoch if epoch is None else epoch, added, by_id=by_id
+            )
+            session.add_topics(added, by_id=by_id)
+            session.remove_topics(forgotten, by_id=by_id)
+            if self.sessions.resume(session, self.now):
+                session.start_request(0)
+                session.complete_request()
         except KafkaError as error:
             return error.code
         return OK
@@ -112,7 +122,7 @@ def test_partitions_are_bounded_over_all_sessions() -> None:
     assert cache.begin("a", 6)
     assert not cache.begin("b", 5)
     assert cache.begin("c", 4)
-    assert cache.use("c", topics=topics(7)) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert cache.use("c", added=topics(7)) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert cache.begin("d", 4), "the session that grew beyond the bound is evicted"
     assert cache.use("a", forgotten=[ForgottenTopic(topic="foo", partitions=[0])]) == OK
     assert cache.begin("e", 0) is False
@@ -333,13 +343,13 @@ def test_a_long_poll_of_a_session_scans_only_changed_partitions(monkeypatch: pyt
         consumer = Consumer(world, "foo")
         consumer.begin(dict.fromkeys(range(4), 0))
         looked: list[int] = []
-        look_at = PendingFetch._scan_target
+        look_at = FetchScan._scan_target
 
-        def noted(self: PendingFetch, target: FetchTarget) -> None:
+        def noted(self: FetchScan, target: FetchTarget) -> None:
             looked.append(target.wanted.partition)
             look_at(self, target)
 
-        monkeypatch.setattr(PendingFetch, "_scan_target", noted)
+        monkeypatch.setattr(FetchScan, "_scan_target", noted)
         poll = Poll(consumer)
         world.produce("foo", b"x", partition=2)
         world.wait(poll.task.done)
