@@ -158,6 +158,7 @@ class Node:
             self.journal,
             now=loop.time,
             on_durable=lambda log, end: self.replicas.log_durable(log, end),  # noqa: PLW0108 (they come later)
+            on_full=lambda error: self.replicas.space.found_full(error),  # noqa: PLW0108
             on_fatal=self._fail,
             prepare_reply=lambda log, end: self.replicas.prepare_reply(log, end),  # noqa: PLW0108
         )
@@ -360,11 +361,8 @@ class Node:
         self.ticks.every(SLOW_TICK_S, lambda now: self.rounds.start())
 
     def _client_factory(self, name: str) -> ProtocolFactory:
-        max_request_bytes = self.config.socket_request_max_bytes
-        now, connections = self.loop.time, self.connections
-        return partial(
-            ClientConnection, name, self.dispatcher, self.turn, max_request_bytes, now, connections
-        )
+        limit_bytes, now = self.config.socket_request_max_bytes, self.loop.time
+        return partial(ClientConnection, name, self.dispatcher, self.turn, limit_bytes, now, self.connections)
 
     # -- stop --------------------------------------------------------------------------------------------
 
@@ -381,7 +379,7 @@ class Node:
         self.heartbeat.close()
         self.cluster.close()
         self.ticks.stop()
-        while not self.rounds.is_idle:
+        while not (self.rounds.is_idle or self.rounds.is_waiting_for_room):
             self.rounds.start()
             await asyncio.sleep(0.001)
         self.rounds.record_all()

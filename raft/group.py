@@ -294,14 +294,14 @@ class Group(GroupState):
         return out
 
     def append_failed(self, end_index: int, now: float) -> Output:
-        """The records of `appended` could not be written: the log still ends at end_index. If a follower was sent some
-        of them, it may hold them as entries of this term, and no other entries may take their place in this term. So
-        the leadership ends."""
+        """The records of `appended`, or an ordered row, could not be written: the log still ends at end_index. That
+        ends the leadership, but for records that no follower was sent: others can take their place in this term."""
         assert self.leading is not None
         assert max(self.persisted_end, self.commit_end) <= end_index <= self.end_index
         out = Output()
-        self.end_index = end_index
-        if self.leading.append_failed(end_index):
+        was_sent, lacks_row = self.leading.append_failed(end_index), self.lineage.last_index >= end_index
+        self.truncate_log(end_index)
+        if was_sent or lacks_row:
             self.become_follower(out, self.term, None, now)
         return out
 

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from storage.disk import Disk, DiskError, File
+from storage.disk import Disk, DiskError, DiskFullError, File
 from storage.journal import Journal, JournalTicket
 from storage.journal_records import Flushed
 from storage.log import Log
 from storage.log_types import NOTHING_FLUSHED, FlushedEnd, FlushTicket
 
+#: A round that waits for room on the disk is tried again after this time.
+FULL_RETRY_S = 0.1
 #: How often ends of finished rounds are recorded (replication.md section 2).
 RECORD_INTERVAL_S = 0.1
 
@@ -25,6 +27,8 @@ class FlushRounds:
 
     - `now` is the event loop's clock, in seconds.
     - `on_durable(log, end)` is called for every log of a finished round.
+    - `on_full(error)` is called when a round cannot begin because the disk has no room for the journal. Everything
+      waits, and nothing is acknowledged, until it has: `start` tries again.
     - `on_fatal(error)` is called once, when the disk failed. Nothing of that round and nothing after it is durable, and
       the node must stop.
     - `prepare_reply(log, end)` is called for every log of a round that the loop waits for, before it waits. What it
@@ -38,6 +42,7 @@ class FlushRounds:
         *,
         now: Callable[[], float],
         on_durable: Callable[[Log, FlushedEnd], None],
+        on_full: Callable[[DiskFullError], None],
         on_fatal: Callable[[DiskError], None],
         prepare_reply: Callable[[Log, FlushedEnd], Callable[[], None] | None] = lambda log, end: None,
         record_interval_s: float = RECORD_INTERVAL_S,
@@ -46,6 +51,7 @@ class FlushRounds:
         self._journal = journal
         self._now = now
         self._on_durable = on_durable
+        self._on_full = on_full
         self._on_fatal = on_fatal
         self._prepare_reply = prepare_reply
         #: What sends the prepared replies of the round in flight.
@@ -64,6 +70,8 @@ class FlushRounds:
         #: Logs of the round in flight whose result is still wanted.
         self._in_flight: dict[Log, FlushTicket] = {}
         self._has_failed = False
+        #: No round begins before this time.
+        self._not_before_s = float("-inf")
         #: (journal sequence, call-back), sequences rising.
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
 
@@ -71,6 +79,11 @@ class FlushRounds:
     def is_idle(self) -> bool:
         """Nothing is in flight, dirty, or waiting. The journal may still lack durable ends."""
         return not (self._is_in_flight or self._dirty or self._waiting or self._journal.is_dirty)
+
+    @property
+    def is_waiting_for_room(self) -> bool:
+        """The journal did not fit a moment ago, and nothing becomes durable."""
+        return self._now() < self._not_before_s
 
     def mark_dirty(self, log: Log, *, may_block: bool = True) -> None:
         """The log grew; the next round takes it. `may_block`: as in `Disk.flush`."""
@@ -118,7 +131,9 @@ class FlushRounds:
             return
         self._is_starting = True
         try:
-            while not (self._is_in_flight or self._has_failed) and self._has_work():
+            while (
+                not (self._is_in_flight or self._has_failed or self.is_waiting_for_room) and self._has_work()
+            ):
                 self._begin_round()
         finally:
             self._is_starting = False
@@ -129,19 +144,23 @@ class FlushRounds:
         return bool(self._dirty or self._waiting or self._journal.is_dirty)
 
     def _begin_round(self) -> None:
-        self._in_flight = {log: log.begin_flush() for log in self._dirty}
-        self._dirty = {}
-        may_block, self._may_block = self._may_block, True
         files: list[File] = []
         journal_ticket: JournalTicket | None = None
         if self._journal.is_dirty:
             try:
                 journal_ticket = self._journal.begin_flush()
+            except DiskFullError as error:
+                # The logs wait with it: what is said when they are durable may be of a term that only the journal has.
+                self._not_before_s = self._now() + FULL_RETRY_S
+                self._on_full(error)
+                return
             except DiskError as error:
-                # There is no room for votes, in spite of the reserve: this node cannot take part any more.
                 self._fail(error)
                 return
             files.append(journal_ticket.file)
+        self._in_flight = {log: log.begin_flush() for log in self._dirty}
+        self._dirty = {}
+        may_block, self._may_block = self._may_block, True
         for ticket in self._in_flight.values():
             files.extend(ticket.files)
         self._is_in_flight = True

@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
+from contextlib import suppress
 
 from protocol.records.crc import crc32c
-from storage.disk import Disk, File
+from storage.disk import Disk, DiskFullError, File
 from storage.errors import JournalCorruptError
 from storage.journal_records import Forget, GroupState, JournalRecord, decode_record, encode_record
 from storage.log_types import GroupKey
@@ -37,6 +38,8 @@ CLOSING_KIND = 0
 
 #: The file is extended by this much: half a second of votes, and small enough to fill in one loop iteration.
 FILL_BYTES = 128 * 1024
+#: It is extended before it has less room than this, so that there is some for votes when the disk is full.
+SPARE_BYTES = FILL_BYTES // 2
 
 #: A rewrite pays when superseded records clearly outweigh live ones, and the file is worth the two flushes.
 REWRITE_FACTOR = 4
@@ -160,10 +163,12 @@ class Journal:
     def begin_flush(self) -> JournalTicket:
         """Write the pending records. The caller flushes `ticket.file`, then calls `finish_flush`.
 
-        No other ticket may be in flight: the file may be replaced here.
+        No other ticket may be in flight: the file may be replaced here. Raises DiskFullError where there is no room for
+        them; they stay pending.
         """
         if self._end + len(self._pending) > self._rewrite_at_bytes:
-            self._write_new_file()
+            with suppress(DiskFullError):  # the old file may have room
+                self._write_new_file()
         self._write_pending()
         return JournalTicket(self._file, self._sequence)
 
@@ -184,8 +189,12 @@ class Journal:
         if not self._pending:
             return
         shortage = self._end + len(self._pending) - self._file.size
-        if shortage > 0:
-            self._file.append([bytes(shortage + FILL_BYTES)])
+        if shortage > -SPARE_BYTES:
+            try:
+                self._file.append([bytes(max(0, shortage) + FILL_BYTES)])
+            except DiskFullError:
+                if shortage > 0:
+                    raise
         self._file.write_at(self._end, self._pending)
         self._end += len(self._pending)
         self._pending = bytearray()
@@ -206,7 +215,12 @@ class Journal:
         file = self._disk.open(temporary, create=True)
         file.truncate(0)
         frames = list(self._live_frames())
-        file.append([b"".join(frames), bytes(FILL_BYTES)])
+        try:
+            file.append([b"".join(frames), bytes(FILL_BYTES)])
+        except DiskFullError:
+            file.close()
+            self._disk.unlink(temporary)
+            raise
         file.flush()
         file.close()
         self._disk.rename(temporary, self._path)

@@ -31,12 +31,13 @@ from broker.metadata.leaders import LeaderTable
 from broker.metadata.records import TopicRecord
 from broker.partitions.new_topics import NewTopics
 from broker.partitions.reconciler import Reconciler
+from broker.replication.disk_space import SPACE_RETRY_S
 from broker.replication.events import ReplicaEvents
 from broker.replication.heartbeat import Heartbeat
 from broker.replication.log_opener import NewReplica
 from broker.replication.messages import GroupMessages
 from broker.replication.replica import Replica
-from broker.replication.replicas import SPACE_RETRY_S, Replicas
+from broker.replication.replicas import Replicas
 from broker.replication.wire import founding_configuration
 from broker.scheduling.background import Background, Steps
 from broker.scheduling.ticks import SLOW_TICK_S, Ticks
@@ -292,7 +293,7 @@ class Publisher:
 
     def _open_after_full_disk(self, now: float) -> None:
         """Slow tick: if there is room now."""
-        if not self._waiting_for_space or self._replicas.is_low_on_space:
+        if not self._waiting_for_space or self._replicas.space.is_low:
             return
         if now >= self._try_again_at:
             self._work.extend(self._waiting_for_space)

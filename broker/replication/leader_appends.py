@@ -134,6 +134,7 @@ class LeaderAppends:
         logger.error(
             "append refused: disk full", topic=replica.topic, partition=replica.partition, error=str(error)
         )
+        replica.host.space.found_full(error)
         replica.reload()
         self._sender.discard()
         self._waits.fail(ErrorCode.KAFKA_STORAGE_ERROR, replica.log.end_offset)

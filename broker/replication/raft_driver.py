@@ -170,9 +170,20 @@ class RaftDriver:
 
     # -- elections, links, liveness --------------------------------------------------------------------
 
+    @property
+    def _may_campaign(self) -> bool:
+        """A leader on a full disk could not write its first row. Each try would use up what room is left for votes."""
+        return self._host.may_campaign and not self._host.space.is_full
+
+    def space_is_back(self) -> None:
+        """The disk is full no longer: campaign soon where nobody leads. The timer may have fired meanwhile."""
+        if self._group.leader is None:
+            self.leader_suspected()
+            self._host.timer_changed(self._replica)
+
     def timer_fired(self) -> None:
         """The group's deadline has passed."""
-        if self._group.leading is not None or self._host.may_campaign:
+        if self._group.leading is not None or self._may_campaign:
             self.carry_out(self._group.tick(self._host.now()))
 
     def vote_requested(self, candidate: ReplicaId, request: VoteRequest) -> None:
@@ -183,7 +194,7 @@ class RaftDriver:
 
     def timeout_now(self, leader: ReplicaId, term: int) -> None:
         """The leader transfers its leadership to this replica."""
-        if self._host.may_campaign:
+        if self._may_campaign:
             self.carry_out(self._group.timeout_now(leader, term, self._host.now()))
 
     def peer_reachable(self, node_id: int) -> None:
@@ -269,10 +280,12 @@ class RaftDriver:
         assert out.snapshot is None, "a snapshot is installed by the one that has its message"
         if out.hard_state is not None:
             self._host.persist_vote(self._replica, out.hard_state)
-        for row in out.rows:
-            self._append_row(row)
-        for send in out.sends:
-            self._sender.send(send)
+        if self._append_rows(out.rows):
+            for send in out.sends:
+                self._sender.send(send)
+        else:
+            ended = self._group.append_failed(self._replica.log.end_index, self._host.now())
+            out.role_changed |= ended.role_changed
         for to, message in out.messages:
             self._host.send(to, self._to_wire(message))
         if out.messages_after_flush:
@@ -297,12 +310,13 @@ class RaftDriver:
             if not self._truncate(out.truncate_to, known_commit):
                 return False
             out.truncate_to = None
-        if out.write_from is not None:
-            if not self._write(batches):
-                self._group.write_failed(self._replica.log.end_index, known_commit)
-                self._finish(out)  # the rest would speak of what is not here
-                return False
-            out.write_from = None
+        if not ((out.write_from is None or self._write(batches)) and self._append_rows(out.rows)):
+            self._host.space.lacks_space(self._replica)
+            self._group.write_failed(self._replica.log.end_index, known_commit)
+            self._finish(out)  # the rest would speak of what is not here
+            return False
+        out.write_from = None
+        out.rows = []
         self.carry_out(out)
         return True
 
@@ -330,18 +344,14 @@ class RaftDriver:
         headers, views = batches.fresh(replica.log.end_offset)
         if not headers:
             return True
+        if replica.must_leave_reserve:
+            self._refuse("follower stops", "less than log.min.free.bytes is left")
+            return False
         try:
-            if replica.must_leave_reserve:
-                raise DiskFullError("less than log.min.free.bytes is left")
             replica.log.append_batches(views, headers, allow_holes=True)
         except DiskFullError as error:
-            logger.error(
-                "follower stops: disk full",
-                topic=replica.topic,
-                partition=replica.partition,
-                error=str(error),
-            )
-            self._host.lacks_space(replica)
+            self._refuse("follower stops", error)
+            self._host.space.found_full(error)
             return False
         replica.log.start_writeback()
         replica.log.drop_cached()  # clients read from leaders
@@ -349,6 +359,23 @@ class RaftDriver:
             replica.producers.record_stored(view, header)
         replica.next_offset = replica.log.end_offset
         replica.log_grew(len(headers))
+        return True
+
+    def _refuse(self, what: str, reason: object) -> None:
+        replica = self._replica
+        logger.error(
+            f"{what}: disk full", topic=replica.topic, partition=replica.partition, error=str(reason)
+        )
+
+    def _append_rows(self, rows: Sequence[Row]) -> bool:
+        """False: the disk is full, and the log lacks the last of them."""
+        try:
+            for row in rows:
+                self._append_row(row)
+        except DiskFullError as error:
+            self._refuse("row refused", error)
+            self._host.space.found_full(error)
+            return False
         return True
 
     def _append_row(self, row: Row) -> None:

@@ -151,7 +151,7 @@ class Replica:
     @property
     def must_leave_reserve(self) -> bool:
         """What is left of the disk is not for this log, but for votes, rows and metadata (replication.md section 2)."""
-        return self.host.is_low_on_space and not self.is_metadata
+        return self.host.space.is_low and not self.is_metadata
 
     def check_in_sync(self) -> None:
         """min.insync.replicas before the append; beyond a majority it also delays the answer."""

@@ -11,6 +11,7 @@ from raft.types import HardState, InstallSnapshot, ReplicaId
 from storage.errors import CorruptLogError
 
 if TYPE_CHECKING:
+    from broker.replication.disk_space import DiskSpace
     from broker.replication.replica import Replica
 
 
@@ -19,8 +20,7 @@ class ReplicaHost(Protocol):
 
     replica_lag_time_max_s: float
     may_campaign: bool
-    #: Less than log.min.free.bytes is left: clients' records leave that to votes, rows and internal logs.
-    is_low_on_space: bool
+    space: DiskSpace
 
     @property
     def producer_expiration_s(self) -> float: ...
@@ -55,9 +55,6 @@ class ReplicaHost(Protocol):
 
     def after_flush(self, action: Callable[[], None]) -> None:
         """Do it when everything written so far, journal included, is durable."""
-
-    def lacks_space(self, replica: Replica) -> None:
-        """It could not keep what its leader sent: ask for it again when there may be room."""
 
     def timer_changed(self, replica: Replica) -> None: ...
     def role_changed(self, replica: Replica) -> None: ...

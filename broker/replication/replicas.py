@@ -14,10 +14,11 @@ from broker.config.layers import LiveSettings
 from broker.config.topic_config import TopicConfig
 from broker.environment import Clock
 from broker.replication import wire
+from broker.replication.disk_space import DiskSpace
 from broker.replication.events import Peers, ReplicaEvents
 from broker.replication.log_opener import LogOpener, NewReplica
 from broker.replication.producer_limit import ProducerLimit
-from broker.replication.ranges import MAX_APPEND_BYTES, check_own_range, send_again
+from broker.replication.ranges import MAX_APPEND_BYTES, check_own_range
 from broker.replication.replica import Replica
 from broker.replication.snapshot_install import SnapshotInstalls
 from broker.replication.watermarks.bounds import DurableBounds
@@ -46,8 +47,6 @@ APPEND_BATCH_S = 0.02
 APPEND_BATCH_BYTES = MAX_APPEND_BYTES
 #: A log to which nothing is appended for so long, or twice, is trimmed.
 QUIET_S = 1.0
-#: A follower whose disk was full asks its leader this often, once there is room again.
-SPACE_RETRY_S = 0.5
 
 
 class Replicas:
@@ -89,8 +88,6 @@ class Replicas:
         self.replica_lag_time_max_s = replica_lag_time_max_s
         #: False while the node stops.
         self.may_campaign = True
-        #: The node looks now and then (replication.md section 2).
-        self.is_low_on_space = False
         self._timers = TimerHeap(loop)
         self.by_key: dict[GroupKey, Replica] = {}
         #: ... under (topic id as a number, partition), for what peers send: a UUID is hashed and compared in Python.
@@ -109,11 +106,10 @@ class Replicas:
         self.install_snapshot = installs.install
         #: Replicas with deferred followers that lack something, until the timer that is set while there are any.
         self._deferred: dict[Replica, None] = {}
-        #: Followers that could not keep what they were sent, and when to ask for it again.
-        self._lacking_space: dict[Replica, float] = {}
         #: Replicas whose log was found corrupt in this turn.
         self._quarantining: dict[GroupKey, None] = {}
         self.now: Callable[[], float] = loop.time
+        self.space = DiskSpace(disk, settings, loop.time, self.by_key, self.send)
         self.now_ms: Callable[[], int] = clock.now_ms
         self.note_writer: Callable[[Writer], None] = turn.add_writer
         self.producer_limit = ProducerLimit(self.by_key, settings, ticks)
@@ -173,7 +169,7 @@ class Replicas:
         del self.by_number[(replica.key.topic_id.int, replica.partition)]
         self.by_name.pop((replica.topic, replica.partition), None)
         self._commits_to_tell.pop(replica, None)
-        self._lacking_space.pop(replica, None)
+        self.space.forget(replica)
         self._log_start_exchange.discard_replica(replica)
         for closed in self._events.closed:
             closed(replica.key)
@@ -313,20 +309,6 @@ class Replicas:
             for quarantined in self._events.quarantined:
                 quarantined(replica)
 
-    def lacks_space(self, replica: Replica) -> None:
-        self._lacking_space[replica] = self.now() + SPACE_RETRY_S
-
-    def _ask_again(self, now: float) -> None:
-        """Slow tick: who could not keep what it was sent asks for it, so that its leader need not try while the disk is
-        full, and does not take seconds to try when it is not."""
-        for replica in [replica for replica, at in self._lacking_space.items() if at <= now]:
-            if replica.must_leave_reserve:
-                continue
-            del self._lacking_space[replica]
-            leader = replica.group.leader
-            if leader is not None and leader != replica.group.self_id:
-                self.send(leader, send_again(replica))
-
     def note_deferred(self, replica: Replica) -> None:
         if not self._deferred:
             self._loop.call_later(APPEND_BATCH_S, self._send_deferred)
@@ -342,13 +324,12 @@ class Replicas:
 
     def _tick(self, now: float) -> None:
         self.tell_commits()
-        self.is_low_on_space = self._disk.free_bytes() < self._settings.config.log_min_free_bytes
-        self._ask_again(now)
+        self.space.tick(now)
 
     def check_space(self) -> None:
         """Raise KafkaError where clients' records would use the reserve that is left for votes, rows and internal logs
         (replication.md section 2)."""
-        if self.is_low_on_space:
+        if self.space.is_low:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, "less than log.min.free.bytes is left on the disk"
             )

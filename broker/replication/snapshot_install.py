@@ -101,7 +101,7 @@ class SnapshotInstalls:
             self._journal.append(Flushed(replica.key, old.flushed_end))
             self._host.after_flush(lambda: None)
             replica.driver.snapshot_install_failed()
-            self._host.lacks_space(replica)
+            self._host.space.lacks_space(replica)
             return
         # Durable with the next flush: recovery knows a log that begins above its recorded start as an installed one.
         self._bounds.raise_log_start(replica.key, snapshot.log_start)

@@ -98,10 +98,11 @@ class BrokerCluster:
     def start(self, *node_ids: int) -> None:
         """Start these nodes, or all; returns once every running node sees every other."""
         for node_id in node_ids or self.brokers:
-            self._spawn(self.brokers[node_id])
+            self.spawn(self.brokers[node_id])
         self.wait_ready()
 
-    def _spawn(self, broker: Broker) -> None:
+    def spawn(self, broker: Broker) -> None:
+        """Start a node without waiting for it."""
         assert not broker.is_running
         voters = ",".join(f"{x.node_id}@localhost:{x.port + 1}" for x in self.brokers.values())
         settings = {

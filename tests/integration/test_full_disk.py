@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -30,6 +32,16 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         yield tmp_path
     finally:
         subprocess.run(["umount", "-l", str(tmp_path)], check=True)
+
+
+def use_up(path: Path) -> Path:
+    """A file of another program takes all that is left of the volume. Returns it."""
+    other = path / "other"
+    with other.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while file.write(bytes(1 << 16)):
+            pass
+    assert os.statvfs(path).f_bavail == 0
+    return other
 
 
 def fill(wire: Wire, topic: str) -> int:
@@ -70,5 +82,42 @@ def test_what_was_acknowledged_stays_and_deleting_helps(small_disk: Path, reserv
                 cluster.leader_of("later")
                 eventually(lambda: wire.produce("later", batch()).error_code == 0, "service to resume")
             assert cluster[1].is_running
+    finally:
+        cluster.close()
+
+
+def test_no_node_ends_on_a_disk_without_a_free_byte_and_service_is_back_when_there_is_room(
+    small_disk: Path,
+) -> None:
+    """The nodes' own logs have no room either, and a node that was killed starts. How soon service is back is told, in
+    virtual time, in tests/simulation/test_full_disks.py."""
+    partitions = 10
+    cluster = BrokerCluster(small_disk / "cluster", log__min__free__bytes="0")
+
+    def produce(wire: Wire, partition: int) -> int:
+        answer = wire.produce("foo", batch(1, b"x" * 5000), partition=partition, timeout_ms=200)
+        return answer.error_code
+
+    def is_served(partition: int) -> bool:
+        with cluster.wire_to_leader("foo", partition) as wire:
+            return produce(wire, partition) == 0
+
+    try:
+        cluster.start()
+        with cluster.wire() as wire:
+            assert wire.create("foo", partitions).error_code == 0
+        other = use_up(small_disk)
+        for node_id in 4 * tuple(cluster.brokers):
+            with cluster.wire(node_id) as wire:
+                answers = [produce(wire, partition) for partition in range(partitions)]
+        assert 0 not in answers
+        assert len(cluster.running) == 3
+        cluster.kill(2)
+        cluster.spawn(cluster[2])
+        eventually(lambda: cluster.seen_by(cluster[2]), "the killed node to serve, with a full disk")
+        other.unlink()
+        for partition in range(partitions):
+            eventually(partial(is_served, partition), f"partition {partition} to take records")
+        assert len(cluster.running) == 3
     finally:
         cluster.close()

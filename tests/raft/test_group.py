@@ -338,6 +338,16 @@ class TestLeader:
         group.append_failed(2, 1.0)
         assert group.role is Role.FOLLOWER
 
+    def test_leads_no_longer_without_a_row_that_it_cannot_write(self) -> None:
+        group = make_leader()
+        group.peer_lost(2)
+        group.peer_lost(3)
+        before = group.configuration
+        group.propose_configuration(Configuration(before.voters, (ReplicaId(4, b"d" * 16, 0),)), 1.0)
+        group.append_failed(2, 1.0)
+        assert (group.role, group.end_index, group.configuration) == (Role.FOLLOWER, 2, before)
+        group.check()
+
     def test_leads_on_when_nobody_was_sent_what_it_cannot_write(self) -> None:
         group = make_leader()
         group.peer_lost(2)

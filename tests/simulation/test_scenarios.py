@@ -159,7 +159,7 @@ def test_a_follower_without_space_stays_and_goes_on_when_there_is_some() -> None
         end_offset, taken = replica.log.end_offset, world.disks[full].free_bytes()
         faults.capacity_bytes -= taken
         # Until then it may still write into the padding of its segment.
-        world.wait(lambda: world.nodes[full].replicas.is_low_on_space)
+        world.wait(lambda: world.nodes[full].replicas.space.is_low)
         for number in range(5):
             world.produce("foo", b"%d" % number * 300)
         world.loop.run_for(5)

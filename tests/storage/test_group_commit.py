@@ -29,6 +29,7 @@ class World:
             self.journal,
             now=lambda: self.now_s,
             on_durable=self._on_durable,
+            on_full=self.fatal.append,
             on_fatal=self.fatal.append,
         )
 

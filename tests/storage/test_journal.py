@@ -9,10 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from storage.disk import DiskFullError
 from storage.errors import JournalCorruptError
-from storage.journal import REWRITE_MIN_BYTES, Journal
+from storage.journal import REWRITE_MIN_BYTES, SPARE_BYTES, Journal
 from storage.journal_records import Bounds, Flushed, Forget, Incarnation, Quarantine, Vote, VotedFor
 from storage.log_types import FlushedEnd, GroupKey
+from tests.simulator.disk import MemoryDisk
+from tests.simulator.loop import new_loop
 from tests.storage.helpers import (
     GROUP,
     SECTOR_BYTES,
@@ -237,3 +240,38 @@ def test_a_rewrite_survives_a_crash_at_every_step(tmp_path: Path) -> None:
         disk.close()
         step += 1
     assert step > 4
+
+
+def test_a_full_disk_stops_neither_a_rewrite_nor_votes_for_which_the_file_has_room() -> None:
+    loop = new_loop()
+    disk = MemoryDisk("/data", loop, random.Random(1))
+    journal = Journal.open(disk)
+    file = journal.begin_flush().file
+    disk.faults.capacity_bytes -= disk.free_bytes()
+    journal._rewrite_at_bytes = 0
+    votes = 0
+    while journal._end + 100 <= file.size:
+        journal.append(Vote(GROUP, votes, VOTER))
+        ticket = journal.begin_flush()
+        votes += 1
+    assert votes > SPARE_BYTES // 100 and ticket.file is file
+    assert not disk.exists(f"{disk.root}/journal.tmp")
+    with pytest.raises(DiskFullError):
+        for _ in range(3):
+            journal.append(Vote(GROUP, votes, VOTER))
+            journal.begin_flush()
+    disk.faults.capacity_bytes += 1 << 20
+    journal.begin_flush()
+    journal.close()
+    again = Journal.open(disk)
+    assert states(again) == states(journal)
+    assert again.state(GROUP).term == votes  # type: ignore[union-attr]
+
+
+def test_it_grows_while_there_is_room() -> None:
+    disk = MemoryDisk("/data", new_loop(), random.Random(1))
+    journal = Journal.open(disk)
+    for term in range(5000):
+        journal.append(Vote(GROUP, term, VOTER))
+        file = journal.begin_flush().file
+        assert file.size - journal._end >= SPARE_BYTES

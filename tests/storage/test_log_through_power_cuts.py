@@ -116,6 +116,7 @@ class Replica:
             self.journal,
             now=self.loop.time,
             on_durable=self._on_durable,
+            on_full=self._on_fatal,
             on_fatal=self._on_fatal,
             record_interval_s=0.001,
         )

@@ -351,6 +351,7 @@ def rounds_of(disk: InlineDisk, journal: Journal) -> FlushRounds:
         journal,
         now=lambda: 0.0,
         on_durable=lambda *_: None,
+        on_full=lambda error: pytest.fail(str(error)),
         on_fatal=lambda error: pytest.fail(str(error)),
     )
 

@@ -1,0 +1,109 @@
+"""Disks that are full to the last byte: no node ends, nothing is written meanwhile, and service is back when space is.
+
+What a follower does whose disk is full is told in `test_scenarios.py`, a real full disk in `tests/integration`.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.replication.replicas import QUIET_S
+from storage.disk import DiskFullError
+from storage.journal import FILL_BYTES, SPARE_BYTES
+from storage.journal_records import Vote
+from tests.broker.world import World, running
+
+MIN_VOTE_BYTES = 40
+#: From the moment when there is space.
+BACK_WITHIN_S = 2.0
+
+
+def fill(world: World, *node_ids: int) -> dict[int, int]:
+    """Returns how much was free."""
+    # Until no log has padding any more: records would fit into it.
+    world.loop.run_for(3 * QUIET_S)
+    taken = {node_id: world.disks[node_id].free_bytes() for node_id in node_ids}
+    for node_id, free_bytes in taken.items():
+        world.disks[node_id].faults.capacity_bytes -= free_bytes
+    return taken
+
+
+def give_back(world: World, taken: dict[int, int]) -> None:
+    for node_id, free_bytes in taken.items():
+        world.disks[node_id].faults.capacity_bytes += free_bytes
+
+
+def votes_written(world: World) -> int:
+    return sum(node.journal.last_sequence for node in world.nodes.values())
+
+
+def append_votes(world: World, node_id: int, size_bytes: int) -> None:
+    """Votes of at least so many bytes, each the same as the one before."""
+    node, replica = world.nodes[node_id], world.replica(node_id, "foo")
+
+    def append() -> None:
+        for _ in range(size_bytes // MIN_VOTE_BYTES):
+            node.journal.append(Vote(replica.key, replica.group.term, None))
+        node.rounds.start()
+
+    world.processes[node_id].call(append)
+
+
+def use_up_journal(world: World, node_id: int) -> None:
+    """More votes than the journal has room for until it must grow."""
+    append_votes(world, node_id, FILL_BYTES + SPARE_BYTES)
+
+
+def test_leaders_that_cannot_write_their_row_neither_end_nor_campaign_again_and_again() -> None:
+    with running() as world:
+        world.create_topic("foo", 10)
+        for partition in range(10):
+            world.produce("foo", b"a", partition=partition)
+        taken = fill(world, *world.ids)
+        for partition in range(10):
+            leader = world.leader("foo", partition)
+            world.processes[leader].call(world.replica(leader, "foo", partition).driver.quorum_lost)
+        world.loop.run_for(20)
+        assert all(world.processes[node_id].alive for node_id in world.ids)
+        before = votes_written(world)
+        world.loop.run_for(60)
+        assert votes_written(world) == before
+        give_back(world, taken)
+        since = world.loop.time()
+        for partition in range(10):
+            world.produce("foo", b"b", partition=partition)
+        assert world.loop.time() - since < BACK_WITHIN_S
+
+
+def test_a_node_without_room_for_its_journal_waits_for_it() -> None:
+    """It acknowledges nothing meanwhile, because its replies may be of a term that is only in the journal."""
+    with running() as world:
+        world.create_topic("foo")
+        world.produce("foo", b"a")
+        leader = world.leader("foo")
+        full = 1 + leader % 3
+        node = world.nodes[full]
+        taken = fill(world, full)
+        replica = world.replica(full, "foo")
+        end_index = replica.group.persisted_end
+
+        use_up_journal(world, full)
+        world.loop.run_for(1)
+        give_back(world, {full: 4096})  # for the log, and not for the journal
+        world.produce("foo", b"b")
+        world.loop.run_for(5)
+        assert world.processes[full].alive and node.journal.is_dirty
+        assert replica.group.persisted_end == end_index
+        give_back(world, taken)
+        world.wait(lambda: not node.journal.is_dirty, limit_s=BACK_WITHIN_S)
+        world.wait_equal("foo")
+
+
+def test_a_node_that_stops_without_room_for_its_journal_comes_to_an_end() -> None:
+    with running() as world:
+        world.create_topic("foo")
+        fill(world, 1)
+        use_up_journal(world, 1)
+        world.loop.run_for(1)
+        with pytest.raises(DiskFullError):
+            world.stop(1)
