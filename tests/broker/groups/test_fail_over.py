@@ -161,7 +161,7 @@ def test_a_commit_that_a_full_disk_refused_is_not_there_later() -> None:
         assert set(refused) == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
         assert committed(world, 1, "g") == {("foo", 0): 1}
         disk.faults.capacity_bytes = room
-        world.wait(lambda: not world.nodes[1].replicas.is_low_on_space)
+        world.wait(lambda: not world.nodes[1].replicas.space.is_low)
         assert commit(world, 1, commit_request("g", "foo", {0: 3})) == [0]
         assert committed(world, 1, "g") == {("foo", 0): 3}
 
