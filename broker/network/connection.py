@@ -15,7 +15,7 @@ from typing import Any, Protocol, cast
 from broker.network import os_errors, tcp_state
 from broker.network.answer_memory import SMALL_ANSWER_BYTES
 from broker.network.connection_registry import RATE_USED_UP, ConnectionRegistry
-from broker.network.request import LONG_POLLS, Request, served_bytes
+from broker.network.request import Request, served_bytes
 from broker.scheduling.turn import Turn
 from protocol.api_keys import ApiKey
 from protocol.errors import ProtocolError
@@ -162,9 +162,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._turn.commit_delay.record_request(self)
         self._memory.served_bytes += request.size_bytes
         self._dispatcher.dispatch(request, frame, position)
-        if request.parts is None and request.api_key in LONG_POLLS and not self._holds:
-            self._memory.release(request.size_bytes)
-            request.size_bytes = 0
+        if not self._holds:
+            self._memory.release(request.long_poll_waits())
 
     def _serve_held(self) -> None:
         """Serve the frames that were held. This has a loop iteration of its own, so that answers are sent before it."""
@@ -247,6 +246,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def release_requests(self) -> None:
         self._holds -= 1
         if not self._holds:
+            self._memory.release(sum(request.long_poll_waits() for request in self._requests))
             self._resume()
 
     def mute(self, throttle_ms: int) -> None:

@@ -23,7 +23,7 @@ _DECODED_FACTOR = 16
 _PRODUCE_KEY = ApiKey.PRODUCE.to_bytes(2, "big")
 #: Requests that can wait for minutes for something to happen. While they do, their frame is gone, and what is kept of
 #: them is bounded elsewhere: the partitions of fetches and the members of groups.
-LONG_POLLS = (ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP)
+_LONG_POLLS = (ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP)
 
 
 def served_bytes(frame: memoryview) -> int:
@@ -71,6 +71,14 @@ class Request:
     @property
     def listener(self) -> str:
         return self.connection.listener
+
+    def long_poll_waits(self) -> int:
+        """The request was handled. If it waits for something to happen now, it counts no more: returns the bytes that
+        it has counted for."""
+        if self.api_key not in _LONG_POLLS or self.parts is not None:
+            return 0
+        size_bytes, self.size_bytes = self.size_bytes, 0
+        return size_bytes
 
     def reply_parts(self, body: list[Buffer]) -> None:
         """Answer with an encoded body. The caller must not change the buffers afterwards."""

@@ -125,8 +125,9 @@ def test_a_request_that_can_never_be_received_is_refused_when_it_begins() -> Non
         assert f"half of queued.max.request.bytes is {HALF_BYTES}" in line["reason"]
 
 
-def test_long_polls_leave_room_for_others() -> None:
+def test_long_polls_leave_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each names partitions worth 100 KB, and all of them wait."""
+    monkeypatch.setattr(clock, "LOOK_S", 1e-7)  # a step is a partition here
     wanted = [FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)] * 4000
     body = FetchRequest(
         max_wait_ms=1_000_000,
