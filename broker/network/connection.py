@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from broker.network import os_errors, tcp_state
 from broker.network.answer_memory import SMALL_ANSWER_BYTES
 from broker.network.connection_registry import RATE_USED_UP, ConnectionRegistry
-from broker.network.request import Request, served_bytes
+from broker.network.request import Dispatcher, Request, served_bytes
 from broker.scheduling.turn import Turn
 from protocol.api_keys import ApiKey
 from protocol.errors import ProtocolError
@@ -29,12 +29,8 @@ MAX_UNANSWERED = 256
 #: Bytes of unsent answers at which the connection's next requests wait until these have left. A client that asks for
 #: much data and reads nothing must not fill the memory. One answer may be larger.
 MAX_READY_BYTES = 1 << 20
-
-
-class Dispatcher(Protocol):
-    """What a connection needs of the API table (broker.handlers)."""
-
-    def dispatch(self, request: Request, frame: memoryview, body_position: int) -> None: ...
+#: Held requests that are served in a row while other connections have some, too.
+SERVED_IN_A_ROW = 8
 
 
 class ClientConnection(asyncio.BufferedProtocol):
@@ -168,9 +164,14 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _serve_held(self) -> None:
         """Serve the frames that were held. This has a loop iteration of its own, so that answers are sent before it."""
         self._waits_for_loop = False
+        served = 0
         try:
             while self._held and not self.is_closed and self._may_serve(self._held[0]):
                 self._serve(self._held.popleft(), True)
+                served += 1
+                if served % SERVED_IN_A_ROW == 0 and self._held and self._turn.budget.is_wanted:
+                    self._wait_for_loop()
+                    break
         except ProtocolError as error:
             self.refuse(error)
         self._arriving_changed()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from protocol.api_keys import ApiKey
 from protocol.headers import RequestHeader, response_header
@@ -130,3 +130,9 @@ class Request:
     def is_abandoned(self) -> bool:
         """The connection is closed: an answer would reach nobody."""
         return self.connection.is_closed
+
+
+class Dispatcher(Protocol):
+    """What a connection needs of the API table (broker.handlers)."""
+
+    def dispatch(self, request: Request, frame: memoryview, body_position: int) -> None: ...

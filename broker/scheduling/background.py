@@ -27,7 +27,7 @@ Steps = Iterator[Any]
 #: How long work is done at a time, while other work waits.
 PIECE_S = 0.001
 #: Time for the work of a node that no client waits for, in one loop iteration.
-BACKGROUND_S = 0.003
+BACKGROUND_S = 0.001
 
 
 #: Yielded by steps that cannot go on yet: they are run again when PAUSE_S have passed.

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable
 
 #: Time for requests in one loop iteration. The last of them may begin just before it is spent.
-REQUESTS_S = 0.005
+REQUESTS_S = 0.002
 
 
 class LoopBudget:
@@ -31,8 +31,10 @@ class LoopBudget:
         self._limit_s = limit_s
         #: When the budget of the present iteration is spent (`now`); 0: nothing was done in it yet.
         self._spent_at_s = 0.0
-        #: What could not be done, oldest first. Invariant: not empty only while `_next_iteration` is scheduled.
+        #: What could not be done, oldest first. Invariant: not empty only while `_next_iteration` is scheduled or runs.
         self._waiting: deque[Callable[[], None]] = deque()
+        #: What came while `_next_iteration` runs, behind all of those.
+        self._added: deque[Callable[[], None]] = deque()
 
     def is_spent(self) -> bool:
         """Whether nothing more may be done in this iteration. Asked before each piece of work."""
@@ -41,11 +43,16 @@ class LoopBudget:
             return False
         return self.now() >= self._spent_at_s
 
+    @property
+    def is_wanted(self) -> bool:
+        """Other work waits for a later iteration, or for its turn in this one."""
+        return bool(self._waiting or self._added)
+
     def wait(self, work: Callable[[], None]) -> None:
         """Call `work` in a later iteration, when what waits already was called."""
         if not self._spent_at_s:
             self._begin()
-        self._waiting.append(work)
+        self._added.append(work)
 
     def _begin(self) -> None:
         self._spent_at_s = self.now() + self._limit_s
@@ -53,8 +60,7 @@ class LoopBudget:
 
     def _next_iteration(self) -> None:
         self._spent_at_s = 0.0
-        waiting, self._waiting = self._waiting, deque()
-        while waiting and not self.is_spent():
-            waiting.popleft()()
-        waiting.extend(self._waiting)
-        self._waiting = waiting
+        self._waiting += self._added
+        self._added.clear()
+        while self._waiting and not self.is_spent():
+            self._waiting.popleft()()

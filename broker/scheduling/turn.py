@@ -29,7 +29,7 @@ from broker.scheduling.commit_delay import CommitDelay, yield_processor
 #: How often the loop polls the sockets for more requests before a write.
 POLLS_BEFORE_WRITING = 3
 #: Time for the sends to clients in one turn. Looking for more records for a long poll is part of its send.
-SENDS_S = 0.005
+SENDS_S = 0.002
 #: The clock is read after so many sends to clients. Most turns have fewer.
 SENDS_PER_READING = 8
 

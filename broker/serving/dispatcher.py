@@ -89,10 +89,22 @@ class ApiDispatcher:
             yield from steps
 
     def _handle_later(self, api: Api, request: Request, body: Message) -> None:
-        def handle() -> None:
-            if not request.is_abandoned:
-                self._serve(request, self._handle(api, request, body))
+        """No other request of this client is handled before it: thousands of them would be due at once."""
+        budget = self._context.turn.budget
 
+        def handle() -> None:
+            if request.is_abandoned:
+                return
+            if budget.is_spent():
+                budget.wait(handle)
+                return
+            try:
+                self._serve(request, self._handle(api, request, body))
+            except ProtocolError as error:
+                request.connection.refuse(error)
+            request.connection.release_requests()
+
+        request.connection.hold_requests()
         self._context.loop.call_later(LEADER_ANSWER_DELAY_S, handle)
 
     def _serve(self, request: Request, steps: Steps | None) -> None:

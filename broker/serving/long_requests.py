@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 #: batch (protocol.records.compression bounds its size). Further ones wait until one of these is done.
 MAX_CONCURRENT = 4
 #: Time for their pieces in one loop iteration.
-PIECES_S = 0.005
+PIECES_S = 0.001
 
 
 class LongRequests:
