@@ -14,7 +14,8 @@ RUN python -m venv /opt/varve && /opt/varve/bin/pip install --no-cache-dir .
 
 FROM python:3.11-slim-bookworm
 RUN useradd --system --uid 10001 --home-dir /var/lib/varve --create-home varve \
-    && mkdir /var/lib/varve/data && chown varve:varve /var/lib/varve/data
+    && mkdir /var/lib/varve/data /var/lib/varve/secret && chmod 700 /var/lib/varve/secret \
+    && chown varve:varve /var/lib/varve/data /var/lib/varve/secret
 COPY --from=build /opt/varve /opt/varve
 ENV PATH=/opt/varve/bin:$PATH \
     PYTHONUNBUFFERED=1 \

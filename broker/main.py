@@ -22,6 +22,8 @@ from broker.log_lines import write_log_lines
 from broker.membership.identity import StartError
 from broker.network.tcp_network import TcpNetwork
 from broker.node import Node
+from broker.security.cluster_secret import ClusterSecret
+from broker.security.proofs import Authenticator
 from broker.system_clock import SystemClock
 from storage import libc
 from storage.disk import DirectoryLockedError, DiskError
@@ -76,7 +78,7 @@ def new_loop(kind: str) -> asyncio.AbstractEventLoop:
     return asyncio.new_event_loop()
 
 
-async def _serve(config: NodeConfig) -> int:
+async def _serve(config: NodeConfig, secret: ClusterSecret) -> int:
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
 
@@ -104,9 +106,9 @@ async def _serve(config: NodeConfig) -> int:
 
     loop.set_exception_handler(unexpected)
     disk = FileDisk(config.log_dir, post, watch)
-    node = Node(
-        config, disk, TcpNetwork(), SystemClock(), random.Random(random.SystemRandom().getrandbits(64)), fail
-    )
+    rng = random.Random(random.SystemRandom().getrandbits(64))
+    authenticator = Authenticator(secret, os.urandom)
+    node = Node(config, disk, TcpNetwork(), SystemClock(), rng, authenticator, fail)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     starting = loop.create_task(node.start())
@@ -125,7 +127,7 @@ async def _serve(config: NodeConfig) -> int:
     return 0
 
 
-def run(config: NodeConfig) -> int:
+def run(config: NodeConfig, secret: ClusterSecret) -> int:
     """Run a node until SIGTERM or SIGINT. Returns the exit code."""
     write_log_lines()
     keep_buffers_warm()
@@ -137,7 +139,7 @@ def run(config: NodeConfig) -> int:
     try:
         # A runner cancels what a failed start leaves under way.
         with asyncio.Runner(loop_factory=partial(new_loop, config.loop)) as runner:
-            return runner.run(_serve(config))
+            return runner.run(_serve(config, secret))
     except DirectoryLockedError:
         print(f"varve: another process uses the data directory {config.log_dir}", file=sys.stderr)
     except StartError as error:

@@ -1,6 +1,6 @@
 """One node, assembled: the composition root (architecture.md section 2).
 
-    Node(config, disk, network, clock, rng, fail, observer)
+    Node(config, disk, network, clock, rng, authenticator, fail, observer)
 
 Everything that the outside world is comes in through the constructor; in production that is a real disk and TCP, in
 the simulator a memory disk and a memory network, and nothing in here can tell.
@@ -60,6 +60,7 @@ from broker.scheduling.budget import LoopBudget
 from broker.scheduling.commit_delay import CommitDelay
 from broker.scheduling.ticks import SLOW_TICK_S, Ticks
 from broker.scheduling.turn import Turn
+from broker.security.proofs import Authenticator
 from broker.serving.answer_cache import AnswerCache
 from broker.serving.context import Context
 from broker.serving.dispatcher import ApiDispatcher
@@ -89,6 +90,7 @@ class Node:
         network: Network,
         clock: Clock,
         rng: random.Random,
+        authenticator: Authenticator,
         fail: Callable[[BaseException], None],
         observer: Observer | None = None,
     ) -> None:
@@ -99,6 +101,7 @@ class Node:
         self._disk = disk
         self._network = network
         self._rng = rng
+        self._authenticator = authenticator
         self._fail = fail
         self._observer = observer
         self._listeners = Listeners(network)
@@ -163,7 +166,9 @@ class Node:
             prepare_reply=lambda log, end: self.replicas.prepare_reply(log, end),  # noqa: PLW0108
         )
         self.turn.set_rounds(self.rounds)
-        self.cluster = Cluster(self.me, config, self._network, self.turn, loop, self.ticks)
+        self.cluster = Cluster(
+            self.me, config, self._network, self.turn, loop, self.ticks, self._authenticator
+        )
         self.replica_events = ReplicaEvents()
         peers: Cluster | ObservedPeers = self.cluster
         if self._observer is not None:
@@ -305,12 +310,9 @@ class Node:
     def _assemble_serving(self) -> None:
         """What clients meet: coordinators, connections, handlers."""
         config, loop = self.config, self.loop
+        view = self.view
         self.offsets_topic = InternalTopic(
-            offsets_topic_spec(config),
-            self.metadata,
-            self.controller,
-            self.view.leader_of,
-            self.view.endpoint_of,
+            offsets_topic_spec(config), self.metadata, self.controller, view.leader_of, view.endpoint_of
         )
         self.groups = new_group_coordinator(
             self.offsets_topic,
@@ -336,7 +338,7 @@ class Node:
             settings=self.settings,
             resources=self.resources,
             metadata=self.metadata,
-            view=self.view,
+            view=view,
             replicas=self.replicas,
             reads=self.reads,
             controller=self.controller,

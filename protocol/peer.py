@@ -1,19 +1,15 @@
-"""What our nodes say to each other: declared like Kafka's messages, version 0, never flexible.
+"""What our nodes say to each other once both have proved themselves (`protocol.peer_handshake`): declared like Kafka's
+messages. `protocol.peer_frames` makes frames of them.
 
-On the wire: int32 size, int16 kind (`PEER_KINDS`), body. A group is named by topic id and partition;
-indexes, watermarks and ends are exclusive upper bounds (docs of `raft`).
+A group is named by topic id and partition; indexes, watermarks and ends are exclusive upper bounds (docs of `raft`).
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
-from struct import Struct
-from typing import Any
 
-from protocol.codec import decoder, parts_encoder
-from protocol.errors import ProtocolError
 from protocol.messages.produce import RecordData
+from protocol.peer_frames import message_codec
 from protocol.schema import (
     BOOLEAN,
     BYTES,
@@ -24,16 +20,10 @@ from protocol.schema import (
     RECORDS,
     STRING,
     UUID,
-    Buffer,
     Message,
     array,
     field,
 )  # fmt: skip
-
-PEER_VERSION = 0
-
-_SIZE_AND_KIND = Struct(">ih")
-_KIND = Struct(">h")
 
 
 class PeerMessage(Message):
@@ -41,9 +31,8 @@ class PeerMessage(Message):
 
 
 class Hello(PeerMessage):
-    """The first frame of a connection, from the node that opened it."""
+    """The first frame behind the proofs, from the node that opened the connection."""
 
-    version: int = field(INT16)
     cluster_id: str | None = field(STRING, nullable="0+")
     """None: this node belongs to no cluster yet."""
     node_id: int = field(INT32)
@@ -320,40 +309,4 @@ PEER_KINDS: dict[int, type[PeerMessage]] = {
     17: AppendError,
     18: AppendRejection,
 }
-_KIND_OF = {cls: kind for kind, cls in PEER_KINDS.items()}
-# Filled when a kind is first used, like the codecs themselves.
-_decoders: dict[int, Callable[[memoryview, int], tuple[Any, int]]] = {}
-_encoders: dict[type[PeerMessage], Callable[[Any], list[Buffer]]] = {}
-
-
-def encode_peer(message: PeerMessage) -> list[Buffer]:
-    """A complete frame, its size included. Record buffers stand in it as they were given."""
-    cls = type(message)
-    encode = _encoders.get(cls)
-    if encode is None:
-        encode = _encoders[cls] = parts_encoder(cls, PEER_VERSION)
-    parts = encode(message)
-    size_bytes = _KIND.size + sum(map(len, parts))
-    parts[0] = _SIZE_AND_KIND.pack(size_bytes, _KIND_OF[cls]) + parts[0]
-    return parts
-
-
-def decode_peer(frame: memoryview) -> PeerMessage:
-    """Decodes a frame without its size. Record fields are slices of it.
-
-    Raises ProtocolError for an unknown kind, and for anything but exactly one message.
-    """
-    if len(frame) < _KIND.size:
-        raise ProtocolError(f"peer frame of {len(frame)} bytes has no kind")
-    (kind,) = _KIND.unpack_from(frame)
-    decode = _decoders.get(kind)
-    if decode is None:
-        cls = PEER_KINDS.get(kind)
-        if cls is None:
-            raise ProtocolError(f"unknown kind {kind} of peer message")
-        decode = _decoders[kind] = decoder(cls, PEER_VERSION)
-    message: PeerMessage
-    message, end = decode(frame, _KIND.size)
-    if end != len(frame):
-        raise ProtocolError(f"{len(frame) - end} bytes behind a {type(message).__name__}")
-    return message
+encode_peer, decode_peer = message_codec(PEER_KINDS)

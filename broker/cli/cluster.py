@@ -14,6 +14,7 @@ from broker.cli.clients import format_option
 from broker.cli.cluster_health import health
 from broker.cli.cluster_leaders import elect_leaders
 from broker.cli.cluster_quorum import quorum
+from broker.cli.cluster_secret import secret
 from broker.cli.local_cluster import (
     DEFAULT_BASE_DIR,
     DEFAULT_PORTS,
@@ -47,7 +48,7 @@ def cluster() -> None:
     """
 
 
-for command in (health, quorum, elect_leaders, reassign):
+for command in (health, quorum, elect_leaders, reassign, secret):
     cluster.add_command(command)
 
 
@@ -149,6 +150,7 @@ def down(base_dir: Path, grace_s: float, delete_data: bool) -> None:
                     if node.directory.exists():
                         shutil.rmtree(node.directory)
                 (base_dir / "cluster.json").unlink()
+                local.secret_file.unlink(missing_ok=True)
     except LocalClusterError as error:
         raise CommandError(str(error)) from None
     except OSError as error:

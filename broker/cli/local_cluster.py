@@ -1,6 +1,7 @@
 """The cluster of this working directory: its nodes, which of them run, and how they are started.
 
 BASE/cluster.json       the layout: ports and settings, written by the first `up`
+BASE/secret             the secret with which its nodes prove themselves to each other, likewise
 BASE/node-N/data        log.dirs of the node
 BASE/node-N/log         its output
 BASE/node-N/pid         its process id, and when that process started
@@ -20,6 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from broker.cli.processes import Process, is_running, spawn_process
+from broker.security.cluster_secret import VARIABLE, new_secret
+from broker.security.secret_file import write_secret
 
 DEFAULT_BASE_DIR = Path(".varve")
 DEFAULT_PORTS = (19092, 29092, 39092, 49092, 59092)
@@ -81,6 +84,10 @@ class LocalCluster:
     def bootstrap_server(self) -> str:
         return ",".join(node.address for node in self.nodes)
 
+    @property
+    def secret_file(self) -> Path:
+        return self.base_dir / "secret"
+
     @classmethod
     def load(cls, base_dir: Path) -> LocalCluster | None:
         """The cluster of a directory. None: there is none. Raises LocalClusterError if its file is damaged."""
@@ -124,10 +131,14 @@ class LocalCluster:
                 _check_free(port)
         # Not before: other commands find the cluster by this file, and would talk to whoever has the ports.
         self.save()
+        with contextlib.suppress(FileExistsError):
+            write_secret(self.secret_file, new_secret(os.urandom))
+        # A secret there would be another cluster's.
+        environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
         started = {}
         for node in nodes:
             node.directory.mkdir(parents=True, exist_ok=True)
-            process = spawn_process(self._command(node), node.log)
+            process = spawn_process(self._command(node), node.log, environment)
             (node.directory / "pid").write_text(json.dumps([process.pid, process.started]), encoding="utf-8")
             started[node.node_id] = process
         return started
@@ -137,6 +148,7 @@ class LocalCluster:
         settings = {
             # As in the server.properties of Apache Kafka: on a developer's machine nobody waits for more members.
             "group.initial.rebalance.delay.ms": "0",
+            "varve.cluster.secret": os.path.abspath(self.secret_file),
             **self.settings,
             "node.id": str(node.node_id),
             "process.roles": "broker,controller",

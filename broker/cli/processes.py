@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -49,11 +49,19 @@ def is_running(process: Process) -> bool:
     return find_process(process.pid) == process
 
 
-def spawn_process(command: Sequence[str], output: Path) -> Process:
-    """Start a process in the background, in a session of its own. Ctrl-C in this terminal does not reach it."""
+def spawn_process(
+    command: Sequence[str], output: Path, environment: Mapping[str, str] | None = None
+) -> Process:
+    """Start a process in the background, in a session of its own. Ctrl-C in this terminal does not reach it. Its
+    environment is this process's, unless another one is given."""
     with output.open("ab") as log:
         child = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
     process = find_process(child.pid)
     # If it has ended already, it is a child that was not collected, so nobody else has its id.

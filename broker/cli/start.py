@@ -59,11 +59,13 @@ def start(file: Path | None, override: tuple[str, ...], check: bool, **named: st
 
     Settings come from the file, then from KAFKA_* environment variables (and CLUSTER_ID), then from flags. Later ones
     win. Without any setting, the node is a cluster of one that listens on localhost:9092 and keeps its data in
-    ./varve-data.
+    ./varve-data. VARVE_CLUSTER_SECRET may hold the cluster's secret.
     """
     from broker.config.node_config import ConfigError
     from broker.config.sources import NODE_KEYS, load, parse_properties
     from broker.config.values import format_value
+    from broker.security.cluster_secret import VARIABLE, SecretError, refusal_to_listen
+    from broker.security.secret_file import load_secret
 
     flags = parse_pairs(override, "--override")
     flags |= {_NAMED[name]: value for name, value in named.items() if value is not None}
@@ -75,17 +77,22 @@ def start(file: Path | None, override: tuple[str, ...], check: bool, **named: st
         loaded = load(
             properties=parse_properties(text), properties_name=str(file), environ=os.environ, flags=flags
         )
-    except ConfigError as error:
+        config = loaded.config
+        secret = load_secret(config.cluster_secret_file, os.environ.get(VARIABLE))
+    except (ConfigError, SecretError) as error:
         raise click.UsageError(str(error)) from None
+    own = config.controller_endpoint
+    if refusal := refusal_to_listen(secret, own.host, own.name):
+        raise click.UsageError(refusal)
     for line in loaded.warnings:
         click.echo(f"varve: warning: {line}", err=True)
     for line in loaded.notes:
         click.echo(f"varve: {line}", err=True)
     if check:
         for attribute, key in NODE_KEYS.items():
-            click.echo(f"{key.name}={format_value(getattr(loaded.config, attribute))}")
+            click.echo(f"{key.name}={format_value(getattr(config, attribute))}")
         return
 
     from broker.main import run
 
-    sys.exit(run(loaded.config))
+    sys.exit(run(config, secret))

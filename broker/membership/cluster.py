@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 from uuid import UUID
 
@@ -15,6 +16,7 @@ import structlog
 
 from broker.config.node_config import NodeConfig
 from broker.environment import Network
+from broker.membership.identity import StartError
 from broker.metadata.formation import (
     ClusterFormation,
     Formation,
@@ -27,9 +29,14 @@ from broker.metadata.formation import (
 )
 from broker.metadata.ids import NodeIdentity
 from broker.metadata.records import BrokerRecord
-from broker.network.peers import PEER_PROTOCOL_VERSION, AcceptedPeer, PeerIdentity, PeerLink
+from broker.network.accepted_peers import AcceptedPeers
+from broker.network.dialled_peers import PeerLink
+from broker.network.peers import PeerIdentity
 from broker.scheduling.ticks import Ticks
 from broker.scheduling.turn import Turn
+from broker.security.cluster_secret import refusal_to_listen
+from broker.security.handshake import Acceptor, Dialler
+from broker.security.proofs import Authenticator
 from protocol import peer
 from protocol.errors import ErrorCode
 from protocol.peer import PeerMessage
@@ -72,19 +79,29 @@ class Cluster:
         turn: Turn,
         loop: asyncio.AbstractEventLoop,
         ticks: Ticks,
+        authenticator: Authenticator,
     ) -> None:
+        """Raises StartError if this node must not listen for others where its configuration says."""
+        own = config.controller_endpoint
+        if refusal := refusal_to_listen(authenticator.secret, own.host, own.name):
+            raise StartError(refusal)
         self._me = me
         self._config = config
         self._loop = loop
+        self._authenticator = authenticator
         self._host: ClusterHost
         self.formation: ClusterFormation
         self.links = {
-            node_id: PeerLink(node_id, address.host, address.port, network, turn, self)
+            node_id: PeerLink(
+                node_id, address.host, address.port, network, turn, self, partial(self._dial, node_id)
+            )
             for node_id, address in config.quorum_voters.items()
             if node_id != config.node_id
         }
-        #: Connections that peers dialled, oldest first.
-        self._accepted: dict[AcceptedPeer, None] = {}
+        accepted = AcceptedPeers(self, partial(Acceptor, authenticator, me.node_id))
+        self._accepted = accepted
+        #: Protocol factory of the controller listener.
+        self.accept = accepted.accept
         self._tasks: list[asyncio.Task[None]] = []
         self._waiting_for: str | None = None
         self._is_closed = False
@@ -117,17 +134,11 @@ class Cluster:
             task.cancel()
         for link in self.links.values():
             link.close()
-        for accepted in list(self._accepted):
-            accepted.abort()
+        self._accepted.abort_all()
 
-    def accept(self) -> AcceptedPeer:
-        """Protocol factory of the controller listener."""
-        accepted = AcceptedPeer(self, self._closed)
-        self._accepted[accepted] = None
-        return accepted
-
-    def _closed(self, accepted: AcceptedPeer) -> None:
-        self._accepted.pop(accepted, None)
+    def _dial(self, node_id: int) -> Dialler:
+        address = self._config.quorum_voters[node_id]
+        return Dialler(self._authenticator, self._me.node_id, node_id, str(address))
 
     def _tick(self, now: float) -> None:
         """Dial anew where a connection has gone silent, and say why there is no cluster yet, if that changes."""
@@ -187,7 +198,6 @@ class Cluster:
 
     def hello(self) -> peer.Hello:
         return peer.Hello(
-            version=PEER_PROTOCOL_VERSION,
             cluster_id=self.formation.cluster_id,
             node_id=self._me.node_id,
             directory_id=self._me.directory_id,
@@ -195,11 +205,6 @@ class Cluster:
         )
 
     def check_hello(self, hello: peer.Hello) -> tuple[ErrorCode, str]:
-        if hello.version != PEER_PROTOCOL_VERSION:
-            return (
-                ErrorCode.UNSUPPORTED_VERSION,
-                f"peer protocol {hello.version}, this node speaks {PEER_PROTOCOL_VERSION}",
-            )
         if hello.node_id not in self.links and hello.node_id != self._me.node_id:
             return ErrorCode.UNKNOWN_CONTROLLER_ID, f"node {hello.node_id} is not in controller.quorum.voters"
         refusal = self.formation.introduced(hello.node_id, hello.directory_id, hello.cluster_id)

@@ -12,6 +12,8 @@ from broker.metadata.ids import METADATA_TOPIC_NAME
 from broker.metadata.records import TopicRecord
 from broker.node import Node
 from broker.replication.replica import Replica
+from broker.security.cluster_secret import ClusterSecret
+from broker.security.proofs import Authenticator
 from protocol.controller.request import Request, ResultT
 from protocol.controller.topics import CreateTopics, DeleteTopics, NewTopic, TopicReference, TopicSetting
 from protocol.errors import KafkaError
@@ -23,6 +25,8 @@ from tests.simulator.loop import new_loop
 from tests.simulator.network import MemoryNetwork
 from tests.simulator.process import NodeProcess
 
+#: What all nodes know.
+SECRET = ClusterSecret(b"the secret of this world")
 #: Virtual seconds within which anything that works must have happened.
 LIMIT_S = 30.0
 
@@ -30,7 +34,9 @@ LIMIT_S = 30.0
 class World:
     """The machines. A node is named by its id; `nodes` holds those that run."""
 
-    def __init__(self, size: int, seed: int, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self, size: int, seed: int, settings: Mapping[str, str], secret: ClusterSecret = SECRET
+    ) -> None:
         self._rng = random.Random(seed)
         self._settings = settings
         self.loop = new_loop()
@@ -40,6 +46,8 @@ class World:
         self.nodes: dict[int, Node] = {}
         self.processes: dict[int, NodeProcess] = {}
         self.starts: dict[int, asyncio.Task[None]] = {}
+        #: With which the nodes prove themselves from their next start on.
+        self.secrets = dict.fromkeys(self.ids, secret)
 
     def _new_rng(self) -> random.Random:
         return random.Random(self._rng.getrandbits(64))
@@ -70,6 +78,7 @@ class World:
                     self.network.of(f"n{node_id}"),
                     SimulatedClock(self.loop),
                     self._new_rng(),
+                    Authenticator(self.secrets[node_id], self._new_rng().randbytes),
                     process.die,
                 ),
             )
@@ -242,9 +251,14 @@ def _make(loop: asyncio.AbstractEventLoop, make: Callable[[], Node]) -> Node:
 
 
 @contextmanager
-def running(size: int = 3, seed: int = 1, settings: Mapping[str, str] | None = None) -> Iterator[World]:
+def running(
+    size: int = 3,
+    seed: int = 1,
+    settings: Mapping[str, str] | None = None,
+    secret: ClusterSecret = SECRET,
+) -> Iterator[World]:
     """A world with a cluster that is ready."""
-    world = World(size, seed, settings or {})
+    world = World(size, seed, settings or {}, secret)
     try:
         world.start_all()
         yield world

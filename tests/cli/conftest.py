@@ -20,9 +20,8 @@ Varve = Callable[..., subprocess.CompletedProcess[str]]
 
 def environment() -> dict[str, str]:
     """The environment of the test without settings of the machine. The packages come from the checkout."""
-    kept = {
-        name: value for name, value in os.environ.items() if not name.startswith(("KAFKA_", "CLUSTER_ID"))
-    }
+    settings = ("KAFKA_", "CLUSTER_ID", "VARVE_CLUSTER_SECRET")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(settings)}
     return {**kept, "PYTHONPATH": str(ROOT)}
 
 

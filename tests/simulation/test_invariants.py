@@ -78,8 +78,9 @@ class Small:
     def produce(self, batches: int) -> None:
         """... and wait until everybody knows that they are committed."""
         for number in range(batches):
+            # It may be about to transfer its leadership to the preferred replica.
+            self.wait(lambda: self.cluster.leader("t") is not None and self.leader.group.can_propose)
             leader = self.leader
-            self.wait(lambda leader=leader: leader.group.can_propose)  # type: ignore[misc]
             batch = build_batch([NewRecord(None, b"%d" % number, 1)])
             header = next(iter_batches(memoryview(batch)))[1]
             self.call(leader.group.self_id.node_id, leader.append, header, batch)

@@ -16,6 +16,8 @@ from broker.config.values import INT32_MAX
 from broker.metadata.ids import METADATA_TOPIC_ID
 from broker.node import Node
 from broker.replication.replica import Replica
+from broker.security.cluster_secret import ClusterSecret
+from broker.security.proofs import Authenticator
 from storage.log_types import GroupKey
 from storage.partition_folder import folder_name
 from storage.segment_files import SNAPSHOT_SUFFIX
@@ -32,6 +34,8 @@ CLIENT_PORT = 9092
 PEER_PORT = 9093
 #: How long a supervisor waits, on average, before it starts again what has ended.
 RESTART_S = 0.3
+#: What all nodes know.
+SECRET = ClusterSecret(b"the secret of all simulated nodes")
 METADATA_KEY = GroupKey(METADATA_TOPIC_ID, 0)
 
 #: Tiny, so that segments roll every virtual second (style.md section 3.2, rule 5).
@@ -127,6 +131,7 @@ class SimulatedCluster:
                 self.network.of(host),
                 self.clocks[node_id],
                 rng,
+                Authenticator(SECRET, random.Random(rng.getrandbits(64)).randbytes),
                 fail,
                 observer,
             )

@@ -39,7 +39,7 @@ def test_a_link_that_cannot_go_on_stops_the_node() -> None:
 def test_a_stopping_node_closes_the_connections_that_its_peers_dialled() -> None:
     with running() as world:
         cluster = world.nodes[1].cluster
-        accepted = list(cluster._accepted)
+        accepted = list(cluster._accepted._open)
         assert sorted(x.identity.node_id for x in accepted if x.identity is not None) == [2, 3]
         world.processes[1].call(cluster.close)
         world.loop.run_for(0.01)

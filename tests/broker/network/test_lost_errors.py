@@ -14,21 +14,27 @@ import pytest
 from broker.config.layers import LiveSettings
 from broker.config.node_config import NodeConfig
 from broker.main import new_loop
+from broker.network.accepted_peers import AcceptedPeer, AcceptedPeers
 from broker.network.connection import ClientConnection
 from broker.network.connection_registry import ConnectionRegistry
-from broker.network.peers import AcceptedPeer, PeerIdentity
+from broker.network.peers import PeerIdentity
 from broker.network.request import Request
 from broker.scheduling.budget import LoopBudget
 from broker.scheduling.commit_delay import CommitDelay
 from broker.scheduling.ticks import Ticks
 from broker.scheduling.turn import Turn
+from broker.security.cluster_secret import NO_SECRET
+from broker.security.handshake import Acceptor, Dialler, Refusal
+from broker.security.proofs import Authenticator
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.headers import RequestHeader, encode_request_header
 from protocol.peer import Hello, PeerMessage, encode_peer
+from protocol.peer_frames import plain_frame
+from protocol.peer_handshake import HandshakeChallenge, encode_handshake
 from storage.disk import DiskFailedError
 
-HELLO = Hello(version=1, cluster_id=None, node_id=2, directory_id=UUID(int=2), boot_id=UUID(int=3))
+HELLO = Hello(cluster_id=None, node_id=2, directory_id=UUID(int=2), boot_id=UUID(int=3))
 ERRORS = [FileNotFoundError("gone"), OSError(5, "Input/output error"), DiskFailedError("input/output error")]
 
 
@@ -67,12 +73,25 @@ def _request() -> bytes:
     return len(frame).to_bytes(4, "big") + frame
 
 
+def _acceptor() -> Acceptor:
+    return Acceptor(Authenticator(NO_SECRET, bytes), 1)
+
+
 def _peer(error: Exception) -> AcceptedPeer:
-    return AcceptedPeer(_Failing(error), lambda accepted: None)
+    return AcceptedPeers(_Failing(error), _acceptor).accept()
 
 
 def _hello() -> bytes:
-    return b"".join(encode_peer(HELLO))
+    """What a dialler says until Hello. The nonces are the same each time, so it need not wait for the answers."""
+    dialler, acceptor = Dialler(Authenticator(NO_SECRET, bytes), HELLO.node_id, 1, "n1:9093"), _acceptor()
+    request = dialler.begin()
+    challenge = acceptor.requested(request)
+    assert isinstance(challenge, HandshakeChallenge)
+    proof = dialler.challenged(challenge)
+    answer = acceptor.proved(proof)
+    assert not isinstance(answer, Refusal)
+    hello = answer[1].dialler_frames.seal(encode_peer(HELLO))
+    return b"".join((*plain_frame(encode_handshake(request)), *plain_frame(encode_handshake(proof)), *hello))
 
 
 async def _reported_error(factory: Callable[[], asyncio.BaseProtocol], data: bytes) -> object:
@@ -88,7 +107,7 @@ async def _reported_error(factory: Callable[[], asyncio.BaseProtocol], data: byt
     reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
     writer.write(data)
     with contextlib.suppress(ConnectionResetError):
-        assert await reader.read() == b""
+        await reader.read()  # to the end of the connection
     writer.close()
     server.close()
     return told.result() if told.done() else None

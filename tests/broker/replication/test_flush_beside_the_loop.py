@@ -59,6 +59,8 @@ def test_a_follower_flushes_at_once_and_answers_once(is_at_once: bool) -> None:
             disk.faults.at_once_rate = 1.0 if is_at_once else 0.0
         follower = leader % 3 + 1
         prepared, sent = _answers(world, follower)
+        # While a round is under way, for what the nodes record now and then, the next one waits for its end.
+        world.wait(lambda: world.nodes[follower].rounds.is_idle)
         world.append(leader, "foo", b"second")
         assert (_flush_s(world, follower) == 0) == is_at_once
         world.wait_equal("foo")

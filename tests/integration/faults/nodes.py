@@ -16,6 +16,7 @@ from tests.integration.faults.network import Network
 from tests.integration.faults.power import Lost, UndoLog
 
 ROOT = Path(__file__).parent.parent.parent.parent
+_SECRET = "the secret of these nodes"
 _FIRST_PORT = 21000
 #: Of a node's own disk, where it has one. A filler takes what the node has left free.
 DISK_BYTES = 512 << 20
@@ -86,6 +87,7 @@ class Node:
             command += ["--override", f"{key}={value}"]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("KAFKA_")}
         environment["PYTHONPATH"] = str(ROOT)
+        environment["VARVE_CLUSTER_SECRET"] = _SECRET
         if self.undo is not None:
             environment |= self.undo.environment
         with (self.folder / "log").open("ab") as log:

@@ -8,7 +8,7 @@ from typing import Any
 import broker.membership.identity
 import broker.replication.log_opener
 from broker.network.connection import ClientConnection
-from broker.network.peers import _Stream
+from broker.network.peers import PeerStream
 from broker.replication import ranges
 from protocol.records.batch import BatchHeader, iter_batches
 from raft.follower import Follower
@@ -319,7 +319,7 @@ MUTATIONS = (
         "EIO from anything, and a folder that is gone, end the process (replication.md section 2)",
         off(
             (ClientConnection, "buffer_updated", _lost_with_the_connection),
-            (_Stream, "buffer_updated", _lost_with_the_connection),
+            (PeerStream, "buffer_updated", _lost_with_the_connection),
         ),
         # No write errors: a leader that goes on after one may look for ever for what it has not written.
         ("vanished folder", "read errors"),

@@ -1,0 +1,1 @@
+"""Who may speak: secrets, and proofs of knowing them."""
