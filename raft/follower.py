@@ -69,20 +69,11 @@ class Follower:
             self._acknowledge(out)
 
     def _cut_conflict(self, out: Output, start_index: int, to_index: int, rows: Sequence[Row]) -> bool:
-        """Cut the own log where it first differs from the range. The entries before start_index agree, and terms change
-        only at rows. So the first difference is a row that only one side has."""
+        """Cut the own log where it first differs from the range."""
         state = self._state
         end = min(state.end_index, to_index)
-        mine = state.lineage.between(start_index, end)
-        conflict = end
-        for own, received in zip_longest(mine, (row for row in rows if row.index < end)):
-            if own is None or received is None:
-                conflict = (own or received).index
-                break
-            if own.index != received.index or own.term != received.term:
-                conflict = min(own.index, received.index)
-                break
-        else:
+        conflict = first_difference(state.lineage.between(start_index, end), rows, end)
+        if conflict is None:
             return False
         assert conflict >= state.commit_end, "committed entries are never cut"
         out.truncate_to = conflict
@@ -196,6 +187,18 @@ class Follower:
         assert self.acknowledged_end <= self.verified_end <= self._state.end_index
         assert self.leader is None or self.pre_vote is None
         assert self.leader != self._state.self_id
+
+
+def first_difference(mine: Sequence[Row], received: Sequence[Row], end: int) -> int | None:
+    """The index of the first entry below `end` that differs between two logs, which agree before the first of these
+    rows; None if there is none. `mine` are the rows of one log up to `end`, `received` those of the other. Terms change
+    only at rows, so the first difference is a row that only one side has."""
+    for own, other in zip_longest(mine, (row for row in received if row.index < end)):
+        if own is None or other is None:
+            return int((own or other).index)
+        if own != other:
+            return min(own.index, other.index)
+    return None
 
 
 def rejection(state: GroupState, start_index: int, prev_term: int) -> AppendRejection:

@@ -188,7 +188,9 @@ class Leader:
             raise ProposalRefusedError("the previous membership change is not committed")
         if not state.can_propose:
             raise ProposalRefusedError("the last row is not durable, or a leadership transfer is under way")
-        _check_single_change(state.configuration, configuration)
+        refusal = single_change_refusal(state.configuration, configuration)
+        if refusal is not None:
+            raise ProposalRefusedError(refusal)
         self.replication.record_caught_up(now)
         self._append_row(out, RowKind.CONFIGURATION, configuration, now)
 
@@ -285,19 +287,18 @@ class Leader:
             assert progress.inflight_bytes == sum(size for _, size in progress.inflight)
 
 
-def _check_single_change(old: Configuration, new: Configuration) -> None:
-    """Raise ProposalRefusedError unless `new` changes exactly one replica of `old`."""
+def single_change_refusal(old: Configuration, new: Configuration) -> str | None:
+    """Why `new` is no change of exactly one replica of `old`. None: it is one."""
     if not new.voters:
-        raise ProposalRefusedError("a group needs a voter")
+        return "a group needs a voter"
     if len(dict.fromkeys(new.members)) != len(new.members):
-        raise ProposalRefusedError("a replica is named twice")
+        return "a replica is named twice"
     if len({voter.node_id for voter in new.voters}) != len(new.voters):
-        raise ProposalRefusedError("a node has at most one vote")
+        return "a node has at most one vote"
     changed = [
         replica
         for replica in dict.fromkeys(old.members + new.members)
         if (replica in old.voters, replica in old.learners)
         != (replica in new.voters, replica in new.learners)
     ]
-    if len(changed) != 1:
-        raise ProposalRefusedError(f"{len(changed)} replicas change, one at a time is safe")
+    return None if len(changed) == 1 else f"{len(changed)} replicas change, one at a time is safe"

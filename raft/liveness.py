@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from raft.leadership_list import Leadership, LeadershipList
+from raft.liveness_checks import ping_refusal
 from raft.liveness_peer import Peer
 from raft.liveness_types import (
     Announcement,
@@ -30,6 +31,7 @@ from raft.liveness_types import (
     Ping,
     Withdrawal,
 )
+from raft.plausibility import Refusal
 
 
 class NodeLiveness:
@@ -162,6 +164,10 @@ class NodeLiveness:
             challenged=tuple(Challenge(group, term) for group, term in peer.challenged.items()),
             reply_at_once=reply_at_once,
         )
+
+    def ping_refusal(self, node: int, ping: Ping) -> Refusal | None:
+        """Why this ping cannot be true, or None. To be asked before `ping_received`."""
+        return ping_refusal(ping, self._peers.get(node), self.boot_id, self._number, self._led.version)
 
     def ping_received(self, node: int, ping: Ping, now: float) -> LivenessOutput:
         out = LivenessOutput()

@@ -56,6 +56,10 @@ class Rows:
         count = bisect_left(self._indexes, end)
         return self.rows[count - 1].term if count else NO_TERM
 
+    def count_below(self, end: int) -> int:
+        """How many rows have an index below `end`."""
+        return len(self.rows) if end > self.last_index else bisect_left(self._indexes, end)
+
     def between(self, start: int, end: int) -> list[Row]:
         """Rows with start <= index < end."""
         if start > self.last_index:
@@ -79,6 +83,11 @@ class Rows:
 
     def newest_configuration(self) -> Row | None:
         return self._configurations[-1] if self._configurations else None
+
+    def configuration_before(self, end: int) -> Configuration | None:
+        """The newest configuration whose row is below index `end`."""
+        rows = (row for row in reversed(self._configurations) if row.index < end)
+        return next((row.configuration for row in rows), None)
 
     def committed_configuration(self, commit_end: int) -> Configuration | None:
         """The newest configuration that is surely committed, where everything below `commit_end` is known to be.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from raft.follower import Follower
 from raft.rows import Rows
 from raft.types import (
+    MAX_TERM,
     AppendRejection,
     AppendReply,
     Configuration,
@@ -160,6 +161,11 @@ class GroupState:
         self.start_index = self.lineage.first_index_at(offset)
 
     @property
+    def end_offset(self) -> int:
+        """The offset of the next record."""
+        return self.end_index - len(self.lineage)
+
+    @property
     def rows(self) -> Sequence[Row]:
         return self.lineage.rows
 
@@ -210,8 +216,9 @@ class GroupState:
     @property
     def may_campaign(self) -> bool:
         """A voter of the newest configuration, or of the last committed one: until its removal commits, a
-        replica may be the only one whose log the others can accept (thesis section 4.2.2)."""
-        return self.is_voter or self.self_id in self.committed_configuration.voters
+        replica may be the only one whose log the others can accept (thesis section 4.2.2). Never beyond MAX_TERM."""
+        is_voter = self.is_voter or self.self_id in self.committed_configuration.voters
+        return is_voter and self.term < MAX_TERM
 
     @property
     def may_vote(self) -> bool:

@@ -13,6 +13,8 @@ from typing import NamedTuple
 #: terms are the leader epochs that clients see, and Kafka's first epoch is 0 (-1 means "no epoch" there). In
 #: directories from before this rule row 0 has term 0, which works as well.
 FOUNDING_TERM = -1
+#: Terms are int32 on the wire and on disk. Nobody campaigns for a term above.
+MAX_TERM = 2**31 - 1
 #: Below every term: before the first row. What a range that starts at index 0 names as the term before it.
 NO_TERM = -2
 

@@ -138,6 +138,18 @@ class ReadableLog:
         segment.remember_position(next_offset, end, next_offset)
         return LogSlice(segment.file, position, end - position, next_offset)
 
+    def is_inside_batch(self, offset: int) -> bool:
+        """Whether a batch begins below `offset` and goes on above it. Where batches begin is what the ends of those
+        before them say: the base offset of a batch may be corrupt."""
+        if not self.first_stored_offset < offset < self.end_offset:
+            return False
+        segment = self._segments[bisect_right(self._bases, offset) - 1]
+        position, previous_end = segment.locate(offset)
+        if position == segment.size_bytes or previous_end == offset:
+            return False
+        _, header = next(iter_headers(segment.file, position, segment.size_bytes))
+        return header.base_offset < offset
+
     def batches(self, from_offset: int, below_offset: int | None = None) -> Iterator[StoredBatch]:
         """Headers of all batches that end above `from_offset` and begin below `below_offset`.
 

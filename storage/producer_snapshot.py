@@ -79,7 +79,8 @@ def encode_snapshot(states: ProducerStates) -> bytes:
 
 
 def decode_snapshot(data: bytes | memoryview, offset: int) -> ProducerStates:
-    """The inverse, for a snapshot taken at `offset`. Raises SnapshotDamagedError."""
+    """The inverse, for a snapshot taken at `offset`. Raises SnapshotDamagedError for bytes that are no snapshot, or not
+    one of that offset."""
     body = bytes(data[_HEADER.size :])
     try:
         version, checksum = _HEADER.unpack_from(data)
@@ -95,32 +96,54 @@ def _decode_body(body: bytes, offset: int) -> ProducerStates:
     states.end_offset = offset
     (count,) = _COUNT.unpack_from(body)
     position = _COUNT.size
-    for _ in range(count):
+    for _ in range(_checked_count(count, len(body) - position, _ENTRY.size)):
         producer_id, epoch, last_sequence, last_offset, delta, timestamp_ms, coordinator, first = (
             _ENTRY.unpack_from(body, position)
         )
         entry = ProducerEntry(epoch, coordinator, first, timestamp_ms)
         if last_sequence >= 0:
-            entry.batches.append(BatchInfo(last_sequence, last_offset, delta, timestamp_ms))
+            entry.batches.append(_checked_batch((last_sequence, last_offset, delta, timestamp_ms), offset))
+        if first >= offset:
+            raise SnapshotDamagedError(
+                f"a transaction of producer {producer_id} at {first}, taken at {offset}"
+            )
         states.adopt(producer_id, entry)
         position += _ENTRY.size
     if position < len(body):
-        _decode_older(body, position, states)
+        position = _decode_older(body, position, states)
+    if position != len(body):
+        raise SnapshotDamagedError(f"{len(body) - position} bytes behind the end")
     return states
 
 
-def _decode_older(body: bytes, position: int, states: ProducerStates) -> None:
+def _decode_older(body: bytes, position: int, states: ProducerStates) -> int:
+    """Returns the position behind it."""
     (count,) = _COUNT.unpack_from(body, position)
     position += _COUNT.size
-    for _ in range(count):
+    for _ in range(_checked_count(count, len(body) - position, _OLDER.size)):
         producer_id, batch_count = _OLDER.unpack_from(body, position)
-        if not 0 < batch_count <= BATCHES_KEPT:
+        if not 0 < batch_count <= BATCHES_KEPT or producer_id not in states.entries:
             raise SnapshotDamagedError(f"{batch_count} batches of producer {producer_id}")
         position += _OLDER.size
-        end = position + batch_count * _BATCH.size
-        batches = [BatchInfo(*fields) for fields in _BATCH.iter_unpack(body[position:end])]
-        states.entries[producer_id].batches = batches
-        position = end
+        states.entries[producer_id].batches = batches = []
+        for _ in range(batch_count):
+            batches.append(_checked_batch(_BATCH.unpack_from(body, position), states.end_offset))
+            position += _BATCH.size
+    return position
+
+
+def _checked_count(count: int, left_bytes: int, size_bytes: int) -> int:
+    if not 0 <= count <= left_bytes // size_bytes:
+        raise SnapshotDamagedError(f"{count} producers in {left_bytes} bytes")
+    return count
+
+
+def _checked_batch(fields: tuple[int, ...], offset: int) -> BatchInfo:
+    """Of a snapshot that was taken at `offset`."""
+    batch = BatchInfo(*fields)
+    if batch.last_sequence < 0 or not 0 <= batch.offset_delta <= batch.last_offset < offset:
+        raise SnapshotDamagedError(f"{batch} in a snapshot that was taken at {offset}")
+    return batch
 
 
 def load_producers(log: Log, end_offset: int | None = None) -> ProducerStates:

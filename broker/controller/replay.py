@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import structlog
+
 from broker.metadata.image import Change, MetadataImage
 from broker.replication.replica import Replica
 from broker.scheduling.background import Steps
 from protocol.records.record import iter_records
 from storage.errors import CorruptLogError
+
+logger = structlog.get_logger()
 
 #: Whoever waits for the image is told after so many records at the latest.
 RECORDS_BETWEEN_READS = 500
@@ -33,10 +37,16 @@ def replay(
     try:
         is_behind = True
         while is_behind and replica.is_open and image.end_offset < end_offset():
-            start_offset = image.end_offset
+            start_offset, contradictions = image.end_offset, image.contradictions
             yield from _replay_range(replica, image, end_offset(), changed, read)
             is_behind = image.end_offset > start_offset  # otherwise there are no records
             yield from read()
+            if image.contradictions > contradictions:
+                logger.error(
+                    "metadata that contradicts what was before it is passed over",
+                    count=image.contradictions - contradictions,
+                    below_offset=image.end_offset,
+                )
     except CorruptLogError as error:
         replica.host.log_corrupt(replica, error)
 

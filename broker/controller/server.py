@@ -13,8 +13,10 @@ from typing import Any, Protocol
 
 import structlog
 
+from broker.network.peers import PeerIdentity
 from broker.scheduling.ticks import SLOW_TICK_S, Ticks
 from protocol import peer
+from protocol.controller.brokers import RegisterBroker, RenewReplicas
 from protocol.controller.operations import decode_request, encode_result
 from protocol.controller.request import Request, Result, ResultT
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
@@ -68,17 +70,20 @@ class RequestServer:
         """As `Execute`. Answers NOT_CONTROLLER to what is the controller's if this node is not it."""
         self._others.get(type(request), self._controller)(request, reply)
 
-    def request_received(self, sender: int, message: peer.ControllerRequest) -> None:
-        """Another node asks this one."""
-        reply = partial(self._send_response, sender, message.request_id)
+    def request_received(self, sender: PeerIdentity, message: peer.ControllerRequest) -> None:
+        """Another node asks this one. Raises ProtocolError if it asks in the name of a third one."""
+        reply = partial(self._send_response, sender.node_id, message.request_id)
         try:
             request = decode_request(message.operation, message.body)
         except KafkaError as unknown:
             reply(unknown, 0)
         except ProtocolError as error:
-            logger.warning("a request of another node cannot be read", node_id=sender, reason=str(error))
+            logger.warning(
+                "a request of another node cannot be read", node_id=sender.node_id, reason=str(error)
+            )
             reply(KafkaError(ErrorCode.INVALID_REQUEST, str(error)), 0)
         else:
+            _check_speaks_for_itself(sender, request)
             self.execute(request, reply)
 
     def _send_response(
@@ -106,3 +111,14 @@ class RequestServer:
                 responses.popleft()
             if not responses:
                 del self._undelivered[node_id]
+
+
+def _check_speaks_for_itself(sender: PeerIdentity, request: Request[Any]) -> None:
+    """A node registers itself, and renews its own replicas. Raises ProtocolError."""
+    if isinstance(request, RegisterBroker | RenewReplicas) and (
+        (request.node_id, request.directory_id) != (sender.node_id, sender.directory_id)
+        or (isinstance(request, RegisterBroker) and request.boot_id != sender.boot_id)
+    ):
+        raise ProtocolError(
+            f"{type(request).__name__} for node {request.node_id} with directory {request.directory_id}"
+        )

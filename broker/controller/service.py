@@ -121,7 +121,7 @@ class MetadataService:
         if key == METADATA_KEY:
             return self._quorum_voters
         topic = self.image.topics.get(key.topic_id)
-        if topic is None or key.partition >= len(topic.partitions):
+        if topic is None or not 0 <= key.partition < len(topic.partitions):
             return ()
         return topic.partitions[key.partition].holders
 

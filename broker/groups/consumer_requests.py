@@ -12,7 +12,7 @@ from broker.groups.consumer_member import (
     LEAVE_STATIC_EPOCH,
     Subscription,
 )
-from broker.metadata.topic_checks import MAX_NAME_LENGTH
+from broker.metadata.ids import MAX_TOPIC_NAME_LENGTH
 from protocol.errors import ErrorCode, KafkaError
 
 MAX_TEXT_BYTES = 1_000
@@ -115,10 +115,10 @@ def _check_sizes(request: HeartbeatRequest) -> None:
     if len(names) > MAX_TOPIC_NAMES:
         raise _invalid(f"names {len(names):,} topics; at most {MAX_TOPIC_NAMES:,} in one request")
     longest = max(map(len, names), default=0)
-    if longest <= MAX_NAME_LENGTH and not "".join(names).isascii():
+    if longest <= MAX_TOPIC_NAME_LENGTH and not "".join(names).isascii():
         longest = max(len(name.encode()) for name in names)
-    if longest > MAX_NAME_LENGTH:
-        raise _invalid(f"a topic name has at most {MAX_NAME_LENGTH} characters")
+    if longest > MAX_TOPIC_NAME_LENGTH:
+        raise _invalid(f"a topic name has at most {MAX_TOPIC_NAME_LENGTH} characters")
 
 
 def _check_join(request: HeartbeatRequest) -> None:

@@ -26,8 +26,9 @@ from broker.metadata.formation import (
     Reconnect,
     Refuse,
     SendForm,
+    formation_problem,
 )
-from broker.metadata.ids import NodeIdentity
+from broker.metadata.ids import NodeIdentity, cluster_id_problem
 from broker.metadata.records import BrokerRecord
 from broker.network.accepted_peers import AcceptedPeers
 from broker.network.dialled_peers import PeerLink
@@ -38,7 +39,7 @@ from broker.security.cluster_secret import refusal_to_listen
 from broker.security.handshake import Acceptor, Dialler
 from broker.security.proofs import Authenticator
 from protocol import peer
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, ProtocolError
 from protocol.peer import PeerMessage
 
 logger = structlog.get_logger()
@@ -54,7 +55,7 @@ class ClusterHost(Protocol):
         """Become part of this cluster, durably, before returning."""
 
     def group_message(self, sender: PeerIdentity, message: PeerMessage) -> None: ...
-    def controller_message(self, sender: int, message: PeerMessage) -> None: ...
+    def controller_message(self, sender: PeerIdentity, message: PeerMessage) -> None: ...
     def link_opened(self, node_id: int, boot_id: UUID) -> None:
         """Groups may send to this node again, from what it acknowledged."""
 
@@ -65,7 +66,8 @@ class ClusterHost(Protocol):
     def node_unreachable(self, node_id: int) -> None:
         """The link is closed and could not be made again at once."""
 
-    def ping_received(self, node_id: int, ping: peer.Ping) -> None: ...
+    def ping_received(self, node_id: int, ping: peer.Ping) -> bool:
+        """Whether it was taken."""
 
 
 class Cluster:
@@ -207,6 +209,8 @@ class Cluster:
     def check_hello(self, hello: peer.Hello) -> tuple[ErrorCode, str]:
         if hello.node_id not in self.links and hello.node_id != self._me.node_id:
             return ErrorCode.UNKNOWN_CONTROLLER_ID, f"node {hello.node_id} is not in controller.quorum.voters"
+        if hello.cluster_id is not None and (problem := cluster_id_problem(hello.cluster_id)):
+            return ErrorCode.INVALID_REQUEST, problem
         refusal = self.formation.introduced(hello.node_id, hello.directory_id, hello.cluster_id)
         return (ErrorCode.NONE, "") if refusal is None else (refusal.code, refusal.message)
 
@@ -241,15 +245,19 @@ class Cluster:
             return
         match message:
             case peer.Ping():
-                if message.echo_boot_id == self._me.boot_id:
+                if message.boot_id != sender.boot_id:
+                    raise ProtocolError("Ping: of another process than the one that introduced itself")
+                is_taken = self._host.ping_received(sender.node_id, message)
+                if is_taken and message.echo_boot_id == self._me.boot_id:
                     self.links[sender.node_id].record_echo(message.echo_number, self._loop.time())
-                self._host.ping_received(sender.node_id, message)
             case peer.Form():
                 voters = tuple(FoundingVoter(voter.node_id, voter.directory_id) for voter in message.voters)
                 formation = Formation(message.cluster_id, voters)
+                if (problem := formation_problem(formation)) is not None:
+                    raise ProtocolError(f"Form: {problem}")
                 self._carry_out(self.formation.form_received(sender.node_id, sender.directory_id, formation))
             case peer.ControllerRequest() | peer.ControllerResponse():
-                self._host.controller_message(sender.node_id, message)
+                self._host.controller_message(sender, message)
             case _:
                 self._host.group_message(sender, message)
 

@@ -8,6 +8,7 @@ from uuid import UUID
 from broker.controller.client import ControllerClient
 from broker.controller.server import RequestServer
 from broker.metadata.formation import Formation
+from broker.network.peers import PeerIdentity
 from broker.replication.heartbeat import Heartbeat
 from broker.replication.messages import GroupMessages
 from broker.replication.replicas import Replicas
@@ -36,7 +37,7 @@ class ClusterEvents:
         #: Of every record here and at its leader: without a call in between.
         self.group_message = messages.received
 
-    def controller_message(self, sender: int, message: PeerMessage) -> None:
+    def controller_message(self, sender: PeerIdentity, message: PeerMessage) -> None:
         if isinstance(message, peer.ControllerRequest):
             self._requests.request_received(sender, message)
         elif isinstance(message, peer.ControllerResponse):
@@ -60,5 +61,5 @@ class ClusterEvents:
     def node_unreachable(self, node_id: int) -> None:
         self._heartbeat.disconnected(node_id)
 
-    def ping_received(self, node_id: int, ping: peer.Ping) -> None:
-        self._heartbeat.ping_received(node_id, ping)
+    def ping_received(self, node_id: int, ping: peer.Ping) -> bool:
+        return self._heartbeat.ping_received(node_id, ping)

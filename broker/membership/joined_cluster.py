@@ -12,7 +12,7 @@ from broker.config.topic_config import TopicConfig
 from broker.controller.service import METADATA_KEY, MetadataService
 from broker.membership.identity import StartError
 from broker.metadata.formation import ClusterFormation, Formation, FoundingVoter
-from broker.metadata.ids import METADATA_TOPIC_NAME, NodeIdentity
+from broker.metadata.ids import METADATA_TOPIC_NAME, NodeIdentity, cluster_id_problem
 from broker.replication.messages import GroupMessages
 from broker.replication.replicas import Replicas
 from broker.replication.wire import founding_configuration, row_from_log
@@ -47,14 +47,19 @@ class JoinedCluster:
         self._messages = messages
 
     def open(self) -> ClusterFormation:
-        """Open the metadata of the cluster, if there is one. Returns the state from which the nodes agree on one."""
+        """Open the metadata of the cluster, if there is one. Returns the state from which the nodes agree on one.
+
+        Raises StartError."""
+        configured = self._config.cluster_id
+        if configured is not None and (problem := cluster_id_problem(configured)) is not None:
+            raise StartError(f"cluster.id: {problem}")
         held = self._open_metadata() if self.cluster_id is not None else None
         return ClusterFormation(
             self._me.node_id,
             self._me.directory_id,
             list(self._config.quorum_voters),
             self._rng,
-            configured_cluster_id=self._config.cluster_id,
+            configured_cluster_id=configured,
             cluster_id=self.cluster_id,
             held=held,
         )

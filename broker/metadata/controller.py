@@ -19,6 +19,7 @@ from broker.metadata.decisions.common import ControllerConfig
 from broker.metadata.decisions.reassignments import ReassignmentDecisions
 from broker.metadata.decisions.settings import SettingDecisions
 from broker.metadata.decisions.topics import TopicDecisions
+from broker.metadata.ids import cluster_id_problem
 from broker.metadata.image import MetadataImage
 from broker.metadata.record_codec import encode
 from broker.metadata.records import BrokerRecord, ClusterRecord, ProducerIdsRecord
@@ -58,6 +59,8 @@ class Controller:
                 ErrorCode.INCONSISTENT_CLUSTER_ID,
                 f"this is cluster {self._image.cluster_id}, not {cluster_id}",
             )
+        if (problem := cluster_id_problem(cluster_id)) is not None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, problem)
         return Decision((encode(ClusterRecord(cluster_id)),), None)
 
     def allocate_producer_ids(self, count: int = 1000) -> Decision[ProducerIdBlock]:

@@ -48,7 +48,7 @@ from enum import Enum
 from typing import NamedTuple
 from uuid import UUID
 
-from broker.metadata.ids import random_cluster_id
+from broker.metadata.ids import cluster_id_problem, random_cluster_id
 from protocol.errors import ErrorCode
 
 
@@ -65,6 +65,15 @@ class Formation:
 
     def directory_of(self, node_id: int) -> UUID | None:
         return next((voter.directory_id for voter in self.voters if voter.node_id == node_id), None)
+
+
+def formation_problem(formation: Formation) -> str | None:
+    """Why no cluster can have been formed so. None: one can."""
+    problem = cluster_id_problem(formation.cluster_id)
+    node_ids = [voter.node_id for voter in formation.voters]
+    if problem is None and (not node_ids or node_ids[0] < 0 or node_ids != sorted(set(node_ids))):
+        problem = f"the voters {node_ids}"
+    return problem
 
 
 class FormationState(Enum):

@@ -119,6 +119,8 @@ class MetadataImage:
         self._assigned_at: dict[UUID, tuple[int, ...]] = {}
         self._end_offset = 0
         self._epoch = 0
+        #: Records that contradicted what came before them, and were passed over.
+        self.contradictions = 0
 
     def copy(self) -> MetadataImage:
         """An image that goes on by itself."""
@@ -202,7 +204,9 @@ class MetadataImage:
         """Apply one record. Returns None where it says what was known already.
 
         Offsets rise, with holes where compaction removed records. Raises MetadataRecordError for a record
-        that this build cannot read; the image is then unchanged.
+        that this build cannot read; the image is then unchanged. A record that contradicts the ones before it is passed
+        over, by every node alike: nobody should have written it, but now it is committed, and a node that could not go
+        on from there could not start again either.
         """
         return at_once(self.replay_in_steps(key, value, offset, epoch))
 
@@ -232,9 +236,10 @@ class MetadataImage:
                 return self._replay_tombstone(record)
 
     def _replay_cluster(self, record: ClusterRecord) -> Change | None:
-        assert self._cluster_id in (None, record.cluster_id), "a cluster is named once"
         if self._cluster_id == record.cluster_id:
             return None
+        if self._cluster_id is not None:
+            return self._pass_over()  # a cluster is named once
         self._cluster_id = record.cluster_id
         return ClusterNamed(record.cluster_id)
 
@@ -246,12 +251,14 @@ class MetadataImage:
         return BrokerRegistered(record, old)
 
     def _replay_topic(self, record: TopicRecord) -> Change | None:
-        namesake = self._by_name.get(record.name)
-        assert namesake is None or namesake.topic_id == record.topic_id, "two topics of one name"
         old = self._topics.get(record.topic_id)
         if old == record:
             return None
-        assert old is None or old.name == record.name, "a topic is never renamed"
+        namesake = self._by_name.get(record.name)
+        if namesake is not None and namesake.topic_id != record.topic_id:
+            return self._pass_over()  # two topics of one name
+        if old is not None and (old.name != record.name or len(old.partitions) > len(record.partitions)):
+            return self._pass_over()  # a topic is never renamed, and loses no partition
         self._topics[record.topic_id] = record
         self._note_assignments(record, old)
         self._by_name[record.name] = record
@@ -261,6 +268,10 @@ class MetadataImage:
         self._partition_count += len(record.partitions) - (len(old.partitions) if old else 0)
         self._settings_bytes += values_size(record.configs) - (values_size(old.configs) if old else 0)
         return TopicCreated(record) if old is None else TopicChanged(old, record)
+
+    def _pass_over(self) -> Change | None:
+        self.contradictions += 1
+        return None
 
     def _note_assignments(self, record: TopicRecord, old: TopicRecord | None) -> None:
         ends = [self._end_offset] * len(record.partitions)
@@ -287,8 +298,9 @@ class MetadataImage:
         self._quotas[record.entity] = record.limits
         return QuotaChanged(record.entity, record.limits)
 
-    def _replay_producer_ids(self, record: ProducerIdsRecord) -> Change:
-        assert record.next_producer_id >= self._next_producer_id, "producer ids are never handed out again"
+    def _replay_producer_ids(self, record: ProducerIdsRecord) -> Change | None:
+        if record.next_producer_id < self._next_producer_id:
+            return self._pass_over()  # producer ids are never handed out again
         self._next_producer_id = record.next_producer_id
         return ProducerIdsAllocated(record.next_producer_id)
 

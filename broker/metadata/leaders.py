@@ -116,7 +116,8 @@ class LeaderTable:
         self, key: PartitionKey, known: Leadership, node_id: int, configuration_index: int, established: bool
     ) -> bool:
         """The same term again: the leader has moved on, or its link has come back."""
-        assert known.node_id in (None, node_id), f"two leaders of {key} in term {known.term}"
+        if known.node_id not in (None, node_id):
+            return False  # a term has one leader: one of the two lies, and the replicas know which
         confirmed = Leadership(
             node_id,
             known.term,

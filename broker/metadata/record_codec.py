@@ -15,6 +15,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
+from broker.metadata.ids import cluster_id_problem, topic_name_problem
 from broker.metadata.records import (
     BrokerRecord,
     ClusterRecord,
@@ -37,6 +38,8 @@ VALUE_VERSION = 0
 #: Partitions of a topic that are written or read in one step.
 PARTITIONS_PER_STEP = 100
 _MAX_INT32 = 2**31 - 1
+#: Of a host or the name of a listener: clients are told both, in strings of at most 32767 bytes.
+_MAX_NAME_LENGTH = 255
 
 
 class MetadataRecordError(ValueError):
@@ -93,11 +96,11 @@ def decode_in_steps(key: bytes, value: bytes | None) -> Generator[None, None, Re
     if value is None:
         if kind not in _KEYED:
             raise MetadataRecordError(f"a {kind} record cannot be removed")
-        return Tombstone(kind, identifier)
+        return _tombstone(kind, identifier)
     try:
         fields = json.loads(value)
         version = fields.pop("version")
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         raise MetadataRecordError(f"{key!r}: not a metadata value: {error}") from error
     if version != VALUE_VERSION:
         raise MetadataRecordError(f"{key!r}: version {version} of this record is not known here")
@@ -112,6 +115,22 @@ def decode_in_steps(key: bytes, value: bytes | None) -> Generator[None, None, Re
     if fields:
         raise MetadataRecordError(f"{key!r}: fields not known here: {', '.join(sorted(fields))}")
     return record
+
+
+def _tombstone(kind: str, identifier: str) -> Tombstone:
+    try:
+        if kind == "broker":
+            int(identifier)
+        elif kind == "topic":
+            UUID(identifier)
+    except ValueError as error:
+        raise MetadataRecordError(f"removal of {kind} {identifier!r}: {error}") from error
+    return Tombstone(kind, identifier)
+
+
+def check_readable(record: Record) -> None:
+    """Raises MetadataRecordError for what would be written and could not be read again."""
+    decode(*encode(record))
 
 
 def _pack(key: str, fields: dict[str, Any]) -> KeyValue:
@@ -217,7 +236,10 @@ def _sorted(configs: Mapping[str, str]) -> dict[str, str]:
 
 
 def _read_cluster(identifier: str, fields: dict[str, Any]) -> ClusterRecord:
-    return ClusterRecord(_text(fields.pop("cluster_id")))
+    cluster_id = _text(fields.pop("cluster_id"))
+    if (problem := cluster_id_problem(cluster_id)) is not None:
+        raise ValueError(problem)
+    return ClusterRecord(cluster_id)
 
 
 def _read_producer_ids(identifier: str, fields: dict[str, Any]) -> ProducerIdsRecord:
@@ -231,7 +253,7 @@ def _read_broker(identifier: str, fields: dict[str, Any]) -> BrokerRecord:
         node_id=_number(int(identifier), _MAX_INT32),
         directory_id=UUID(fields.pop("directory_id")),
         boot_id=UUID(fields.pop("boot_id")),
-        endpoints={_text(name): _endpoint(endpoints[name]) for name in endpoints},
+        endpoints={_name(name): _endpoint(endpoints[name]) for name in endpoints},
         peer=_endpoint(fields.pop("peer")),
         rack=None if rack is None else _text(rack),
         metadata_incarnation=_number(fields.pop("metadata_incarnation", 0), _MAX_INT32),
@@ -253,6 +275,9 @@ def _read_topic(identifier: str, fields: dict[str, Any]) -> Generator[None, None
         int(index): tuple(_number(node_id, _MAX_INT32) for node_id in replicas)
         for index, replicas in fields.pop("moving_from", {}).items()
     }
+    name = _text(fields.pop("name"))
+    if (problem := topic_name_problem(name)) is not None:
+        raise ValueError(problem)
     known: dict[tuple[tuple[int, ...], ...], PartitionAssignment] = {}
     partitions: list[PartitionAssignment] = []
     for index, rows in enumerate(fields.pop("partitions")):
@@ -270,7 +295,7 @@ def _read_topic(identifier: str, fields: dict[str, Any]) -> Generator[None, None
             yield
     return TopicRecord(
         topic_id=UUID(identifier),
-        name=_text(fields.pop("name")),
+        name=name,
         partitions=tuple(partitions),
         configs=_configs(configs),
     )
@@ -322,7 +347,13 @@ def _replica(row: list[int], directories: Sequence[UUID]) -> ReplicaIdentity:
 
 def _endpoint(pair: list[Any]) -> Endpoint:
     host, port = pair
-    return Endpoint(_text(host), _number(port, 65535))
+    return Endpoint(_name(host), _number(port, 65535))
+
+
+def _name(value: object) -> str:
+    if not 0 < len(text := _text(value)) <= _MAX_NAME_LENGTH:
+        raise ValueError(f"a name of {len(text)} characters")
+    return text
 
 
 def _text(value: object) -> str:

@@ -5,32 +5,18 @@ Codes and order are those of Apache Kafka 4.3 (client-behaviour.md B.2). Every c
 
 from __future__ import annotations
 
-import re
 from collections.abc import Generator, Mapping, Sequence
 
-from broker.metadata.ids import INTERNAL_TOPICS, METADATA_TOPIC_NAME
+from broker.metadata.ids import INTERNAL_TOPICS, METADATA_TOPIC_NAME, topic_name_problem
 from broker.metadata.image import MetadataImage, fold_name
 from broker.metadata.records import TopicRecord
 from broker.metadata.requests import BROKER_DEFAULT, NewPartitions, NewTopic
 from protocol.errors import ErrorCode, KafkaError
 
-#: Kafka's limit: `<name>-<partition>` has to be a file name of at most 255 bytes.
-MAX_NAME_LENGTH = 249
-_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
-
 
 def check_name(name: str) -> None:
-    if not name:
-        problem = "a topic name cannot be empty"
-    elif name in (".", ".."):
-        problem = f'a topic cannot be named "{name}"'
-    elif len(name) > MAX_NAME_LENGTH:
-        problem = f"a topic name has at most {MAX_NAME_LENGTH} characters, this one has {len(name)}"
-    elif _LEGAL_NAME.fullmatch(name) is None:
-        problem = f"topic name {name!r} may contain only ASCII letters, digits, '.', '_' and '-'"
-    else:
-        return
-    raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+    if (problem := topic_name_problem(name)) is not None:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
 
 
 def check_is_not_internal(name: str) -> None:

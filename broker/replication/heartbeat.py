@@ -7,17 +7,23 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 from uuid import UUID
 
+import structlog
+
 from broker.metadata.leaders import LeaderTable
 from broker.replication import liveness_wire
 from broker.replication.events import ReplicaEvents
 from broker.replication.replica import Replica
 from broker.replication.replicas import Replicas
 from protocol import peer
+from protocol.errors import ProtocolError
 from raft.liveness import NodeLiveness
 from raft.liveness_types import Led, LivenessOutput
+from raft.plausibility import leadership_refusal, term_refusal
 from raft.types import ReplicaId
 from storage.journal import Journal
 from storage.log_types import GroupKey
+
+logger = structlog.get_logger()
 
 #: A node that never answers.
 NOBODY = -1
@@ -95,11 +101,20 @@ class Heartbeat:
     def disconnected(self, node_id: int) -> None:
         self._carry_out(self._liveness.disconnected(node_id, self._loop.time()))
 
-    def ping_received(self, node_id: int, message: peer.Ping) -> None:
+    def ping_received(self, node_id: int, message: peer.Ping) -> bool:
+        """Returns whether the ping can be true; otherwise nothing was done about it. Raises ProtocolError if it is
+        malformed."""
         ping = liveness_wire.from_wire(message)
+        refusal = self._liveness.ping_refusal(node_id, ping)
+        if refusal is not None and not refusal.is_contradiction:
+            raise ProtocolError(f"Ping: {refusal.reason}")
+        if refusal is not None:
+            logger.error("a ping that cannot be true is passed over", node_id=node_id, reason=refusal.reason)
+            return False
         self._carry_out(self._liveness.ping_received(node_id, ping, self._loop.time()))
         for arrived in self.on_echo:
             arrived()
+        return True
 
     # -- groups ------------------------------------------------------------------------------------------
 
@@ -213,7 +228,7 @@ class Heartbeat:
             self._announced(announcement.node, _key(announcement.led.group), announcement.led, now)
         for challenge in out.challenges:
             challenged = self._find(challenge.group)
-            if challenged is not None:
+            if challenged is not None and term_refusal(challenged.group, challenge.term) is None:
                 challenged.driver.term_seen(challenge.term)
         for group in out.quorum_due:
             due = self._find(group)
@@ -236,7 +251,7 @@ class Heartbeat:
             return
         voters = replica.group.configuration.voters
         leader = next((voter for voter in voters if voter.node_id == node_id), None)
-        if leader is not None:
+        if leader is not None and leadership_refusal(replica.group, leader, led.term) is None:
             replica.driver.leader_heard(leader, led.term)
 
     def _leaders_changed(self) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from broker.replication import wire
+from broker.replication.message_checks import check_batches, check_corruption_report
 from broker.replication.ranges import Batches, check_range, corrupt_range
 from broker.replication.sender import RangeSender
 from protocol import peer
@@ -80,8 +81,9 @@ class RaftDriver:
 
     # -- ranges, between a leader and its followers ----------------------------------------------------
 
-    def append_received(self, leader: ReplicaId, message: peer.Append) -> None:
-        """A range from the leader. Everything is checked before the group hears of it (replication.md section 2)."""
+    def append_received(self, leader: ReplicaId, message: peer.Append, rows: list[Row]) -> None:
+        """A range from the leader, with the rows in it, as `message_checks.check_range_message` gave them. Everything
+        is checked before the group hears of it (replication.md section 2). Raises ProtocolError, ContradictionError."""
         replica, group = self._replica, self._group
         try:
             batches = check_range(message)
@@ -95,7 +97,7 @@ class RaftDriver:
             )
             self._host.send(leader, corrupt_range(replica, message))
             return
-        rows = [wire.row_from_wire(row) for row in message.rows] if message.rows else []
+        check_batches(replica, message, batches, rows)
         known_commit = group.commit_end
         out = group.append_received(
             leader,
@@ -128,10 +130,11 @@ class RaftDriver:
         self._follower_log_start_named(rejected.log_start)
 
     def append_error_received(self, sender: ReplicaId, message: peer.AppendError) -> None:
-        """A follower could not take a range."""
+        """A follower could not take a range. Raises ContradictionError."""
         if message.error_code == ErrorCode.CORRUPT_MESSAGE:
             # A late one is of a range that is not here any more: reading there what is, would look like corruption.
-            if self._group.leading is not None and message.term == self._group.term:
+            if self._group.progress_of(sender) is not None and message.term == self._group.term:
+                check_corruption_report(self._replica, message.start_index)
                 self._host.range_refused(self._replica, sender, message.start_index)
         elif message.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
             self.carry_out(self._group.resend_requested(sender, message.term, self._host.now()))
@@ -244,9 +247,10 @@ class RaftDriver:
 
     # -- snapshot installs -----------------------------------------------------------------------------
 
-    def install_snapshot_received(self, sender: ReplicaId, message: peer.InstallSnapshot) -> None:
-        """Follower: the leader has deleted what this log lacks."""
-        rows = [wire.row_from_wire(row) for row in message.rows]
+    def install_snapshot_received(
+        self, sender: ReplicaId, message: peer.InstallSnapshot, rows: list[Row]
+    ) -> None:
+        """Follower: the leader has deleted what this log lacks. `rows` are the message's."""
         out = self._group.install_snapshot_received(
             sender, message.term, message.log_start, rows, self._host.now()
         )

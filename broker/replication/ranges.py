@@ -78,6 +78,10 @@ class Batches(NamedTuple):
         count = sum(header.base_offset < end_offset for header in self.headers)
         return Batches(self.headers[count:], self.views[count:])
 
+    def spans(self, offset: int) -> bool:
+        """Whether one of them begins below `offset` and goes on above it."""
+        return any(header.base_offset < offset < header.next_offset for header in self.headers)
+
 
 def check_range(message: peer.Append) -> Batches:
     """The batches of a received range, each checked: framing, CRC, continuity, epoch (replication.md section 2).
@@ -127,6 +131,8 @@ def _check_whole(records: memoryview | None, start_offset: int, term: int, offse
             raise KafkaError(
                 ErrorCode.CORRUPT_MESSAGE, f"batch at {header.base_offset} has a wrong epoch or magic"
             )
+        if header.last_offset_delta < 0:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"batch at {header.base_offset} holds no offset")
         if header.base_offset != end_offset:  # compaction will leave holes; until then one is damage
             raise KafkaError(
                 ErrorCode.CORRUPT_MESSAGE, f"batch at {header.base_offset} instead of {end_offset}"

@@ -47,6 +47,8 @@ def decode_configuration(payload: bytes) -> Configuration:
         )
     except struct.error as error:
         raise ProtocolError(f"configuration row: {error}") from error
+    if len(payload) != _COUNTS.size + len(replicas) * _REPLICA.size:
+        raise ProtocolError(f"configuration row of {len(replicas)} replicas has {len(payload)} bytes")
     return Configuration(replicas[:voters], replicas[voters:])
 
 
@@ -68,6 +70,8 @@ def row_to_wire(row: LineageRow) -> peer.AppendRow:
 
 def row_from_wire(row: peer.AppendRow) -> Row:
     """Raises ProtocolError."""
+    if row.kind == RowKind.LEADER and row.payload:
+        raise ProtocolError(f"leader row with {len(row.payload)} bytes")
     try:
         return row_from_log(log_row_from_wire(row))
     except ValueError as error:

@@ -59,6 +59,9 @@ class AllocateProducerIdsResult(Result, flexible="0+"):
 class AllocateProducerIds(Request[AllocateProducerIdsResult], flexible="0+"):
     """A block of producer ids for one broker."""
 
+    def is_answered_by(self, result: AllocateProducerIdsResult) -> bool:
+        return result.first >= 0 and result.count > 0 and result.first + result.count < 2**63
+
 
 class QuorumReplica(Message):
     """A member of the metadata group, as its leader sees it; -1 for what the leader does not know."""

@@ -89,7 +89,7 @@ def decode_result(request: Request[ResultT], body: bytes | None) -> ResultT:
     """What another node answered to `request`. Raises ProtocolError for anything that is no answer to it."""
     result: ResultT = _decode(OPERATIONS[_NUMBER_OF[type(request)]][1], body)
     if not request.is_answered_by(result):
-        raise ProtocolError(f"{type(result).__name__} has not the items of {type(request).__name__}")
+        raise ProtocolError(f"this {type(result).__name__} does not answer {type(request).__name__}")
     return result
 
 

@@ -12,6 +12,7 @@ import random
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from raft import plausibility
 from raft.group import Group
 from raft.types import (
     FOUNDING_TERM,
@@ -79,6 +80,7 @@ class Entry(NamedTuple):
 class Append(NamedTuple):
     term: int
     start: int
+    start_offset: int
     prev_term: int
     to_index: int
     rows: tuple[Row, ...]
@@ -191,12 +193,17 @@ class Host:
         self.waiting: list[Packet] = []
         #: A snapshot whose install was ordered and is not done.
         self.snapshot: InstallSnapshot | None = None
+        #: The highest log start of the voters that elected it last.
+        self.inherited_log_start = 0
+        # What lies below the log start is committed.
+        log_start = self.watermarks.log_start
+        committed = log_start + sum(row.index - at < log_start for at, row in enumerate(self.log.rows))
         self.group = Group(
             self.self_id,
             self.hard_state,
             self.log.rows,
             len(self.log.entries),
-            min(self.commit_checkpoint, len(self.log.entries)),
+            min(max(self.commit_checkpoint, committed), len(self.log.entries)),
             watermarks=self.watermarks,
             install_offset=self.watermarks.log_start,
             timing=self.cluster.timing,
@@ -281,8 +288,8 @@ class Host:
     def apply(self, out: Output, append: Append | None = None) -> None:
         self.write(out, append)
         if out.watermarks is not None:
-            self.watermarks = self.group.watermarks = out.watermarks
-            self.group.install_offset = out.watermarks.log_start
+            self.inherited_log_start = out.watermarks.log_start
+        self.take_log_start(self.inherited_log_start)
         for send in out.sends:
             self.send(send)
         self._check_replies(out)
@@ -339,7 +346,10 @@ class Host:
                 raise ViolationError("a range goes on behind a row")
             group = self.group
             log_start = self.watermarks.log_start
-            body = Append(group.term, start, prev_term, end, rows, batches, group.commit_end, log_start)
+            offset = start - sum(1 for row in self.log.rows if row.index < start)
+            body = Append(
+                group.term, start, offset, prev_term, end, rows, batches, group.commit_end, log_start
+            )
             self.cluster.links.append(Packet(self.self_id, to, body))
             next_order = group.sent(to, end, len(part))
 
@@ -353,7 +363,7 @@ class Host:
         self.apply(self.group.appended(len(self.log.entries), 100, self.cluster.now))
 
     def take_log_start(self, log_start: int) -> None:
-        """A follower raises its own once it has, durably and committed, all that lies below."""
+        """A replica raises its own once it has, durably and committed, all that lies below."""
         end = min(self.group.commit_end, self.group.persisted_end)
         rows = sum(1 for row in self.log.rows if row.index < end)
         if self.watermarks.log_start < log_start <= end - rows:
@@ -387,8 +397,32 @@ class Host:
         self.apply(self.group.snapshot_installed(snapshot, self.cluster.now))
         assert self.group.watermarks == self.watermarks
 
+    def _refusal(self, from_: ReplicaId, body: Any) -> plausibility.Refusal | None:
+        """Why a host would refuse what another one says (`raft.plausibility`)."""
+        group = self.group
+        if isinstance(body, Append):
+            return plausibility.append_refusal(
+                group, from_, body.term, body.start, body.start_offset, body.prev_term, body.to_index,
+                body.rows, body.commit_end, body.log_start,
+            )  # fmt: skip
+        if isinstance(body, AppendReply | InstallSnapshotReply):
+            return plausibility.append_reply_refusal(group, body.term, body.match_end, body.log_start)
+        if isinstance(body, AppendRejection):
+            return plausibility.append_rejection_refusal(group, body)
+        if isinstance(body, VoteRequest):
+            return plausibility.vote_request_refusal(group, body)
+        if isinstance(body, VoteReply):
+            return plausibility.vote_reply_refusal(group, body)
+        if isinstance(body, TimeoutNow):
+            return plausibility.leadership_refusal(group, from_, body.term)
+        assert isinstance(body, SendSnapshot)
+        log_start, rows = body.snapshot.log_start, body.snapshot.rows
+        return plausibility.install_snapshot_refusal(group, from_, body.term, log_start, rows)
+
     def receive(self, packet: Packet) -> None:
         group, now, body, from_ = self.group, self.cluster.now, packet.body, packet.from_
+        if self.cluster.refuses and (refusal := self._refusal(from_, body)) is not None:
+            raise ViolationError(f"{body} of {from_} is refused: {refusal.reason}")
         if isinstance(body, Append):
             out = group.append_received(
                 from_, body.term, body.start, body.prev_term, body.to_index, body.rows, body.commit_end, now
@@ -427,12 +461,15 @@ class Cluster:
         host_class: type[Host] = Host,
         timing: Timing = TIMING,
         founding_term: int = FOUNDING_TERM,
+        refuses: bool = True,
     ) -> None:
         self.rng = random.Random(seed)
         #: Mutation: terms and votes count as durable at once; votes and requests leave before they are.
         self.early_votes = early_votes
         #: Send what may be sent, and not a random part of it.
         self.whole_ranges = whole_ranges
+        #: No message of a replica that follows the rules may be refused.
+        self.refuses = refuses
         self.host_class = host_class
         self.timing = timing
         self.now = 0.0

@@ -299,7 +299,7 @@ def _row(row: Row) -> str:
 
 def _describe(packet: Packet) -> str:
     match packet.body:
-        case Append(term, start, prev_term, to_index, rows, _, commit_end, _):
+        case Append(term, start, _, prev_term, to_index, rows, _, commit_end, _):
             ends = f" ending with {_row(rows[0])}" if rows else ""
             kind = f"append [{start}, {to_index})" if to_index > start else f"empty at {start}"
             return f"term {term} {kind} after term {prev_term}{ends}, commit {commit_end}"

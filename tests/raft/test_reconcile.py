@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raft.leader import _check_single_change
+from raft.leader import single_change_refusal
 from raft.reconcile import next_change
 from raft.types import Configuration, ReplicaId
 from tests.raft.cluster import replica
@@ -69,7 +69,7 @@ def test_every_path_ends_at_the_target_by_single_changes(voters, target, rng) ->
     stale = [one for one in voters if any(one.node_id == new.node_id and one != new for new in target)]
     before = old
     for after in steps(old, target, leader=rng.choice(voters)):
-        _check_single_change(before, after)
+        assert single_change_refusal(before, after) is None
         # Copies that exist: never fewer than the smaller of current and target.
         alive = [voter for voter in after.voters if voter not in stale]
         assert len(alive) >= min(len(voters) - len(stale), len(target))

@@ -8,7 +8,13 @@ from uuid import UUID
 
 from broker.metadata.decisions.common import changed_topics
 from broker.metadata.image import MetadataImage
-from broker.metadata.record_codec import PARTITIONS_PER_STEP, broker_tombstone, encode
+from broker.metadata.record_codec import (
+    PARTITIONS_PER_STEP,
+    MetadataRecordError,
+    broker_tombstone,
+    check_readable,
+    encode,
+)
 from broker.metadata.records import BrokerRecord, KeyValue, PartitionAssignment
 from broker.metadata.requests import Deciding, Decision, ReplicaRenewal
 from protocol.errors import ErrorCode, KafkaError
@@ -27,8 +33,10 @@ class BrokerDecisions:
         section 3). Raises KafkaError: DUPLICATE_BROKER_REGISTRATION while the old directory is alive;
         INVALID_REGISTRATION for what no record could hold.
         """
-        if broker.node_id < 0 or broker.metadata_incarnation < 0:
-            raise KafkaError(ErrorCode.INVALID_REGISTRATION, f"node id {broker.node_id}")
+        try:
+            check_readable(broker)
+        except MetadataRecordError as error:
+            raise KafkaError(ErrorCode.INVALID_REGISTRATION, str(error)) from error
         old = self._image.brokers.get(broker.node_id)
         if old == broker:
             return Decision((), None)

@@ -9,6 +9,7 @@ from uuid import UUID
 from broker.controller.client import ControllerClient
 from broker.controller.server import RequestServer
 from broker.metadata.ids import NodeIdentity
+from broker.network.peers import PeerIdentity
 from broker.scheduling.ticks import Ticks
 from protocol import peer
 from protocol.controller.brokers import AllocateProducerIdsResult
@@ -32,6 +33,8 @@ class Member:
         self.sent: list[tuple[int, peer.PeerMessage]] = []
         ticks = Ticks(new_loop())
         me = NodeIdentity(node_id, UUID(int=node_id), UUID(int=(node_id * 1000) << 66))
+        #: As other nodes know it.
+        self.identity = PeerIdentity(node_id, me.directory_id, me.boot_id, "a cluster", me.directory_id.bytes)
         self.server = RequestServer(
             lambda: self.time_s, self, self._decide, {TransferLeadership: self._transfer}, ticks
         )
@@ -73,7 +76,7 @@ def deliver(asker: Member, answerer: Member) -> None:
     """The asker's requests, then the answers."""
     for _, message in asker.sent:
         assert isinstance(message, peer.ControllerRequest)
-        answerer.server.request_received(asker.node_id, message)
+        answerer.server.request_received(asker.identity, message)
     for _, message in answerer.sent:
         assert isinstance(message, peer.ControllerResponse)
         asker.client.response_received(message)

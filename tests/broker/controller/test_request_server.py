@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+from uuid import UUID
+
 import pytest
 
 from protocol import peer
-from protocol.controller.brokers import AllocateProducerIds
-from protocol.controller.operations import OPERATIONS, encode_request
+from protocol.controller.brokers import (
+    AllocateProducerIds,
+    AllocateProducerIdsResult,
+    RegisterBroker,
+    RenewReplicas,
+)
+from protocol.controller.operations import OPERATIONS, decode_result, encode_request, encode_result
+from protocol.controller.request import Request
 from protocol.controller.topics import CreateMissingTopics, CreateTopicsResult
-from protocol.errors import ErrorCode, KafkaError
+from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from tests.broker.controller.members import Member, connect
 from tests.broker.world import running
 
@@ -31,7 +40,7 @@ def response_to(operation: int, body: bytes | None) -> peer.ControllerResponse:
     controller, asker = Member(1), Member(2)
     connect(controller, asker)
     message = peer.ControllerRequest(request_id=5, operation=operation, body=body)
-    controller.server.request_received(2, message)
+    controller.server.request_received(asker.identity, message)
     ((node_id, response),) = controller.sent
     assert isinstance(response, peer.ControllerResponse)
     assert (node_id, response.request_id) == (2, 5)
@@ -53,6 +62,53 @@ def test_a_body_that_cannot_be_read_is_refused(operation: int, body: bytes | Non
 @pytest.mark.parametrize("operation", [-1, 0, max(OPERATIONS) + 1])
 def test_an_operation_of_a_newer_node_is_refused(operation: int) -> None:
     assert response_to(operation, EMPTY).error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+REGISTERED = RegisterBroker(
+    cluster_id="a cluster", node_id=2, directory_id=UUID(int=2), boot_id=UUID(int=2000 << 66), endpoints=[],
+    peer_host="n2", peer_port=9093, metadata_incarnation=0,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("request_", "changes"),
+    [
+        (REGISTERED, {"node_id": 3}),
+        (REGISTERED, {"directory_id": UUID(int=3)}),
+        (REGISTERED, {"boot_id": UUID(int=3)}),
+        (RenewReplicas(node_id=2, directory_id=UUID(int=2), replicas=[]), {"node_id": 1}),
+        (RenewReplicas(node_id=2, directory_id=UUID(int=2), replicas=[]), {"directory_id": UUID(int=1)}),
+    ],
+)
+def test_a_node_speaks_for_itself(request_: Request[Any], changes: dict[str, object]) -> None:
+    controller, asker = Member(1), Member(2)
+    connect(controller, asker)
+
+    def ask() -> None:
+        operation, body = encode_request(request_)
+        message = peer.ControllerRequest(request_id=5, operation=operation, body=body)
+        controller.server.request_received(asker.identity, message)
+
+    ask()
+    assert len(controller.sent) == 1
+    before = {name: getattr(request_, name) for name in changes}
+    for name, value in changes.items():
+        setattr(request_, name, value)
+    with pytest.raises(ProtocolError, match=type(request_).__name__):
+        ask()
+    assert len(controller.sent) == 1, "nothing was decided or answered"
+    for name, value in before.items():
+        setattr(request_, name, value)
+
+
+@pytest.mark.parametrize(
+    ("first", "count"), [(-1, 1000), (0, 0), (0, -1), (2**63 - 1, 1), (2**63 - 500, 1000)]
+)
+def test_producer_ids_that_there_are_not_are_no_answer(first: int, count: int) -> None:
+    """A client would be given an id that cannot be written."""
+    body = encode_result(AllocateProducerIdsResult(first=first, count=count))
+    with pytest.raises(ProtocolError):
+        decode_result(AllocateProducerIds(), body)
 
 
 def test_nobody_is_hurt_by_frames_that_mean_nothing() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from broker.metadata.topic_checks import MAX_NAME_LENGTH
+from broker.metadata.ids import MAX_TOPIC_NAME_LENGTH
 from protocol.api_keys import ApiKey
 from protocol.controller import topics as controller
 from protocol.errors import ErrorCode
@@ -189,7 +189,7 @@ def test_topics_that_cannot_be_deleted(world: World) -> None:
 
 def test_a_topic_with_the_longest_name_is_deleted(world: World) -> None:
     """The folder gets another name before its files are removed. With a suffix that would be too long for a file."""
-    name = "x" * MAX_NAME_LENGTH
+    name = "x" * MAX_TOPIC_NAME_LENGTH
     world.create_topic(name, 1)
     assert delete(world, DeleteTopicState(name=name)) == [(name, True, NONE)]
     world.loop.run_for(10)

@@ -115,22 +115,41 @@ def test_an_unknown_record_leaves_the_image_as_it_was() -> None:
     assert image.end_offset == 1
 
 
+WIDE = replace(ORDERS, topic_id=UUID(int=77), name="wide", partitions=(PARTITION,) * 3)
+
+
 @pytest.mark.parametrize(
     "record",
     [
         ClusterRecord("another"),
         replace(ORDERS, name="renamed"),
         replace(ORDERS, topic_id=UUID(int=9)),
+        replace(WIDE, partitions=WIDE.partitions[:1]),
         ProducerIdsRecord(5),
     ],
-    ids=["cluster named twice", "topic renamed", "two topics of one name", "producer ids go back"],
+    ids=[
+        "cluster named twice",
+        "topic renamed",
+        "two topics of one name",
+        "partition gone",
+        "producer ids go back",
+    ],
 )
-def test_what_can_never_be_decided_stops_the_replay(record: Record) -> None:
-    image = MetadataImage()
-    for before in (ClusterRecord("c"), ORDERS, ProducerIdsRecord(10)):
-        replay(image, before)
-    with pytest.raises(AssertionError):
-        replay(image, record)
+def test_what_contradicts_the_image_is_passed_over(record: Record) -> None:
+    """It is committed. A node that stopped there could never start again."""
+    image, untouched = MetadataImage(), MetadataImage()
+    for each in (image, untouched):
+        for before in (ClusterRecord("c"), ORDERS, WIDE, ProducerIdsRecord(10)):
+            replay(each, before)
+    assert replay(image, record) is None
+    assert image.contradictions == 1
+    assert image.end_offset == untouched.end_offset + 1
+    assert (image.cluster_id, image.topics, image.next_producer_id) == (
+        untouched.cluster_id,
+        untouched.topics,
+        untouched.next_producer_id,
+    )
+    assert image.topic_named(ORDERS.name) == ORDERS
 
 
 def test_offsets_and_epochs_never_go_back() -> None:

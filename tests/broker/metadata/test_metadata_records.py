@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.metadata.ids import cluster_id_problem
 from broker.metadata.record_codec import (
     MetadataRecordError,
     config_identity,
@@ -23,8 +24,10 @@ from broker.metadata.records import (
     ClusterRecord,
     ConfigsRecord,
     Endpoint,
+    KeyValue,
     PartitionAssignment,
     ProducerIdsRecord,
+    QuotaRecord,
     Record,
     ReplicaIdentity,
     Tombstone,
@@ -32,8 +35,10 @@ from broker.metadata.records import (
 )
 
 node_ids = st.integers(0, 2**31 - 1)
-endpoints = st.builds(Endpoint, st.text(max_size=20), st.integers(0, 65535))
-
+names = st.text(min_size=1, max_size=20)
+endpoints = st.builds(Endpoint, names, st.integers(0, 65535))
+cluster_ids = names.filter(lambda text: cluster_id_problem(text) is None)
+topic_names = st.from_regex(r"[a-zA-Z0-9_-][a-zA-Z0-9._-]{0,20}", fullmatch=True)
 
 identities = st.builds(ReplicaIdentity, node_ids, st.uuids(), node_ids)
 
@@ -56,7 +61,7 @@ def partitions(draw: st.DrawFn) -> PartitionAssignment:
 
 
 records = st.one_of(
-    st.builds(ClusterRecord, st.text()),
+    st.builds(ClusterRecord, cluster_ids),
     st.builds(ProducerIdsRecord, st.integers(0, 2**63 - 1)),
     st.builds(
         ConfigsRecord,
@@ -69,14 +74,14 @@ records = st.one_of(
         node_ids,
         st.uuids(),
         st.uuids(),
-        st.dictionaries(st.text(max_size=10), endpoints, max_size=3),
+        st.dictionaries(names, endpoints, max_size=3),
         endpoints,
         st.none() | st.text(),
     ),
     st.builds(
         TopicRecord,
         st.uuids(),
-        st.text(),
+        topic_names,
         st.lists(partitions(), max_size=6).map(tuple),
         st.dictionaries(st.text(), st.text(), max_size=3),
     ),
@@ -86,6 +91,31 @@ records = st.one_of(
 @given(records)
 def test_a_record_survives_encoding(record: Record) -> None:
     assert decode(*encode(record)) == record
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        ClusterRecord(""),
+        ClusterRecord("one\nnode.id=7"),
+        ClusterRecord("c" * 201),
+        TopicRecord(UUID(int=7), "../../outside", ()),
+        TopicRecord(UUID(int=7), "..", ()),
+        BrokerRecord(3, UUID(int=1), UUID(int=2), {"L": Endpoint("h" * 256, 1)}, Endpoint("localhost", 1)),
+        BrokerRecord(3, UUID(int=1), UUID(int=2), {"": Endpoint("host", 1)}, Endpoint("localhost", 1)),
+        BrokerRecord(3, UUID(int=1), UUID(int=2), {}, Endpoint("", 1)),
+        BrokerRecord(-3, UUID(int=1), UUID(int=2), {}, Endpoint("localhost", 1)),
+        QuotaRecord((("user", None),), {"producer_byte_rate": float("nan")}),
+        KeyValue(b"broker/x", None),
+        KeyValue(b"topic/x", None),
+        KeyValue(b"cluster", b"[" * 100_000),
+    ],
+    ids=repr,
+)
+def test_what_would_harm_a_node_cannot_be_read(record: Record | KeyValue) -> None:
+    """A cluster id is a line of a file, a topic's name is a folder, a host goes into answers to clients."""
+    with pytest.raises(MetadataRecordError):
+        decode(*(record if isinstance(record, KeyValue) else encode(record)))
 
 
 def test_keys_are_readable_and_name_one_thing_each() -> None:

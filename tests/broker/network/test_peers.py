@@ -357,7 +357,12 @@ def test_a_frame_that_is_not_the_next_one_closes_the_connection(change: str) -> 
         speaker, other = introduced(world, 2, 1), introduced(world, 3, 1)
         heard: list[int] = []
         node = world.nodes[1]
-        node.cluster._host.ping_received = lambda node_id, ping: heard.append(ping.number)  # type: ignore[method-assign]
+
+        def ping_received(node_id: int, ping: Ping) -> bool:
+            heard.append(ping.number)
+            return True
+
+        node.cluster._host.ping_received = ping_received  # type: ignore[method-assign]
         boot_id = hello_of(world, 2).boot_id
         assert speaker.outgoing is not None and other.outgoing is not None
 

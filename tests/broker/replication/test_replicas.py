@@ -132,7 +132,7 @@ def test_a_leader_that_is_deposed_with_a_full_disk_tells_those_who_wait() -> Non
             records=memoryview(theirs),
         )
         next_leader = next(voter for voter in group.configuration.voters if voter.node_id != leader)
-        world.processes[leader].call(replica.driver.append_received, ReplicaId(*next_leader), message)
+        world.processes[leader].call(replica.driver.append_received, ReplicaId(*next_leader), message, [])
         assert group.leader == next_leader
         assert answers == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 

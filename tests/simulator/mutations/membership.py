@@ -10,7 +10,7 @@ from functools import partial
 from broker.partitions import reconciler
 from broker.partitions.reconciler import Reconciler
 from protocol.errors import ErrorCode
-from raft import leader
+from raft import leader, plausibility
 from raft.group import Group
 from raft.types import Configuration, Output, ProposalRefusedError, ReplicaId
 from tests.simulator.cluster import SimulatedCluster
@@ -210,7 +210,10 @@ MUTATIONS = (
     Mutation(
         "one-change-at-a-time",
         "Members change one server at a time (section 3)",
-        off((leader, "_check_single_change", lambda _: lambda old, new: None)),
+        off(
+            (leader, "single_change_refusal", lambda _: lambda old, new: None),
+            (plausibility, "single_change_refusal", lambda _: lambda old, new: None),
+        ),
         conditions=changes_are_the_storys_own,
         story=two_followers_are_promoted_at_once,
     ),

@@ -1,0 +1,131 @@
+"""What of a peer's message is checked before the group hears of it: whether it can be true at all.
+
+`raft.plausibility` knows what a group can tell. Here is what takes the wire, the log and the metadata to tell. A
+malformed message closes its connection (ProtocolError). One that contradicts what is known here is passed over, as if
+it had been lost (ContradictionError). In both cases nothing was done about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from broker.metadata.record_codec import MetadataRecordError, decode
+from broker.replication import wire
+from protocol import peer
+from protocol.errors import KafkaError, ProtocolError
+from protocol.records.record import iter_records
+from raft import plausibility
+from raft.plausibility import Refusal
+from raft.types import ReplicaId, Row
+from storage.producer_snapshot import SnapshotDamagedError, decode_snapshot
+
+if TYPE_CHECKING:
+    from broker.replication.ranges import Batches
+    from broker.replication.replica import Replica
+
+
+class ContradictionError(Exception):
+    """A message contradicts what is known here. Whether its sender is wrong, or this replica, cannot be known."""
+
+
+def check(refusal: Refusal | None) -> None:
+    """Raises ContradictionError, or ProtocolError for what is malformed."""
+    if refusal is not None:
+        raise (ContradictionError if refusal.is_contradiction else ProtocolError)(refusal.reason)
+
+
+def check_log_start(replica: Replica, log_start: int) -> None:
+    """Beyond `raft.plausibility`: nothing of the metadata is ever deleted. A node that began it anew would end."""
+    if log_start > 0 and replica.is_metadata:
+        raise ProtocolError(f"a log start of {log_start}, of metadata")
+
+
+def check_range_message(replica: Replica, leader: ReplicaId, message: peer.Append) -> list[Row]:
+    """The rows of a range, which may be true as far as the group can tell."""
+    check_log_start(replica, message.log_start)
+    rows: list[Row] = []
+    if message.rows:
+        rows = _rows(message.rows)
+        # A range has one row at most, as its last entry.
+        if message.rows[-1].offset != message.start_offset + message.to_index - message.start_index - 1:
+            raise ProtocolError(f"a row at offset {message.rows[-1].offset}")
+    refusal = plausibility.append_refusal(
+        replica.group,
+        leader,
+        message.term,
+        message.start_index,
+        message.start_offset,
+        message.prev_term,
+        message.to_index,
+        rows,
+        message.commit_end,
+        message.log_start,
+    )
+    if refusal is not None:
+        check(refusal)
+    return rows
+
+
+def check_batches(replica: Replica, message: peer.Append, batches: Batches, rows: list[Row]) -> None:
+    """The batches of a range that passed `check_range_message` and `check_range`: where the log goes on with them, a
+    batch ends on both sides. What is metadata can be read."""
+    group, log = replica.group, replica.log
+    if replica.is_metadata:
+        check_metadata(batches.views)
+    start_index = message.start_index
+    if start_index >= group.end_index or message.term < group.term or group.is_installing:
+        return
+    if group.term_before(start_index) != message.prev_term:
+        return  # it is going to be rejected: the logs differ before it, so it may begin anywhere
+    end = plausibility.kept_end(group, start_index, message.to_index, rows)
+    offset = log.lineage.offset_of_index(end)
+    if batches.spans(offset) or (end < group.end_index and log.is_inside_batch(offset)):
+        raise ContradictionError(f"a batch across offset {offset}, up to where the logs agree")
+
+
+def check_metadata(batches: Iterable[memoryview]) -> None:
+    """Whether every record can be read: one that cannot would end every node, and again at every start."""
+    try:
+        for batch in batches:
+            for record in iter_records(batch):
+                if record.key is None:
+                    raise ProtocolError("a metadata record without a key")
+                decode(bytes(record.key), None if record.value is None else bytes(record.value))
+    except (KafkaError, MetadataRecordError) as error:
+        raise ProtocolError(f"metadata that cannot be read: {error}") from error
+
+
+def check_match(replica: Replica, follower: ReplicaId, match_end: int) -> None:
+    """The end of what a follower has: it holds whole batches. Of what is on its way to it that is known."""
+    progress = replica.group.progress_of(follower)
+    if progress is None or match_end <= progress.match_end:
+        return
+    if not any(end == match_end for end, _ in progress.inflight) and replica.log.is_inside_batch(
+        replica.log.lineage.offset_of_index(match_end)
+    ):
+        raise ContradictionError(f"a log that ends inside a batch, at {match_end}")
+
+
+def check_corruption_report(replica: Replica, start_index: int) -> None:
+    """Where a follower found damage: a range begins with a batch or a row."""
+    if start_index < 0 or replica.log.is_inside_batch(replica.log.lineage.offset_of_index(start_index)):
+        raise ContradictionError(f"damage in a range that begins inside a batch, at {start_index}")
+
+
+def check_snapshot(replica: Replica, leader: ReplicaId, message: peer.InstallSnapshot) -> list[Row]:
+    """The rows of a snapshot, which may be true and can be read again."""
+    check_log_start(replica, message.log_start)
+    rows = _rows(message.rows)
+    if any(row.offset != row.index - at for at, row in enumerate(message.rows)):
+        raise ProtocolError("rows at offsets that are not theirs")
+    check(plausibility.install_snapshot_refusal(replica.group, leader, message.term, message.log_start, rows))
+    try:
+        decode_snapshot(message.producer_snapshot, message.log_start)
+    except SnapshotDamagedError as error:
+        raise ProtocolError(f"the producers' state: {error}") from error
+    return rows
+
+
+def _rows(rows: Iterable[peer.AppendRow]) -> list[Row]:
+    return [wire.row_from_wire(row) for row in rows]
