@@ -36,6 +36,9 @@ class AcceptedPeers:
         #: Oldest first.
         self._open: dict[AcceptedPeer, None] = {}
         self._in_handshake: dict[AcceptedPeer, None] = {}
+        #: The connection on which a node has introduced itself, by node. There is one at most: otherwise a message of
+        #: an older one could be handled after those of a newer one, which were said later.
+        self._introduced: dict[int, AcceptedPeer] = {}
         self._logged_at = float("-inf")
         #: Handshakes that failed and were not logged since.
         self._unlogged = 0
@@ -60,9 +63,24 @@ class AcceptedPeers:
     def handshake_ended(self, accepted: AcceptedPeer) -> None:
         self._in_handshake.pop(accepted, None)
 
+    def introduced(self, accepted: AcceptedPeer) -> bool:
+        """The node that has proved itself here introduces itself. Its older connection ends at once. Returns whether
+        this is the newest one; the node has given it up otherwise, and it is to be closed."""
+        node_id = accepted.proved_id
+        assert node_id is not None
+        other = self._introduced.get(node_id)
+        if other is not None:
+            if next(each for each in self._open if each in (accepted, other)) is accepted:
+                return False
+            other.abort()
+        self._introduced[node_id] = accepted
+        return True
+
     def closed(self, accepted: AcceptedPeer) -> None:
         self._open.pop(accepted, None)
         self._in_handshake.pop(accepted, None)
+        if accepted.proved_id is not None and self._introduced.get(accepted.proved_id) is accepted:
+            del self._introduced[accepted.proved_id]
 
     def log_failure(self, accepted: AcceptedPeer, reason: str) -> None:
         """Somebody is not let in. A stranger must not fill the log."""
@@ -89,7 +107,7 @@ class AcceptedPeer(PeerStream):
         #: Makes the frame of HelloReply. None until both nodes have proved themselves.
         self._outgoing: FrameCheck | None = None
         #: Who has proved itself.
-        self._proved_id: int | None = None
+        self.proved_id: int | None = None
         self.identity: PeerIdentity | None = None
         self._has_sent_message = False
         self._handshake_timer: asyncio.TimerHandle | None = None
@@ -139,7 +157,7 @@ class AcceptedPeer(PeerStream):
                 self._refuse(answer)
                 return
             proof, session = answer
-            self._proved_id = message.node_id
+            self.proved_id = message.node_id
             self._incoming, self._outgoing = session.dialler_frames, session.acceptor_frames
             self.send_handshake(proof)
         else:
@@ -159,14 +177,17 @@ class AcceptedPeer(PeerStream):
             return
         if not isinstance(message, Hello):
             raise ProtocolError("the first message of a peer is not Hello")
-        if message.node_id != self._proved_id:
+        if message.node_id != self.proved_id:
             raise ProtocolError(
-                f"node {self._proved_id} has proved itself and says that it is {message.node_id}"
+                f"node {self.proved_id} has proved itself and says that it is {message.node_id}"
             )
         self._introduce(message)
 
     def _introduce(self, hello: Hello) -> None:
         error, reason = self._events.check_hello(hello)
+        if error == ErrorCode.NONE and not self._peers.introduced(self):
+            self.abort()
+            return
         own = self._events.hello()
         reply = HelloReply(
             error_code=error,

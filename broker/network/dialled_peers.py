@@ -87,6 +87,7 @@ class PeerLink:
         self._network = network
         self._turn = turn
         self._new_handshake = new_handshake
+        #: The present connection, also while it is being made. None after its end.
         self._stream: _Dialled | None = None
         #: Makes the frames of the present connection. Invariant: None exactly while `identity` is.
         self._outgoing: FrameCheck | None = None
@@ -155,15 +156,16 @@ class PeerLink:
             self._introduced.clear()
             self._is_reconnecting = False
             dialled_at = loop.time()
-            stream = _Dialled(self, self._new_handshake())
+            # Before there is a connection: it may end before `connect` returns.
+            stream = self._stream = _Dialled(self, self._new_handshake())
             try:
                 async with asyncio.timeout(CONNECT_TIMEOUT_S):
                     await self._network.connect(self._host, self._port, lambda stream=stream: stream)  # type: ignore[misc]
             except (OSError, TimeoutError):
+                self._stream = None
                 self.events.peer_unreachable(self.node_id)
                 await asyncio.sleep(RECONNECT_PAUSE_S)
                 continue
-            self._stream = stream
             try:
                 async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
                     await self._introduced.wait()
@@ -185,7 +187,6 @@ class PeerLink:
             return
         self._introduced.set()
         self._last_refusal = ""
-        self._stream = stream
         self._outgoing = stream.outgoing
         self.identity = PeerIdentity.of(reply)
         self.events.peer_connected(self.identity)
@@ -199,7 +200,7 @@ class PeerLink:
         stream.abort()
 
     def connection_lost(self, stream: _Dialled) -> None:
-        if self._stream is stream or self._stream is None:
+        if self._stream is stream:
             was_introduced = self.identity is not None
             self._stream = self._outgoing = None
             self.identity = None

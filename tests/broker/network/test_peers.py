@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from broker.environment import Network, ProtocolFactory
 from broker.membership.identity import StartError
 from broker.network.accepted_peers import LOG_PAUSE_S, MAX_HANDSHAKES
 from broker.network.dialled_peers import REFUSED_PAUSE_S, PeerLink
@@ -60,7 +61,8 @@ def hello_of(world: World, node_id: int) -> Hello:
 
 
 def introduced(world: World, as_node: int, to: int) -> PeerSpeaker:
-    """A second connection of a node, by somebody who knows the secret."""
+    """A newer connection of a node, by somebody who knows the secret. The node itself cannot dial any more."""
+    world.network.refuse(f"n{as_node}", f"n{to}")
     handshake = Dialler(authenticator(), as_node, to, f"n{to}:9093")
     speaker = connect(world, PeerSpeaker(handshake, hello_of(world, as_node)), to)
     world.wait(lambda: speaker.is_introduced)
@@ -121,13 +123,16 @@ def _reply(error_code: int = 0) -> HelloReply:
     )
 
 
-def _dialled(world: World, accept: Callable[[], asyncio.BufferedProtocol]) -> PeerLink:
+def _dialled(
+    world: World, accept: Callable[[], asyncio.BufferedProtocol], network: Network | None = None
+) -> PeerLink:
     """A link of node 1 to somebody who listens as node 9."""
     listening = world.loop.create_task(world.network.of("n9").listen("n9", 9093, accept))
     world.wait(listening.done)
     turn = Turn(world.loop, CommitDelay(world.loop.time, 0), LoopBudget(world.loop, world.loop.time))
     begin = partial(Dialler, authenticator(), 1, 9, "n9:9093")
-    return PeerLink(9, "n9", 9093, world.network.of("client"), turn, world.nodes[1].cluster, begin)
+    network = network or world.network.of("client")
+    return PeerLink(9, "n9", 9093, network, turn, world.nodes[1].cluster, begin)
 
 
 @pytest.mark.parametrize(
@@ -350,26 +355,116 @@ def test_the_first_message_is_hello() -> None:
         world.wait(lambda: hasty.is_lost, limit_s=1)
 
 
+def pings_heard(world: World, by: int) -> list[int]:
+    """The numbers of those that this node hears from now on, in their order. Nothing else is made of them."""
+    heard: list[int] = []
+
+    def ping_received(node_id: int, ping: Ping) -> bool:
+        del node_id
+        heard.append(ping.number)
+        return True
+
+    world.nodes[by].cluster._host.ping_received = ping_received  # type: ignore[method-assign]
+    return heard
+
+
+def ping_of(world: World, node_id: int, number: int) -> Ping:
+    return Ping(number=number, boot_id=hello_of(world, node_id).boot_id, list_version=1, base_version=0, echo_number=0,
+                echo_boot_id=NIL_UUID, applied_version=0)  # fmt: skip
+
+
+def test_an_older_connection_of_a_node_ends_before_a_newer_one_is_heard() -> None:
+    """What was said before, and is still on its way, would be handled after what was said later."""
+    with running() as world:
+        older = introduced(world, 2, 1)
+        heard = pings_heard(world, 1)
+        held = world.network.stall("stranger", "n1")
+        older.send(ping_of(world, 2, 901))
+        world.loop.run_for(0.1)
+        newer = PeerSpeaker(Dialler(authenticator(), 2, 1, "n1:9093"), hello_of(world, 2))
+        connect(world, newer, host="n2 dials anew")
+        world.wait(lambda: newer.is_introduced)
+        newer.send(ping_of(world, 2, 902))
+        world.loop.run_for(0.1)
+        held()
+        world.wait(lambda: older.is_lost)
+        newer.send(ping_of(world, 2, 903))
+        world.loop.run_for(0.1)
+        assert [number for number in heard if number > 900] == [902, 903]
+
+
+def test_an_older_connection_does_not_replace_a_newer_one() -> None:
+    with running() as world:
+        older = connect(world, PeerSpeaker(Dialler(authenticator(), 2, 1, "n1:9093")))
+        world.wait(lambda: older.outgoing is not None)
+        newer = introduced(world, 2, 1)
+        older.send(hello_of(world, 2))
+        world.wait(lambda: older.is_lost, limit_s=1)
+        assert not older.is_introduced
+        heard = pings_heard(world, 1)
+        newer.send(ping_of(world, 2, 901))
+        world.wait(lambda: 901 in heard, limit_s=1)
+
+
+def test_who_does_not_get_through_its_introduction_leaves_no_trace() -> None:
+    with running() as world, capture_logs() as logs:
+        hasty = connect(world, PeerSpeaker(Dialler(authenticator(), 2, 1, "n1:9093")))
+        world.wait(lambda: hasty.outgoing is not None)
+        world.network.refuse("n2", "n1")
+        held = world.network.stall("stranger", "n1")
+        hasty.send(hello_of(world, 2))
+        hasty.send_bytes(bytes(3))  # a part of the next frame
+        world.loop.run_for(0.1)
+        held()
+        world.wait(lambda: hasty.is_lost)
+        assert "a message before the answer to Hello" in [x.get("reason") for x in logs]
+        introduced(world, 2, 1)
+
+
+class _SlowToReturn:
+    """As uvloop: `connect` returns some time after the connection was made, which may have ended by then."""
+
+    def __init__(self, network: Network) -> None:
+        self.listen = network.listen
+        self._connect = network.connect
+
+    async def connect(self, host: str, port: int, factory: ProtocolFactory) -> asyncio.BaseTransport:
+        transport = await self._connect(host, port, factory)
+        await asyncio.sleep(0.01)
+        return transport
+
+
+def test_a_connection_that_ends_while_it_is_made_is_dialled_again() -> None:
+    """And again: the link must not take an earlier one for the present one."""
+    with running() as world:
+        dialled: list[_Acceptor] = []
+
+        class Closing(_Acceptor):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                super().connection_made(transport)
+                self._transport.abort()
+
+        def accept() -> _Acceptor:
+            dialled.append(Closing(_reply))
+            return dialled[-1]
+
+        link = _dialled(world, accept, _SlowToReturn(world.network.of("client")))
+        task = world.loop.create_task(link.run())
+        world.loop.run_for(1)
+        task.cancel()
+        assert len(dialled) >= 5
+
+
 @pytest.mark.parametrize("change", ["flip", "lose", "double", "swap", "foreign"])
 def test_a_frame_that_is_not_the_next_one_closes_the_connection(change: str) -> None:
     """Nothing of it is believed, and nothing behind it."""
     with running() as world, capture_logs() as logs:
         speaker, other = introduced(world, 2, 1), introduced(world, 3, 1)
-        heard: list[int] = []
-        node = world.nodes[1]
-
-        def ping_received(node_id: int, ping: Ping) -> bool:
-            heard.append(ping.number)
-            return True
-
-        node.cluster._host.ping_received = ping_received  # type: ignore[method-assign]
-        boot_id = hello_of(world, 2).boot_id
+        heard = pings_heard(world, 1)
         assert speaker.outgoing is not None and other.outgoing is not None
 
         def ping(check: FrameCheck, number: int) -> bytes:
-            message = Ping(number=number, boot_id=boot_id, list_version=1, base_version=0, echo_number=0,
-                           echo_boot_id=NIL_UUID, applied_version=0)  # fmt: skip
-            return b"".join(check.seal(encode_peer(message)))
+            return b"".join(check.seal(encode_peer(ping_of(world, 2, number))))
 
         one, two, three = (ping(speaker.outgoing, number) for number in (901, 902, 903))
         foreign = ping(other.outgoing, 904)
