@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from tests.simulator.loop import SimulatedLoop
+
+#: How many chunks a corrupting link knows, to send them again.
+CHUNKS_SEEN = 32
 
 
 @dataclass
@@ -29,8 +33,8 @@ class Link:
     """Carries events from `source` to `target`.
 
     cut: what would arrive is lost. stalled: it is held, and arrives when the stall ends. refusing: a new connection is
-    refused before anything travels. Each condition is counted by who imposed it: of two cuts that overlap, the end of
-    one leaves the other.
+    refused before anything travels. corrupting: a share of what is sent becomes something else. Each condition is
+    counted by who imposed it: of two cuts that overlap, the end of one leaves the other.
     """
 
     def __init__(
@@ -47,6 +51,9 @@ class Link:
         self._stalls: dict[object, None] = {}
         self._slow: dict[object, LinkDelay] = {}
         self._refusals: dict[object, None] = {}
+        self._corruptions: dict[object, float] = {}
+        #: Chunks of any connection that were sent while the link was corrupting.
+        self._seen: deque[bytes] = deque(maxlen=CHUNKS_SEEN)
         #: Arrivals held by the stall, in order. Invariant: empty unless stalled.
         self._held: list[tuple[Callable[[], None], Callable[[], None]]] = []
 
@@ -58,6 +65,22 @@ class Link:
     def is_refusing(self) -> bool:
         """Connections from `source` to `target` are refused at once. Open ones are not affected."""
         return bool(self._refusals)
+
+    def corrupted(self, chunk: bytes) -> list[bytes]:
+        """What is sent on a connection instead of this chunk, which is not empty; most often the chunk itself."""
+        if not self._corruptions:
+            return [chunk]
+        self._seen.append(chunk)
+        if self._rng.random() >= next(reversed(self._corruptions.values())):
+            return [chunk]
+        how = self._rng.choice(("flip", "lose", "double", "replay"))
+        if how == "flip":
+            flipped = bytearray(chunk)
+            flipped[self._rng.randrange(len(chunk))] ^= 1 << self._rng.randrange(8)
+            return [bytes(flipped)]
+        if how == "lose":
+            return []
+        return [chunk, chunk if how == "double" else self._rng.choice(self._seen)]
 
     def carry(self, arrive: Callable[[], None], lose: Callable[[], None], not_before_s: float = 0.0) -> float:
         """Have `arrive` called after the link's delay, or `lose` if the link is cut by then.
@@ -115,10 +138,24 @@ class Link:
     def end_refusal(self, key: object) -> None:
         self._refusals.pop(key, None)
 
+    def corrupt(self, share: float) -> object:
+        """This share of the chunks that are sent is changed, lost, doubled, or followed by another one that was sent
+        before, maybe on another connection; of several shares, the last one counts. Returns the key that ends it."""
+        key = object()
+        self._corruptions[key] = share
+        return key
+
+    def end_corruption(self, key: object) -> None:
+        self._corruptions.pop(key, None)
+        if not self._corruptions:
+            self._seen.clear()
+
     def restore(self) -> None:
-        """Neither slow, stalled nor refusing any more. (The network ends cuts: it resets what lost bytes.)"""
+        """Neither slow, stalled, refusing nor corrupting. (The network ends cuts: it resets what lost bytes.)"""
         self._slow.clear()
         self._refusals.clear()
+        self._corruptions.clear()
+        self._seen.clear()
         self._stalls.clear()
         self._release()
 

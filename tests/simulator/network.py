@@ -171,6 +171,14 @@ class MemoryNetwork:
         key = link.slow(delay)
         return lambda: link.end_slow(key)
 
+    def corrupt(self, source: str, target: str, share: float) -> Mend:
+        """One way: this share of the chunks of any connection arrives changed, not at all, twice, or with an older one
+        behind it, and TCP does not notice."""
+        self._note(source, f"corrupted to {target}")
+        link = self.link(source, target)
+        key = link.corrupt(share)
+        return lambda: link.end_corruption(key)
+
     def refuse(self, source: str, target: str) -> Mend:
         """One way: dials from `source` to `target` are refused at once, also across a cut, as by a firewall that
         rejects them. Open connections stay. Returns what ends this refusal, and no other."""
@@ -184,10 +192,14 @@ class MemoryNetwork:
         return _end_all([self.refuse(source, target) for source, target in directions])
 
     def heal_all(self) -> None:
-        """Every link works, whatever was done to it."""
+        """Every link works, whatever was done to it. Connections whose bytes were corrupted are reset, like those that
+        lost some: a node may wait for the rest of a frame whose size was changed, until it misses the echoes."""
         for link in list(self._links.values()):
             link.restore()
             self.heal(link.source, link.target)
+        for end in self._all_ends():
+            if end.outgoing.is_corrupted or end.incoming.is_corrupted:
+                self._reset_both(end)
 
     def _works_again(self, link: Link) -> None:
         self._note(link.source, f"healed to {link.target}")

@@ -1,7 +1,8 @@
 """TCP connections of the memory network: two transports, and a byte stream in each direction.
 
 A stream loses whole tails, never a middle, and never changes the order: once bytes were lost to a cut,
-nothing sent later arrives, and when the link is healed both ends are reset (the network does that).
+nothing sent later arrives, and when the link is healed both ends are reset (the network does that). The
+exception is a corrupting link, which does all of that in silence.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ class Stream:
         self.receiver: MemoryTransport
         #: Bytes were lost: nothing later may arrive.
         self.is_broken = False
+        #: Something else was sent than what was written.
+        self.is_corrupted = False
         self._rng = rng
         self._window_bytes = window_bytes
         #: Sent and not yet read by the receiving application. Lost bytes count for ever, as unacknowledged
@@ -66,9 +69,16 @@ class Stream:
             if size == 1 or self._rng.random() < 0.75:
                 break
             small = self._rng.randrange(1, min(size, 64) if self._rng.random() < 0.5 else size)
-            self._carry(bytes(view[:small]))
+            self._send_chunk(bytes(view[:small]))
             view = view[small:]
-        self._carry(bytes(view))
+        self._send_chunk(bytes(view))
+
+    def _send_chunk(self, chunk: bytes) -> None:
+        chunks = self.link.corrupted(chunk)
+        self.is_corrupted |= chunks != [chunk]
+        self._unread_bytes += sum(map(len, chunks)) - len(chunk)
+        for each in chunks:
+            self._carry(each)
 
     def send_fin(self) -> None:
         self._carry(b"")

@@ -1,4 +1,4 @@
-"""Links that lose, hold back, dawdle and reset. Each fault mends what it broke itself, and nothing else."""
+"""Links that lose, hold back, dawdle, corrupt and reset. Each fault mends what it broke itself, and nothing else."""
 
 from __future__ import annotations
 
@@ -167,6 +167,21 @@ def bad_link(cluster: SimulatedCluster, rng: random.Random) -> None:
         cluster.after(length_s, cluster.network.slow(source, target, delay))
 
 
+def corrupt_link(cluster: SimulatedCluster, rng: random.Random) -> None:
+    """Between nodes, in one direction, or all to and from one of them: chunks are changed, lost, doubled and repeated,
+    and TCP's checksum does not notice. (Clients are not meant: their protocol has no check of its own but for batches.)
+    """
+    if rng.random() < 0.5:
+        directions = [_two_hosts(cluster, rng)]
+    else:
+        victim = rng.choice(_hosts(cluster))
+        directions = _both_ways([victim], [host for host in _hosts(cluster) if host != victim])
+    share = rng.choice((0.02, 0.1, 0.3))
+    length_s = rng.expovariate(1 / CUT_S)
+    for source, target in directions:
+        cluster.after(length_s, cluster.network.corrupt(source, target, share))
+
+
 def stall(cluster: SimulatedCluster, rng: random.Random) -> None:
     """Late, not lost."""
     cluster.after(rng.expovariate(1 / 0.5), cluster.network.stall(*_two_hosts(cluster, rng)))
@@ -196,6 +211,7 @@ FAULTS: dict[str, Fault] = {
     "refused": refused,
     "flapping": flapping,
     "bad link": bad_link,
+    "corrupt link": corrupt_link,
     "stall": stall,
     "reset": reset,
     "reset all": reset_all,
