@@ -11,6 +11,7 @@ from tests.simulator.mutations import (
     liveness,
     logs,
     membership,
+    peers,
     produce,
     producers,
     reassignment,
@@ -34,5 +35,6 @@ MUTATIONS: dict[str, Mutation] = {
         *coordination.MUTATIONS,
         *groups.MUTATIONS,
         *produce.MUTATIONS,
+        *peers.MUTATIONS,
     )
 }
