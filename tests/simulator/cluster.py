@@ -378,6 +378,8 @@ class SimulatedCluster:
 
     def assert_whole(self) -> None:
         """After everything healed, and `are_equal`: the same bytes everywhere, and all that was ever promised."""
+        for node_id, node in self.nodes.items():
+            assert node.metadata.image.contradictions == 0, f"node {node_id} has read contradicting metadata"
         self.assert_same_bytes()
         for key in self.hosted():
             for replica in self.holders(key).values():
