@@ -18,6 +18,7 @@ from protocol.records.record import iter_records
 from raft import plausibility
 from raft.plausibility import Refusal
 from raft.types import ReplicaId, Row
+from storage.errors import CorruptLogError
 from storage.producer_snapshot import SnapshotDamagedError, decode_snapshot
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def check_batches(replica: Replica, message: peer.Append, batches: Batches, rows
         return  # it is going to be rejected: the logs differ before it, so it may begin anywhere
     end = plausibility.kept_end(group, start_index, message.to_index, rows)
     offset = log.lineage.offset_of_index(end)
-    if batches.spans(offset) or (end < group.end_index and log.is_inside_batch(offset)):
+    if batches.spans(offset) or (end < group.end_index and _is_inside_batch(replica, offset)):
         raise ContradictionError(f"a batch across offset {offset}, up to where the logs agree")
 
 
@@ -101,15 +102,15 @@ def check_match(replica: Replica, follower: ReplicaId, match_end: int) -> None:
     progress = replica.group.progress_of(follower)
     if progress is None or match_end <= progress.match_end:
         return
-    if not any(end == match_end for end, _ in progress.inflight) and replica.log.is_inside_batch(
-        replica.log.lineage.offset_of_index(match_end)
+    if not any(end == match_end for end, _ in progress.inflight) and _is_inside_batch(
+        replica, replica.log.lineage.offset_of_index(match_end)
     ):
         raise ContradictionError(f"a log that ends inside a batch, at {match_end}")
 
 
 def check_corruption_report(replica: Replica, start_index: int) -> None:
     """Where a follower found damage: a range begins with a batch or a row."""
-    if start_index < 0 or replica.log.is_inside_batch(replica.log.lineage.offset_of_index(start_index)):
+    if start_index < 0 or _is_inside_batch(replica, replica.log.lineage.offset_of_index(start_index)):
         raise ContradictionError(f"damage in a range that begins inside a batch, at {start_index}")
 
 
@@ -125,6 +126,15 @@ def check_snapshot(replica: Replica, leader: ReplicaId, message: peer.InstallSna
     except SnapshotDamagedError as error:
         raise ProtocolError(f"the producers' state: {error}") from error
     return rows
+
+
+def _is_inside_batch(replica: Replica, offset: int) -> bool:
+    """Raises ContradictionError where the own log cannot tell, because it is corrupt."""
+    try:
+        return replica.log.is_inside_batch(offset)
+    except CorruptLogError as error:
+        replica.host.log_corrupt(replica, error)
+        raise ContradictionError(f"the log here is corrupt: {error}") from error
 
 
 def _rows(rows: Iterable[peer.AppendRow]) -> list[Row]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from broker.security.handshake import Dialler
+from broker.security.handshake import Dialler, HandshakeRefusedError
 from protocol.errors import ErrorCode
 from protocol.framing import FrameReader
 from protocol.peer import Hello, HelloReply, PeerMessage, decode_peer, encode_peer
@@ -67,7 +67,10 @@ class PeerSpeaker(asyncio.BufferedProtocol):
         if isinstance(message, HandshakeChallenge):
             self.send_handshake(self._handshake.challenged(message))
         elif isinstance(message, AcceptorProof):
-            session = self._handshake.answered(message)
+            try:
+                session = self._handshake.answered(message)
+            except HandshakeRefusedError:
+                return  # the connection is going to be closed
             self.outgoing, self._incoming = session.dialler_frames, session.acceptor_frames
             if self._hello is not None:
                 self.send(self._hello)
