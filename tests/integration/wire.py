@@ -42,8 +42,24 @@ _RESPONSES = {request: RESPONSES[key] for key, request in REQUESTS.items()}
 class Wire:
     """A connection to one broker."""
 
-    def __init__(self, port: int, timeout_s: float = 20) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=timeout_s)
+    def __init__(
+        self,
+        port: int,
+        timeout_s: float = 20,
+        host: str = "127.0.0.1",
+        receive_buffer_bytes: int | None = None,
+    ) -> None:
+        """`receive_buffer_bytes`: of the socket, so that answers that are not read back up soon."""
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        self.socket = socket.socket(family, socket.SOCK_STREAM)
+        if receive_buffer_bytes is not None:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+        self.socket.settimeout(timeout_s)
+        try:
+            self.socket.connect((host, port))
+        except OSError:
+            self.socket.close()
+            raise
         self._correlation_id = 0
 
     def __enter__(self) -> Wire:

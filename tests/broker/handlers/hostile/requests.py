@@ -120,17 +120,28 @@ class HostileRequest:
 def any_request() -> st.SearchStrategy[HostileRequest]:
     @st.composite
     def build(draw: st.DrawFn) -> HostileRequest:
-        def one_of(values: Sequence[Any]) -> Any:
-            return draw(st.sampled_from(values))
-
-        api = one_of(APIS)
-        version = draw(st.integers(api.min_version, api.max_version))
-        client_id = one_of(("app", None, "", "ü" * 1000, "x" * LONGEST))
-        is_flexible = api.request.__schema__.flexible.includes(version)
-        texts = _TEXTS + _TEXTS_OF_FLEXIBLE if is_flexible else _TEXTS
-        return HostileRequest(api, version, client_id, _Drawer(one_of, version, texts).struct(api.request))
+        return _request(lambda values: draw(st.sampled_from(values)), APIS)
 
     return build()
+
+
+def random_request(rng: random.Random, apis: Sequence[Api] = APIS) -> HostileRequest:
+    """As `any_request`, of one of these APIs, without Hypothesis: for millions of requests."""
+    return _request(rng.choice, apis)
+
+
+def random_message(rng: random.Random, cls: type[Message], version: int) -> Message:
+    """A message of any class, with values as odd."""
+    return _Drawer(rng.choice, version, _TEXTS).struct(cls)
+
+
+def _request(one_of: Callable[[Sequence[Any]], Any], apis: Sequence[Api]) -> HostileRequest:
+    api: Api = one_of(apis)
+    version = one_of(range(api.min_version, api.max_version + 1))
+    client_id = one_of(("app", None, "", "ü" * 1000, "x" * LONGEST))
+    is_flexible = api.request.__schema__.flexible.includes(version)
+    texts = _TEXTS + _TEXTS_OF_FLEXIBLE if is_flexible else _TEXTS
+    return HostileRequest(api, version, client_id, _Drawer(one_of, version, texts).struct(api.request))
 
 
 def every_request(rng: random.Random, text: str) -> Iterator[HostileRequest]:
