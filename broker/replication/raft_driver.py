@@ -297,7 +297,8 @@ class RaftDriver:
             self._host.after_flush(lambda: self._send_durable(messages))
         for snapshot in out.snapshots:
             self._host.send_snapshot(self._replica, snapshot)
-        if out.watermarks is not None:
+        if out.watermarks is not None and self._group.leading is not None:
+            # (A new leader whose row does not fit leads no more.)
             self._replica.log_start.inherit(out.watermarks.log_start)
         if out.commit_advanced:
             self._replica.commit_advanced()

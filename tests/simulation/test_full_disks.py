@@ -8,9 +8,17 @@ from __future__ import annotations
 import pytest
 
 from broker.replication.replicas import QUIET_S
+from protocol.api_keys import ApiKey
+from protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
 from storage.disk import DiskFullError
 from storage.journal import FILL_BYTES, SPARE_BYTES
 from storage.journal_records import Vote
+from tests.broker.asking import ask
 from tests.broker.world import World, running
 
 MIN_VOTE_BYTES = 40
@@ -73,6 +81,31 @@ def test_leaders_that_cannot_write_their_row_neither_end_nor_campaign_again_and_
         for partition in range(10):
             world.produce("foo", b"b", partition=partition)
         assert world.loop.time() - since < BACK_WITHIN_S
+
+
+def test_a_node_that_is_elected_and_cannot_write_its_row_leads_no_more() -> None:
+    """It had the log start of a leader to take over, and no leadership any more."""
+    with running() as world:
+        world.create_topic("foo")
+        world.produce("foo", b"a")
+        world.produce("foo", b"b")
+        leader = world.leader("foo")
+        cut = DeleteRecordsTopic(name="foo", partitions=[DeleteRecordsPartition(partition_index=0, offset=1)])
+        request = DeleteRecordsRequest(topics=[cut], timeout_ms=1000)
+        full = 1 + leader % 3
+        taken = fill(world, full)
+        successor, before = world.replica(full, "foo"), world.replica(leader, "foo")
+        [follower] = [voter for voter in before.group.configuration.voters if voter.node_id == full]
+        elected: list[int] = []
+        world.loop.after_callback.append(lambda: elected.append(successor.group.term))
+        ask(world, leader, ApiKey.DELETE_RECORDS, 2, request, DeleteRecordsResponse)
+        world.processes[leader].call(before.driver.transfer_leadership, follower)
+        world.loop.run_for(2)
+        assert successor.group.term > min(elected), "it has voted for itself"
+        assert world.processes[full].alive
+        world.produce("foo", b"c")
+        give_back(world, taken)
+        world.wait_equal("foo")
 
 
 def test_a_node_without_room_for_its_journal_waits_for_it() -> None:
