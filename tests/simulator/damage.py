@@ -72,8 +72,8 @@ def folders(disk: MemoryDisk) -> dict[GroupKey, Folder]:
     found: dict[GroupKey, Folder] = {}
     for name in disk.list(disk.root) if disk.exists(disk.root) else ():
         parsed, path = parse_folder_name(name), f"{disk.root}/{name}"
-        if parsed is None or not disk.exists(f"{path}/{METADATA_NAME}"):
-            continue
+        if parsed is None or not all(disk.exists(f"{path}/{part}") for part in (METADATA_NAME, LINEAGE_NAME)):
+            continue  # a node may have died while it made the folder
         key = GroupKey(read_topic_id(disk, path), parsed[1])
         found[key] = Folder(path, Lineage.open(disk, path, 0))
     return found
