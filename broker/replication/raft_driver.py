@@ -278,9 +278,7 @@ class RaftDriver:
     def carry_out(self, out: Output) -> None:
         """In the order that `Output` promises: the log is changed before anything is said, and what depends on the disk
         is handed to the flush, never sent here."""
-        assert out.truncate_to is None and out.write_from is None, (
-            "a range is carried out with what it brings"
-        )
+        assert out.truncate_to is None and out.write_from is None, "a range comes with its batches"
         assert out.snapshot is None, "a snapshot is installed by the one that has its message"
         if out.hard_state is not None:
             self._host.persist_vote(self._replica, out.hard_state)
@@ -298,7 +296,7 @@ class RaftDriver:
         for snapshot in out.snapshots:
             self._host.send_snapshot(self._replica, snapshot)
         if out.watermarks is not None and self._group.leading is not None:
-            # (A new leader whose row does not fit leads no more.)
+            # (Not if the row of a new leader did not fit on the disk.)
             self._replica.log_start.inherit(out.watermarks.log_start)
         if out.commit_advanced:
             self._replica.commit_advanced()
