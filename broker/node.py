@@ -236,13 +236,14 @@ class Node:
             self.messages,
         )
         self.preferred_leaders = PreferredLeaders(
-            self.me, self.settings, self.metadata, self.replicas, self.cluster, self.ticks
+            self.me, self.settings, self.metadata, self.replicas, self.cluster, self.background, self.ticks
         )
         self.requests = RequestServer(
             self.loop.time,
             self.cluster,
             self.metadata.execute,
             {TransferLeadership: self.preferred_leaders.execute},
+            self.background,
             self.ticks,
         )
         self.controller = ControllerClient(
@@ -252,6 +253,7 @@ class Node:
             self.leaders.controller_id,
             lambda: self.metadata.image.end_offset,
             self.requests.execute,
+            self.background,
             self.ticks,
         )
         self.cluster_events = ClusterEvents(
@@ -304,7 +306,9 @@ class Node:
         self.view = ClusterView(
             self.me, self.metadata, self.leaders, self.cluster, self.replicas, self.publisher
         )
-        self.leader_waits = LeaderWaits(lambda key: self.view.leader_of_id(*key)[0], self.ticks)
+        self.leader_waits = LeaderWaits(
+            lambda key: self.view.leader_of_id(*key)[0], self.background, self.ticks
+        )
         self.heartbeat.on_leader.append(self.leader_waits.leaders_changed)
 
     def _assemble_serving(self) -> None:

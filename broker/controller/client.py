@@ -13,6 +13,7 @@ import structlog
 
 from broker.controller.server import TIMEOUT_S, Execute, Links
 from broker.metadata.ids import NodeIdentity
+from broker.scheduling.background import Background, Steps
 from broker.scheduling.ticks import SLOW_TICK_S, Ticks
 from protocol import peer
 from protocol.controller.operations import decode_result, encode_request
@@ -27,7 +28,17 @@ _NOBODY = -1
 class _Pending:
     """A request that is not answered yet."""
 
-    __slots__ = ("addressee", "asked", "deadline", "done", "image_end", "outcome", "request")
+    __slots__ = (
+        "addressee",
+        "asked",
+        "attempts",
+        "deadline",
+        "done",
+        "image_end",
+        "is_answered",
+        "outcome",
+        "request",
+    )
 
     def __init__(
         self, request: Request[Any], done: Callable[[Any], None], deadline: float, addressee: int | None
@@ -39,7 +50,11 @@ class _Pending:
         self.addressee = addressee
         #: The node that was asked; _NOBODY: none, or one whose answer may be lost.
         self.asked = _NOBODY
-        #: What came back, until this node's image has come as far as `image_end`.
+        #: How often another node was asked.
+        self.attempts = 0
+        #: An answer came. It counts, and the request is not sent again.
+        self.is_answered = False
+        #: What came back, once it is decoded, until this node's image has come as far as `image_end`.
         self.outcome: Result | KafkaError | None = None
         self.image_end = 0
 
@@ -55,6 +70,7 @@ class ControllerClient:
         controller_id: Callable[[], int],
         image_end: Callable[[], int],
         execute: Execute,
+        background: Background,
         ticks: Ticks,
     ) -> None:
         """`now`: loop time. `controller_id`: the established leader of the metadata group, -1 if none is known.
@@ -66,6 +82,7 @@ class ControllerClient:
         self._controller_id = controller_id
         self._image_end = image_end
         self._execute = execute
+        self._background = background
         # Different at each start of the node: a late answer to an earlier start must not pass for one to this start.
         self._next_id = me.boot_id.int >> 66
         self._pending: dict[int, _Pending] = {}
@@ -98,24 +115,54 @@ class ControllerClient:
             )
         elif node_id >= 0 and self._links.is_connected(node_id):
             pending.asked = node_id
-            operation, body = encode_request(pending.request)
+            pending.attempts += 1
+            self._background.begin(self._encode_and_send(request_id, pending, node_id))
+
+    def _encode_and_send(self, request_id: int, pending: _Pending, node_id: int) -> Steps:
+        attempt = pending.attempts
+        operation, body = yield from encode_request(pending.request)
+        # In the meantime its time may be over. Or its link was lost: then a tick asks again.
+        is_wanted = pending.asked == node_id and pending.attempts == attempt
+        if is_wanted and request_id in self._pending:
             message = peer.ControllerRequest(request_id=request_id, operation=operation, body=body)
             self._links.send(node_id, message)
 
     def response_received(self, message: peer.ControllerResponse) -> None:
         pending = self._pending.get(message.request_id)
-        if pending is not None:
-            outcome = _read_outcome(pending.request, message)
-            self._record_answer(message.request_id, outcome, message.image_end)
+        if pending is None or pending.is_answered:
+            return
+        code = known_error(message.error_code)
+        if code != ErrorCode.NONE:
+            refused = KafkaError(code, message.error_message)
+            self._record_answer(message.request_id, refused, message.image_end)
+        else:
+            pending.is_answered = True
+            self._background.begin(self._decode_answer(pending, message))
+
+    def _decode_answer(self, pending: _Pending, message: peer.ControllerResponse) -> Steps:
+        outcome: Result | KafkaError
+        try:
+            outcome = yield from decode_result(pending.request, message.body)
+        except ProtocolError as error:
+            logger.warning("an answer of another node cannot be read", reason=str(error))
+            outcome = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the answer of another node cannot be read")
+        if message.request_id in self._pending:
+            self._settle(message.request_id, pending, outcome, message.image_end)
 
     def _record_answer(self, request_id: int, outcome: Result | KafkaError, image_end: int) -> None:
         pending = self._pending.get(request_id)
-        if pending is None or pending.outcome is not None:
+        if pending is None or pending.is_answered:
             return
         is_refused = isinstance(outcome, KafkaError) and outcome.code == ErrorCode.NOT_CONTROLLER
         if is_refused and self._now() < pending.deadline:
             pending.asked = _NOBODY  # it has just ceased to be the controller: the next tick asks again
             return
+        pending.is_answered = True
+        self._settle(request_id, pending, outcome, image_end)
+
+    def _settle(
+        self, request_id: int, pending: _Pending, outcome: Result | KafkaError, image_end: int
+    ) -> None:
         pending.outcome, pending.image_end = outcome, image_end
         self._pass_on(request_id, pending)
 
@@ -135,7 +182,7 @@ class ControllerClient:
         """What was asked there may have taken effect or not, and no answer will come: ask again, the controller of that
         time, who sees what is committed."""
         for pending in self._pending.values():
-            if pending.asked == node_id and pending.outcome is None:
+            if pending.asked == node_id and not pending.is_answered:
                 pending.asked = _NOBODY
 
     def tick(self, now: float) -> None:
@@ -150,15 +197,3 @@ class ControllerClient:
 def _late(pending: _Pending) -> KafkaError:
     addressee = "the controller" if pending.addressee is None else f"node {pending.addressee}"
     return KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{addressee} did not answer")
-
-
-def _read_outcome(request: Request[Any], message: peer.ControllerResponse) -> Result | KafkaError:
-    code = known_error(message.error_code)
-    if code != ErrorCode.NONE:
-        return KafkaError(code, message.error_message)
-    try:
-        result: Result = decode_result(request, message.body)
-    except ProtocolError as error:
-        logger.warning("an answer of another node cannot be read", reason=str(error))
-        return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the answer of another node cannot be read")
-    return result

@@ -7,9 +7,10 @@ may be about thousands of things.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 from broker.config.resources import KINDS
 from broker.controller import quorum
@@ -69,7 +70,10 @@ def _unregister_broker(leading: Leadership, request: brokers.UnregisterBroker) -
 
 
 def _renew_replicas(leading: Leadership, request: brokers.RenewReplicas) -> Deciding[EmptyResult]:
-    renewals = [ReplicaRenewal(each.topic_id, each.partition, each.incarnation) for each in request.replicas]
+    renewals: list[ReplicaRenewal] = []
+    for each in request.replicas:
+        renewals.append(ReplicaRenewal(each.topic_id, each.partition, each.incarnation))
+        yield
     decision = yield from leading.controller.brokers.renew_replicas(
         request.node_id, request.directory_id, renewals
     )
@@ -96,31 +100,37 @@ def _describe_quorum(
 
 
 def _create_topics(leading: Leadership, request: topics.CreateTopics) -> Deciding[topics.CreateTopicsResult]:
-    wanted = [
-        NewTopic(
-            topic.name,
-            topic.num_partitions,
-            topic.replication_factor,
-            tuple((each.partition, tuple(each.node_ids)) for each in topic.assignments),
-            {setting.name: setting.value for setting in topic.settings},
+    wanted: list[NewTopic] = []
+    for topic in request.topics:
+        assignments: list[tuple[int, tuple[int, ...]]] = []
+        for each in topic.assignments:
+            assignments.append((each.partition, tuple(each.node_ids)))
+            yield
+        overrides: dict[str, str | None] = {}
+        for setting in topic.settings:
+            overrides[setting.name] = setting.value
+            yield
+        wanted.append(
+            NewTopic(
+                topic.name, topic.num_partitions, topic.replication_factor, tuple(assignments), overrides
+            )
         )
-        for topic in request.topics
-    ]
+        yield
     decision = yield from leading.controller.topics.create(
         wanted, validate_only=request.validate_only, is_internal=request.is_internal
     )
-    return decision.answering(_created(decision.response))
+    return decision.answering((yield from _created(decision.response)))
 
 
 def _create_missing_topics(
     leading: Leadership, request: topics.CreateMissingTopics
 ) -> Deciding[topics.CreateTopicsResult]:
     decision = yield from leading.controller.topics.create_missing(request.names)
-    return decision.answering(_created(decision.response))
+    return decision.answering((yield from _created(decision.response)))
 
 
-def _created(results: Sequence[TopicResult]) -> topics.CreateTopicsResult:
-    created = []
+def _created(results: Sequence[TopicResult]) -> Generator[None, None, topics.CreateTopicsResult]:
+    created: list[topics.CreatedTopic] = []
     for result in results:
         assert result.name is not None, "topics are created by name"
         created.append(
@@ -134,6 +144,7 @@ def _created(results: Sequence[TopicResult]) -> topics.CreateTopicsResult:
                 settings=_settings(result.configs),
             )
         )
+        yield
     return topics.CreateTopicsResult(topics=created)
 
 
@@ -142,32 +153,38 @@ def _settings(configs: Mapping[str, str]) -> list[topics.TopicSetting]:
 
 
 def _delete_topics(leading: Leadership, request: topics.DeleteTopics) -> Deciding[topics.DeleteTopicsResult]:
-    decision = yield from leading.controller.topics.delete(
-        [each.topic_id if each.name is None else each.name for each in request.topics]
-    )
-    deleted = [
-        topics.DeletedTopic(
-            name=result.name,
-            topic_id=result.topic_id or NIL_UUID,
-            error_code=result.error,
-            error_message=result.message,
+    references: list[str | UUID] = []
+    for each in request.topics:
+        references.append(each.topic_id if each.name is None else each.name)
+        yield
+    decision = yield from leading.controller.topics.delete(references)
+    deleted: list[topics.DeletedTopic] = []
+    for result in decision.response:
+        deleted.append(
+            topics.DeletedTopic(
+                name=result.name,
+                topic_id=result.topic_id or NIL_UUID,
+                error_code=result.error,
+                error_message=result.message,
+            )
         )
-        for result in decision.response
-    ]
+        yield
     return decision.answering(topics.DeleteTopicsResult(topics=deleted))
 
 
 def _create_partitions(
     leading: Leadership, request: topics.CreatePartitions
 ) -> Deciding[topics.CreatePartitionsResult]:
-    wanted = [
-        NewPartitions(
-            topic.name,
-            topic.count,
-            None if topic.assignments is None else tuple(tuple(x.node_ids) for x in topic.assignments),
+    wanted: list[NewPartitions] = []
+    for asked in request.topics:
+        assignments: list[tuple[int, ...]] = []
+        for nodes in asked.assignments or ():
+            assignments.append(tuple(nodes.node_ids))
+            yield
+        wanted.append(
+            NewPartitions(asked.name, asked.count, None if asked.assignments is None else tuple(assignments))
         )
-        for topic in request.topics
-    ]
+        yield
     decision = yield from leading.controller.topics.add_partitions(
         wanted, validate_only=request.validate_only
     )
@@ -181,6 +198,7 @@ def _create_partitions(
             topic.first_partition = result.new_partitions.start
             topic.partition_count = len(result.new_partitions)
         extended.append(topic)
+        yield
     return decision.answering(topics.CreatePartitionsResult(topics=extended))
 
 
@@ -197,14 +215,18 @@ def _find_deleted_topics(
 def _reassign_partitions(
     leading: Leadership, request: replicas.ReassignPartitions
 ) -> Deciding[replicas.ReassignPartitionsResult]:
-    wanted = [
-        Reassignment(each.topic, each.partition, None if each.node_ids is None else tuple(each.node_ids))
-        for each in request.partitions
-    ]
+    wanted: list[Reassignment] = []
+    for each in request.partitions:
+        node_ids = None if each.node_ids is None else tuple(each.node_ids)
+        wanted.append(Reassignment(each.topic, each.partition, node_ids))
+        yield
     decision = yield from leading.controller.reassignments.reassign(
         wanted, may_change_count=request.allow_replication_factor_change
     )
-    results = [ItemResult(error_code=x.error, error_message=x.message) for x in decision.response]
+    results: list[ItemResult] = []
+    for result in decision.response:
+        results.append(ItemResult(error_code=result.error, error_message=result.message))
+        yield
     return decision.answering(replicas.ReassignPartitionsResult(partitions=results))
 
 
@@ -212,16 +234,18 @@ def _list_reassignments(
     leading: Leadership, request: replicas.ListReassignments
 ) -> Deciding[replicas.ListReassignmentsResult]:
     decision = yield from leading.controller.reassignments.list_ongoing()
-    ongoing = [
-        replicas.OngoingReassignment(
-            topic=each.topic,
-            partition=each.partition,
-            node_ids=list(each.replicas),
-            adding=list(each.adding),
-            removing=list(each.removing),
+    ongoing: list[replicas.OngoingReassignment] = []
+    for each in decision.response:
+        ongoing.append(
+            replicas.OngoingReassignment(
+                topic=each.topic,
+                partition=each.partition,
+                node_ids=list(each.replicas),
+                adding=list(each.adding),
+                removing=list(each.removing),
+            )
         )
-        for each in decision.response
-    ]
+        yield
     return decision.answering(replicas.ListReassignmentsResult(partitions=ongoing))
 
 
@@ -239,19 +263,22 @@ def _finish_reassignment(leading: Leadership, request: replicas.FinishReassignme
 def _alter_configs(
     leading: Leadership, request: settings.AlterConfigs
 ) -> Deciding[settings.AlterConfigsResult]:
-    wanted = [
-        ConfigAlteration(
-            _kind(each.resource_type),
-            each.name,
-            tuple((x.name, x.operation, x.value) for x in each.operations),
-            request.replaces_all,
-        )
-        for each in request.resources
-    ]
+    wanted: list[ConfigAlteration] = []
+    for each in request.resources:
+        operations: list[tuple[str, int, str | None]] = []
+        for x in each.operations:
+            operations.append((x.name, x.operation, x.value))
+            yield
+        kind = _kind(each.resource_type)
+        wanted.append(ConfigAlteration(kind, each.name, tuple(operations), request.replaces_all))
+        yield
     decision = yield from leading.controller.settings.alter_configs(
         wanted, validate_only=request.validate_only
     )
-    results = [ItemResult(error_code=x.error, error_message=x.message) for x in decision.response]
+    results: list[ItemResult] = []
+    for result in decision.response:
+        results.append(ItemResult(error_code=result.error, error_message=result.message))
+        yield
     return decision.answering(settings.AlterConfigsResult(resources=results))
 
 
@@ -262,22 +289,24 @@ def _kind(resource_type: int) -> str:
 
 
 def _alter_quotas(leading: Leadership, request: settings.AlterQuotas) -> Deciding[settings.AlterQuotasResult]:
-    wanted = [
-        QuotaAlteration(
-            [(part.entity_type, part.name) for part in quota.entity],
-            [(x.key, None if x.remove else x.limit) for x in quota.operations],
-        )
-        for quota in request.quotas
-    ]
+    wanted: list[QuotaAlteration] = []
+    for quota in request.quotas:
+        limits: list[tuple[str, float | None]] = []
+        for x in quota.operations:
+            limits.append((x.key, None if x.remove else x.limit))
+            yield
+        wanted.append(QuotaAlteration([(part.entity_type, part.name) for part in quota.entity], limits))
+        yield
     decision = yield from leading.controller.settings.alter_quotas(
         wanted, validate_only=request.validate_only
     )
-    results = [
-        ItemResult()
-        if refused is None
-        else ItemResult(error_code=refused.code, error_message=refused.message)
-        for refused in decision.response
-    ]
+    results: list[ItemResult] = []
+    for refused in decision.response:
+        result = ItemResult()
+        if refused is not None:
+            result.error_code, result.error_message = refused.code, refused.message
+        results.append(result)
+        yield
     return decision.answering(settings.AlterQuotasResult(quotas=results))
 
 

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import structlog
 
 from broker.network.peers import PeerIdentity
+from broker.scheduling.background import Background, Steps
 from broker.scheduling.ticks import SLOW_TICK_S, Ticks
 from protocol import peer
 from protocol.controller.brokers import RegisterBroker, RenewReplicas
@@ -54,6 +55,7 @@ class RequestServer:
         links: Links,
         controller: Execute,
         others: Mapping[type[Request[Any]], Callable[[Any, Callable[[Any, int], None]], None]],
+        background: Background,
         ticks: Ticks,
     ) -> None:
         """`now`: loop time. `controller` takes every request that is not in `others`."""
@@ -61,6 +63,7 @@ class RequestServer:
         self._links = links
         self._controller = controller
         self._others = others
+        self._background = background
         #: Answers to nodes that are not connected now, with the time when nobody waits for them any more. Invariant: no
         #: queue is empty.
         self._undelivered: dict[int, deque[tuple[float, peer.ControllerResponse]]] = {}
@@ -71,29 +74,35 @@ class RequestServer:
         self._others.get(type(request), self._controller)(request, reply)
 
     def request_received(self, sender: PeerIdentity, message: peer.ControllerRequest) -> None:
-        """Another node asks this one. Raises ProtocolError if it asks in the name of a third one."""
+        """Another node asks this one."""
+        self._background.begin(self._carry_out(sender, message))
+
+    def _carry_out(self, sender: PeerIdentity, message: peer.ControllerRequest) -> Steps:
         reply = partial(self._send_response, sender.node_id, message.request_id)
         try:
-            request = decode_request(message.operation, message.body)
+            request = yield from decode_request(message.operation, message.body)
+            _check_speaks_for_itself(sender, request)
         except KafkaError as unknown:
             reply(unknown, 0)
         except ProtocolError as error:
-            logger.warning(
-                "a request of another node cannot be read", node_id=sender.node_id, reason=str(error)
-            )
+            logger.warning("a request of another node is refused", node_id=sender.node_id, reason=str(error))
             reply(KafkaError(ErrorCode.INVALID_REQUEST, str(error)), 0)
         else:
-            _check_speaks_for_itself(sender, request)
             self.execute(request, reply)
 
     def _send_response(
         self, node_id: int, request_id: int, outcome: Result | KafkaError, image_end: int
     ) -> None:
+        self._background.begin(self._encode_and_send(node_id, request_id, outcome, image_end))
+
+    def _encode_and_send(
+        self, node_id: int, request_id: int, outcome: Result | KafkaError, image_end: int
+    ) -> Steps:
         response = peer.ControllerResponse(request_id=request_id, image_end=image_end)
         if isinstance(outcome, KafkaError):
             response.error_code, response.error_message = outcome.code, outcome.message
         else:
-            response.body = encode_result(outcome)
+            response.body = yield from encode_result(outcome)
         if self._links.is_connected(node_id):
             self._links.send(node_id, response)
         else:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from broker.serving import steps
 from broker.serving.api import Api
+from broker.serving.steps import Steps
 from protocol.api_keys import ApiKey
-from protocol.codec import encode
-from protocol.controller.request import ItemResult
 from protocol.controller.settings import (
     AlteredQuota,
     AlterQuotas,
@@ -31,36 +31,39 @@ if TYPE_CHECKING:
     from broker.serving.context import Context
 
 
-def handle(context: Context, request: Request, body: AlterClientQuotasRequest) -> None:
-    wanted = AlterQuotas(
-        quotas=[
-            AlteredQuota(
-                entity=[QuotaEntity(entity_type=x.entity_type, name=x.entity_name) for x in entry.entity],
-                operations=[QuotaOperation(key=x.key, limit=x.value, remove=x.remove) for x in entry.ops],
-            )
-            for entry in body.entries
-        ],
-        validate_only=body.validate_only,
-    )
+def handle(context: Context, request: Request, body: AlterClientQuotasRequest) -> Steps:
+    wanted = AlterQuotas(quotas=[], validate_only=body.validate_only)
+    for entry in body.entries:
+        altered = AlteredQuota(entity=[], operations=[])
+        for part in entry.entity:
+            altered.entity.append(QuotaEntity(entity_type=part.entity_type, name=part.entity_name))
+            yield
+        for x in entry.ops:
+            altered.operations.append(QuotaOperation(key=x.key, limit=x.value, remove=x.remove))
+            yield
+        wanted.quotas.append(altered)
+        yield
 
     def answer(result: AlterQuotasResult | KafkaError) -> None:
-        if request.is_abandoned:
-            return
-        if isinstance(result, KafkaError):
-            items = [ItemResult(error_code=result.code, error_message=result.message)] * len(body.entries)
-        else:
-            items = result.quotas
-        response = AlterClientQuotasResponse(
-            entries=[
-                AlteredEntry(
-                    error_code=item.error_code, error_message=item.error_message, entity=entry.entity
-                )
-                for entry, item in zip(body.entries, items, strict=True)
-            ]
-        )
-        request.reply_bytes(encode(response, request.api_version))
+        context.long_requests.resume(request, _answer(request, body, result))
 
     context.controller.call(wanted, answer)
+
+
+def _answer(
+    request: Request, body: AlterClientQuotasRequest, result: AlterQuotasResult | KafkaError
+) -> Steps:
+    response = AlterClientQuotasResponse(entries=[])
+    for position, entry in enumerate(body.entries):
+        altered = AlteredEntry(entity=entry.entity)
+        if isinstance(result, KafkaError):
+            altered.error_code, altered.error_message = result.code, result.message
+        else:
+            item = result.quotas[position]
+            altered.error_code, altered.error_message = item.error_code, item.error_message
+        response.entries.append(altered)
+        yield
+    yield from steps.reply(request, response)
 
 
 API = Api(ApiKey.ALTER_CLIENT_QUOTAS, 0, 1, AlterClientQuotasRequest, handle)

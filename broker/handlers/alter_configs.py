@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from broker.handlers.incremental_alter_configs import alter
 from broker.metadata.alterations import AlterOperation
 from broker.serving.api import Api
+from broker.serving.steps import Steps
 from protocol.api_keys import ApiKey
 from protocol.controller.settings import AlteredResource, SettingOperation
 from protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
@@ -19,26 +20,22 @@ if TYPE_CHECKING:
     from broker.serving.context import Context
 
 
-def handle(context: Context, request: Request, body: AlterConfigsRequest) -> None:
-    wanted = [
-        AlteredResource(
-            resource_type=resource.resource_type,
-            name=resource.resource_name,
-            operations=[
-                SettingOperation(name=config.name, operation=AlterOperation.SET, value=config.value)
-                for config in resource.configs
-            ],
+def handle(context: Context, request: Request, body: AlterConfigsRequest) -> Steps:
+    wanted: list[AlteredResource] = []
+    for resource in body.resources:
+        altered = AlteredResource(
+            resource_type=resource.resource_type, name=resource.resource_name, operations=[]
         )
-        for resource in body.resources
-    ]
-    alter(
-        context,
-        request,
-        wanted,
-        AlterConfigsResponse(responses=[]),
-        validate_only=body.validate_only,
-        replaces_all=True,
-    )
+        for config in resource.configs:
+            altered.operations.append(
+                SettingOperation(name=config.name, operation=AlterOperation.SET, value=config.value)
+            )
+            yield
+        wanted.append(altered)
+        yield
+    response = AlterConfigsResponse(responses=[])
+    validate_only = body.validate_only
+    yield from alter(context, request, wanted, response, validate_only=validate_only, replaces_all=True)
 
 
 API = Api(ApiKey.ALTER_CONFIGS, 0, 2, AlterConfigsRequest, handle)

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from broker.serving import steps
 from broker.serving.api import Api
+from broker.serving.steps import Steps
 from protocol.api_keys import ApiKey
-from protocol.codec import encode
 from protocol.controller.replicas import ReassignedPartition, ReassignPartitions, ReassignPartitionsResult
 from protocol.controller.request import ItemResult
 from protocol.errors import KafkaError
@@ -30,45 +31,45 @@ if TYPE_CHECKING:
     from broker.serving.context import Context
 
 
-def handle(context: Context, request: Request, body: AlterPartitionReassignmentsRequest) -> None:
+def handle(context: Context, request: Request, body: AlterPartitionReassignmentsRequest) -> Steps:
     wanted = ReassignPartitions(
-        partitions=[
-            ReassignedPartition(
-                topic=topic.name, partition=partition.partition_index, node_ids=partition.replicas
-            )
-            for topic in body.topics
-            for partition in topic.partitions
-        ],
-        allow_replication_factor_change=body.allow_replication_factor_change,
+        partitions=[], allow_replication_factor_change=body.allow_replication_factor_change
     )
+    for topic in body.topics:
+        for partition in topic.partitions:
+            wanted.partitions.append(
+                ReassignedPartition(
+                    topic=topic.name, partition=partition.partition_index, node_ids=partition.replicas
+                )
+            )
+            yield
+        yield
 
     def answer(result: ReassignPartitionsResult | KafkaError) -> None:
-        if request.is_abandoned:
-            return
-        response = AlterPartitionReassignmentsResponse(
-            allow_replication_factor_change=body.allow_replication_factor_change, responses=[]
-        )
-        if isinstance(result, KafkaError):
-            response.error_code, response.error_message = result.code, result.message
-        else:
-            response.responses = _responses(body, result)
-        request.reply_bytes(encode(response, request.api_version))
+        context.long_requests.resume(request, _answer(request, body, result))
 
     context.controller.call(wanted, answer)
 
 
-def _responses(
-    body: AlterPartitionReassignmentsRequest, result: ReassignPartitionsResult
-) -> list[ReassignableTopicResponse]:
-    """The results, which have the order of the request, grouped by topic."""
-    items = iter(result.partitions)
-    return [
-        ReassignableTopicResponse(
-            name=topic.name,
-            partitions=[_response(partition.partition_index, next(items)) for partition in topic.partitions],
-        )
-        for topic in body.topics
-    ]
+def _answer(
+    request: Request, body: AlterPartitionReassignmentsRequest, result: ReassignPartitionsResult | KafkaError
+) -> Steps:
+    response = AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=body.allow_replication_factor_change, responses=[]
+    )
+    if isinstance(result, KafkaError):
+        response.error_code, response.error_message = result.code, result.message
+    else:
+        # The results have the order of the request.
+        items = iter(result.partitions)
+        for topic in body.topics:
+            answered = ReassignableTopicResponse(name=topic.name, partitions=[])
+            response.responses.append(answered)
+            for partition in topic.partitions:
+                answered.partitions.append(_response(partition.partition_index, next(items)))
+                yield
+            yield
+    yield from steps.reply(request, response)
 
 
 def _response(partition: int, item: ItemResult) -> ReassignablePartitionResponse:

@@ -7,12 +7,13 @@ id and starts at offset 0. With delete.topic.enable=false nothing is deleted: TO
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from broker.serving import steps
 from broker.serving.api import Api
+from broker.serving.steps import Steps
 from protocol.api_keys import ApiKey
-from protocol.codec import encode
 from protocol.controller.topics import DeleteTopics, DeleteTopicsResult, TopicReference
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
@@ -23,32 +24,17 @@ if TYPE_CHECKING:
     from broker.serving.context import Context
 
 
-def handle(context: Context, request: Request, body: DeleteTopicsRequest) -> None:
-    if request.api_version >= 6:
-        named = [TopicReference(name=topic.name, topic_id=topic.topic_id) for topic in body.topics]
-    else:
-        named = [TopicReference(name=name) for name in body.topic_names]
-    refused = [each for each in named if not _is_reference(each)]
-    wanted = [each for each in named if _is_reference(each)]
+def handle(context: Context, request: Request, body: DeleteTopicsRequest) -> Steps:
+    refused: list[TopicReference] = []
+    wanted: list[TopicReference] = []
+    for each in _named(request, body):
+        # Either a name or an id, and not both.
+        is_reference = (each.name is None) != (each.topic_id == NIL_UUID)
+        (wanted if is_reference else refused).append(each)
+        yield
 
     def answer(result: DeleteTopicsResult | KafkaError) -> None:
-        if request.is_abandoned:
-            return
-        invalid = KafkaError(ErrorCode.INVALID_REQUEST, "either a name or an id is needed")
-        responses = _errors(refused, invalid)
-        if isinstance(result, KafkaError):
-            responses += _errors(wanted, result)
-        else:
-            responses += [
-                DeletableTopicResult(
-                    name=topic.name,
-                    topic_id=topic.topic_id,
-                    error_code=topic.error_code,
-                    error_message=topic.error_message,
-                )
-                for topic in result.topics
-            ]
-        request.reply_bytes(encode(DeleteTopicsResponse(responses=responses), request.api_version))
+        context.long_requests.resume(request, _answer(request, refused, wanted, result))
 
     if context.config.delete_topic_enable:
         context.controller.call(DeleteTopics(topics=wanted), answer)
@@ -56,21 +42,50 @@ def handle(context: Context, request: Request, body: DeleteTopicsRequest) -> Non
         # Clients know TOPIC_DELETION_DISABLED from version 3 on.
         disabled = ErrorCode.TOPIC_DELETION_DISABLED
         code = disabled if request.api_version >= 3 else ErrorCode.INVALID_REQUEST
-        answer(KafkaError(code, "delete.topic.enable is false on this broker"))
+        off = KafkaError(code, "delete.topic.enable is false on this broker")
+        yield from _answer(request, refused, wanted, off)
 
 
-def _is_reference(topic: TopicReference) -> bool:
-    """A name or an id, and not both."""
-    return (topic.name is None) != (topic.topic_id == NIL_UUID)
+def _named(request: Request, body: DeleteTopicsRequest) -> Iterator[TopicReference]:
+    if request.api_version >= 6:
+        return (TopicReference(name=topic.name, topic_id=topic.topic_id) for topic in body.topics)
+    return (TopicReference(name=name) for name in body.topic_names)
 
 
-def _errors(topics: Sequence[TopicReference], error: KafkaError) -> list[DeletableTopicResult]:
-    return [
-        DeletableTopicResult(
-            name=topic.name, topic_id=topic.topic_id, error_code=error.code, error_message=error.message
+def _answer(
+    request: Request,
+    refused: Sequence[TopicReference],
+    wanted: Sequence[TopicReference],
+    result: DeleteTopicsResult | KafkaError,
+) -> Steps:
+    response = DeleteTopicsResponse(responses=[])
+    yield from _add_errors(
+        response, refused, KafkaError(ErrorCode.INVALID_REQUEST, "either a name or an id is needed")
+    )
+    if isinstance(result, KafkaError):
+        yield from _add_errors(response, wanted, result)
+    else:
+        for topic in result.topics:
+            response.responses.append(
+                DeletableTopicResult(
+                    name=topic.name,
+                    topic_id=topic.topic_id,
+                    error_code=topic.error_code,
+                    error_message=topic.error_message,
+                )
+            )
+            yield
+    yield from steps.reply(request, response)
+
+
+def _add_errors(response: DeleteTopicsResponse, topics: Sequence[TopicReference], error: KafkaError) -> Steps:
+    for topic in topics:
+        response.responses.append(
+            DeletableTopicResult(
+                name=topic.name, topic_id=topic.topic_id, error_code=error.code, error_message=error.message
+            )
         )
-        for topic in topics
-    ]
+        yield
 
 
 API = Api(ApiKey.DELETE_TOPICS, 1, 6, DeleteTopicsRequest, handle)

@@ -13,12 +13,14 @@ Versions: 1 election type, an error code for all; 2 flexible.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
+from broker.serving import steps
 from broker.serving.api import Api
+from broker.serving.steps import Steps
 from protocol.api_keys import ApiKey
-from protocol.codec import encode
 from protocol.controller.replicas import LedPartition, TransferLeadership, TransferLeadershipResult
 from protocol.errors import ErrorCode, KafkaError, known_error
 from protocol.messages.elect_leaders import (
@@ -57,13 +59,16 @@ class Elections:
         self._deadline = context.now() + max(body.timeout_ms, 0) / 1000
         #: Topic and partition -> result, in the order of the request; None: no result yet.
         self._codes: dict[tuple[str, int], ErrorCode | None] = {}
-        #: Number of `_codes` that are None.
-        self._missing = 0
+        #: How many leaders are asked, and the results of their partitions are not all known.
+        self._leaders_left = 0
 
-    def start(self) -> None:
+    def start(self) -> Steps:
         image = self._context.image
         asked: dict[int, list[tuple[TopicRecord, int]]] = {}
         for name, number in self._wanted():
+            yield
+            if (name, number) in self._codes:
+                continue
             topic = image.topic_named(name)
             if topic is None or not 0 <= number < len(topic.partitions):
                 self._codes[name, number] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -73,26 +78,27 @@ class Elections:
                 leader, topic.partitions[number].replicas[0]
             )
             if code is None:
-                self._missing += 1
                 asked.setdefault(leader, []).append((topic, number))
-        for leader, partitions in asked.items():
-            request = TransferLeadership(
-                partitions=[LedPartition(topic_id=topic.topic_id, partition=x) for topic, x in partitions]
-            )
-            self._context.controller.call(request, partial(self._leader_answered, partitions), node_id=leader)
         if not asked:
-            self._answer()
+            yield from self._answer()
+        self._leaders_left = len(asked)
+        for leader, partitions in asked.items():
+            yield from self._ask(leader, partitions)
 
-    def _wanted(self) -> list[tuple[str, int]]:
-        """The requested partitions, each once."""
+    def _ask(self, leader: int, partitions: list[tuple[TopicRecord, int]]) -> Steps:
+        request = TransferLeadership(partitions=[])
+        for topic, number in partitions:
+            request.partitions.append(LedPartition(topic_id=topic.topic_id, partition=number))
+            yield
+        self._context.controller.call(request, partial(self._leader_answered, partitions), node_id=leader)
+
+    def _wanted(self) -> Iterator[tuple[str, int]]:
+        """The requested partitions. One may come several times."""
         topics = self._body.topic_partitions
         if topics is None:
-            return [
-                (topic.name, number)
-                for topic in self._context.image.topics_by_name()
-                for number in range(len(topic.partitions))
-            ]
-        return list(dict.fromkeys((topic.topic, number) for topic in topics for number in topic.partitions))
+            present = list(self._context.image.topics_by_name())
+            return ((topic.name, number) for topic in present for number in range(len(topic.partitions)))
+        return ((topic.topic, number) for topic in topics for number in topic.partitions)
 
     def _code_without_leader(self, leader: int, preferred: int) -> ErrorCode | None:
         """The result, if it can be given without asking the partition's leader; else None."""
@@ -106,13 +112,18 @@ class Elections:
         self, partitions: list[tuple[TopicRecord, int]], result: TransferLeadershipResult | KafkaError
     ) -> None:
         """A leader has answered for its partitions, or could not be asked."""
-        if isinstance(result, KafkaError):
-            codes = [result.code] * len(partitions)
-        else:
-            codes = [known_error(number) for number in result.error_codes]
+        self._context.long_requests.resume(self._request, self._wait(partitions, result))
+
+    def _wait(
+        self, partitions: list[tuple[TopicRecord, int]], result: TransferLeadershipResult | KafkaError
+    ) -> Steps:
         under_way: dict[GroupKey, str] = {}
         targets: dict[GroupKey, int | None] = {}
-        for (topic, number), code in zip(partitions, codes, strict=True):
+        for position, (topic, number) in enumerate(partitions):
+            yield
+            code = (
+                result.code if isinstance(result, KafkaError) else known_error(result.error_codes[position])
+            )
             if code != ErrorCode.NONE:
                 self._set_code(topic.name, number, code)
             else:
@@ -123,43 +134,44 @@ class Elections:
         )
 
     def _wait_over(self, under_way: dict[GroupKey, str], not_led: frozenset[GroupKey]) -> None:
+        self._context.long_requests.resume(self._request, self._record_led(under_way, not_led))
+
+    def _record_led(self, under_way: dict[GroupKey, str], not_led: frozenset[GroupKey]) -> Steps:
         for key, topic in under_way.items():
             self._set_code(
                 topic, key.partition, ErrorCode.REQUEST_TIMED_OUT if key in not_led else ErrorCode.NONE
             )
-        if not self._missing:
-            self._answer()
+            yield
+        self._leaders_left -= 1
+        if not self._leaders_left:
+            yield from self._answer()
 
     def _set_code(self, topic: str, number: int, code: ErrorCode) -> None:
         assert self._codes[topic, number] is None, "decided once"
         self._codes[topic, number] = code
-        self._missing -= 1
 
-    def _answer(self) -> None:
-        if self._request.is_abandoned:
-            return
+    def _answer(self) -> Steps:
         shows_all = self._body.topic_partitions is not None
-        results: dict[str, list[PartitionResult]] = {}
+        results: dict[str, ReplicaElectionResult] = {}
         for (topic, number), code in self._codes.items():
             assert code is not None
             if shows_all or code != ErrorCode.ELECTION_NOT_NEEDED:
-                result = PartitionResult(partition_id=number, error_code=code, error_message=_WORDS.get(code))
-                results.setdefault(topic, []).append(result)
-        response = ElectLeadersResponse(
-            replica_election_results=[
-                ReplicaElectionResult(topic=topic, partition_result=partitions)
-                for topic, partitions in results.items()
-            ]
-        )
-        self._request.reply_bytes(encode(response, self._request.api_version))
+                result = results.get(topic)
+                if result is None:
+                    result = results[topic] = ReplicaElectionResult(topic=topic, partition_result=[])
+                result.partition_result.append(
+                    PartitionResult(partition_id=number, error_code=code, error_message=_WORDS.get(code))
+                )
+            yield
+        response = ElectLeadersResponse(replica_election_results=list(results.values()))
+        yield from steps.reply(self._request, response)
 
 
-def handle(context: Context, request: Request, body: ElectLeadersRequest) -> None:
+def handle(context: Context, request: Request, body: ElectLeadersRequest) -> Steps:
     if body.election_type in (PREFERRED, UNCLEAN):
-        Elections(context, request, body).start()
-        return
+        return Elections(context, request, body).start()
     refused = ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST, replica_election_results=[])
-    request.reply_bytes(encode(refused, request.api_version))
+    return steps.reply(request, refused)
 
 
 API = Api(ApiKey.ELECT_LEADERS, 0, 2, ElectLeadersRequest, handle)

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 from broker.config.resources import KINDS
 from broker.handlers.describe_configs import check_broker_name
+from broker.serving import steps
 from broker.serving.api import Api
+from broker.serving.steps import Steps
 from protocol.api_keys import ApiKey
-from protocol.codec import encode
 from protocol.controller.settings import AlterConfigs, AlterConfigsResult, AlteredResource, SettingOperation
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_configs import AlterConfigsResourceResponse, AlterConfigsResponse
@@ -28,26 +29,22 @@ if TYPE_CHECKING:
     from broker.serving.context import Context
 
 
-def handle(context: Context, request: Request, body: IncrementalAlterConfigsRequest) -> None:
-    wanted = [
-        AlteredResource(
-            resource_type=resource.resource_type,
-            name=resource.resource_name,
-            operations=[
-                SettingOperation(name=config.name, operation=config.config_operation, value=config.value)
-                for config in resource.configs
-            ],
+def handle(context: Context, request: Request, body: IncrementalAlterConfigsRequest) -> Steps:
+    wanted: list[AlteredResource] = []
+    for resource in body.resources:
+        altered = AlteredResource(
+            resource_type=resource.resource_type, name=resource.resource_name, operations=[]
         )
-        for resource in body.resources
-    ]
-    alter(
-        context,
-        request,
-        wanted,
-        IncrementalAlterConfigsResponse(responses=[]),
-        validate_only=body.validate_only,
-        replaces_all=False,
-    )
+        for config in resource.configs:
+            altered.operations.append(
+                SettingOperation(name=config.name, operation=config.config_operation, value=config.value)
+            )
+            yield
+        wanted.append(altered)
+        yield
+    response = IncrementalAlterConfigsResponse(responses=[])
+    validate_only = body.validate_only
+    yield from alter(context, request, wanted, response, validate_only=validate_only, replaces_all=False)
 
 
 def alter(
@@ -58,36 +55,42 @@ def alter(
     *,
     validate_only: bool,
     replaces_all: bool,
-) -> None:
+) -> Steps:
     """Send the controller the changes that may be made through this broker, and answer for all of the request."""
-    response.responses = [
-        AlterConfigsResourceResponse(resource_type=each.resource_type, resource_name=each.name)
-        for each in wanted
-    ]
-    passed_on: list[tuple[AlteredResource, AlterConfigsResourceResponse]] = []
-    for each, answered in zip(wanted, response.responses, strict=True):
+    alterations = AlterConfigs(resources=[], replaces_all=replaces_all, validate_only=validate_only)
+    passed_on: list[AlterConfigsResourceResponse] = []
+    for each in wanted:
+        answered = AlterConfigsResourceResponse(resource_type=each.resource_type, resource_name=each.name)
+        response.responses.append(answered)
         try:
             _check_resource(context, each)
         except KafkaError as refused:
             answered.error_code, answered.error_message = refused.code, refused.message
         else:
-            passed_on.append((each, answered))
+            alterations.resources.append(each)
+            passed_on.append(answered)
+        yield
 
     def answer(result: AlterConfigsResult | KafkaError) -> None:
-        if request.is_abandoned:
-            return
-        for position, (_, answered) in enumerate(passed_on):
-            if isinstance(result, KafkaError):
-                answered.error_code, answered.error_message = result.code, result.message
-            else:
-                item = result.resources[position]
-                answered.error_code, answered.error_message = item.error_code, item.error_message
-        request.reply_bytes(encode(response, request.api_version))
+        context.long_requests.resume(request, _answer(request, response, passed_on, result))
 
-    alterations = AlterConfigs(
-        resources=[each for each, _ in passed_on], replaces_all=replaces_all, validate_only=validate_only
-    )
     context.controller.call(alterations, answer)
+
+
+def _answer(
+    request: Request,
+    response: IncrementalAlterConfigsResponse | AlterConfigsResponse,
+    passed_on: Sequence[AlterConfigsResourceResponse],
+    result: AlterConfigsResult | KafkaError,
+) -> Steps:
+    for position, answered in enumerate(passed_on):
+        if isinstance(result, KafkaError):
+            answered.error_code, answered.error_message = result.code, result.message
+        else:
+            item = result.resources[position]
+            answered.error_code, answered.error_message = item.error_code, item.error_message
+        yield
+    yield from steps.reply(request, response)
 
 
 def _check_resource(context: Context, resource: AlteredResource) -> None:

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from broker.serving import steps
 from broker.serving.api import Api
+from broker.serving.steps import Steps
 from protocol.api_keys import ApiKey
-from protocol.codec import encode
 from protocol.controller.replicas import ListReassignments, ListReassignmentsResult, OngoingReassignment
 from protocol.errors import KafkaError
 from protocol.messages.list_partition_reassignments import (
@@ -27,28 +28,39 @@ if TYPE_CHECKING:
     from broker.serving.context import Context
 
 
-def handle(context: Context, request: Request, body: ListPartitionReassignmentsRequest) -> None:
-    wanted = None
+def handle(context: Context, request: Request, body: ListPartitionReassignmentsRequest) -> Steps:
+    wanted: set[tuple[str, int]] | None = None
     if body.topics is not None:
-        wanted = {(topic.name, partition) for topic in body.topics for partition in topic.partition_indexes}
+        wanted = set()
+        for topic in body.topics:
+            for partition in topic.partition_indexes:
+                wanted.add((topic.name, partition))
+                yield
+            yield
 
     def answer(result: ListReassignmentsResult | KafkaError) -> None:
-        if request.is_abandoned:
-            return
-        response = ListPartitionReassignmentsResponse(topics=[])
-        if isinstance(result, KafkaError):
-            response.error_code, response.error_message = result.code, result.message
-        else:
-            topics: dict[str, list[OngoingPartitionReassignment]] = {}
-            for moving in result.partitions:
-                if wanted is None or (moving.topic, moving.partition) in wanted:
-                    topics.setdefault(moving.topic, []).append(_describe(moving))
-            response.topics = [
-                OngoingTopicReassignment(name=name, partitions=x) for name, x in topics.items()
-            ]
-        request.reply_bytes(encode(response, request.api_version))
+        context.long_requests.resume(request, _answer(request, wanted, result))
 
     context.controller.call(ListReassignments(), answer)
+
+
+def _answer(
+    request: Request, wanted: set[tuple[str, int]] | None, result: ListReassignmentsResult | KafkaError
+) -> Steps:
+    response = ListPartitionReassignmentsResponse(topics=[])
+    if isinstance(result, KafkaError):
+        response.error_code, response.error_message = result.code, result.message
+    else:
+        topics: dict[str, OngoingTopicReassignment] = {}
+        for moving in result.partitions:
+            if wanted is None or (moving.topic, moving.partition) in wanted:
+                topic = topics.get(moving.topic)
+                if topic is None:
+                    topic = topics[moving.topic] = OngoingTopicReassignment(name=moving.topic, partitions=[])
+                topic.partitions.append(_describe(moving))
+            yield
+        response.topics = list(topics.values())
+    yield from steps.reply(request, response)
 
 
 def _describe(moving: OngoingReassignment) -> OngoingPartitionReassignment:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from broker.partitions.new_topics import HIDDEN_S
+from broker.scheduling.background import Background, Steps
 from broker.scheduling.ticks import SLOW_TICK_S, Ticks
 from storage.log_types import GroupKey
 
@@ -20,13 +21,16 @@ class _Wait:
     missing: list[tuple[GroupKey, int | None]]
     deadline: float
     done: Callable[[frozenset[GroupKey]], None]
+    #: Steps that look at it are under way.
+    is_looked_at: bool = False
 
 
 class LeaderWaits:
-    def __init__(self, leader_of: Callable[[GroupKey], int], ticks: Ticks) -> None:
+    def __init__(self, leader_of: Callable[[GroupKey], int], background: Background, ticks: Ticks) -> None:
         """`leader_of`: the node that leads a partition and serves; -1: nobody."""
         self._leader_of = leader_of
-        self._waits: list[_Wait] = []
+        self._background = background
+        self._waits: dict[_Wait, None] = {}
         ticks.every(SLOW_TICK_S, self.tick)
 
     def wait_for_leaders(
@@ -38,10 +42,9 @@ class LeaderWaits:
         """Call `done` when each partition has been led by its node (None: by any), or at `deadline` (loop time); now
         where that is so already. It is told which partitions are not led so."""
         wait = _Wait(list(wanted.items()), deadline, done)
-        if self._is_over(wait):
-            done(frozenset())
-        else:
-            self._waits.append(wait)
+        self._waits[wait] = None
+        wait.is_looked_at = True
+        self._background.begin(self._look(wait, is_late=False))
 
     def wait_for_new_partitions(
         self, keys: list[GroupKey], began: float, timeout_ms: int, done: Callable[[], None]
@@ -53,24 +56,34 @@ class LeaderWaits:
 
     def leaders_changed(self) -> None:
         """Somebody leads that did not. Costs as much as there are waits, and what they have found."""
-        if self._waits:
-            self._finish_waits([wait for wait in self._waits if self._is_over(wait)])
+        for wait in list(self._waits):
+            self._look_again(wait, is_late=False)
 
     def tick(self, now: float) -> None:
-        if self._waits:
-            self._finish_waits([wait for wait in self._waits if self._is_over(wait) or wait.deadline <= now])
+        for wait in list(self._waits):
+            self._look_again(wait, is_late=wait.deadline <= now)
 
-    def _is_over(self, wait: _Wait) -> bool:
+    def _look_again(self, wait: _Wait, *, is_late: bool) -> None:
+        if not wait.is_looked_at:
+            wait.is_looked_at = True
+            self._background.run(self._look(wait, is_late=is_late))
+
+    def _look(self, wait: _Wait, *, is_late: bool) -> Steps:
+        """In steps, because thousands of partitions may be waited for."""
         while wait.missing and self._is_led(*wait.missing[-1]):
             wait.missing.pop()
-        return not wait.missing
+            yield
+        if wait.missing and not is_late:
+            wait.is_looked_at = False
+            return
+        not_led: list[GroupKey] = []
+        for key, wanted in wait.missing:
+            if not self._is_led(key, wanted):
+                not_led.append(key)
+            yield
+        del self._waits[wait]
+        wait.done(frozenset(not_led))
 
     def _is_led(self, key: GroupKey, wanted: int | None) -> bool:
         leader = self._leader_of(key)
         return leader >= 0 if wanted is None else leader == wanted
-
-    def _finish_waits(self, over: list[_Wait]) -> None:
-        for wait in over:
-            self._waits.remove(wait)
-        for wait in over:
-            wait.done(frozenset(key for key, wanted in wait.missing if not self._is_led(key, wanted)))

@@ -19,6 +19,7 @@ from broker.membership.cluster import Cluster
 from broker.metadata.ids import METADATA_TOPIC_ID, NodeIdentity
 from broker.replication.replica import Replica
 from broker.replication.replicas import Replicas
+from broker.scheduling.background import Background, Steps
 from broker.scheduling.ticks import SLOW_TICK_S, Ticks
 from protocol.controller.replicas import TransferLeadership, TransferLeadershipResult
 from protocol.errors import ErrorCode, KafkaError
@@ -42,6 +43,7 @@ class PreferredLeaders:
         metadata: MetadataService,
         replicas: Replicas,
         cluster: Cluster,
+        background: Background,
         ticks: Ticks,
     ) -> None:
         self._me = me
@@ -49,6 +51,7 @@ class PreferredLeaders:
         self._metadata = metadata
         self._replicas = replicas
         self._cluster = cluster
+        self._background = background
         self._next_check_at = replicas.now() + self._interval_s
         #: Found by the last check, not transferred yet.
         self._due: deque[GroupKey] = deque()
@@ -102,7 +105,17 @@ class PreferredLeaders:
         reply: Callable[[TransferLeadershipResult | KafkaError, int], None],
     ) -> None:
         """A node asks for transfers at once (`broker.controller.server.Execute`)."""
-        codes = [int(self.transfer_leadership(GroupKey(x.topic_id, x.partition))) for x in request.partitions]
+        self._background.run(self._transfer_all(request, reply))
+
+    def _transfer_all(
+        self,
+        request: TransferLeadership,
+        reply: Callable[[TransferLeadershipResult | KafkaError, int], None],
+    ) -> Steps:
+        codes: list[int] = []
+        for each in request.partitions:
+            codes.append(self.transfer_leadership(GroupKey(each.topic_id, each.partition)))
+            yield
         reply(TransferLeadershipResult(error_codes=codes), 0)
 
 

@@ -69,7 +69,13 @@ class Background:
     def run(self, steps: Steps) -> None:
         """Run all of `steps`: the first piece at once if there is time in this iteration, the others in turns with
         other work."""
-        progress = Progress.MORE if self._budget.is_spent() else run_piece(steps, self._budget.now)
+        self._go_on(steps, Progress.MORE if self._budget.is_spent() else run_piece(steps, self._budget.now))
+
+    def begin(self, steps: Steps) -> None:
+        """As `run`, but the first piece is run at once in any case. For what mostly is a few steps and nothing more."""
+        self._go_on(steps, run_piece(steps, self._budget.now))
+
+    def _go_on(self, steps: Steps, progress: Progress) -> None:
         if progress is Progress.MORE:
             self._budget.wait(partial(self.run, steps))
         elif progress is Progress.PAUSED:

@@ -6,9 +6,10 @@ that a newer node can ask it and learn that.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any
 
-from protocol.codec import decoder, encoder
+from protocol.codec import encode_in_steps, step_decoder
 from protocol.controller.brokers import (
     AllocateProducerIds,
     AllocateProducerIdsResult,
@@ -67,36 +68,42 @@ OPERATIONS: dict[int, tuple[type[Request[Any]], type[Result]]] = {
 _NUMBER_OF = {request: number for number, (request, _) in OPERATIONS.items()}
 
 
-def encode_request(request: Request[Any]) -> tuple[int, bytes]:
-    """Returns the operation's number and the body."""
-    return _NUMBER_OF[type(request)], encoder(type(request), VERSION)(request)
+def encode_request(request: Request[Any]) -> Generator[None, None, tuple[int, bytes]]:
+    """Returns the operation's number and the body. In steps, as all of these functions: a request of a client, and so
+    its result, may name thousands of things."""
+    body = yield from _encode(request)
+    return _NUMBER_OF[type(request)], body
 
 
-def decode_request(operation: int, body: bytes | None) -> Request[Any]:
+def decode_request(operation: int, body: bytes | None) -> Generator[None, None, Request[Any]]:
     """Raises KafkaError(UNSUPPORTED_VERSION) for an operation that is not known here, ProtocolError for a body that is
     not exactly one request of it."""
     if operation not in OPERATIONS:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"operation {operation} is not known here")
-    request: Request[Any] = _decode(OPERATIONS[operation][0], body)
+    request: Request[Any] = yield from _decode(OPERATIONS[operation][0], body)
     return request
 
 
-def encode_result(result: Result) -> bytes:
-    return encoder(type(result), VERSION)(result)
+def encode_result(result: Result) -> Generator[None, None, bytes]:
+    return _encode(result)
 
 
-def decode_result(request: Request[ResultT], body: bytes | None) -> ResultT:
+def decode_result(request: Request[ResultT], body: bytes | None) -> Generator[None, None, ResultT]:
     """What another node answered to `request`. Raises ProtocolError for anything that is no answer to it."""
-    result: ResultT = _decode(OPERATIONS[_NUMBER_OF[type(request)]][1], body)
+    result: ResultT = yield from _decode(OPERATIONS[_NUMBER_OF[type(request)]][1], body)
     if not request.is_answered_by(result):
         raise ProtocolError(f"this {type(result).__name__} does not answer {type(request).__name__}")
     return result
 
 
-def _decode(cls: type[Message], body: bytes | None) -> Any:
+def _encode(message: Message) -> Generator[None, None, bytes]:
+    return b"".join((yield from encode_in_steps(message, VERSION)))
+
+
+def _decode(cls: type[Message], body: bytes | None) -> Generator[None, None, Any]:
     if body is None:
         raise ProtocolError(f"{cls.__name__} without a body")
-    message, end = decoder(cls, VERSION)(memoryview(body), 0)
+    message, end = yield from step_decoder(cls, VERSION)(memoryview(body), 0)
     if end != len(body):
         raise ProtocolError(f"{len(body) - end} bytes behind a {cls.__name__}")
     return message

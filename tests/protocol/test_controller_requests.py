@@ -9,18 +9,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from protocol.controller.operations import (
-    OPERATIONS,
-    VERSION,
+from protocol.controller.operations import OPERATIONS, VERSION
+from protocol.controller.request import Request, Result
+from protocol.controller.settings import AlterConfigs, AlterConfigsResult, AlteredResource
+from protocol.controller.topics import CreateTopics, NewTopic
+from protocol.errors import ErrorCode, KafkaError, ProtocolError
+from tests.protocol.controller_bodies import (
     decode_request,
     decode_result,
     encode_request,
     encode_result,
 )
-from protocol.controller.request import Request, Result
-from protocol.controller.settings import AlterConfigs, AlterConfigsResult, AlteredResource
-from protocol.controller.topics import CreateTopics, NewTopic
-from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from tests.protocol.strategies import messages
 
 FEW = settings(max_examples=15, deadline=None, database=None, suppress_health_check=list(HealthCheck))

@@ -10,6 +10,7 @@ from broker.controller.client import ControllerClient
 from broker.controller.server import RequestServer
 from broker.metadata.ids import NodeIdentity
 from broker.network.peers import PeerIdentity
+from broker.scheduling.background import Background
 from broker.scheduling.ticks import Ticks
 from protocol import peer
 from protocol.controller.brokers import AllocateProducerIdsResult
@@ -31,12 +32,15 @@ class Member:
         self.decided = 0
         self.links: dict[int, bool] = {}
         self.sent: list[tuple[int, peer.PeerMessage]] = []
-        ticks = Ticks(new_loop())
+        loop = new_loop()
+        ticks = Ticks(loop)
+        # No time passes, so that all steps are one piece.
+        background = Background(loop, lambda: 0.0)
         me = NodeIdentity(node_id, UUID(int=node_id), UUID(int=(node_id * 1000) << 66))
         #: As other nodes know it.
         self.identity = PeerIdentity(node_id, me.directory_id, me.boot_id, "a cluster", me.directory_id.bytes)
         self.server = RequestServer(
-            lambda: self.time_s, self, self._decide, {TransferLeadership: self._transfer}, ticks
+            lambda: self.time_s, self, self._decide, {TransferLeadership: self._transfer}, background, ticks
         )
         self.client = ControllerClient(
             me,
@@ -45,6 +49,7 @@ class Member:
             lambda: CONTROLLER,
             lambda: self.replayed,
             self.server.execute,
+            background,
             ticks,
         )
 

@@ -9,10 +9,10 @@ import pytest
 from broker.controller.server import TIMEOUT_S
 from protocol import peer
 from protocol.controller.brokers import AllocateProducerIds, AllocateProducerIdsResult
-from protocol.controller.operations import encode_result
 from protocol.controller.replicas import LedPartition, TransferLeadership, TransferLeadershipResult
 from protocol.errors import ErrorCode, KafkaError
 from tests.broker.controller.members import Member, connect, deliver
+from tests.protocol.controller_bodies import encode_result
 
 Answers = list[AllocateProducerIdsResult | KafkaError]
 BLOCK = AllocateProducerIdsResult(first=0, count=1000)

@@ -6,6 +6,7 @@ from uuid import UUID
 
 from broker.partitions.leader_waits import LeaderWaits
 from broker.partitions.new_topics import HIDDEN_S
+from broker.scheduling.background import Background
 from broker.scheduling.ticks import Ticks
 from storage.log_types import GroupKey
 from tests.simulator.loop import new_loop
@@ -18,7 +19,9 @@ class Waiting:
 
     def __init__(self) -> None:
         self.leaders: dict[GroupKey, int] = {}
-        self.waits = LeaderWaits(lambda key: self.leaders.get(key, -1), Ticks(new_loop()))
+        loop = new_loop()
+        background = Background(loop, lambda: 0.0)
+        self.waits = LeaderWaits(lambda key: self.leaders.get(key, -1), background, Ticks(loop))
         self.told: list[tuple[str, frozenset[GroupKey]]] = []
 
     def wait(self, name: str, wanted: dict[GroupKey, int | None], deadline: float) -> None:
