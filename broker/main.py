@@ -18,6 +18,7 @@ from typing import Any
 import structlog
 
 from broker.config.node_config import NodeConfig
+from broker.garbage import DeadReplicas, search_rarely
 from broker.log_lines import write_log_lines
 from broker.membership.identity import StartError
 from broker.network.tcp_network import TcpNetwork
@@ -116,6 +117,7 @@ async def _serve(config: NodeConfig, secret: ClusterSecret) -> int:
     await asyncio.wait((starting, stop_wanted), return_when=asyncio.FIRST_COMPLETED)
     if starting.done():
         starting.result()
+        node.replica_events.closed.append(DeadReplicas(loop).closed)
         log.info(
             "started", node_id=config.node_id, listeners=[f"{x.host}:{x.port}" for x in config.listeners]
         )
@@ -136,6 +138,7 @@ def run(config: NodeConfig, secret: ClusterSecret) -> int:
     sys.setswitchinterval(0.0005)
     # Start-up objects never die: keep the collector from walking them.
     gc.freeze()
+    search_rarely()
     try:
         # A runner cancels what a failed start leaves under way.
         with asyncio.Runner(loop_factory=partial(new_loop, config.loop)) as runner:

@@ -30,6 +30,9 @@ class AlterOperation(IntEnum):
     SUBTRACT = 3
 
 
+_OPERATIONS = frozenset(AlterOperation)
+
+
 @dataclass(frozen=True, slots=True)
 class ConfigAlteration:
     """What a request wants of the settings of one resource."""
@@ -69,7 +72,7 @@ def altered(
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"a name has at most {MAX_NAME_BYTES} bytes")
     if wanted.kind != "topic":
         current = image.configs_of(wanted.kind, wanted.name)
-        configs = _altered(current, wanted, resources)
+        configs = yield from _altered(current, wanted, resources)
         if configs == current:
             return Altered()
         added_bytes = configs_size(wanted.name, configs) - configs_size(wanted.name, current)
@@ -80,18 +83,21 @@ def altered(
     topic = image.topic_named(wanted.name)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{wanted.name}' does not exist.")
-    configs = _altered(topic.configs, wanted, resources)
+    configs = yield from _altered(topic.configs, wanted, resources)
     if configs == topic.configs:
         return Altered()
     record = yield from encode_topic(replace(topic, configs=configs))
     return Altered((record,), values_size(configs) - values_size(topic.configs))
 
 
-def _altered(current: Mapping[str, str], wanted: ConfigAlteration, resources: Resources) -> dict[str, str]:
+def _altered(
+    current: Mapping[str, str], wanted: ConfigAlteration, resources: Resources
+) -> Generator[None, None, dict[str, str]]:
     """The settings that result, all together valid. Raises KafkaError."""
-    _check_operations(wanted)
+    yield from _check_operations(wanted)
     result = {} if wanted.replaces_all else dict(current)
     for name, operation, value in wanted.operations:
+        yield
         if operation == AlterOperation.DELETE:
             result.pop(name, None)
             continue
@@ -109,12 +115,13 @@ def _altered(current: Mapping[str, str], wanted: ConfigAlteration, resources: Re
     return result
 
 
-def _check_operations(wanted: ConfigAlteration) -> None:
+def _check_operations(wanted: ConfigAlteration) -> Generator[None, None, None]:
     names = [name for name, _, _ in wanted.operations]
     if len(set(names)) != len(names):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
     for name, operation, value in wanted.operations:
-        if operation not in AlterOperation.__members__.values():
+        yield
+        if operation not in _OPERATIONS:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operation {operation} for {name}")
         if value is None and operation != AlterOperation.DELETE:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {name}")

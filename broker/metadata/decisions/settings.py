@@ -72,7 +72,8 @@ class SettingDecisions:
                         ErrorCode.POLICY_VIOLATION, f"there are {self._config.max_quotas} quotas"
                     )
             except KafkaError as refused:
-                results.append(refused)
+                # Its traceback refers to this function, which refers to the results: a cycle (broker.garbage).
+                results.append(refused.with_traceback(None))
             else:
                 changed[record.entity] = record
                 known.add(record.entity)

@@ -10,7 +10,7 @@ from broker.controller.client import ControllerClient
 from broker.controller.server import RequestServer
 from broker.metadata.ids import NodeIdentity
 from broker.network.peers import PeerIdentity
-from broker.scheduling.background import Background
+from broker.scheduling.background import PIECE_S, Background
 from broker.scheduling.ticks import Ticks
 from protocol import peer
 from protocol.controller.brokers import AllocateProducerIdsResult
@@ -32,10 +32,13 @@ class Member:
         self.decided = 0
         self.links: dict[int, bool] = {}
         self.sent: list[tuple[int, peer.PeerMessage]] = []
-        loop = new_loop()
-        ticks = Ticks(loop)
-        # No time passes, so that all steps are one piece.
-        background = Background(loop, lambda: 0.0)
+        self.loop = new_loop()
+        ticks = Ticks(self.loop)
+        #: Each step takes half of a piece's time, so that what is large takes many loop iterations. Otherwise a step
+        #: takes no time.
+        self.is_slow = False
+        self._looked_s = 0.0
+        background = Background(self.loop, self._look_s)
         me = NodeIdentity(node_id, UUID(int=node_id), UUID(int=(node_id * 1000) << 66))
         #: As other nodes know it.
         self.identity = PeerIdentity(node_id, me.directory_id, me.boot_id, "a cluster", me.directory_id.bytes)
@@ -52,6 +55,10 @@ class Member:
             background,
             ticks,
         )
+
+    def _look_s(self) -> float:
+        self._looked_s += self.is_slow * PIECE_S / 2
+        return self._looked_s
 
     def _decide(self, request: Request[Any], reply: Callable[[Any, int], None]) -> None:
         reply(AllocateProducerIdsResult(first=0, count=1000), self.decided)

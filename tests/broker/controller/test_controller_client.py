@@ -10,6 +10,7 @@ from broker.controller.server import TIMEOUT_S
 from protocol import peer
 from protocol.controller.brokers import AllocateProducerIds, AllocateProducerIdsResult
 from protocol.controller.replicas import LedPartition, TransferLeadership, TransferLeadershipResult
+from protocol.controller.topics import CreatedTopic, CreateMissingTopics, CreateTopicsResult
 from protocol.errors import ErrorCode, KafkaError
 from tests.broker.controller.members import Member, connect, deliver
 from tests.protocol.controller_bodies import encode_result
@@ -122,6 +123,83 @@ def test_a_request_to_a_node_goes_there_and_waits_for_its_link() -> None:
     controller.tick()
     deliver(controller, other)
     assert answers == [TransferLeadershipResult(error_codes=[0])] * 2
+
+
+# -- large requests and answers, in steps -----------------------------------------------------------------------
+
+NAMES = [f"t{number}" for number in range(2000)]
+CREATED = CreateTopicsResult(topics=[CreatedTopic(name=name) for name in NAMES])
+Created = list[CreateTopicsResult | KafkaError]
+
+
+def asked_for_many() -> tuple[Member, Created]:
+    """The request is being encoded."""
+    asker = Member(2)
+    asker.links[1] = asker.is_slow = True
+    answers: Created = []
+    asker.client.call(CreateMissingTopics(names=NAMES), answers.append)
+    assert not asker.sent
+    return asker, answers
+
+
+def answered_about_many() -> tuple[Member, Created, int]:
+    """The answer is being decoded."""
+    asker, answers = asked_for_many()
+    asker.loop.run_for(0.1)
+    ((_, request),) = asker.sent
+    asker.sent.clear()
+    assert isinstance(request, peer.ControllerRequest)
+    body = encode_result(CREATED)
+    asker.client.response_received(peer.ControllerResponse(request_id=request.request_id, body=body))
+    assert not answers
+    return asker, answers, request.request_id
+
+
+def test_a_large_request_is_sent_once_although_the_link_is_lost_while_it_is_encoded() -> None:
+    asker, _ = asked_for_many()
+    asker.client.answers_lost(1)
+    asker.tick()
+    asker.loop.run_for(0.1)
+    assert len(asker.sent) == 1
+
+
+def test_a_large_request_waits_for_the_link_that_is_lost_while_it_is_encoded() -> None:
+    asker, _ = asked_for_many()
+    asker.links[1] = False
+    asker.client.answers_lost(1)
+    asker.loop.run_for(0.1)
+    asker.links[1] = True
+    assert not asker.sent
+    asker.tick()
+    asker.loop.run_for(0.1)
+    assert len(asker.sent) == 1
+
+
+def test_a_large_request_whose_time_is_over_while_it_is_encoded_is_not_sent() -> None:
+    asker, answers = asked_for_many()
+    asker.time_s += TIMEOUT_S
+    asker.tick()
+    asker.loop.run_for(0.1)
+    assert len(answers) == 1 and not asker.sent
+
+
+def test_the_first_answer_counts_while_it_is_decoded() -> None:
+    asker, answers, request_id = answered_about_many()
+    refused = peer.ControllerResponse(request_id=request_id, error_code=ErrorCode.NOT_CONTROLLER)
+    asker.client.response_received(refused)
+    asker.client.answers_lost(1)
+    asker.tick()
+    asker.loop.run_for(0.1)
+    assert answers == [CREATED] and not asker.sent
+
+
+def test_an_answer_that_is_decoded_too_late_is_dropped() -> None:
+    asker, answers, _ = answered_about_many()
+    asker.time_s += TIMEOUT_S
+    asker.tick()
+    asker.loop.run_for(0.1)
+    (answer,) = answers
+    assert isinstance(answer, KafkaError) and answer.code is ErrorCode.REQUEST_TIMED_OUT
 
 
 # -- answers that cannot be read ------------------------------------------------------------------------------

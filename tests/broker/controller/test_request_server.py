@@ -53,6 +53,19 @@ def test_a_request_is_carried_out() -> None:
     assert response.error_code == ErrorCode.NONE and response.body is not None
 
 
+def test_a_large_request_is_decoded_in_steps() -> None:
+    controller, asker = Member(1), Member(2)
+    connect(controller, asker)
+    controller.is_slow = True
+    operation, body = encode_request(CreateMissingTopics(names=[f"t{number}" for number in range(2000)]))
+    controller.server.request_received(
+        asker.identity, peer.ControllerRequest(request_id=5, operation=operation, body=body)
+    )
+    assert not controller.sent
+    controller.loop.run_for(0.1)
+    assert len(controller.sent) == 1
+
+
 @pytest.mark.parametrize(("operation", "body"), FOREIGN)
 def test_a_body_that_cannot_be_read_is_refused(operation: int, body: bytes | None) -> None:
     response = response_to(operation, body)

@@ -21,6 +21,20 @@ def test_short_work_is_done_at_once() -> None:
     assert done == ["a", "a"]
 
 
+def test_work_that_must_not_wait_begins_although_the_time_is_spent() -> None:
+    loop, done = FakeLoop(), list[str]()
+    background = Background(loop, loop.now)  # type: ignore[arg-type]
+    for _ in range(50):
+        background.run(steps(loop, done, "a", 20))
+    background.run(steps(loop, done, "waits", 1))
+    background.begin(steps(loop, done, "begins", 20))
+    assert "waits" not in done
+    assert 0 < done.count("begins") < 20
+    while loop.iterate():
+        pass
+    assert done.count("begins") == 20
+
+
 def test_long_work_is_spread_over_iterations() -> None:
     loop, done = FakeLoop(), list[str]()
     Background(loop, loop.now).run(steps(loop, done, "a", 100))  # type: ignore[arg-type]

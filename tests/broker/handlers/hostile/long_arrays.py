@@ -27,6 +27,7 @@ _LIKELY: dict[str, Any] = {
     "num_partitions": -1,
     "config_operation": 0,
     "acks": 1,
+    "replica_id": -1,
 }
 
 
