@@ -306,9 +306,7 @@ class Node:
         self.view = ClusterView(
             self.me, self.metadata, self.leaders, self.cluster, self.replicas, self.publisher
         )
-        self.leader_waits = LeaderWaits(
-            lambda key: self.view.leader_of_id(*key)[0], self.background, self.ticks
-        )
+        self.leader_waits = LeaderWaits(self.view.leader_of_id, self.background, self.ticks)
         self.heartbeat.on_leader.append(self.leader_waits.leaders_changed)
 
     def _assemble_serving(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from uuid import UUID
 
 from broker.partitions.new_topics import HIDDEN_S
 from broker.scheduling.background import Background, Steps
@@ -26,8 +27,10 @@ class _Wait:
 
 
 class LeaderWaits:
-    def __init__(self, leader_of: Callable[[GroupKey], int], background: Background, ticks: Ticks) -> None:
-        """`leader_of`: the node that leads a partition and serves; -1: nobody."""
+    def __init__(
+        self, leader_of: Callable[[UUID, int], tuple[int, int]], background: Background, ticks: Ticks
+    ) -> None:
+        """`leader_of`: the node that leads a partition and serves, -1: nobody; and its leader epoch."""
         self._leader_of = leader_of
         self._background = background
         self._waits: dict[_Wait, None] = {}
@@ -85,5 +88,5 @@ class LeaderWaits:
         wait.done(frozenset(not_led))
 
     def _is_led(self, key: GroupKey, wanted: int | None) -> bool:
-        leader = self._leader_of(key)
+        leader, _ = self._leader_of(key.topic_id, key.partition)
         return leader >= 0 if wanted is None else leader == wanted

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import NamedTuple
 
 from broker.network.request import Request
@@ -90,22 +91,21 @@ class ApiDispatcher:
 
     def _handle_later(self, api: Api, request: Request, body: Message) -> None:
         """No other request of this client is handled before it: thousands of them would be due at once."""
-        budget = self._context.turn.budget
-
-        def handle() -> None:
-            if request.is_abandoned:
-                return
-            if budget.is_spent():
-                budget.wait(handle)
-                return
-            try:
-                self._serve(request, self._handle(api, request, body))
-            except ProtocolError as error:
-                request.connection.refuse(error)
-            request.connection.release_requests()
-
         request.connection.hold_requests()
-        self._context.loop.call_later(LEADER_ANSWER_DELAY_S, handle)
+        self._context.loop.call_later(LEADER_ANSWER_DELAY_S, self._handle_delayed, api, request, body)
+
+    def _handle_delayed(self, api: Api, request: Request, body: Message) -> None:
+        if request.is_abandoned:
+            return
+        budget = self._context.turn.budget
+        if budget.is_spent():
+            budget.wait(partial(self._handle_delayed, api, request, body))
+            return
+        try:
+            self._serve(request, self._handle(api, request, body))
+        except ProtocolError as error:
+            request.connection.refuse(error)
+        request.connection.release_requests()
 
     def _serve(self, request: Request, steps: Steps | None) -> None:
         if steps is not None:

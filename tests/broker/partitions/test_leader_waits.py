@@ -21,8 +21,11 @@ class Waiting:
         self.leaders: dict[GroupKey, int] = {}
         loop = new_loop()
         background = Background(loop, lambda: 0.0)
-        self.waits = LeaderWaits(lambda key: self.leaders.get(key, -1), background, Ticks(loop))
+        self.waits = LeaderWaits(self._leader_of, background, Ticks(loop))
         self.told: list[tuple[str, frozenset[GroupKey]]] = []
+
+    def _leader_of(self, topic_id: UUID, partition: int) -> tuple[int, int]:
+        return self.leaders.get(GroupKey(topic_id, partition), -1), 0
 
     def wait(self, name: str, wanted: dict[GroupKey, int | None], deadline: float) -> None:
         self.waits.wait_for_leaders(wanted, deadline, lambda missing: self.told.append((name, missing)))
