@@ -1,5 +1,5 @@
-"""`python -m tests.hostile.fuzz REQUESTS SEED`: requests of every API and version with odd values, some of them with
-changed bytes. The target is read from stdin as JSON, and what became of them is written to stdout as JSON.
+"""`python -m tests.hostile.fuzz REQUESTS SEED [--when-idle]`: requests of every API and version with odd values, some
+of them with changed bytes. The target is read from stdin as JSON, and what became of them is written to stdout as JSON.
 
 A connection that the broker closes is opened again, so that the next request is read. A group of requests ends with a
 question that must be answered: what comes before its answer is processed by then, answered or not (Produce with acks=0

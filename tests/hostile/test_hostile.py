@@ -11,7 +11,7 @@ from tests.hostile.trial import Trial
 from tests.integration.harness import BrokerCluster
 
 #: Those that are done within a few seconds.
-SHORT_ATTACKS = ["frame-sizes", "idle-connections", "fetch-sessions", "poison"]
+SHORT_ATTACKS = ["frame-sizes", "fetch-sessions", "poison"]
 
 
 def test_decoders_give_a_value_or_an_error_of_ours() -> None:
@@ -30,13 +30,11 @@ def test_nodes_stand_short_attacks_and_odd_requests(tmp_path: Path) -> None:
     try:
         cluster.start()
         target = discover(Address("localhost", cluster[1].port), None)
-        outcome = Trial(target, tmp_path, print, rest_s=1).run(SHORT_ATTACKS, 300, seed=1)
+        outcome = Trial(target, tmp_path, print, rest_s=1, is_measured=False).run(SHORT_ATTACKS, 300, seed=1)
         assert [row.name for row in outcome.rows] == ["at rest", *SHORT_ATTACKS, "fuzz"]
         assert outcome.acknowledged
         assert outcome.missing == 0
-        # How long the good client waits says nothing on a machine that has other work.
-        told = [problem for row in outcome.rows for problem in row.problems if "p99" not in problem]
-        assert told == []
+        assert [problem for row in outcome.rows for problem in row.problems] == []
         assert next(iter(outcome.rows)).observed.memory_mb
     finally:
         cluster.close()

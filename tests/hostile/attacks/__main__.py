@@ -1,5 +1,5 @@
-"""`python -m tests.hostile.attacks NAME`: one attack, in a process of its own. The target is read from stdin as JSON,
-and what was seen is written to stdout as JSON.
+"""`python -m tests.hostile.attacks NAME [--when-idle]`: one attack, in a process of its own. The target is read from
+stdin as JSON, and what was seen is written to stdout as JSON.
 """
 
 from __future__ import annotations
