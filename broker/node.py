@@ -154,7 +154,7 @@ class Node:
         config, loop = self.config, self.loop
         steady_s = self.clock.steady_s
         delay = CommitDelay(steady_s, config.commit_delay_us / 1e6)
-        self.turn = Turn(loop, delay, LoopBudget(loop, steady_s))
+        self.turn = Turn(loop, delay, LoopBudget(loop, steady_s, is_told=True))
         self.background = Background(loop, steady_s)
         self.rounds = FlushRounds(
             self._disk,

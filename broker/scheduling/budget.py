@@ -24,13 +24,23 @@ class LoopBudget:
     """One budget of one node. `now`: seconds, with a resolution of a microsecond or finer."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, now: Callable[[], float], limit_s: float = REQUESTS_S
+        self,
+        loop: asyncio.AbstractEventLoop,
+        now: Callable[[], float],
+        limit_s: float = REQUESTS_S,
+        *,
+        is_told: bool = False,
     ) -> None:
+        """`is_told`: somebody calls `iteration_begins` (`Turn`, which runs after almost every request anyway). Otherwise
+        the budget has itself called in the iteration after each one in which it was used."""
         self._loop = loop
         self.now = now
         self._limit_s = limit_s
-        #: When the budget of the present iteration is spent (`now`); 0: nothing was done in it yet.
+        self._is_told = is_told
+        #: When the budget of the present iteration is spent (`now`); 0: nothing was done in it yet. Where nobody has
+        #: told that an iteration begins it may be of an earlier one: then work waits for an iteration without need.
         self._spent_at_s = 0.0
+        self._is_scheduled = False
         #: What could not be done, oldest first. Invariant: not empty only while `_next_iteration` is scheduled or runs.
         self._waiting: deque[Callable[[], None]] = deque()
         #: What came while `_next_iteration` runs, behind all of those.
@@ -39,9 +49,15 @@ class LoopBudget:
     def is_spent(self) -> bool:
         """Whether nothing more may be done in this iteration. Asked before each piece of work."""
         if not self._spent_at_s:
-            self._begin()
+            self._spent_at_s = self.now() + self._limit_s
+            if not self._is_told:
+                self._schedule()
             return False
         return self.now() >= self._spent_at_s
+
+    def iteration_begins(self) -> None:
+        if not self._is_scheduled:
+            self._spent_at_s = 0.0
 
     @property
     def is_wanted(self) -> bool:
@@ -50,17 +66,20 @@ class LoopBudget:
 
     def wait(self, work: Callable[[], None]) -> None:
         """Call `work` in a later iteration, when what waits already was called."""
-        if not self._spent_at_s:
-            self._begin()
         self._added.append(work)
+        self._schedule()
 
-    def _begin(self) -> None:
-        self._spent_at_s = self.now() + self._limit_s
-        self._loop.call_soon(self._next_iteration)
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._next_iteration)
 
     def _next_iteration(self) -> None:
+        self._is_scheduled = False
         self._spent_at_s = 0.0
         self._waiting += self._added
         self._added.clear()
         while self._waiting and not self.is_spent():
             self._waiting.popleft()()
+        if self._waiting:
+            self._schedule()

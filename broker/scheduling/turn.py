@@ -117,6 +117,7 @@ class Turn:
                     return
 
     def _run(self) -> None:
+        self.budget.iteration_begins()
         writers = self._take_writers()
         for writer in writers:
             writer.send_pending()

@@ -103,6 +103,30 @@ def test_a_budget_costs_nothing_where_nothing_is_served() -> None:
     assert not loop.iterate()
 
 
+def test_a_budget_that_is_told_has_nothing_called_where_nothing_waits() -> None:
+    """An iteration more after every request is a fifth of what a small one costs."""
+    loop = FakeLoop()
+    budget = LoopBudget(loop, loop.now, is_told=True)  # type: ignore[arg-type]
+    assert not budget.is_spent()
+    assert not loop.iterate()
+    loop.now_s += REQUESTS_S
+    assert budget.is_spent()
+    budget.iteration_begins()
+    assert not budget.is_spent()
+
+
+def test_a_budget_that_nobody_has_told_of_the_iteration_lets_work_wait_for_the_next() -> None:
+    loop, served = FakeLoop(), list[str]()
+    budget = LoopBudget(loop, loop.now, is_told=True)  # type: ignore[arg-type]
+    assert not budget.is_spent()
+    loop.now_s += 1.0
+    _Client(loop, budget, served, "a", REQUESTS_S).ask(3)
+    assert served == []
+    while loop.iterate():
+        pass
+    assert served == ["a"] * 3
+
+
 class _Sender:
     def __init__(self, loop: FakeLoop, sent: list[str], name: str, cost_s: float) -> None:
         self._loop = loop
