@@ -31,8 +31,8 @@ class LoopBudget:
         *,
         is_told: bool = False,
     ) -> None:
-        """`is_told`: somebody calls `iteration_begins` (`Turn`, which runs after almost every request anyway). Otherwise
-        the budget has itself called in the iteration after each one in which it was used."""
+        """`is_told`: somebody calls `iteration_begins` (`Turn`, which runs after almost every request anyway).
+        Otherwise the budget has itself called in the iteration after each one in which it was used."""
         self._loop = loop
         self.now = now
         self._limit_s = limit_s
