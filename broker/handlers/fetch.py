@@ -34,7 +34,7 @@ from broker.serving.fetch_sessions import (
     FetchTarget,
     FetchTargets,
 )
-from broker.serving.steps import FEW_PARTS, Steps, reply
+from broker.serving.steps import FEW_PARTS, Steps, reply, unless_done
 from protocol.api_keys import ApiKey
 from protocol.codec import encode_parts
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
@@ -87,18 +87,14 @@ class PendingFetch:
             self._scan.scan()
             then()
         else:
-            self._context.long_requests.resume(self._request, self._scan_in_steps(then))
+            self._targets.on_due = self._note_change
+            self._has_changed = False
+            scan = unless_done(self._scan.scan_in_steps(), self._abandon)
+            self._context.long_requests.resume(self._request, self._scanned(scan, then))
 
-    def _scan_in_steps(self, then: Callable[[], None]) -> Steps:
-        self._targets.on_due = self._note_change
-        self._has_changed, is_done = False, False
-        try:
-            yield from self._scan.scan_in_steps()
-            is_done = True
-        finally:
-            self._targets.on_due = None
-            if not is_done:
-                self._abandon()
+    def _scanned(self, scan: Steps, then: Callable[[], None]) -> Steps:
+        yield from scan
+        self._targets.on_due = None
         then()
 
     def _note_change(self) -> None:
@@ -178,6 +174,7 @@ class PendingFetch:
         """End without an answer, because the client has disconnected."""
         if self._timer is not None:
             self._stop_waiting()
+        self._targets.on_due = None
         if self._session is None:
             self._targets.close()
         else:
@@ -226,7 +223,8 @@ class PendingFetch:
         response = FetchResponse(responses=[])
         reported = list(self._targets.to_report)
         if len(reported) > FEW_PARTS:
-            self._context.long_requests.resume(self._request, self._respond_in_steps(response, reported))
+            parts = unless_done(self._add_parts_in_steps(response, reported), self._abandon)
+            self._context.long_requests.resume(self._request, self._respond(response, parts))
             return
         self._add_parts(response, reported)
         if self._session is not None:
@@ -234,22 +232,19 @@ class PendingFetch:
         self._complete(response)
         self._request.reply_parts(encode_parts(response, self._request.api_version))
 
-    def _respond_in_steps(self, response: FetchResponse, reported: list[FetchTarget]) -> Steps:
-        is_done = False
-        try:
-            for some in _in_pieces(reported):
-                self._add_parts(response, some)
-                yield
-            if self._session is not None:
-                for some in _in_pieces(reported):
-                    self._session.note_reported(some)
-                    yield
-            is_done = True
-        finally:
-            if not is_done:
-                self._abandon()
+    def _respond(self, response: FetchResponse, parts: Steps) -> Steps:
+        yield from parts
         self._complete(response)
         yield from reply(self._request, response)
+
+    def _add_parts_in_steps(self, response: FetchResponse, reported: list[FetchTarget]) -> Steps:
+        for some in _in_pieces(reported):
+            self._add_parts(response, some)
+            yield
+        if self._session is not None:
+            for some in _in_pieces(reported):
+                self._session.note_reported(some)
+                yield
 
     def _add_parts(self, response: FetchResponse, targets: list[FetchTarget]) -> None:
         """In a session a topic can be in the answer more than once, as in Kafka: partitions have the order of
@@ -330,23 +325,26 @@ def _open(context: Context, body: FetchRequest, is_by_id: bool) -> FetchTargets:
 def _change_and_start(
     context: Context, request: Request, body: FetchRequest, targets: FetchTargets, is_by_id: bool
 ) -> Steps:
-    """The changes of a request that names many partitions. A session that is half changed ends."""
-    is_done = False
-    try:
-        for topics in _in_pieces_of_topics(body.topics):
-            targets.add_topics(topics, by_id=is_by_id)
-            yield
-        for forgotten in _in_pieces_of_topics(body.forgotten_topics_data):
-            targets.remove_topics(forgotten, by_id=is_by_id)
-            yield
-        is_done = True
-    finally:
-        if not is_done and isinstance(targets, FetchSession):
+    """For a request that names many partitions. A session that is half changed ends."""
+
+    def end_session() -> None:
+        if isinstance(targets, FetchSession):
             context.fetch_sessions.close(targets.session_id)
+
+    yield from unless_done(_change(body, targets, is_by_id), end_session)
     try:
         _start(context, request, body, targets)
     except KafkaError as error:
         _refuse(request, error)
+
+
+def _change(body: FetchRequest, targets: FetchTargets, is_by_id: bool) -> Steps:
+    for topics in _in_pieces_of_topics(body.topics):
+        targets.add_topics(topics, by_id=is_by_id)
+        yield
+    for forgotten in _in_pieces_of_topics(body.forgotten_topics_data):
+        targets.remove_topics(forgotten, by_id=is_by_id)
+        yield
 
 
 def _start(context: Context, request: Request, body: FetchRequest, targets: FetchTargets) -> None:

@@ -7,6 +7,7 @@ after a `yield`. Then the generator is closed, and its `finally` blocks run.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from broker.scheduling.background import Steps
@@ -17,10 +18,27 @@ if TYPE_CHECKING:
     from broker.network.request import Request
     from broker.serving.context import Context
 
-__all__ = ["Steps", "finish", "reply"]
+__all__ = ["Steps", "finish", "reply", "unless_done"]
 
 #: A response with no more parts is encoded at once.
 FEW_PARTS = 50
+
+
+def unless_done(steps: Steps, undo: Callable[[], None]) -> Steps:
+    """The same steps. `undo` is called if they are not all done: one raises, or the client is gone, perhaps before the
+    first of them."""
+    guarded = _guarded(steps, undo)
+    next(guarded)  # what was never begun would not be undone
+    return guarded
+
+
+def _guarded(steps: Steps, undo: Callable[[], None]) -> Steps:
+    try:
+        yield
+        yield from steps
+    except BaseException:
+        undo()
+        raise
 
 
 def reply(request: Request, response: Message) -> Steps:

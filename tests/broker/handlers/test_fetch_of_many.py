@@ -140,6 +140,32 @@ def test_a_client_that_goes_away_in_the_middle_leaves_nothing_behind(
         assert _watchers(world) == 0
 
 
+def test_a_client_that_goes_away_before_its_woken_fetch_is_looked_at_leaves_its_session_free(
+    world: World,
+) -> None:
+    """All of its partitions have changed, and in this loop iteration there is no time for it any more."""
+    node, process = _node(world), world.processes[1]
+    known = set(node.connections._open)
+    task = _fetch(world, _ends(world), INITIAL_EPOCH)
+    world.wait(lambda: _watchers(world) == MANY and not _is_at_work(world))
+    [connection] = set(node.connections._open) - known
+
+    def change_and_leave() -> None:
+        budget = node.context.long_requests._budget
+        assert not budget.is_spent()
+        budget._spent_at_s = 1e-9  # spent
+        for partition in range(MANY):
+            world.replica(1, "foo", partition).waits.wake_fetches()
+        node.turn._send()
+        assert _is_at_work(world) and _watchers(world) == 0
+        connection.abort()
+
+    process.call(change_and_leave)
+    world.wait(lambda: not _is_at_work(world))
+    task.cancel()
+    assert not any(session.is_busy for session in node.context.fetch_sessions._sessions.values())
+
+
 def test_a_session_may_be_evicted_in_the_middle(world: World) -> None:
     sessions = _node(world).context.fetch_sessions
     task = _fetch(world, _ends(world), INITIAL_EPOCH)
