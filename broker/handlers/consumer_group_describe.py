@@ -17,14 +17,14 @@ from broker.groups import consumer_shard
 from broker.groups.assignors import Assignment
 from broker.groups.consumer_requests import GroupDescription
 from broker.groups.shard import Shard
-from broker.handlers.describe_groups import GROUP_OPERATIONS
+from broker.handlers.describe_groups import name_operations
 from broker.metadata.image import MetadataImage
 from broker.serving import steps
 from broker.serving.api import Api
 from broker.serving.group_answers import answer_about_groups
 from broker.serving.steps import Steps
 from protocol.api_keys import ApiKey
-from protocol.errors import ErrorCode, KafkaError
+from protocol.errors import KafkaError
 from protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -48,9 +48,7 @@ def handle(context: Context, request: Request, body: ConsumerGroupDescribeReques
     def reply(groups: dict[str, DescribedConsumerGroup]) -> Steps:
         described = list(groups.values())
         if body.include_authorized_operations:
-            for group in described:
-                if group.error_code == ErrorCode.NONE:
-                    group.authorized_operations = GROUP_OPERATIONS
+            name_operations(described)
         yield from steps.reply(request, ConsumerGroupDescribeResponse(groups=described))
 
     return answer_about_groups(context, request, dict.fromkeys(body.group_ids), look, _failed, reply)

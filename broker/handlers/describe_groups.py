@@ -11,7 +11,7 @@ Versions: 3 authorized operations; 4 instance ids; 5 flexible; 6 Dead is GROUP_I
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from typing import TYPE_CHECKING
 
 from broker.groups.shard import Shard
@@ -21,6 +21,7 @@ from broker.serving.group_answers import answer_about_groups
 from broker.serving.steps import Steps
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.consumer_group_describe import DescribedConsumerGroup
 from protocol.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 #: Bits of Kafka's AclOperation that apply to a group: 3 read, 6 delete, 8 describe, 10 describe configs, 11 alter
 #: configs.
-GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8, 10, 11))
+_GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8, 10, 11))
 
 
 def handle(context: Context, request: Request, body: DescribeGroupsRequest) -> Steps:
@@ -44,12 +45,17 @@ def handle(context: Context, request: Request, body: DescribeGroupsRequest) -> S
     def reply(groups: dict[str, DescribedGroup]) -> Steps:
         described = list(groups.values())
         if body.include_authorized_operations:
-            for group in described:
-                if group.error_code == ErrorCode.NONE:
-                    group.authorized_operations = GROUP_OPERATIONS
+            name_operations(described)
         yield from steps.reply(request, DescribeGroupsResponse(groups=described))
 
     return answer_about_groups(context, request, dict.fromkeys(body.groups), _look, failed, reply)
+
+
+def name_operations(groups: Iterable[DescribedGroup | DescribedConsumerGroup]) -> None:
+    """There is no access control: everybody may do everything with a group."""
+    for group in groups:
+        if group.error_code == ErrorCode.NONE:
+            group.authorized_operations = _GROUP_OPERATIONS
 
 
 def _failed(version: int, group_id: str, error: ErrorCode) -> DescribedGroup:

@@ -7,8 +7,8 @@ name) through any. Answered when the change is committed and replayed here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from broker.config.resources import KINDS
 from broker.handlers.describe_configs import check_broker_name
@@ -30,21 +30,29 @@ if TYPE_CHECKING:
 
 
 def handle(context: Context, request: Request, body: IncrementalAlterConfigsRequest) -> Steps:
+    wanted = yield from altered_resources(body.resources, lambda config: config.config_operation)
+    response = IncrementalAlterConfigsResponse(responses=[])
+    validate_only = body.validate_only
+    yield from alter(context, request, wanted, response, validate_only=validate_only, replaces_all=False)
+
+
+def altered_resources(
+    resources: Iterable[Any], operation_of: Callable[[Any], int]
+) -> Generator[None, None, list[AlteredResource]]:
+    """What a request of either API wants, in steps. `operation_of`: the AlterOperation of a setting that it names."""
     wanted: list[AlteredResource] = []
-    for resource in body.resources:
+    for resource in resources:
         altered = AlteredResource(
             resource_type=resource.resource_type, name=resource.resource_name, operations=[]
         )
         for config in resource.configs:
             altered.operations.append(
-                SettingOperation(name=config.name, operation=config.config_operation, value=config.value)
+                SettingOperation(name=config.name, operation=operation_of(config), value=config.value)
             )
             yield
         wanted.append(altered)
         yield
-    response = IncrementalAlterConfigsResponse(responses=[])
-    validate_only = body.validate_only
-    yield from alter(context, request, wanted, response, validate_only=validate_only, replaces_all=False)
+    return wanted
 
 
 def alter(

@@ -74,11 +74,6 @@ class ConnectionRegistry:
         self._per_ip[ip] = self._per_ip.get(ip, 0) + 1
         return reason
 
-    @property
-    def answer_bytes(self) -> int:
-        """The most bytes that one fetch may be answered with now."""
-        return self.answers.answer_bytes
-
     def remove(self, connection: Connection) -> None:
         self.answers.remove(connection)
         ip = self._open.pop(connection, None)

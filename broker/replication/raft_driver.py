@@ -296,7 +296,7 @@ class RaftDriver:
         for snapshot in out.snapshots:
             self._host.send_snapshot(self._replica, snapshot)
         if out.watermarks is not None and self._group.leading is not None:
-            # (Not if the row of a new leader did not fit on the disk.)
+            # A new leader whose row did not fit on the disk leads no more, and has nothing to take over.
             self._replica.log_start.inherit(out.watermarks.log_start)
         if out.commit_advanced:
             self._replica.commit_advanced()

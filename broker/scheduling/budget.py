@@ -5,7 +5,7 @@ would still keep heartbeats, peers and flushes waiting. So work is done only unt
 this iteration. What is left is done in the next iterations, in the order in which it came.
 
 Each kind has a budget of its own, so that none keeps another waiting: requests that are served at once, pieces of long
-requests (broker.serving.long_requests), decisions of the controller, and work that no client waits for
+requests (broker.serving.long_requests), and the rest, decisions of the controller among it
 (broker.scheduling.background). Sends to clients have a limit, too (broker.scheduling.turn). A node must answer its
 peers within some tens of milliseconds at all times, also on a machine that is half as fast.
 """

@@ -71,7 +71,7 @@ class FetchScan:
             yield
 
     def _begin(self) -> dict[FetchTarget, None]:
-        self._allowed_bytes = min(self._max_bytes, self._context.connections.answer_bytes)
+        self._allowed_bytes = min(self._max_bytes, self._context.connections.answers.answer_bytes)
         self.size_bytes = 0
         self._readable_bytes = 0
         self._has_error = False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,34 +24,12 @@ from protocol.messages.produce import (
 from protocol.records.builder import NewRecord, build_batch
 from protocol.schema import Message
 from tests.broker.asking import ask
+from tests.broker.network.counting_client import CountingClient, connected
 from tests.broker.world import World, running
 from tests.simulator import clock
 
 LIMIT_BYTES = 8 << 20
 HALF_BYTES = LIMIT_BYTES // 2
-
-
-class _Client(asyncio.BufferedProtocol):
-    """Sends bytes, and counts those that it receives."""
-
-    def __init__(self) -> None:
-        self.received_bytes = 0
-        self.is_lost = False
-        self._buffer = bytearray(1 << 16)
-        self.transport: asyncio.Transport
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return memoryview(self._buffer)
-
-    def buffer_updated(self, nbytes: int) -> None:
-        self.received_bytes += nbytes
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.is_lost = True
 
 
 @contextmanager
@@ -64,10 +41,8 @@ def _world(size: int = 1) -> Iterator[World]:
         yield world
 
 
-def _connect(world: World, data: bytes = b"", node_id: int = 1) -> _Client:
-    client = _Client()
-    task = world.loop.create_task(world.network.of("client").connect(f"n{node_id}", 9092, lambda: client))
-    world.wait(task.done)
+def _connect(world: World, data: bytes = b"", node_id: int = 1) -> CountingClient:
+    client = connected(world, node_id)
     if data:
         client.transport.write(data)
     return client

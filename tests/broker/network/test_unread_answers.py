@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -12,6 +11,7 @@ from protocol.codec import encode
 from protocol.headers import RequestHeader, encode_request_header
 from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from tests.broker.network.counting_client import CountingClient, connected
 from tests.broker.world import World, running
 
 LIMIT_BYTES = 4 << 20
@@ -30,32 +30,6 @@ def _fetch(offset: int, max_wait_ms: int = 0) -> bytes:
     return len(frame).to_bytes(4, "big") + frame
 
 
-class _Client(asyncio.BufferedProtocol):
-    """Sends requests, and reads only after `transport.resume_reading`."""
-
-    def __init__(self, *requests: bytes) -> None:
-        self.received_bytes = 0
-        self.is_lost = False
-        self._requests = requests
-        self._buffer = bytearray(1 << 16)
-        self.transport: asyncio.Transport
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-        transport.pause_reading()
-        transport.writelines(self._requests)
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return memoryview(self._buffer)
-
-    def buffer_updated(self, nbytes: int) -> None:
-        self.received_bytes += nbytes
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.is_lost = True
-
-
 @contextmanager
 def _world() -> Iterator[World]:
     settings = {"varve.queued.max.response.bytes": str(LIMIT_BYTES)}
@@ -66,10 +40,11 @@ def _world() -> Iterator[World]:
         yield world
 
 
-def _connect(world: World, *requests: bytes) -> _Client:
-    client = _Client(*requests)
-    task = world.loop.create_task(world.network.of("client").connect("n1", 9092, lambda: client))
-    world.wait(task.done)
+def _connect(world: World, *requests: bytes) -> CountingClient:
+    """It reads only after `transport.resume_reading`."""
+    client = connected(world)
+    client.transport.pause_reading()
+    client.transport.writelines(requests)
     return client
 
 
