@@ -14,6 +14,7 @@ import random
 import struct
 import sys
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
@@ -32,6 +33,8 @@ _SENTINEL_ID = -77
 _GROUP = 8
 CONNECTIONS = 12
 _WAIT_S = 2.0
+#: At some 2,000 requests per second, some ten topics with hundreds of partitions are created meanwhile.
+_TIDY_S = 10.0
 #: Quotas would slow down the fuzzer itself; they have tests of their own (tests/broker/handlers/hostile).
 _LEFT_OUT = (ApiKey.ALTER_CLIENT_QUOTAS,)
 _FUZZED = [api for api in APIS if api.key not in _LEFT_OUT]
@@ -109,9 +112,21 @@ async def _fuzz(target: Target, requests: int, seed: int) -> Result:
         while result.processed.total() < requests:
             await _one_connection(address, corpus, result, requests)
 
+    tidying = asyncio.create_task(_delete_topics(target, keep=await asyncio.to_thread(target.topics)))
     addresses = list(target.nodes.values())
     await asyncio.gather(*(work(addresses[number % len(addresses)]) for number in range(CONNECTIONS)))
+    tidying.cancel()
+    with suppress(asyncio.CancelledError):
+        await tidying
     return result
+
+
+async def _delete_topics(target: Target, keep: set[str]) -> None:
+    """Delete again and again what odd requests have created: a topic is no defect, but costs each node memory."""
+    while True:
+        await asyncio.sleep(_TIDY_S)
+        topics = await asyncio.to_thread(target.topics)
+        await asyncio.to_thread(target.delete, topics - keep)
 
 
 async def _one_connection(address: Address, corpus: Corpus, result: Result, requests: int) -> None:

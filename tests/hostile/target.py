@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from dataclasses import dataclass
 from uuid import UUID
 
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.hostile.local_nodes import LocalNode, pid_that_listens
 from tests.integration.harness import eventually
@@ -55,8 +57,11 @@ class Target:
 
     def metadata(self, *topics: str) -> MetadataResponse:
         """Of these topics and all brokers, from any node that answers."""
-        wanted = [MetadataRequestTopic(topic_id=UUID(int=0), name=name) for name in topics]
-        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+        return self._metadata([MetadataRequestTopic(topic_id=UUID(int=0), name=name) for name in topics])
+
+    def _metadata(self, topics: list[MetadataRequestTopic] | None) -> MetadataResponse:
+        """Without `topics`: of all of them."""
+        request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
         for node_id in self.nodes:
             try:
                 with self.connect(node_id, 5) as wire:
@@ -65,6 +70,16 @@ class Target:
             except OSError:
                 continue
         raise ConnectionError("no node answers")
+
+    def topics(self) -> set[str]:
+        """Those of clients, not the cluster's own."""
+        return {topic.name for topic in self._metadata(None).topics if topic.name and not topic.is_internal}
+
+    def delete(self, topics: Iterable[str]) -> None:
+        """Those that are there, as far as it can be done now."""
+        wanted = [DeleteTopicState(name=name) for name in topics]
+        with self.connect(next(iter(self.nodes))) as wire:
+            wire.call(DeleteTopicsRequest(topics=wanted, timeout_ms=10_000), 6)
 
     def leaders(self, topic: str) -> dict[int, tuple[int, int]]:
         """Partition -> (node id, leader epoch)."""
