@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from protocol.messages.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
 from protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from protocol.messages.alter_partition_reassignments import (
@@ -40,7 +42,9 @@ from protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
 )
+from protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 from protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -58,6 +62,7 @@ from protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
+from protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from protocol.messages.metadata import MetadataRequest, MetadataResponse
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
@@ -68,7 +73,10 @@ from protocol.messages.offset_for_leader_epoch import (
 )
 from protocol.messages.produce import ProduceRequest, ProduceResponse
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
+from protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from protocol.schema import Message
 
 _PAIRS: tuple[tuple[type[Message], type[Message]], ...] = (
@@ -91,6 +99,11 @@ _PAIRS: tuple[tuple[type[Message], type[Message]], ...] = (
     (DeleteRecordsRequest, DeleteRecordsResponse),
     (InitProducerIdRequest, InitProducerIdResponse),
     (OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse),
+    (AddPartitionsToTxnRequest, AddPartitionsToTxnResponse),
+    (AddOffsetsToTxnRequest, AddOffsetsToTxnResponse),
+    (EndTxnRequest, EndTxnResponse),
+    (WriteTxnMarkersRequest, WriteTxnMarkersResponse),
+    (TxnOffsetCommitRequest, TxnOffsetCommitResponse),
     (DescribeAclsRequest, DescribeAclsResponse),
     (CreateAclsRequest, CreateAclsResponse),
     (DeleteAclsRequest, DeleteAclsResponse),
@@ -108,9 +121,12 @@ _PAIRS: tuple[tuple[type[Message], type[Message]], ...] = (
     (DescribeClientQuotasRequest, DescribeClientQuotasResponse),
     (AlterClientQuotasRequest, AlterClientQuotasResponse),
     (DescribeQuorumRequest, DescribeQuorumResponse),
+    (UpdateFeaturesRequest, UpdateFeaturesResponse),
     (DescribeClusterRequest, DescribeClusterResponse),
     (DescribeProducersRequest, DescribeProducersResponse),
     (UnregisterBrokerRequest, UnregisterBrokerResponse),
+    (DescribeTransactionsRequest, DescribeTransactionsResponse),
+    (ListTransactionsRequest, ListTransactionsResponse),
     (ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse),
     (ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse),
     (ListConfigResourcesRequest, ListConfigResourcesResponse),

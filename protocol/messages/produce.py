@@ -1,10 +1,24 @@
-"""Produce (0). Versions 10+ name the current leader (KIP-951)."""
+"""Produce (0). Versions 10+ name the current leader (KIP-951). With 12+ a transactional request adds its partitions to
+the transaction (KIP-890). From 13 on topics are given by id."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from uuid import UUID as Uuid
 
-from protocol.schema import INT16, INT32, INT64, RECORDS, STRING, Buffer, Message, array, field
+from protocol.schema import (
+    INT16,
+    INT32,
+    INT64,
+    NIL_UUID,
+    RECORDS,
+    STRING,
+    UUID,
+    Buffer,
+    Message,
+    array,
+    field,
+)
 
 
 class PartitionProduceData(Message):
@@ -14,11 +28,12 @@ class PartitionProduceData(Message):
 
 
 class TopicProduceData(Message):
-    name: str = field(STRING)
+    name: str = field(STRING, versions="0-12", default="")
+    topic_id: Uuid = field(UUID, versions="13+", default=NIL_UUID)
     partition_data: list[PartitionProduceData] = field(array(PartitionProduceData))
 
 
-class ProduceRequest(Message, api_key=0, versions="3-11", flexible="9+"):
+class ProduceRequest(Message, api_key=0, versions="3-13", flexible="9+"):
     transactional_id: str | None = field(STRING, nullable="0+", default=None)
     acks: int = field(INT16)
     """0: no answer; 1: the leader has the records; -1: the records are committed."""
@@ -51,7 +66,8 @@ class PartitionProduceResponse(Message):
 
 
 class TopicProduceResponse(Message):
-    name: str = field(STRING)
+    name: str = field(STRING, versions="0-12", default="")
+    topic_id: Uuid = field(UUID, versions="13+", default=NIL_UUID)
     partition_responses: list[PartitionProduceResponse] = field(array(PartitionProduceResponse))
 
 
@@ -62,7 +78,7 @@ class NodeEndpoint(Message):
     rack: str | None = field(STRING, nullable="0+", default=None)
 
 
-class ProduceResponse(Message, api_key=0, versions="3-11", flexible="9+"):
+class ProduceResponse(Message, api_key=0, versions="3-13", flexible="9+"):
     responses: list[TopicProduceResponse] = field(array(TopicProduceResponse))
     throttle_time_ms: int = field(INT32, default=0)
     node_endpoints: list[NodeEndpoint] = field(

@@ -74,6 +74,8 @@ def _draw_value(draw: st.DrawFn, kind: Any, name: str, version: int) -> Any:
     if name == "log_append_time_ms":
         # Whole seconds, because kio uses floats and sometimes loses a millisecond.
         return draw(st.integers(0, _YEAR_2500_S).map(lambda s: s * 1000) | st.just(-1))
+    if name == "transaction_start_time_ms":
+        return draw(st.integers(0, _YEAR_2500_S).map(lambda s: s * 1000))  # kio knows no -1 here
     if name == "retention_time_ms":
         # What kio's timedelta can hold without loss.
         return draw(st.integers(-1, _YEAR_2500_S * 1000))

@@ -40,7 +40,7 @@ def test_kio_encodes_the_same_bytes_and_decodes_the_same_values(
 def test_declared_versions_are_those_of_the_table() -> None:
     declared = {cls.__name__: tuple(cls.__schema__.versions) for cls in ALL_MESSAGES if "Req" in cls.__name__}
     assert declared == {
-        "ProduceRequest": (3, 11),
+        "ProduceRequest": (3, 13),
         "FetchRequest": (4, 18),
         "ListOffsetsRequest": (1, 11),
         "MetadataRequest": (0, 13),
@@ -73,6 +73,14 @@ def test_declared_versions_are_those_of_the_table() -> None:
         "AlterReplicaLogDirsRequest": (1, 2),
         "DescribeLogDirsRequest": (1, 5),
         "DescribeProducersRequest": (0, 0),
+        "AddPartitionsToTxnRequest": (0, 5),
+        "AddOffsetsToTxnRequest": (0, 4),
+        "EndTxnRequest": (0, 5),
+        "WriteTxnMarkersRequest": (1, 2),
+        "TxnOffsetCommitRequest": (0, 5),
+        "UpdateFeaturesRequest": (0, 2),
+        "DescribeTransactionsRequest": (0, 0),
+        "ListTransactionsRequest": (0, 2),
         "DescribeAclsRequest": (1, 3),
         "CreateAclsRequest": (1, 3),
         "DeleteAclsRequest": (1, 3),
