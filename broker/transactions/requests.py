@@ -1,0 +1,53 @@
+"""What is asked of a transactional id, and the answers: values without wire versions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from broker.transactions.metadata import NO_EPOCH, NO_PRODUCER_ID, ProducerIdAndEpoch, TopicPartition
+from protocol.errors import ErrorCode
+
+NO_PRODUCER = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_EPOCH)
+
+
+@dataclass(frozen=True, slots=True)
+class InitProducer:
+    transactional_id: str
+    expected: ProducerIdAndEpoch | None
+    """The producer id and epoch that the producer had; None for a new producer."""
+    timeout_ms: int
+    new_producer_id: int
+    """Is used if the id is new, or the epochs of its producer id are exhausted."""
+
+
+@dataclass(frozen=True, slots=True)
+class AddPartitions:
+    transactional_id: str
+    producer: ProducerIdAndEpoch
+    partitions: Sequence[TopicPartition]
+    client_version: int
+    """`transaction.version` by which the client works."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndTransaction:
+    transactional_id: str
+    producer: ProducerIdAndEpoch
+    is_commit: bool
+    client_version: int
+    new_producer_id: int = NO_PRODUCER_ID
+
+
+TransactionRequest = InitProducer | AddPartitions | EndTransaction
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionAnswer:
+    error: ErrorCode
+    producer: ProducerIdAndEpoch = NO_PRODUCER
+    """Who may write under the transactional id now."""
+
+
+def refusal(error: ErrorCode) -> TransactionAnswer:
+    return TransactionAnswer(error)
