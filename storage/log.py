@@ -7,9 +7,11 @@ lies in the page cache. `begin_flush` and `finish_flush` bracket the flush that 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from protocol.records.batch import MAGIC, BatchHeader, check_crc
+from storage.aborted_index import AbortedIndex, AbortedTransaction
+from storage.aborted_transactions import AbortedTransactions
 from storage.disk import Buffer, Disk
 from storage.errors import CorruptLogError
 from storage.lineage import Lineage, Row
@@ -53,6 +55,9 @@ class Log(ReadableLog):
         self.config = config
         self.install_offset = install_offset
         self.flushed_end = flushed_end
+        self.aborted = AbortedTransactions(disk, directory)
+        if not segments[-1].size_bytes:
+            self.aborted.segment_added(segments[-1].base_offset)
         #: Truncations since the log was opened: what was said of the end before the last one is void.
         self.truncation_count = 0
         #: The end at the last `trim_if_quiet`.
@@ -158,6 +163,29 @@ class Log(ReadableLog):
         if not active.size_bytes:
             self._remove_segment(len(self._segments) - 2)
 
+    def note_aborted(self, aborted: Iterable[AbortedTransaction]) -> None:
+        """ABORT markers were appended in the last write."""
+        for each in aborted:
+            self.aborted.add(self.active_segment_base, each)
+
+    def segment_end(self, base_offset: int) -> int | None:
+        """One past the last offset that the segment with this base may hold. None: there is no such segment."""
+        at = bisect_right(self._bases, base_offset) - 1
+        if at < 0 or self._bases[at] != base_offset:
+            return None
+        return self._bases[at + 1] if at + 1 < len(self._bases) else self.end_offset
+
+    @property
+    def active_aborted(self) -> tuple[int, AbortedIndex] | None:
+        """The base offset of the active segment, and the transactions that were aborted in it. None: unknown."""
+        index = self.aborted.of_segment(self.active_segment_base)
+        return None if index is None else (self.active_segment_base, index)
+
+    def aborted_between(self, from_offset: int, below_offset: int) -> list[AbortedTransaction]:
+        """The aborted transactions with records in [from_offset, below_offset). The latter is at or below the last
+        stable offset. Raises AbortedIndexMissingError."""
+        return self.aborted.overlapping(self._bases, from_offset, below_offset)
+
     # -- rolling
 
     def roll(self) -> None:
@@ -177,6 +205,7 @@ class Log(ReadableLog):
         segment.file.trim()
         segment.file.flush()
         segment.write_index_files(is_sealed=True)
+        self.aborted.segment_sealed(segment.base_offset)
 
     def _add_segment(self, base_offset: int) -> None:
         file = self._disk.open(segment_path(self.directory, base_offset), create=True)
@@ -187,6 +216,7 @@ class Log(ReadableLog):
             Segment(self._disk, self.directory, base_offset, file, self.config.index_interval_bytes)
         )
         self._bases.append(base_offset)
+        self.aborted.segment_added(base_offset)
 
     # -- flushing
 
@@ -268,6 +298,7 @@ class Log(ReadableLog):
         segment = self._segments[-1]
         position, previous_end = segment.locate(offset)
         assert previous_end <= offset, f"offset {offset} lies inside a batch"
+        self.aborted.segment_cut(segment.base_offset, offset)
         if position < segment.size_bytes:
             segment.cut(position, offset)
         self.end_offset = segment.end_offset
@@ -276,7 +307,7 @@ class Log(ReadableLog):
 
     def _remove_segment(self, at: int) -> None:
         """Remove a segment from the log, durably."""
-        del self._bases[at]
+        self.aborted.segment_removed(self._bases.pop(at))
         self._segments.pop(at).remove()
 
     # -- cutting off the start

@@ -7,8 +7,10 @@ coordinator epoch int32, first offset of the open transaction int64).
 Kafka keeps one batch per producer. A new leader that knows only that one refuses the retry of the four before it. The
 client then begins a new epoch and sends the same records, which are written twice. So our file has a second array
 behind Kafka's, under the same checksum: (producer id int64, int8 count, count times last sequence int32, last offset
-int64, offset delta int32, timestamp int64), all batches that are kept, oldest first. Kafka's reader stops at the end
-of its array.
+int64, offset delta int32, timestamp int64), all batches that are kept, oldest first. A third array names the producers
+whose newest entry is a marker: (producer id int64, offset int64 of the marker). Behind that comes, if it is known, the
+base offset int64 of the active segment, and its aborted index as in `.txnindex`. Kafka's reader stops at the end of its
+array.
 
 A snapshot cannot be rebuilt once the bytes below it are gone; the rules are in replication.md section 8.
 """
@@ -18,7 +20,10 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
+from protocol.errors import KafkaError
+from protocol.records.batch import BatchHeader
 from protocol.records.crc import crc32c
+from storage.aborted_index import AbortedIndex, AbortedIndexDamagedError
 from storage.disk import Disk
 from storage.errors import CorruptLogError
 from storage.log import Log
@@ -31,6 +36,8 @@ _COUNT = struct.Struct(">i")
 _ENTRY = struct.Struct(">qhiqiqiq")
 _OLDER = struct.Struct(">qb")
 _BATCH = struct.Struct(">iqiq")
+_MARKER = struct.Struct(">qq")
+_SEGMENT = struct.Struct(">q")
 
 _NO_BATCH = BatchInfo(-1, -1, 0, -1)
 
@@ -42,18 +49,23 @@ class Snapshot(NamedTuple):
     data: bytes
 
     @classmethod
-    def of(cls, states: ProducerStates) -> Snapshot:
-        return cls(states.end_offset, encode_snapshot(states))
+    def of(
+        cls, states: ProducerStates, aborted_in_segment: tuple[int, AbortedIndex] | None = None
+    ) -> Snapshot:
+        return cls(states.end_offset, encode_snapshot(states, aborted_in_segment))
 
 
 class SnapshotDamagedError(Exception):
     """The bytes are no whole snapshot."""
 
 
-def encode_snapshot(states: ProducerStates) -> bytes:
-    """The state as a `.snapshot` file for offset `states.end_offset`."""
+def encode_snapshot(
+    states: ProducerStates, aborted_in_segment: tuple[int, AbortedIndex] | None = None
+) -> bytes:
+    """The state as a `.snapshot` file for offset `states.end_offset`. `aborted_in_segment`: the base offset of the
+    active segment, and what was aborted in it up to that offset; None: not known."""
     entries = bytearray(_COUNT.pack(len(states.entries)))
-    older = bytearray()
+    older, markers = bytearray(), bytearray()
     older_count = 0
     for producer_id, entry in states.entries.items():
         last = entry.batches[-1] if entry.batches else _NO_BATCH
@@ -74,7 +86,13 @@ def encode_snapshot(states: ProducerStates) -> bytes:
             older += _OLDER.pack(producer_id, len(kept))
             older += b"".join(_BATCH.pack(*batch) for batch in kept)
             older_count += 1
+        if entry.last_offset > last.last_offset:
+            markers += _MARKER.pack(producer_id, entry.last_offset)
     body = bytes(entries) + _COUNT.pack(older_count) + bytes(older)
+    body += _COUNT.pack(len(markers) // _MARKER.size) + bytes(markers)
+    if aborted_in_segment is not None:
+        base_offset, aborted = aborted_in_segment
+        body += _SEGMENT.pack(base_offset) + aborted.encode()
     return _HEADER.pack(_VERSION, crc32c(body)) + body
 
 
@@ -87,8 +105,8 @@ def decode_snapshot(data: bytes | memoryview, offset: int) -> ProducerStates:
         if version != _VERSION or crc32c(body) != checksum:
             raise SnapshotDamagedError(f"version {version} or checksum is wrong")
         return _decode_body(body, offset)
-    except struct.error as error:
-        raise SnapshotDamagedError("cut short") from error
+    except (struct.error, AbortedIndexDamagedError) as error:
+        raise SnapshotDamagedError(str(error)) from error
 
 
 def _decode_body(body: bytes, offset: int) -> ProducerStates:
@@ -103,6 +121,7 @@ def _decode_body(body: bytes, offset: int) -> ProducerStates:
         entry = ProducerEntry(epoch, coordinator, first, timestamp_ms)
         if last_sequence >= 0:
             entry.batches.append(_checked_batch((last_sequence, last_offset, delta, timestamp_ms), offset))
+            entry.last_offset = last_offset
         if first >= offset:
             raise SnapshotDamagedError(
                 f"a transaction of producer {producer_id} at {first}, taken at {offset}"
@@ -111,8 +130,10 @@ def _decode_body(body: bytes, offset: int) -> ProducerStates:
         position += _ENTRY.size
     if position < len(body):
         position = _decode_older(body, position, states)
-    if position != len(body):
-        raise SnapshotDamagedError(f"{len(body) - position} bytes behind the end")
+    if position < len(body):
+        position = _decode_markers(body, position, states)
+    if position < len(body):
+        states.aborted_in_segment = _decode_aborted(body, position, offset)
     return states
 
 
@@ -132,6 +153,29 @@ def _decode_older(body: bytes, position: int, states: ProducerStates) -> int:
     return position
 
 
+def _decode_markers(body: bytes, position: int, states: ProducerStates) -> int:
+    """Returns the position behind them."""
+    (count,) = _COUNT.unpack_from(body, position)
+    position += _COUNT.size
+    for _ in range(_checked_count(count, len(body) - position, _MARKER.size)):
+        producer_id, marker_offset = _MARKER.unpack_from(body, position)
+        entry = states.entries.get(producer_id)
+        if entry is None or not entry.last_offset < marker_offset < states.end_offset:
+            raise SnapshotDamagedError(f"a marker of producer {producer_id} at {marker_offset}")
+        entry.last_offset = marker_offset
+        position += _MARKER.size
+    return position
+
+
+def _decode_aborted(body: bytes, position: int, offset: int) -> tuple[int, AbortedIndex]:
+    """The base offset of a segment, and what was aborted in it below `offset`: the rest of the body."""
+    (base_offset,) = _SEGMENT.unpack_from(body, position)
+    index = AbortedIndex.decode(body[position + _SEGMENT.size :])
+    if not (0 <= base_offset <= offset and index.lies_within(base_offset, offset)):
+        raise SnapshotDamagedError(f"aborted transactions of segment {base_offset}, taken at {offset}")
+    return base_offset, index
+
+
 def _checked_count(count: int, left_bytes: int, size_bytes: int) -> int:
     if not 0 <= count <= left_bytes // size_bytes:
         raise SnapshotDamagedError(f"{count} producers in {left_bytes} bytes")
@@ -148,24 +192,45 @@ def _checked_batch(fields: tuple[int, ...], offset: int) -> BatchInfo:
 
 def load_producers(log: Log, end_offset: int | None = None) -> ProducerStates:
     """The state at `end_offset` (the log end by default): the newest whole snapshot at or below it, and a replay of the
-    batches above that. Raises CorruptLogError: corruption must not pass for what a producer wrote."""
+    batches above that. With that of the log end the log also knows the aborted transactions of its active segment.
+    Raises CorruptLogError: corruption must not pass for what a producer wrote."""
     end = log.end_offset if end_offset is None else end_offset
-    states = _newest_snapshot(log, end)
-    first_offset = log.first_stored_offset
-    if states.end_offset < first_offset and not log.config.may_have_holes:
-        raise CorruptLogError(log.directory, 0, f"no whole snapshot of the producers below {first_offset}")
-    for header, batch in log.checked_batches(max(states.end_offset, first_offset), end):
-        if header.base_offset >= states.end_offset:
-            states.record_stored(batch, header)
+    states = newest_snapshot(log, end)
+    snapshot_offset = states.end_offset
+    for header, batch in log.checked_batches(max(snapshot_offset, log.first_stored_offset), end):
+        if header.base_offset >= snapshot_offset:
+            replay(log, states, batch, header)
     states.end_offset = end
+    of_snapshot, states.aborted_in_segment = states.aborted_in_segment, None
+    replayed = states.take_aborted()
+    if end == log.end_offset:
+        log.aborted.restore(log.active_segment_base, snapshot_offset, of_snapshot, replayed)
     return states
 
 
-def _newest_snapshot(log: Log, end_offset: int) -> ProducerStates:
-    for offset in reversed(log.snapshot_offsets()):
-        if offset <= end_offset:
+def replay(log: Log, states: ProducerStates, batch: memoryview, header: BatchHeader) -> None:
+    """A checked batch of the log goes into the state. Raises CorruptLogError for a marker that cannot be read."""
+    try:
+        states.record_stored(batch, header)
+    except KafkaError as error:
+        raise CorruptLogError(log.directory, header.base_offset, error.message or "") from error
+
+
+def newest_snapshot(log: Log, offset: int) -> ProducerStates:
+    """The state of the newest whole snapshot at or below `offset`; where the whole log is here, an empty one will do.
+    Raises CorruptLogError: what was below the log is lost."""
+    states = _read_newest(log, offset)
+    first_offset = log.first_stored_offset
+    if states.end_offset < first_offset and not log.config.may_have_holes:
+        raise CorruptLogError(log.directory, 0, f"no whole snapshot of the producers below {first_offset}")
+    return states
+
+
+def _read_newest(log: Log, offset: int) -> ProducerStates:
+    for found in reversed(log.snapshot_offsets()):
+        if found <= offset:
             try:
-                return read_snapshot(log.disk, log.snapshot_path(offset), offset)
+                return read_snapshot(log.disk, log.snapshot_path(found), found)
             except SnapshotDamagedError:
                 continue  # an older one and a longer replay give the same state
     return ProducerStates()

@@ -1,26 +1,27 @@
 """What a partition remembers of its producers, so that a retry is recognised (KIP-98, KIP-360).
 
 Per producer id these are its epoch, its last five batches and its open transaction. The state follows from the
-batches of the log alone. `check` decides about a client's batch. `record` is called for every batch that was
-appended, on the leader and in a replay alike.
+batches of the log alone. `check` decides about a client's batch, `check_marker` about a transaction marker. `record` is
+called for every batch that was appended, on the leader and in a replay alike.
 """
 
 from __future__ import annotations
 
-import struct
+import heapq
+from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import NO_PRODUCER_ID, BatchHeader
-from protocol.records.record import iter_records
+from protocol.records.control import Marker, read_marker
+from storage.aborted_index import AbortedIndex, AbortedTransaction
 
 #: A producer has at most five requests in flight (max.in.flight.requests.per.connection with idempotence),
 #: so a retry is one of the last five batches.
 BATCHES_KEPT = 5
 
 _NO_SEQUENCE = -1
-_CONTROL_VALUE = struct.Struct(">hi")
 
 
 class BatchInfo(NamedTuple):
@@ -56,8 +57,9 @@ APPEND = Append()
 class ProducerEntry:
     """One producer id.
 
-    Invariants: there are at most BATCHES_KEPT batches, all of `epoch`, in log order. There are none if a transaction
-    marker raised the epoch and the producer wrote nothing under it yet.
+    Invariants: `last_offset` is at or above that of every batch. There are at most BATCHES_KEPT batches, all of
+    `epoch`, in log order. There are none if a transaction marker raised the epoch and the producer wrote nothing under
+    it yet.
     """
 
     epoch: int
@@ -65,6 +67,8 @@ class ProducerEntry:
     #: First offset of the open transaction; -1 where none is open.
     transaction_first_offset: int = -1
     last_timestamp_ms: int = -1
+    #: Of its newest batch or marker.
+    last_offset: int = -1
     batches: list[BatchInfo] = field(default_factory=list)
 
     @property
@@ -88,6 +92,16 @@ class ProducerStates:
         self._open: dict[int, int] = {}
         #: Producers were dropped because there were too many. One that is unknown may be one of them.
         self.has_dropped = False
+        #: (first offset, producer id) of these; entries of transactions that have ended are skipped.
+        self._open_heap: list[tuple[int, int]] = []
+        #: (offset of the marker, first offset) of transactions whose marker is not known to be committed. A new leader
+        #: may not have the marker: until it is committed, the outcome is not known. Invariant: both numbers rise. One
+        #: that begins at or above where a later one begins is left out: it says nothing that the later one does not.
+        self._ending: deque[tuple[int, int]] = deque()
+        self._aborted: list[AbortedTransaction] = []
+        #: Of a state that was read from a snapshot: the base offset of the segment that was active then, and the
+        #: transactions that were aborted in it until then. None: not known.
+        self.aborted_in_segment: tuple[int, AbortedIndex] | None = None
 
     # -- deciding
 
@@ -97,7 +111,8 @@ class ProducerStates:
         Raises KafkaError: INVALID_PRODUCER_EPOCH for an older epoch, OUT_OF_ORDER_SEQUENCE_NUMBER for a batch that is
         neither the next one nor one of the last five. An unknown producer id may begin with any sequence: its state may
         have expired. But if producers were dropped before their time, UNKNOWN_PRODUCER_ID is raised for one that does
-        not begin with 0: its batch may be a retry. Its client begins a new epoch then, or gives up.
+        not begin with 0: its batch may be a retry. Its client begins a new epoch then, or gives up. INVALID_TXN_STATE
+        is raised for a batch that is not of the open transaction of its producer.
         """
         if header.producer_id == NO_PRODUCER_ID:
             return APPEND
@@ -112,7 +127,10 @@ class ProducerStates:
                 ErrorCode.INVALID_PRODUCER_EPOCH,
                 f"producer {header.producer_id} has epoch {entry.epoch}, the batch {header.producer_epoch}",
             )
+        is_open = entry.transaction_first_offset >= 0
         if header.producer_epoch > entry.epoch:
+            if is_open:
+                raise KafkaError(ErrorCode.INVALID_TXN_STATE, "the transaction of the epoch before is open")
             expected = 0
         else:
             last_sequence = header.last_sequence
@@ -120,6 +138,8 @@ class ProducerStates:
                 if batch.last_sequence == last_sequence and batch.offset_delta == header.last_offset_delta:
                     return Duplicate(batch.first_offset, batch.last_offset, batch.timestamp_ms)
             expected = next_sequence(entry.last_sequence)
+        if is_open and not header.is_transactional:
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE, "the batch is not of the producer's transaction")
         if sequence != expected:
             raise KafkaError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -127,11 +147,28 @@ class ProducerStates:
             )
         return APPEND
 
+    def begins_transaction(self, header: BatchHeader) -> bool:
+        """Whether this batch would begin its producer's transaction here, so that the coordinator has to be asked."""
+        if not header.is_transactional:
+            return False
+        entry = self.entries.get(header.producer_id)
+        return entry is None or entry.transaction_first_offset < 0 or entry.epoch != header.producer_epoch
+
+    def check_marker(self, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
+        """Raises KafkaError for a marker that may not be appended: TRANSACTION_COORDINATOR_FENCED if it comes from an
+        older coordinator than one before, INVALID_PRODUCER_EPOCH if it is of an older epoch of the producer."""
+        entry = self.entries.get(producer_id)
+        if entry is None:
+            return
+        if coordinator_epoch < entry.coordinator_epoch:
+            raise KafkaError(ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+        if producer_epoch < entry.epoch:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
+
     # -- following the log
 
-    def record(self, header: BatchHeader, control_value: memoryview | None = None) -> None:
-        """A batch was appended. A control batch comes with the value of its record, unless compaction has removed
-        that."""
+    def record(self, header: BatchHeader, marker: Marker | None = None) -> None:
+        """A batch was appended. A control batch comes with its marker, unless compaction has removed that."""
         self.end_offset = header.base_offset + header.last_offset_delta + 1
         producer_id = header.producer_id
         if producer_id == NO_PRODUCER_ID:
@@ -143,8 +180,9 @@ class ProducerStates:
             entry.epoch = header.producer_epoch
             entry.batches.clear()
         entry.last_timestamp_ms = header.max_timestamp
+        entry.last_offset = self.end_offset - 1
         if header.is_control:
-            self._end_transaction(producer_id, entry, control_value)
+            self._end_transaction(producer_id, entry, header.base_offset, marker)
             return
         if header.base_sequence != _NO_SEQUENCE:
             batches = entry.batches
@@ -156,30 +194,43 @@ class ProducerStates:
             if len(batches) > BATCHES_KEPT:
                 del batches[0]
         if header.is_transactional and entry.transaction_first_offset < 0:
-            entry.transaction_first_offset = self._open[producer_id] = header.base_offset
+            entry.transaction_first_offset = header.base_offset
+            self._note_open(producer_id, header.base_offset)
 
-    def _end_transaction(self, producer_id: int, entry: ProducerEntry, value: memoryview | None) -> None:
-        if value is not None:
-            _, entry.coordinator_epoch = _CONTROL_VALUE.unpack_from(value)
+    def _note_open(self, producer_id: int, first_offset: int) -> None:
+        self._open[producer_id] = first_offset
+        heapq.heappush(self._open_heap, (first_offset, producer_id))
+
+    def _end_transaction(
+        self, producer_id: int, entry: ProducerEntry, offset: int, marker: Marker | None
+    ) -> None:
+        if marker is not None:
+            entry.coordinator_epoch = marker.coordinator_epoch
         entry.transaction_first_offset = -1
-        self._open.pop(producer_id, None)
+        first_offset = self._open.pop(producer_id, None)
+        if first_offset is None:
+            return
+        ending = self._ending
+        while ending and ending[-1][1] >= first_offset:
+            ending.pop()
+        ending.append((offset, first_offset))
+        if marker is not None and not marker.is_commit:
+            stable = self.first_open_offset
+            last_stable_offset = offset + 1 if stable is None else stable
+            self._aborted.append(AbortedTransaction(producer_id, first_offset, offset, last_stable_offset))
 
     def record_stored(self, batch: memoryview, header: BatchHeader) -> None:
-        """`record` for a batch whose bytes are at hand (a replay)."""
-        value = None
-        if header.is_control:
-            marker = next(iter_records(batch), None)
-            value = marker.value if marker is not None else None
-        self.record(header, value)
+        """`record` for a batch whose bytes are at hand (a replay, a follower)."""
+        self.record(header, read_marker(batch) if header.is_control else None)
 
     def drop_least_recent(self, count: int, below_offset: int) -> int:
         """Forget at most `count` producers, those first that have written nothing for longest. Returns how many.
 
-        Only those whose batches are all below `below_offset`, which is committed: a client that has no answer yet is
-        going to send its batch again. And none with an open transaction.
+        Only those whose batches and markers are all below `below_offset`, which is committed: a client that has no
+        answer yet is going to send its batch again. And none with an open transaction.
         """
         ages = sorted(
-            (entry.batches[-1].last_offset if entry.batches else -1, producer_id)
+            (entry.last_offset, producer_id)
             for producer_id, entry in self.entries.items()
             if producer_id not in self._open
         )
@@ -193,9 +244,29 @@ class ProducerStates:
         """Add an entry of a snapshot."""
         self.entries[producer_id] = entry
         if entry.transaction_first_offset >= 0:
-            self._open[producer_id] = entry.transaction_first_offset
+            self._note_open(producer_id, entry.transaction_first_offset)
+
+    def take_aborted(self) -> list[AbortedTransaction]:
+        """The transactions whose ABORT marker was recorded since the last call."""
+        aborted, self._aborted = self._aborted, []
+        return aborted
+
+    # -- what readers of committed data may see
 
     @property
     def first_open_offset(self) -> int | None:
-        """First offset of the earliest open transaction: readers of committed data stop there (KIP-98)."""
-        return min(self._open.values()) if self._open else None
+        """First offset of the earliest open transaction."""
+        heap = self._open_heap
+        while heap and self._open.get(heap[0][1]) != heap[0][0]:
+            heapq.heappop(heap)
+        return heap[0][0] if heap else None
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """Every transaction below has ended, and that is committed (KIP-98). At or below the high watermark, which only
+        rises."""
+        ending = self._ending
+        while ending and ending[0][0] < high_watermark:
+            ending.popleft()
+        stable = min(high_watermark, ending[0][1]) if ending else high_watermark
+        first_open = self.first_open_offset
+        return stable if first_open is None else min(stable, first_open)

@@ -9,7 +9,8 @@ import structlog
 from broker.replication.raft_driver import RaftDriver
 from broker.replication.sender import RangeSender
 from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import BatchHeader, stamp
+from protocol.records.batch import BatchHeader, parse_header, stamp
+from protocol.records.control import Marker, build_marker
 from storage.disk import Buffer, DiskFullError
 from storage.producer_state import Duplicate
 
@@ -67,9 +68,27 @@ class LeaderAppends:
             seen = replica.producers.check(header)
             if isinstance(seen, Duplicate):
                 return seen.base_offset, seen.last_offset + 1
+        return self._stage(header, batch, None)
+
+    def append_marker(self, producer_id: int, producer_epoch: int, marker: Marker) -> int:
+        """Stage a transaction marker. Returns the end offset.
+
+        Raises KafkaError: not leader, or the marker is of an older coordinator or producer epoch."""
+        group, replica = self._group, self._replica
+        if not (group.is_established and group.can_propose):
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        replica.producers.check_marker(producer_id, producer_epoch, marker.coordinator_epoch)
+        batch = build_marker(producer_id, producer_epoch, marker, replica.host.now_ms())
+        _, end_offset = self._stage(parse_header(batch), batch, marker)
+        return end_offset
+
+    def _stage(
+        self, header: BatchHeader, batch: bytearray | memoryview, marker: Marker | None
+    ) -> tuple[int, int]:
+        replica = self._replica
         base_offset = replica.next_offset
-        stamped = stamp(batch, header, base_offset, group.term)
-        replica.producers.record(stamped)
+        stamped = stamp(batch, header, base_offset, self._group.term)
+        replica.producers.record(stamped, marker)
         if not self._is_noted:
             self._is_noted = True
             replica.host.note_writer(self)

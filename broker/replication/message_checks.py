@@ -14,6 +14,7 @@ from broker.metadata.record_codec import MetadataRecordError, decode
 from broker.replication import wire
 from protocol import peer
 from protocol.errors import KafkaError, ProtocolError
+from protocol.records.control import read_marker
 from protocol.records.record import iter_records
 from raft import plausibility
 from raft.plausibility import Refusal
@@ -74,6 +75,7 @@ def check_batches(replica: Replica, message: peer.Append, batches: Batches, rows
     group, log = replica.group, replica.log
     if replica.is_metadata:
         check_metadata(batches.views)
+    check_markers(batches)
     start_index = message.start_index
     if start_index >= group.end_index or message.term < group.term or group.is_installing:
         return
@@ -95,6 +97,18 @@ def check_metadata(batches: Iterable[memoryview]) -> None:
                 decode(bytes(record.key), None if record.value is None else bytes(record.value))
     except (KafkaError, MetadataRecordError) as error:
         raise ProtocolError(f"metadata that cannot be read: {error}") from error
+
+
+def check_markers(batches: Batches) -> None:
+    """Whether every transaction marker can be read: the state of the producers follows from them."""
+    for header, batch in zip(batches.headers, batches.views, strict=True):
+        if header.is_control:
+            if header.compression_id or header.last_offset_delta:
+                raise ProtocolError(f"a control batch at {header.base_offset} that no leader writes")
+            try:
+                read_marker(batch)
+            except KafkaError as error:
+                raise ProtocolError(f"a marker that cannot be read: {error}") from error
 
 
 def check_match(replica: Replica, follower: ReplicaId, match_end: int) -> None:

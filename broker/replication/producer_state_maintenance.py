@@ -57,7 +57,7 @@ class ProducerStateMaintenance:
 
     def capture_state(self, log: Log, states: ProducerStates) -> None:
         """Keep the state for the next snapshot; the replica's own goes on."""
-        self.pending = Snapshot.of(states)
+        self.pending = Snapshot.of(states, log.active_aborted)
         self._batches = 0
         self._size_bytes = log.active_segment_bytes
 
@@ -97,7 +97,7 @@ class ProducerStateMaintenance:
         """
         seen: dict[int, tuple[int, float]] = {}
         for producer_id, entry in list(states.entries.items()):
-            last_offset = entry.batches[-1].last_offset if entry.batches else -1
+            last_offset = entry.last_offset
             before = self._seen.get(producer_id)
             if before is None or before[0] != last_offset or entry.transaction_first_offset >= 0:
                 seen[producer_id] = (last_offset, now)

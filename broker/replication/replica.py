@@ -78,6 +78,7 @@ class Replica:
         self._appends = appends
         #: See `LeaderAppends`. Asked for every batch: without a call in between.
         self.append = appends.append
+        self.append_marker = appends.append_marker
         self.append_pending = appends.append_pending
 
     def reconfigure(self, config: TopicConfig) -> None:
@@ -119,8 +120,8 @@ class Replica:
 
     @property
     def last_stable_offset(self) -> int:
-        """No transactions yet, so nothing is ever open below the high watermark."""
-        return self.high_watermark
+        """Readers of committed data stop here: below, every transaction has ended, and that is committed."""
+        return self.producers.last_stable_offset(self.high_watermark)
 
     @property
     def log_start_offset(self) -> int:
@@ -175,6 +176,7 @@ class Replica:
 
     def log_grew(self, batches: int, *, may_block: bool = True) -> None:
         """So many batches were appended; nothing is flushed yet. `may_block`: only this flush is waited for."""
+        self.log.note_aborted(self.producers.take_aborted())
         self._producer_maintenance.batches_appended(self.log, self.producers, batches)
         self.host.log_dirty(self, may_block=may_block)
 
@@ -263,7 +265,8 @@ class Replica:
             and self.producers.entries
             and self.producers.end_offset == end_offset == self.high_watermark
         ):
-            self._producer_maintenance.write_snapshot(self.log, Snapshot.of(self.producers), end_offset)
+            snapshot = Snapshot.of(self.producers, self.log.active_aborted)
+            self._producer_maintenance.write_snapshot(self.log, snapshot, end_offset)
         self.log.close(is_clean=is_clean)
 
     def stop(self) -> None:

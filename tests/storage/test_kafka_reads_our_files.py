@@ -17,6 +17,7 @@ import pytest
 from storage.log_types import LogConfig
 from storage.producer_snapshot import Snapshot, load_producers, write_snapshot
 from tests.storage.helpers import InlineDisk, append, new_log
+from tests.storage.test_transactions import ABORT, Partition
 
 TOOL = os.environ.get("KAFKA_TOOL", "/work/shared/tools/apache-kafka")
 
@@ -69,3 +70,24 @@ def test_kafka_dump_log_finds_no_fault(tmp_path: Path) -> None:
         assert fault not in text.lower(), text[text.lower().index(fault) - 300 :][:900]
     assert len(re.findall(r"producerId: \d producerEpoch: 0 coordinatorEpoch", text)) == 2
     disk.close()
+
+
+def test_kafka_reads_the_index_of_aborted_transactions(tmp_path: Path) -> None:
+    partition = Partition(InlineDisk(str(tmp_path)))
+    first = partition.write(7)
+    marker = partition.end(7, ABORT)
+    while not list(Path(partition.log.directory).glob("*.txnindex")):
+        partition.write(8)
+    (index,) = Path(partition.log.directory).glob("*.txnindex")
+    expected = (
+        f"version: 0 producerId: 7 firstOffset: {first} lastOffset: {marker} lastStableOffset: {marker + 1}"
+    )
+    assert [line for line in dump(index).splitlines() if line.startswith("version")] == [expected]
+    partition.commit()
+    partition.snapshot()
+    (snapshot,) = Path(partition.log.directory).glob("*.snapshot")
+    assert "producerId: 8" in dump(snapshot)
+    partition.log.close(is_clean=True)
+    assert (
+        "COMMIT" not in (dumped := dump(*Path(partition.log.directory).glob("*.log"))) and "ABORT" in dumped
+    )
