@@ -112,7 +112,8 @@ class ProducerStates:
         neither the next one nor one of the last five. An unknown producer id may begin with any sequence: its state may
         have expired. But if producers were dropped before their time, UNKNOWN_PRODUCER_ID is raised for one that does
         not begin with 0: its batch may be a retry. Its client begins a new epoch then, or gives up. INVALID_TXN_STATE
-        is raised for a batch that is not of the open transaction of its producer.
+        is raised for a batch that is not of the open transaction of its producer. The batches of a coordinator have no
+        sequence (clients' must); they are checked for all but that.
         """
         if header.producer_id == NO_PRODUCER_ID:
             return APPEND
@@ -134,13 +135,13 @@ class ProducerStates:
             expected = 0
         else:
             last_sequence = header.last_sequence
-            for batch in entry.batches:
+            for batch in entry.batches if sequence != _NO_SEQUENCE else ():
                 if batch.last_sequence == last_sequence and batch.offset_delta == header.last_offset_delta:
                     return Duplicate(batch.first_offset, batch.last_offset, batch.timestamp_ms)
             expected = next_sequence(entry.last_sequence)
         if is_open and not header.is_transactional:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, "the batch is not of the producer's transaction")
-        if sequence != expected:
+        if sequence not in (expected, _NO_SEQUENCE):
             raise KafkaError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"producer {header.producer_id} sent sequence {sequence}, expected {expected}",

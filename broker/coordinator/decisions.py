@@ -8,6 +8,7 @@ what the ones before it have done; those about other keys go on.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import structlog
@@ -21,7 +22,7 @@ from broker.environment import Clock
 from broker.replication.replica import Replica
 from broker.scheduling.background import PAUSE, Background, Steps
 from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import parse_header
+from protocol.records.batch import NO_PRODUCER_ID, parse_header
 from protocol.records.builder import BatchBuilder, NewRecord
 
 logger = structlog.get_logger()
@@ -37,8 +38,9 @@ MAX_BATCH_BYTES = 16 << 20
 MAX_TOMBSTONES_BYTES = 1 << 20
 
 
-class _Answers(Generic[S]):
-    """The answers of one outcome, waiting until it is replayed and committed."""
+class Answers(Generic[S]):
+    """The answers of one outcome, waiting until it is replayed and committed. If it cannot be written, the shard is
+    loaded anew."""
 
     __slots__ = ("_answers", "_decisions", "_led", "_missing")
 
@@ -105,7 +107,7 @@ class Decisions(Generic[S, R]):
             for _ in self._apply(led, outcome):
                 pass
         elif outcome.answers and led.is_current:
-            replica, answers = led.replica, _Answers(self, led, outcome.answers, is_replayed=True)
+            replica, answers = led.replica, Answers(self, led, outcome.answers, is_replayed=True)
             replica.waits.add_commit(replica.next_offset, answers, 0)
 
     def _carry_out_in_steps(self, led: LedPartition[S], key: str, decided: Decided[R]) -> Steps:
@@ -129,10 +131,16 @@ class Decisions(Generic[S, R]):
         if not outcome.records:
             self.apply(led, outcome)
             return
-        replica, answers = led.replica, _Answers(self, led, outcome.answers, is_replayed=False)
+        replica, answers = led.replica, Answers(self, led, outcome.answers, is_replayed=False)
         try:
             end_offset = yield from self._append(replica, outcome)
         except KafkaError as error:
+            if outcome.producer is not None:
+                refused = Outcome[R]()
+                for ticket, _ in outcome.answers:
+                    refused.add_answer(ticket, ticket.refusal(error.code))
+                self.apply(led, refused)
+                return
             # The machines of the shard have moved on already.
             logger.error("a coordinator's decision is not appended", topic=self._topic, reason=str(error))
             self.reload(led)
@@ -140,6 +148,8 @@ class Decisions(Generic[S, R]):
         # Before the next step: the write may be refused when the loop iteration ends.
         replica.waits.add_commit(end_offset, answers, 0)
         replay = led.shard.replay
+        if outcome.producer is not None:
+            replay = partial(led.shard.replay_pending, outcome.producer[0])
         for count, record in enumerate(outcome.records, 1):
             replay(record)
             if count % RECORDS_PER_STEP == 0:
@@ -154,6 +164,7 @@ class Decisions(Generic[S, R]):
             if count % RECORDS_PER_STEP == 0:
                 yield
         batches = []
+        producer_id, producer_epoch = outcome.producer or (NO_PRODUCER_ID, -1)
         now_ms = self._clock.now_ms()
         for part in split_into_batches(encoded, MAX_TOMBSTONES_BYTES):
             builder = BatchBuilder()
@@ -161,7 +172,13 @@ class Decisions(Generic[S, R]):
                 builder.add(NewRecord(key, value, now_ms))
                 if count % RECORDS_PER_STEP == 0:
                     yield
-            batches.append(builder.finish())
+            batches.append(
+                builder.finish(
+                    producer_id=producer_id,
+                    producer_epoch=producer_epoch,
+                    is_transactional=outcome.producer is not None,
+                )
+            )
         end_offset = replica.next_offset
         # Without a pause: the batches of one decision follow each other.
         for batch in batches:

@@ -29,6 +29,8 @@ class LedPartition(Generic[S]):
         self.is_current = True
         #: Every ticket that was taken and not answered, parked ones included.
         self.open: dict[Ticket[Any], None] = {}
+        #: (producer id, is it a commit) of the transaction markers that were appended since loading began.
+        self.unread_markers: list[tuple[int, bool]] = []
         #: Keys about which a decision is being made or carried out in steps, and what waits for its end. Nobody may
         #: look at such a key: its records are perhaps replayed in part.
         self._busy: dict[str, deque[Callable[[], None]]] = {}

@@ -21,6 +21,10 @@ class Outcome(Generic[R]):
     the records are committed."""
 
     records: list[R] = field(default_factory=list)
+    producer: tuple[int, int] | None = None
+    """(producer id, epoch) of a transaction in which the records are written: they are pending until it ends. They are
+    one batch, no tombstones, and the shard has changed nothing yet: the batch may be refused, as that of a fenced
+    producer is, and then the answers are refusals."""
     answers: list[tuple[Ticket[Any], Any]] = field(default_factory=list)
     """Invariant: each answer is of the type that its ticket takes. `add_answer` holds it."""
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Generator, Iterable
 from functools import partial
+from itertools import chain
 from typing import Any, Generic, TypeVar
 
 import structlog
@@ -32,6 +33,7 @@ from broker.coordinator.reading import Reading
 from broker.coordinator.records import RecordCodec
 from broker.coordinator.shard import Shard
 from broker.coordinator.ticket import Ticket
+from broker.coordinator.transaction_ends import TransactionEnds
 from broker.environment import Clock
 from broker.replication.events import ReplicaEvents
 from broker.replication.reads import Reads
@@ -86,6 +88,12 @@ class CoordinatorRuntime(Generic[S, R]):
         self._is_expiring = False
         #: Called when a shard is loaded and takes requests.
         self.on_loaded: list[Callable[[LedPartition[S]], None]] = []
+        self._ends = TransactionEnds[S](
+            topic.name, self._led.get, background, self._decisions, self._carried_out
+        )
+        #: Appends a marker to a partition of the coordinator's topic.
+        self.append_marker = self._ends.append_marker
+        events.marker_appended.append(self._ends.marker_appended)
         events.role_changed.append(self._role_changed)
         events.closed.append(self._replica_closed)
 
@@ -257,8 +265,10 @@ class CoordinatorRuntime(Generic[S, R]):
                 reason=str(error),
             )
             return
-        for _ in led.shard.loaded(self._loop.time()):
-            yield
+        for step in chain(
+            led.shard.loaded(self._loop.time(), self._clock.now_ms()), self._ends.end_unread(led)
+        ):
+            yield step
             if not self.is_active(led):
                 return
         led.is_loaded = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol, TypeVar
 
 from broker.coordinator.outcome import Decided
@@ -21,9 +22,20 @@ class Shard(Protocol[R]):
         """One record of the log, or one that was appended just now. Must not depend on older records of the same key:
         loading replays only the newest one, and no tombstone."""
 
-    def loaded(self, now: float) -> Steps:
+    def replay_pending(self, producer_id: int, record: R) -> None:
+        """A record of an open transaction, never a tombstone. It counts when the transaction is committed, as if it
+        were written then; unless a later record of the same key without a transaction took its place."""
+
+    def pending_keys(self, producer_id: int) -> Mapping[str, int]:
+        """The keys that have pending records of this producer, and how many."""
+
+    def end_transaction(self, producer_id: int, *, is_commit: bool) -> Steps:
+        """A transaction marker: what is pending of the producer counts now, or never. What becomes pending between two
+        steps is of its next transaction."""
+
+    def loaded(self, now: float, now_ms: int) -> Steps:
         """All of the log is replayed. The shard takes requests when these steps are done. `now`: seconds of the loop's
-        clock."""
+        clock; `now_ms`: milliseconds of the wall clock."""
 
     def update_deadline(self, key: str) -> None:
         """A decision about this key is carried out. Its deadline may be another one, and the key may be gone."""
@@ -37,4 +49,4 @@ class Shard(Protocol[R]):
         `update_deadline`."""
 
     def expire(self, key: str, now: float, now_ms: int) -> Decided[R]:
-        """The deadline of this key has come. `now` as in `loaded`; `now_ms`: milliseconds of the wall clock."""
+        """The deadline of this key has come. `now` and `now_ms` as in `loaded`."""

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 from uuid import UUID
 
 from protocol.errors import ErrorCode
 
 #: (topic id, partition) -> NONE, or the error with which this partition is refused.
 CommitCheck = Callable[[UUID, int], ErrorCode]
+
+
+class Place(NamedTuple):
+    """A partition of a topic, named by the topic's name: where an offset was committed."""
+
+    topic: str
+    partition: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +44,8 @@ class CommitRequest:
     """How long the offsets of this commit are kept (OffsetCommit v2 to v4). -1: offsets.retention.minutes."""
     knows_epochs: bool = True
     """`generation` may be a member epoch: OffsetCommit v9 and later."""
+    producer: tuple[int, int] | None = None
+    """(producer id, epoch) of the transaction that commits the offsets."""
 
 
 @dataclass(frozen=True, slots=True)

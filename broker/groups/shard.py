@@ -23,10 +23,10 @@ from broker.groups.classic_group import ClassicGroup
 from broker.groups.classic_messages import ClassicDescription, JoinAnswer, JoinRequest
 from broker.groups.classic_rebalance import MIN_INITIAL_DELAY_S, ClassicLimits
 from broker.groups.classic_states import ClassicState
-from broker.groups.commit import CommitAnswer, CommitCheck, CommitRequest
+from broker.groups.commit import CommitAnswer, CommitCheck, CommitRequest, Place
 from broker.groups.group import Group, check_group_id, check_texts
 from broker.groups.memory import GroupMemory, unbounded
-from broker.groups.offsets import Offsets, Place
+from broker.groups.offsets import Offsets
 from broker.groups.records import GroupRecord
 from broker.metadata.image import MetadataImage
 from protocol.codec import at_once
@@ -89,7 +89,18 @@ class Shard:
         assert record.value is None or isinstance(record.value, OffsetCommitValue)
         self.offsets.replay(record.key, record.value)
 
-    def loaded(self, now: float) -> Iterator[None]:
+    def replay_pending(self, producer_id: int, record: GroupRecord) -> None:
+        assert isinstance(record.key, OffsetCommitKey), "only offsets are written in transactions"
+        assert isinstance(record.value, OffsetCommitValue), "no offset is deleted in a transaction"
+        self.offsets.replay_pending(producer_id, record.key, record.value)
+
+    def pending_keys(self, producer_id: int) -> Mapping[str, int]:
+        return self.offsets.pending_groups(producer_id)
+
+    def end_transaction(self, producer_id: int, *, is_commit: bool) -> Iterator[None]:
+        return self.offsets.end_transaction(producer_id, is_commit=is_commit)
+
+    def loaded(self, now: float, now_ms: int) -> Iterator[None]:
         """All of the log is replayed. The shard takes requests when these steps are done."""
         for group in self.groups.values():
             group.loaded(now)
@@ -156,7 +167,7 @@ class Shard:
             self._max_batch_bytes,
             self.memory,
         )
-        return Outcome(records).add_answer(ticket, answer)
+        return Outcome(records, request.producer).add_answer(ticket, answer)
 
     def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> None:
         """Check that a member may fetch offsets. (None, -1) is a client that is no member. Raises KafkaError."""
@@ -180,7 +191,7 @@ class Shard:
             yield
             is_kept = place.topic in kept
             errors.append(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_kept else ErrorCode.NONE)
-            if not is_kept and place not in tombstones and self.offsets.get(group_id, place) is not None:
+            if not is_kept and place not in tombstones and self.offsets.holds(group_id, place):
                 tombstones[place] = self.offsets.tombstone(group_id, place)
         answer = CommitAnswer(ErrorCode.NONE, errors)
         return Outcome(list(tombstones.values())).add_answer(ticket, answer)
@@ -205,11 +216,12 @@ class Shard:
                 is_expired = now_ms >= value.expire_timestamp_ms
             else:
                 is_expired = from_ms is not None and now_ms - from_ms >= retention_ms
-            if is_expired and place.topic not in kept:
+            if is_expired and place.topic not in kept and not self.offsets.is_pending(group_id, place):
                 outcome.records.append(self.offsets.tombstone(group_id, place))
             else:
                 are_all_expired = False
-        if are_all_expired and group is not None and group.is_empty:
+        has_offsets = not are_all_expired or self.offsets.has_pending(group_id)
+        if group is not None and group.is_empty and not has_offsets:
             outcome.records += group.tombstones()
         return outcome
 
@@ -224,12 +236,12 @@ class Shard:
         """Delete the offsets that a group has for deleted topics. The name of a topic finds offsets that were committed
         with a retention of their own and then loaded: that version of the record has no topic id."""
         names = set(deleted.values())
-        outcome: Outcome[GroupRecord] = Outcome()
-        for place, value in list(self.offsets.of_group(group_id)):
+        tombstones: dict[Place, GroupRecord] = {}
+        for place, value in list(self.offsets.all_of_group(group_id)):
             if value.topic_id in deleted or (value.topic_id == NIL_UUID and place.topic in names):
-                outcome.records.append(self.offsets.tombstone(group_id, place))
+                tombstones[place] = self.offsets.tombstone(group_id, place)
             yield
-        return outcome
+        return Outcome(list(tombstones.values()))
 
     def unknown_topics(self) -> set[UUID]:
         """Topics with offsets that the image does not have. They are deleted, or newer than this node's image."""

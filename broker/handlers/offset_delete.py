@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.groups.commit import CommitAnswer
-from broker.groups.offsets import Place
+from broker.groups.commit import CommitAnswer, Place
 from broker.serving import steps
 from broker.serving.api import Api
 from broker.serving.steps import Steps

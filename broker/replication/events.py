@@ -26,6 +26,8 @@ class ReplicaEvents:
         self.commit_advanced: list[Callable[[Replica], None]] = []
         #: A replica's log is about to be cut to this index.
         self.truncating: list[Callable[[Replica, int], None]] = []
+        #: (replica, producer id, end offset, is it a commit): a leader has appended a transaction marker.
+        self.marker_appended: list[Callable[[Replica, int, int, bool], None]] = []
         #: A replica is gone from this node, whatever becomes of its log.
         self.closed: list[Callable[[GroupKey], None]] = []
         #: The journal has forgotten a group, durably: its topic is deleted.

@@ -80,6 +80,7 @@ class LeaderAppends:
         replica.producers.check_marker(producer_id, producer_epoch, marker.coordinator_epoch)
         batch = build_marker(producer_id, producer_epoch, marker, replica.host.now_ms())
         _, end_offset = self._stage(parse_header(batch), batch, marker)
+        replica.host.marker_appended(replica, producer_id, end_offset, is_commit=marker.is_commit)
         return end_offset
 
     def _stage(

@@ -59,6 +59,11 @@ class ReplicaHost(Protocol):
     def timer_changed(self, replica: Replica) -> None: ...
     def role_changed(self, replica: Replica) -> None: ...
     def commit_moved(self, replica: Replica) -> None: ...
+    def marker_appended(
+        self, replica: Replica, producer_id: int, end_offset: int, *, is_commit: bool
+    ) -> None:
+        """Leader: a transaction marker is staged, and ends at this offset."""
+
     def send_snapshot(self, replica: Replica, snapshot: InstallSnapshot) -> None:
         """Leader: give a follower the beginning that it missed."""
 

@@ -268,6 +268,12 @@ class Replicas:
         for changed in self._events.role_changed:
             changed(replica)
 
+    def marker_appended(
+        self, replica: Replica, producer_id: int, end_offset: int, *, is_commit: bool
+    ) -> None:
+        for appended in self._events.marker_appended:
+            appended(replica, producer_id, end_offset, is_commit)
+
     def commit_moved(self, replica: Replica) -> None:
         if replica.is_leader:
             self._note_commit(replica)

@@ -7,7 +7,8 @@ that only an upgraded node can decode.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
@@ -21,6 +22,7 @@ from broker.coordinator.ticket import Ticket
 from broker.replication.replica import Replica
 from broker.scheduling.background import PAUSE_S
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
+from protocol.records.control import Marker
 from tests.broker.world import World
 
 T = TypeVar("T")
@@ -59,6 +61,8 @@ class RegisterShard:
     def __init__(self, lifetime_s: float) -> None:
         self.values: dict[str, int] = {}
         self.loaded_at: float | None = None
+        #: Producer id -> what is pending of its transaction.
+        self.pending: dict[int, list[RegisterRecord]] = {}
         #: How many keys each call of `take_due_keys` returned, without calls that returned none.
         self.taken: list[int] = []
         self._lifetime_s = lifetime_s
@@ -71,7 +75,19 @@ class RegisterShard:
         else:
             self.values[record.name] = record.value
 
-    def loaded(self, now: float) -> Iterator[None]:
+    def replay_pending(self, producer_id: int, record: RegisterRecord) -> None:
+        self.pending.setdefault(producer_id, []).append(record)
+
+    def pending_keys(self, producer_id: int) -> Mapping[str, int]:
+        return Counter(record.name for record in self.pending.get(producer_id, ()))
+
+    def end_transaction(self, producer_id: int, *, is_commit: bool) -> Iterator[None]:
+        for record in self.pending.pop(producer_id, ()):
+            if is_commit:
+                self.replay(record)
+            yield
+
+    def loaded(self, now: float, now_ms: int) -> Iterator[None]:
         self.loaded_at = now
         for name in self.values:
             self._expires_at[name] = now + self._lifetime_s
@@ -277,6 +293,34 @@ class RegisterWorld:
 
     def read(self, node_id: int, name: str) -> Sum:
         return self.answer(self.begin_read(node_id, name))
+
+    def begin_writing_pending(
+        self, node_id: int, values: dict[str, int], producer: tuple[int, int], *, steps: int = 0
+    ) -> list[Sum]:
+        """Write these registers in the transaction of (producer id, epoch), in one decision about the first of them.
+        The list gets how many, or the error."""
+        answers: list[Sum] = []
+
+        def decide(
+            shard: RegisterShard, ticket: Ticket[Sum], now: float, now_ms: int
+        ) -> Decided[RegisterRecord]:
+            for _ in range(steps):
+                yield
+            records = [RegisterRecord(name, value) for name, value in values.items()]
+            return Outcome(records, producer).add_answer(ticket, len(records))
+
+        self.call(node_id, self.nodes[node_id].runtime.ask, next(iter(values)), answers.append, _same, decide)
+        return answers
+
+    def begin_marker(
+        self, node_id: int, partition: int, producer: tuple[int, int], *, is_commit: bool
+    ) -> list[int | KafkaError]:
+        """The list gets the end offset, or the error, when the marker is appended or refused."""
+        done: list[int | KafkaError] = []
+        replica = self.world.replica(node_id, TOPIC, partition)
+        append_marker = self.nodes[node_id].runtime.append_marker
+        self.call(node_id, append_marker, replica, *producer, Marker(is_commit, 0), done.append)
+        return done
 
 
 def _same(error: ErrorCode) -> ErrorCode:

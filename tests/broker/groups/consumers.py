@@ -143,7 +143,7 @@ class Coordinator:
             record = decode(memoryview(key), memoryview(value))
             assert record is not None
             self.shard.replay(record)
-        list(self.shard.loaded(self.now))
+        list(self.shard.loaded(self.now, 0))
         self._check()
 
 

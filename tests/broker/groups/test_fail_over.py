@@ -205,6 +205,9 @@ def test_records_are_loaded_in_the_order_of_the_log_without_what_was_overwritten
             assert isinstance(record.key, OffsetCommitKey)
             self.partitions.append(record.key.partition)
 
+        def replay_pending(self, producer_id: int, record: GroupRecord) -> None:
+            raise AssertionError("nothing is written in a transaction")
+
     with running(size=1, settings=FEW) as world:
         world.create_topic("foo", 3, replication_factor=1)
         coordinator(world, "g")

@@ -7,9 +7,9 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.groups.commit import CommitRequest, OffsetToCommit
+from broker.groups.commit import CommitRequest, OffsetToCommit, Place
 from broker.groups.memory import unbounded
-from broker.groups.offsets import Offsets, Place
+from broker.groups.offsets import Offsets
 from broker.groups.records import decode, encode
 from protocol.codec import at_once
 from protocol.errors import ErrorCode

@@ -1,0 +1,74 @@
+"""Offsets that are committed with a transaction, at work: on the coordinator, its successor and in their logs."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.coordinator.internal_topic import partition_of
+from broker.groups.commit import CommitAnswer, CommitRequest, OffsetToCommit
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records.control import Marker
+from tests.broker.groups.world import FEW, committed, coordinator
+from tests.broker.world import World, running
+
+TOPIC = "__consumer_offsets"
+PRODUCER_ID = 77
+
+
+def _commit(world: World, node_id: int, offsets: dict[int, int], epoch: int = 0) -> CommitAnswer:
+    record = world.nodes[node_id].metadata.image.topic_named("foo")
+    assert record is not None
+    wanted = [OffsetToCommit("foo", record.topic_id, *each) for each in offsets.items()]
+    request = CommitRequest("g", wanted, producer=(PRODUCER_ID, epoch))
+    answers: list[CommitAnswer] = []
+    world.processes[node_id].call(
+        world.nodes[node_id].groups.ask,
+        "g",
+        answers.append,
+        lambda error: CommitAnswer(error, []),
+        lambda shard, ticket, now, now_ms: shard.commit_offsets(ticket, request, now, now_ms),
+    )
+    world.wait(lambda: bool(answers))
+    return answers[0]
+
+
+def _end(world: World, node_id: int, *, is_commit: bool, epoch: int = 0) -> None:
+    """Returns when the marker is committed."""
+    done: list[int | KafkaError] = []
+    replica = world.replica(node_id, TOPIC, partition_of("g", 3))
+    append_marker = world.nodes[node_id].groups.append_marker
+    marker = Marker(is_commit, 0)
+    world.processes[node_id].call(append_marker, replica, PRODUCER_ID, epoch, marker, done.append)
+    world.wait(lambda: bool(done) and isinstance(done[0], int) and replica.high_watermark >= done[0])
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+@pytest.mark.parametrize("count", [3, 200])
+def test_offsets_count_when_the_transaction_is_committed(count: int, is_commit: bool) -> None:
+    with running(settings=FEW) as world:
+        world.create_topic("foo", count)
+        node_id = coordinator(world, "g")
+        answer = _commit(world, node_id, dict.fromkeys(range(count), 7))
+        assert answer == CommitAnswer(ErrorCode.NONE, [ErrorCode.NONE] * count)
+        assert committed(world, node_id, "g") == {}
+        world.kill(node_id)
+        node_id = coordinator(world, "g")
+        assert committed(world, node_id, "g") == {}, "they are pending there, too"
+        _end(world, node_id, is_commit=is_commit)
+        expected = {("foo", partition): 7 for partition in range(count)} if is_commit else {}
+        assert committed(world, node_id, "g") == expected
+        (killed,) = set(world.ids) - set(world.nodes)
+        world.start(killed)
+        world.wait_ready()
+        world.kill(node_id)
+        assert committed(world, coordinator(world, "g"), "g") == expected
+
+
+def test_the_commit_of_a_fenced_producer_is_refused() -> None:
+    with running(size=1, settings=FEW) as world:
+        world.create_topic("foo", 1, replication_factor=1)
+        node_id = coordinator(world, "g")
+        assert _commit(world, node_id, {0: 1}).error == ErrorCode.NONE
+        _end(world, node_id, is_commit=False, epoch=1)
+        assert _commit(world, node_id, {0: 2}).error == ErrorCode.INVALID_PRODUCER_EPOCH
+        assert committed(world, node_id, "g") == {}
