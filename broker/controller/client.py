@@ -36,18 +36,27 @@ class _Pending:
         "done",
         "image_end",
         "is_answered",
+        "is_repeated",
         "outcome",
         "request",
     )
 
     def __init__(
-        self, request: Request[Any], done: Callable[[Any], None], deadline: float, addressee: int | None
+        self,
+        request: Request[Any],
+        done: Callable[[Any], None],
+        deadline: float,
+        addressee: int | None,
+        *,
+        is_repeated: bool,
     ) -> None:
         self.request = request
         self.done = done
         self.deadline = deadline
         #: Who has to answer; None: the controller.
         self.addressee = addressee
+        #: It is sent again where the answer may be lost.
+        self.is_repeated = is_repeated
         #: The node that was asked; _NOBODY: none, or one whose answer may be lost.
         self.asked = _NOBODY
         #: How often another node was asked.
@@ -98,11 +107,27 @@ class ControllerClient:
         """Have a request carried out by the controller, or by `node_id`. `done` gets the result or why there is none,
         always, exactly once; REQUEST_TIMED_OUT after TIMEOUT_S, when it may still take effect. This node's image shows
         by then what was decided: who has changed something finds it where it asked for the change."""
-        pending = _Pending(request, done, self._now() + TIMEOUT_S, node_id)
+        self._add(_Pending(request, done, self._now() + TIMEOUT_S, node_id, is_repeated=True))
+
+    def call_once(
+        self, request: Request[ResultT], done: Callable[[ResultT | KafkaError], None], node_id: int
+    ) -> None:
+        """Have a request carried out by `node_id`, if it is connected now, and stays so until it answers. Otherwise
+        `done` gets NETWORK_EXCEPTION at once: the caller knows better whom to ask next. The request may have taken
+        effect."""
+        self._add(_Pending(request, done, self._now() + TIMEOUT_S, node_id, is_repeated=False))
+
+    def _add(self, pending: _Pending) -> None:
         request_id = self._next_id
         self._next_id += 1
         self._pending[request_id] = pending
         self._send_request(request_id, pending)
+        if pending.asked == _NOBODY and not pending.is_repeated:
+            self._give_up(request_id, pending)
+
+    def _give_up(self, request_id: int, pending: _Pending) -> None:
+        del self._pending[request_id]
+        pending.done(KafkaError(ErrorCode.NETWORK_EXCEPTION, f"node {pending.addressee} is not connected"))
 
     def _send_request(self, request_id: int, pending: _Pending) -> None:
         """Ask now if whoever has to answer is known and can be reached; else a later tick does."""
@@ -154,7 +179,7 @@ class ControllerClient:
         if pending is None or pending.is_answered:
             return
         is_refused = isinstance(outcome, KafkaError) and outcome.code == ErrorCode.NOT_CONTROLLER
-        if is_refused and self._now() < pending.deadline:
+        if is_refused and pending.is_repeated and self._now() < pending.deadline:
             pending.asked = _NOBODY  # it has just ceased to be the controller: the next tick asks again
             return
         pending.is_answered = True
@@ -181,9 +206,11 @@ class ControllerClient:
     def answers_lost(self, node_id: int) -> None:
         """What was asked there may have taken effect or not, and no answer will come: ask again, the controller of that
         time, who sees what is committed."""
-        for pending in self._pending.values():
+        for request_id, pending in list(self._pending.items()):
             if pending.asked == node_id and not pending.is_answered:
                 pending.asked = _NOBODY
+                if not pending.is_repeated:
+                    self._give_up(request_id, pending)
 
     def tick(self, now: float) -> None:
         for request_id, pending in list(self._pending.items()):

@@ -162,6 +162,9 @@ class MetadataService:
         if self.replica is None or not self.replica.is_serving:
             _refuse(reply)
             return
+        if type(request) not in OPERATIONS:
+            reply(KafkaError(ErrorCode.UNSUPPORTED_VERSION, "no controller carries this out"), 0)
+            return
         # What nodes ask for themselves does not wait for all that clients ask for.
         (self._asked if type(request) in OF_NODES else self._asked_by_clients).append((request, reply))
         self._start_deciding()

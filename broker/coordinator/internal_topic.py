@@ -60,6 +60,12 @@ class InternalTopic:
         topic = self._metadata.image.topic_named(self.name)
         return -1 if topic is None else partition_of(key, len(topic.partitions))
 
+    def leader_of_key(self, key: str) -> int:
+        """Who leads the partition of a key, as far as this node knows; -1: nobody. Raises what `check_key` of the spec
+        raises."""
+        partition = self.partition_of(key)
+        return -1 if partition < 0 else self._leader_of(self.name, partition)[0]
+
     def find_coordinator(self, key: str, listener: str) -> tuple[int, str, int]:
         """(node id, host, port) of the coordinator of a key. Raises COORDINATOR_NOT_AVAILABLE, and what `check_key` of
         the spec raises. The first question has the topic created."""

@@ -41,6 +41,7 @@ from protocol.controller.topics import (
     FindDeletedTopics,
     FindDeletedTopicsResult,
 )
+from protocol.controller.transactions import ErrorCodesResult, JoinTransaction, WriteMarkers
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.schema import Message
 
@@ -64,6 +65,8 @@ OPERATIONS: dict[int, tuple[type[Request[Any]], type[Result]]] = {
     14: (TransferLeadership, TransferLeadershipResult),
     15: (AlterConfigs, AlterConfigsResult),
     16: (AlterQuotas, AlterQuotasResult),
+    17: (WriteMarkers, ErrorCodesResult),
+    18: (JoinTransaction, ErrorCodesResult),
 }
 _NUMBER_OF = {request: number for number, (request, _) in OPERATIONS.items()}
 

@@ -248,3 +248,21 @@ def test_an_error_of_a_newer_node_is_an_unknown_error() -> None:
     (answer,) = answers
     assert isinstance(answer, KafkaError)
     assert (answer.code, answer.message) == (ErrorCode.UNKNOWN_SERVER_ERROR, "new")
+
+
+def test_a_request_that_is_asked_once_is_given_up_where_another_one_would_wait() -> None:
+    """The other node is not connected; or the link to it is lost, and the answer with it."""
+    controller, asker = Member(1), Member(2)
+    answers: Answers = []
+    asker.client.call_once(AllocateProducerIds(), answers.append, 1)
+    assert codes(answers) == [ErrorCode.NETWORK_EXCEPTION]
+    connect(controller, asker)
+    asker.client.call_once(AllocateProducerIds(), answers.append, 1)
+    asker.client.answers_lost(1)
+    assert codes(answers) == [ErrorCode.NETWORK_EXCEPTION] * 2
+    deliver(asker, controller)
+    asker.tick()
+    assert len(answers) == 2 and not asker.sent, "the late answer is nobody's"
+    asker.client.call_once(AllocateProducerIds(), answers.append, 1)
+    deliver(asker, controller)
+    assert answers[2] == BLOCK

@@ -17,6 +17,7 @@ from protocol.controller import operations
 from protocol.controller.brokers import DescribeQuorum, RegisterBroker
 from protocol.controller.replicas import TransferLeadership
 from protocol.controller.request import Request
+from protocol.controller.transactions import JoinTransaction, WriteMarkers
 from protocol.errors import KafkaError
 from tests.broker.metadata.test_metadata_controller import Cluster, directory
 from tests.protocol.strategies import messages
@@ -36,7 +37,7 @@ def registration(**changes: Any) -> RegisterBroker:
 def test_every_request_has_somebody_who_carries_it_out() -> None:
     """The table takes and returns what the request declares."""
     declared = dict(operations.OPERATIONS.values())
-    assert set(OPERATIONS) == set(declared) - {TransferLeadership}
+    assert set(OPERATIONS) == set(declared) - {TransferLeadership, WriteMarkers, JoinTransaction}
     for request_class, decide in OPERATIONS.items():
         hints = typing.get_type_hints(decide)
         assert hints["request"] is request_class

@@ -1,0 +1,57 @@
+"""Between the coordinator of a transaction and the partitions that are in it."""
+
+from __future__ import annotations
+
+import uuid
+
+from protocol.controller.request import Request, Result
+from protocol.schema import BOOLEAN, INT16, INT32, INT64, STRING, UUID, Message, array, field
+
+
+class ErrorCodesResult(Result, flexible="0+"):
+    error_codes: list[int] = field(array(INT16))
+    """In the order of the request."""
+
+
+class MarkerToWrite(Message):
+    """The end of a transaction in one partition."""
+
+    topic_id: uuid.UUID = field(UUID)
+    partition: int = field(INT32)
+    leader_epoch: int = field(INT32)
+    """The partition must be led in this very epoch. A marker that was delayed on the way could end the next transaction
+    of the same producer epoch."""
+    producer_id: int = field(INT64)
+    producer_epoch: int = field(INT16)
+    coordinator_epoch: int = field(INT32)
+    """Leader epoch of the coordinator's partition of `__transaction_state`."""
+    is_commit: bool = field(BOOLEAN)
+
+
+class WriteMarkers(Request[ErrorCodesResult], flexible="0+"):
+    """Asked of the node that leads these partitions. NONE: the marker is committed."""
+
+    markers: list[MarkerToWrite] = field(array(MarkerToWrite))
+
+    def is_answered_by(self, result: ErrorCodesResult) -> bool:
+        return len(result.error_codes) == len(self.markers)
+
+
+class TransactionalPartition(Message):
+    topic: str = field(STRING)
+    partition: int = field(INT32)
+
+
+class JoinTransaction(Request[ErrorCodesResult], flexible="0+"):
+    """Asked of the coordinator of a transactional id, before records of the transaction are appended to partitions for
+    the first time (KIP-890)."""
+
+    transactional_id: str = field(STRING)
+    producer_id: int = field(INT64)
+    producer_epoch: int = field(INT16)
+    partitions: list[TransactionalPartition] = field(array(TransactionalPartition))
+    is_added: bool = field(BOOLEAN)
+    """The partitions are added to the transaction. Otherwise they must be in it: the client has added them."""
+
+    def is_answered_by(self, result: ErrorCodesResult) -> bool:
+        return len(result.error_codes) == len(self.partitions)
