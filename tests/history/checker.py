@@ -10,6 +10,7 @@ from itertools import pairwise
 from tests.history.evidence import Evidence, Gap
 from tests.history.findings import Finding, Kind
 from tests.history.operations import HistoryError, Operation, Place, Send
+from tests.history.transactions import check_transactions
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,7 @@ def check(operations: Iterable[Operation]) -> Verdict:
     findings += _missing(evidence, places)
     findings += _skipped(evidence)
     findings += _out_of_order(evidence)
+    findings += check_transactions(evidence)
     findings.sort(key=lambda finding: (finding.kind, finding.place or ("", -1), finding.offset or 0))
     return Verdict(findings, evidence.operations, outcomes, evidence.records_read, repeated)
 

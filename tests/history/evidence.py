@@ -11,6 +11,7 @@ from typing import NamedTuple
 from tests.history.findings import Finding, Kind
 from tests.history.operations import (
     Assign,
+    Committed,
     HistoryError,
     Operation,
     Place,
@@ -20,6 +21,7 @@ from tests.history.operations import (
     Seek,
     Send,
     Topic,
+    Transaction,
 )
 
 
@@ -69,6 +71,12 @@ class Evidence:
         self.sends: dict[str, dict[str, tuple[int, Send]]] = {}
         """By topic and value."""
         self.topics: dict[str, Topic] = {}
+        self.transactions: dict[str, tuple[int, Transaction]] = {}
+        self.transactional_reads: list[tuple[str, str, str, int]] = []
+        """(transaction, topic, value, operation)"""
+        self.committed: dict[tuple[str, str, int], tuple[int | None, int]] = {}
+        """By group, topic and partition: the offset in the end, and the operation that tells it."""
+        self._ends_read: set[Place] = set()
         self.gaps: list[Gap] = []
         self.findings: list[Finding] = []
         """Those that need no second look."""
@@ -98,6 +106,13 @@ class Evidence:
                 positions.pop(operation.place, None)
                 if operation.offset is not None:
                     positions[operation.place] = _Position(operation.offset, position)
+            case Transaction():
+                if operation.name in self.transactions:
+                    raise HistoryError(f"transaction {operation.name!r} has ended twice")
+                self.transactions[operation.name] = (position, operation)
+            case Committed():
+                for group_place, offset in operation.offsets.items():
+                    self.committed[group_place] = (offset, position)
             case Read():
                 self._add_read(position, operation)
             case Topic():
@@ -108,6 +123,10 @@ class Evidence:
 
     def is_compacted(self, topic: str) -> bool:
         return topic in self.topics and self.topics[topic].is_compacted
+
+    def is_read_to_the_end(self, place: Place) -> bool:
+        """Somebody has read all that the partition held. Then what was not read is not there."""
+        return place in self._ends_read
 
     def _add_send(self, position: int, send: Send) -> None:
         sends = self.sends.setdefault(send.topic, {})
@@ -132,6 +151,8 @@ class Evidence:
                 self._step(position, record, before)
             positions[place] = _Position(record.offset + 1, position)
             self._see(position, place, record)
+            if poll.transaction is not None:
+                self.transactional_reads.append((poll.transaction, record.topic, record.value, position))
 
     def _step(self, position: int, record: Record, before: _Position) -> None:
         """A record that does not follow the one before."""
@@ -147,6 +168,7 @@ class Evidence:
 
     def _add_read(self, position: int, read: Read) -> None:
         self.has_looked = True
+        self._ends_read.add(read.place)
         expected = read.start
         for record in read.records:
             if record.offset < expected:

@@ -29,6 +29,16 @@ class Kind(StrEnum):
     """An assignment was not given a record between two that it was given."""
     NONMONOTONIC_SEND = "nonmonotonic send"
     """Of two acknowledged sends of one idempotent producer, the later has the lower offset."""
+    PARTIAL_TRANSACTION = "partial transaction"
+    """G1b: of a transaction whose outcome is unknown, some records were read, and others are not there."""
+    CYCLE = "cycle"
+    """G1c: transactions that have read from each other, in a circle."""
+    CONSUMED_TWICE = "consumed twice"
+    """Two committed transactions of a group have consumed the same record."""
+    ABORTED_OFFSETS = "aborted offsets"
+    """A group has an offset that only an aborted transaction left it."""
+    LOST_OFFSETS = "lost offsets"
+    """A group has a lower offset than a committed transaction left it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,8 @@ class Send:
     begin_ns: int
     """Orders the sends of one process."""
     is_idempotent: bool
+    transaction: str | None
+    """The transaction that it belongs to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,27 @@ class Poll:
     process: str
     assignment: int
     records: list[Record]
+    transaction: str | None
+    """The transaction that the records were read for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """A transaction that has ended, and what became of it."""
+
+    name: str
+    outcome: str
+    """`ok`: committed; `failed`: certainly aborted; `unknown`: either."""
+    offsets: list[tuple[tuple[str, str, int], int, int]]
+    """((group, topic, partition), first offset, offset behind the last): the records that it has consumed, and whose
+    offsets it commits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The offsets that a group has in the end, while no transaction is open. None: it has none."""
+
+    offsets: dict[tuple[str, str, int], int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +121,7 @@ class Note:
     """For people; no rule looks at it."""
 
 
-Operation = Send | Assign | Seek | Poll | Read | Topic | Note
+Operation = Send | Assign | Seek | Poll | Transaction | Committed | Read | Topic | Note
 
 
 def parse(fields: dict[str, Any]) -> Operation:
@@ -148,9 +171,7 @@ def _lines(files: Iterable[Path]) -> Iterator[tuple[Path, int, str]]:
 
 
 def _send(fields: dict[str, Any]) -> Send:
-    outcome, partition, offset = fields["outcome"], fields.get("partition"), fields.get("offset")
-    if outcome not in ("ok", "failed", "unknown"):
-        raise ValueError(f"outcome is {outcome!r}, not ok, failed or unknown")
+    outcome, partition, offset = _outcome(fields["outcome"]), fields.get("partition"), fields.get("offset")
     if offset is not None and (outcome != "ok" or partition is None):
         raise ValueError("an offset belongs to an acknowledged send with a partition")
     if type(fields["value"]) is not str:
@@ -165,6 +186,7 @@ def _send(fields: dict[str, Any]) -> Send:
         None if offset is None else _number(offset),
         _number(fields["begin_ns"]),
         bool(fields.get("idempotent", True)),
+        fields.get("txn"),
     )
 
 
@@ -187,7 +209,27 @@ def _poll(fields: dict[str, Any]) -> Poll:
         Record(topic, partition, offset, value) for topic, partition, offset, value in fields["records"]
     ]
     _check_records(records)
-    return Poll(fields["process"], _number(fields["assignment"]), records)
+    return Poll(fields["process"], _number(fields["assignment"]), records, fields.get("txn"))
+
+
+def _transaction(fields: dict[str, Any]) -> Transaction:
+    offsets = [
+        ((group, topic, _number(partition)), _number(start), _number(end))
+        for group, topic, partition, start, end in fields.get("offsets", ())
+    ]
+    if type(fields["txn"]) is not str:
+        raise ValueError("txn must be a string")
+    return Transaction(fields["txn"], _outcome(fields["outcome"]), offsets)
+
+
+def _committed(fields: dict[str, Any]) -> Committed:
+    group = fields["group"]
+    return Committed(
+        {
+            (group, topic, _number(partition)): None if offset is None else _number(offset)
+            for topic, partition, offset in fields["offsets"]
+        }
+    )
 
 
 def _read(fields: dict[str, Any]) -> Read:
@@ -203,6 +245,12 @@ def _read(fields: dict[str, Any]) -> Read:
 def _topic(fields: dict[str, Any]) -> Topic:
     is_compacted = bool(fields.get("compacted", False))
     return Topic(fields["topic"], bool(fields.get("gaps", False)) or is_compacted, is_compacted)
+
+
+def _outcome(value: object) -> str:
+    if value not in ("ok", "failed", "unknown"):
+        raise ValueError(f"outcome is {value!r}, not ok, failed or unknown")
+    return str(value)
 
 
 def _number(value: object) -> int:
@@ -226,6 +274,8 @@ _PARSERS: dict[str, Callable[[dict[str, Any]], Operation]] = {
     "assign": _assign,
     "seek": _seek,
     "poll": _poll,
+    "txn": _transaction,
+    "committed": _committed,
     "read": _read,
     "topic": _topic,
     "note": lambda _: Note(),

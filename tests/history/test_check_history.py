@@ -586,3 +586,100 @@ def test_exit_codes(tmp_path: Path) -> None:
     assert broken.returncode == 2
     assert f"{tmp_path / 'broken'}:1:" in broken.stderr
     assert run(str(tmp_path / "missing")).returncode == 2
+
+
+# -- transactions ------------------------------------------------------------------------------------------
+
+
+def txn(name: str, outcome: str = "ok", *offsets: tuple[int, int]) -> Op:
+    """It has consumed the offsets of these ranges of u-0, for group g."""
+    ranges = [["g", "u", 0, start, end] for start, end in offsets]
+    return {"op": "txn", "process": "p", "txn": name, "outcome": outcome, "offsets": ranges}
+
+
+def polled_in(name: str, *records: tuple[int, str]) -> Op:
+    return {**poll(*records, process=name), "txn": name}
+
+
+def committed(offset: int | None) -> Op:
+    return {"op": "committed", "group": "g", "offsets": [["u", 0, offset]]}
+
+
+GAPS: Op = {"op": "topic", "topic": T, "gaps": True}
+
+
+def test_an_aborted_record_that_was_read_is_found() -> None:
+    history = [GAPS, send("a", 0, at=1), send("b", outcome="failed", txn="x"), txn("x", "failed")]
+    assert kinds([*history, read(0, 3, (0, "a"))]) == set()
+    assert kinds([*history, read(0, 3, (0, "a"), (1, "b"))]) == {Kind.ABORTED_READ}
+
+
+def test_an_unknown_transaction_is_there_or_not() -> None:
+    sent = [
+        GAPS,
+        send("a", 0),
+        *(send(value, outcome="unknown", txn="x") for value in "bc"),
+        txn("x", "unknown"),
+    ]
+    assert kinds([*sent, read(0, 4, (0, "a"))]) == set()
+    assert kinds([*sent, read(0, 4, (0, "a"), (1, "b"), (2, "c"))]) == set()
+    assert kinds([*sent, read(0, 4, (0, "a"), (1, "b"))]) == {Kind.PARTIAL_TRANSACTION}
+    assert kinds([*sent, poll((0, "a"), (1, "b"))]) == set(), "nobody has looked behind"
+
+
+def test_transactions_that_read_from_each_other_are_found() -> None:
+    sent = [
+        GAPS,
+        send("a", 0, at=1, txn="x"),
+        send("b", 2, at=2, txn="y"),
+        send("c", 4, at=3, txn="z"),
+        *(txn(name) for name in "xyz"),
+        read(0, 6, (0, "a"), (2, "b"), (4, "c")),
+    ]
+    chain = [*sent, polled_in("y", (0, "a")), polled_in("z", (2, "b"))]
+    assert kinds(chain) == set()
+    (finding,) = judge([*chain, polled_in("x", (4, "c"))]).findings
+    assert finding.kind is Kind.CYCLE and set(finding.proof) == {1, 2, 3, 8, 9, 10}
+
+
+def test_a_transaction_may_read_its_own_past() -> None:
+    """Nothing is a cycle that has one member: who reads what it wrote reads it after its commit."""
+    assert (
+        kinds([GAPS, send("a", 0, txn="x"), txn("x"), polled_in("x", (0, "a")), read(0, 2, (0, "a"))])
+        == set()
+    )
+
+
+def test_offsets_that_went_back_are_found() -> None:
+    sent = [*ABC, ALL]
+    assert kinds([*sent, txn("x", "ok", (0, 5)), txn("y", "ok", (5, 9)), committed(9)]) == set()
+    assert kinds([*sent, txn("x", "ok", (0, 5)), txn("y", "failed", (5, 9)), committed(5)]) == set()
+    assert kinds([*sent, txn("x", "ok", (0, 5)), txn("y", "ok", (3, 9)), committed(9)]) == {
+        Kind.CONSUMED_TWICE
+    }
+    assert kinds([*sent, txn("x", "ok", (0, 5)), txn("y", "ok", (5, 9)), committed(5)]) == {Kind.LOST_OFFSETS}
+    assert kinds([*sent, txn("x", "ok", (0, 5)), committed(None)]) == {Kind.LOST_OFFSETS}
+    assert kinds([*sent, txn("x", "failed", (0, 5)), txn("y", "ok", (0, 5)), committed(5)]) == set()
+    assert kinds([*sent, txn("x", "ok", (0, 5)), txn("y", "failed", (5, 9)), committed(9)]) == {
+        Kind.ABORTED_OFFSETS
+    }
+
+
+def test_an_unknown_transaction_whose_records_are_there_has_consumed() -> None:
+    sent = [GAPS, send("a", 0), send("b", outcome="unknown", txn="x"), txn("x", "unknown", (0, 5))]
+    again = [txn("y", "ok", (0, 5)), committed(5)]
+    assert kinds([*sent, *again, read(0, 3, (0, "a"))]) == set()
+    assert kinds([*sent, *again, read(0, 3, (0, "a"), (1, "b"))]) == {Kind.CONSUMED_TWICE}
+
+
+@pytest.mark.parametrize(
+    "line", [txn("x", "maybe"), {**txn("x"), "txn": 3}, {**committed(1), "offsets": [["u", 0]]}]
+)
+def test_transactions_that_make_no_sense_are_refused(line: Op) -> None:
+    with pytest.raises(HistoryError):
+        judge([*ABC, ALL, line])
+
+
+def test_a_transaction_ends_once() -> None:
+    with pytest.raises(HistoryError, match="ended twice"):
+        judge([*ABC, ALL, txn("x"), txn("x")])
