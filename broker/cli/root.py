@@ -19,6 +19,7 @@ _COMMANDS: dict[str, tuple[str, str, str]] = {
     "topic": ("broker.cli.topic", "topic", "Create, list, describe, change and delete topics."),
     "config": ("broker.cli.config", "config", "Describe and alter settings of topics, brokers and groups."),
     "group": ("broker.cli.group", "group", "List, describe, reset and delete consumer groups."),
+    "txn": ("broker.cli.txn", "txn", "List, describe and abort transactions."),
     "produce": ("broker.cli.produce", "produce", "Write the lines of standard input to a topic."),
     "consume": ("broker.cli.consume", "consume", "Print the records of a topic."),
     "health": (
