@@ -27,10 +27,8 @@ from broker.controller.producer_ids import ProducerIds
 from broker.controller.registration import Registration
 from broker.controller.server import RequestServer
 from broker.controller.service import MetadataService, controller_config
-from broker.coordinator.internal_topic import InternalTopic
+from broker.coordinators import Coordinators
 from broker.environment import Clock, Network, ProtocolFactory
-from broker.groups.coordinator import new_group_coordinator
-from broker.groups.offsets_topic import offsets_topic_spec
 from broker.handlers import APIS
 from broker.membership.cluster import Cluster
 from broker.membership.cluster_events import ClusterEvents
@@ -61,6 +59,7 @@ from broker.scheduling.commit_delay import CommitDelay
 from broker.scheduling.ticks import SLOW_TICK_S, Ticks
 from broker.scheduling.turn import Turn
 from broker.security.proofs import Authenticator
+from broker.serving.aborted_loads import AbortedLoads
 from broker.serving.answer_cache import AnswerCache
 from broker.serving.context import Context
 from broker.serving.dispatcher import ApiDispatcher
@@ -242,10 +241,10 @@ class Node:
             self.loop.time,
             self.cluster,
             self.metadata.execute,
-            {TransferLeadership: self.preferred_leaders.execute},
             self.background,
             self.ticks,
         )
+        self.requests.add_part(TransferLeadership, self.preferred_leaders.execute)
         self.controller = ControllerClient(
             self.me,
             self.loop.time,
@@ -271,7 +270,7 @@ class Node:
         )
 
     def _assemble_partitions(self) -> None:
-        """From the metadata to replicas, their members and their leaders."""
+        """From the metadata to replicas and their leaders."""
         self.new_topics = NewTopics()
         self.reconciler = Reconciler(
             self.me,
@@ -312,21 +311,20 @@ class Node:
     def _assemble_serving(self) -> None:
         """What clients meet: coordinators, connections, handlers."""
         config, loop = self.config, self.loop
-        view = self.view
-        self.offsets_topic = InternalTopic(
-            offsets_topic_spec(config), self.metadata, self.controller, view.leader_of, view.endpoint_of
-        )
-        self.groups = new_group_coordinator(
-            self.offsets_topic,
+        self.coordinators = coordinators = Coordinators(
             self.settings,
             self.metadata,
+            self.controller,
+            self.requests,
+            self.producer_ids,
+            self.replicas,
+            self.replica_events,
+            self.reads,
+            self.view,
             self._rng,
             self.clock,
             loop,
             self.background,
-            self.reads,
-            self.replica_events,
-            self.controller,
             self.ticks,
         )
         self.quotas = ClientQuotas(config.quota_window_num, config.quota_window_size_s, loop.time, self.ticks)
@@ -340,20 +338,22 @@ class Node:
             settings=self.settings,
             resources=self.resources,
             metadata=self.metadata,
-            view=view,
+            view=self.view,
             replicas=self.replicas,
             reads=self.reads,
             controller=self.controller,
             producer_ids=self.producer_ids,
-            groups=self.groups,
-            offsets_topic=self.offsets_topic,
+            groups=coordinators.groups,
+            offsets_topic=coordinators.offsets_topic,
+            transactions=coordinators.transactions,
+            marker_writer=coordinators.marker_writer,
+            verifier=coordinators.verifier,
             leader_waits=self.leader_waits,
             new_topics=self.new_topics,
             quotas=self.quotas,
             connections=self.connections,
-            fetch_sessions=FetchSessions(
-                config.max_incremental_fetch_session_cache_slots, config.max_fetch_partitions, self._rng
-            ),
+            fetch_sessions=FetchSessions(config.fetch_session_slots, config.max_fetch_partitions, self._rng),
+            aborted_loads=AbortedLoads(self.replicas, self.background),
             long_polls=LongPolls(config.max_fetch_partitions),
             pending=PendingAnswers(self.background, self.ticks),
             long_requests=LongRequests(loop, self.clock.steady_s),
@@ -376,7 +376,7 @@ class Node:
         self.replicas.stop_campaigning()
         self.publisher.close()
         await transfer_leaderships(self.replicas, self.cluster)
-        self.groups.close()
+        self.coordinators.close()
         self._listeners.close()
         self.connections.close_all()
         # Before the disk is waited for: while peers are heard they bring more, and the last flush never comes.

@@ -148,12 +148,16 @@ class ProducerStates:
             )
         return APPEND
 
-    def begins_transaction(self, header: BatchHeader) -> bool:
-        """Whether this batch would begin its producer's transaction here, so that the coordinator has to be asked."""
-        if not header.is_transactional:
-            return False
-        entry = self.entries.get(header.producer_id)
-        return entry is None or entry.transaction_first_offset < 0 or entry.epoch != header.producer_epoch
+    def begins_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether a transactional batch of this producer would begin its transaction here, so that the coordinator has
+        to be asked."""
+        entry = self.entries.get(producer_id)
+        return entry is None or entry.transaction_first_offset < 0 or entry.epoch != producer_epoch
+
+    def last_offset_of(self, producer_id: int) -> int:
+        """Of its newest batch or marker. -1: nothing is known of the producer."""
+        entry = self.entries.get(producer_id)
+        return -1 if entry is None else entry.last_offset
 
     def check_marker(self, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
         """Raises KafkaError for a marker that may not be appended: TRANSACTION_COORDINATOR_FENCED if it comes from an

@@ -16,6 +16,7 @@ from broker.config.node_keys.identity import IdentityKeys
 from broker.config.node_keys.replication import ReplicationKeys
 from broker.config.node_keys.security import SecurityKeys
 from broker.config.node_keys.topics import TopicKeys
+from broker.config.node_keys.transactions import TransactionKeys
 from broker.config.values import Address, ConfigError, Listener
 
 __all__ = ["Address", "ConfigError", "Listener", "NodeConfig"]
@@ -26,7 +27,9 @@ WILDCARD_HOSTS = frozenset({"", "0.0.0.0", "::"})
 
 # A dataclass has the fields of its last base first.
 @dataclass(frozen=True, kw_only=True)
-class NodeConfig(ReplicationKeys, GroupKeys, ConnectionKeys, TopicKeys, SecurityKeys, IdentityKeys):
+class NodeConfig(
+    ReplicationKeys, TransactionKeys, GroupKeys, ConnectionKeys, TopicKeys, SecurityKeys, IdentityKeys
+):
     #: Names of the settings that were set at the start, by any source. DescribeConfigs tells them from defaults.
     given: frozenset[str] = frozenset()
     #: How many files and sockets the process may open. No setting: the system says it.

@@ -34,6 +34,14 @@ class ProducerIds:
             self._waiting.append(answer)
             self._request_block()
 
+    def take(self) -> int:
+        """One of the block, now. Raises COORDINATOR_LOAD_IN_PROGRESS if there is none; then another block comes."""
+        if self._next == self._end:
+            self._request_block()
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        self._next += 1
+        return self._next - 1
+
     def _request_block(self) -> None:
         if not self._is_requesting:
             self._is_requesting = True

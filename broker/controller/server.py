@@ -7,7 +7,7 @@ cannot be read INVALID_REQUEST, and the connection goes on.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
@@ -46,6 +46,10 @@ class Execute(Protocol):
     ) -> None: ...
 
 
+#: (request, reply): as `Execute`, for one kind of request.
+_Part = Callable[[Any, Callable[[Any, int], None]], None]
+
+
 class RequestServer:
     """Gives each request to the part that carries it out, and sends its answer back."""
 
@@ -54,20 +58,24 @@ class RequestServer:
         now: Callable[[], float],
         links: Links,
         controller: Execute,
-        others: Mapping[type[Request[Any]], Callable[[Any, Callable[[Any, int], None]], None]],
         background: Background,
         ticks: Ticks,
     ) -> None:
-        """`now`: loop time. `controller` takes every request that is not in `others`."""
+        """`now`: loop time. `controller` takes every request that nobody else does."""
         self._now = now
         self._links = links
         self._controller = controller
-        self._others = others
+        self._others: dict[type[Request[Any]], _Part] = {}
         self._background = background
         #: Answers to nodes that are not connected now, with the time when nobody waits for them any more. Invariant: no
         #: queue is empty.
         self._undelivered: dict[int, deque[tuple[float, peer.ControllerResponse]]] = {}
         ticks.every(SLOW_TICK_S, self.tick)
+
+    def add_part(self, kind: type[Request[Any]], part: _Part) -> None:
+        """Have requests of this kind carried out by `part`, as by an `Execute`."""
+        assert kind not in self._others
+        self._others[kind] = part
 
     def execute(self, request: Request[ResultT], reply: Callable[[ResultT | KafkaError, int], None]) -> None:
         """As `Execute`. Answers NOT_CONTROLLER to what is the controller's if this node is not it."""

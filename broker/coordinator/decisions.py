@@ -179,6 +179,8 @@ class Decisions(Generic[S, R]):
                     is_transactional=outcome.producer is not None,
                 )
             )
+        if outcome.check_append is not None:
+            outcome.check_append()
         end_offset = replica.next_offset
         # Without a pause: the batches of one decision follow each other.
         for batch in batches:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -25,6 +25,8 @@ class Outcome(Generic[R]):
     """(producer id, epoch) of a transaction in which the records are written: they are pending until it ends. They are
     one batch, no tombstones, and the shard has changed nothing yet: the batch may be refused, as that of a fenced
     producer is, and then the answers are refusals."""
+    check_append: Callable[[], None] | None = None
+    """With `producer`: called before the records are appended. Raises KafkaError if the transaction has ended."""
     answers: list[tuple[Ticket[Any], Any]] = field(default_factory=list)
     """Invariant: each answer is of the type that its ticket takes. `add_answer` holds it."""
 

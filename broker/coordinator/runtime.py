@@ -169,6 +169,10 @@ class CoordinatorRuntime(Generic[S, R]):
 
         self._reads.confirm([replica], confirmed)
 
+    def replica_of(self, key: str) -> Replica:
+        """The partition of a key. Raises KafkaError if it is not coordinated here."""
+        return self._loaded_partition(key).replica
+
     def reading(self) -> Reading[S]:
         """For a request that looks at keys. A stale coordinator never answers it."""
         return Reading(self._loaded_partition, self._led.values, self._reads, self._decisions)
@@ -185,6 +189,10 @@ class CoordinatorRuntime(Generic[S, R]):
 
     def loaded_partitions(self) -> list[LedPartition[S]]:
         return [led for led in self._led.values() if led.is_loaded]
+
+    def partition_of(self, shard: S) -> LedPartition[S] | None:
+        """None: the shard is discarded."""
+        return next((led for led in self._led.values() if led.shard is shard), None)
 
     def is_active(self, led: LedPartition[S]) -> bool:
         """Its shard is not discarded, and the node does not stop."""
@@ -204,6 +212,28 @@ class CoordinatorRuntime(Generic[S, R]):
             yield
             while led.is_busy(key) and self.is_active(led):
                 yield PAUSE
+
+    def act(self, led: LedPartition[S], key: str, action: Callable[[], None]) -> None:
+        """Call `action` when no decision about the key is under way and the log takes records. It is not called if the
+        shard is discarded before."""
+
+        def free() -> None:
+            if led.replica.group.can_propose:
+                action()
+            else:
+                self._loop.call_later(POSTPONED_S, self.act, led, key, action)
+
+        if self.is_active(led):
+            led.when_free(key, free)
+
+    def carry_out_now(self, led: LedPartition[S], key: str, decided: Decided[R]) -> None:
+        """Within `act`."""
+        self._decisions.carry_out(led, key, decided)
+
+    def ask_again(self, led: LedPartition[S], key: str, ticket: Ticket[A], decide: Decision[S, A, R]) -> None:
+        """Decide about a ticket of `ask` that a decision has not answered."""
+        if led.is_current:
+            led.when_free(key, partial(self._decide, led, key, ticket, decide))
 
     # -- leadership --------------------------------------------------------------------------------------
 

@@ -244,14 +244,14 @@ class ClassicGroup(Rebalance):
         return error
 
     def check_commit(self, request: CommitRequest, now: float) -> None:
-        if request.generation < 0 and self.is_empty:
+        if request.is_anonymous or (request.generation < 0 and self.is_empty):
             return  # An admin tool, or a consumer that assigns partitions to itself.
         error = self._why_not_member(request.member_id, request.instance_id, request.generation)
         if error != ErrorCode.NONE:
             raise KafkaError(error)
         self._renew_session(request.member_id, now)
-        if self.state is COMPLETING:
-            # The leader is assigning the partitions.
+        if self.state is COMPLETING and request.producer is None:
+            # The leader is assigning the partitions. (In a transaction, the generation fences.)
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:

@@ -46,6 +46,18 @@ class CommitRequest:
     """`generation` may be a member epoch: OffsetCommit v9 and later."""
     producer: tuple[int, int] | None = None
     """(producer id, epoch) of the transaction that commits the offsets."""
+    check_append: Callable[[], None] | None = None
+    """As in `Outcome`."""
+
+    @property
+    def is_anonymous(self) -> bool:
+        """Older versions of TxnOffsetCommit name no member. The transaction itself fences others then."""
+        return (
+            self.producer is not None
+            and self.generation < 0
+            and not self.member_id
+            and self.instance_id is None
+        )
 
 
 @dataclass(frozen=True, slots=True)

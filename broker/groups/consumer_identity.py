@@ -85,7 +85,7 @@ def check_commit(durable: ConsumerGroupState, group_id: str, request: CommitRequ
     """`Group.check_commit`. A member that has not heard of its new epoch yet may commit for partitions that it had in
     the old one (KIP-1251)."""
     generation = request.generation
-    if generation < 0 and not durable.members:
+    if request.is_anonymous or (generation < 0 and not durable.members):
         return None
     member = existing_member(durable, group_id, request.member_id)
     if not request.knows_epochs:

@@ -71,6 +71,10 @@ class Offsets:
         """Whether an open transaction commits an offset here: it is not known which one will count."""
         return self._pending.has_place(group_id, place)
 
+    def pending_places(self, group_id: str) -> frozenset[Place]:
+        """Those for which `is_pending` holds."""
+        return self._pending.places(group_id)
+
     def holds(self, group_id: str, place: Place) -> bool:
         """Whether an offset is committed or pending here."""
         return self.get(group_id, place) is not None or self.is_pending(group_id, place)

@@ -40,6 +40,9 @@ class PendingOffsets:
     def has_place(self, group_id: str, place: Place) -> bool:
         return place in self._groups.get(group_id, ())
 
+    def places(self, group_id: str) -> frozenset[Place]:
+        return frozenset(self._groups.get(group_id, ()))
+
     def get(self, group_id: str, place: Place, producer_id: int) -> OffsetCommitValue | None:
         return self._groups.get(group_id, {}).get(place, {}).get(producer_id)
 

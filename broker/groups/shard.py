@@ -167,7 +167,8 @@ class Shard:
             self._max_batch_bytes,
             self.memory,
         )
-        return Outcome(records, request.producer).add_answer(ticket, answer)
+        outcome = Outcome(records, request.producer, request.check_append)
+        return outcome.add_answer(ticket, answer)
 
     def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> None:
         """Check that a member may fetch offsets. (None, -1) is a client that is no member. Raises KafkaError."""

@@ -8,6 +8,8 @@ node that it may use are in `broker.serving.context.Context`.
 from __future__ import annotations
 
 from broker.handlers import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     alter_client_quotas,
     alter_configs,
     alter_partition_reassignments,
@@ -31,7 +33,9 @@ from broker.handlers import (
     describe_producers,
     describe_quorum,
     describe_topic_partitions,
+    describe_transactions,
     elect_leaders,
+    end_txn,
     fetch,
     find_coordinator,
     heartbeat,
@@ -43,6 +47,7 @@ from broker.handlers import (
     list_groups,
     list_offsets,
     list_partition_reassignments,
+    list_transactions,
     metadata,
     offset_commit,
     offset_delete,
@@ -50,7 +55,9 @@ from broker.handlers import (
     offset_for_leader_epoch,
     produce,
     sync_group,
+    txn_offset_commit,
     unregister_broker,
+    write_txn_markers,
 )
 from broker.serving.api import Api
 
@@ -74,6 +81,11 @@ APIS: tuple[Api, ...] = (
     delete_records.API,
     init_producer_id.API,
     offset_for_leader_epoch.API,
+    add_partitions_to_txn.API,
+    add_offsets_to_txn.API,
+    end_txn.API,
+    write_txn_markers.API,
+    txn_offset_commit.API,
     describe_acls.API,
     create_acls.API,
     delete_acls.API,
@@ -94,6 +106,8 @@ APIS: tuple[Api, ...] = (
     describe_cluster.API,
     describe_producers.API,
     unregister_broker.API,
+    describe_transactions.API,
+    list_transactions.API,
     consumer_group_heartbeat.API,
     consumer_group_describe.API,
     list_config_resources.API,

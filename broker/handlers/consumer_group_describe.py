@@ -21,7 +21,7 @@ from broker.handlers.describe_groups import name_operations
 from broker.metadata.image import MetadataImage
 from broker.serving import steps
 from broker.serving.api import Api
-from broker.serving.group_answers import answer_about_groups
+from broker.serving.coordinator_answers import answer_about_keys
 from broker.serving.steps import Steps
 from protocol.api_keys import ApiKey
 from protocol.errors import KafkaError
@@ -51,7 +51,9 @@ def handle(context: Context, request: Request, body: ConsumerGroupDescribeReques
             name_operations(described)
         yield from steps.reply(request, ConsumerGroupDescribeResponse(groups=described))
 
-    return answer_about_groups(context, request, dict.fromkeys(body.group_ids), look, _failed, reply)
+    return answer_about_keys(
+        context, request, context.groups.reading(), dict.fromkeys(body.group_ids), look, _failed, reply
+    )
 
 
 def _failed(group_id: str, error: KafkaError) -> DescribedConsumerGroup:

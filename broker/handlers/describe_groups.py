@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from broker.groups.shard import Shard
 from broker.serving import steps
 from broker.serving.api import Api
-from broker.serving.group_answers import answer_about_groups
+from broker.serving.coordinator_answers import answer_about_keys
 from broker.serving.steps import Steps
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
@@ -48,7 +48,9 @@ def handle(context: Context, request: Request, body: DescribeGroupsRequest) -> S
             name_operations(described)
         yield from steps.reply(request, DescribeGroupsResponse(groups=described))
 
-    return answer_about_groups(context, request, dict.fromkeys(body.groups), _look, failed, reply)
+    return answer_about_keys(
+        context, request, context.groups.reading(), dict.fromkeys(body.groups), _look, failed, reply
+    )
 
 
 def name_operations(groups: Iterable[DescribedGroup | DescribedConsumerGroup]) -> None:

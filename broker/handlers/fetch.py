@@ -5,8 +5,8 @@ Behaviour
   an error. Otherwise it comes when one of these conditions is met or max_wait has passed.
 - The first partition with data gives at least its first batch, however large. Later partitions give whole batches while
   they fit (client-behaviour.md B.4). Batches are never cut or decoded: the client skips records that it has already.
-- read_committed is bounded by the last stable offset; without transactions that is the high watermark, and the
-  list of aborted transactions is empty.
+- read_committed is bounded by the last stable offset, and the answer names the aborted transactions that its records
+  overlap: the client leaves these out. Those of an old segment may have to be found first; the long poll waits for it.
 - Only the leader serves.
 - Sessions (KIP-227, broker.serving.fetch_sessions): epoch 0 ends the session that the request names and creates one;
   -1 only ends it. In a session the answer leaves out partitions that have not changed, and a scan visits only those

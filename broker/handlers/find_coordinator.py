@@ -1,9 +1,8 @@
-"""FindCoordinator: which broker coordinates a group.
+"""FindCoordinator: which broker coordinates a group or a transactional id.
 
-Behaviour: any broker answers. The coordinator is the leader of the group's partition of `__consumer_offsets`, and the
-first request creates that topic. While it does not exist or the partition has no leader, the answer is
-COORDINATOR_NOT_AVAILABLE with node -1, which clients retry. Transactional ids and share groups are refused
-(INVALID_REQUEST), so that init_transactions() fails at once.
+Behaviour: any broker answers. The coordinator is the leader of the key's partition of `__consumer_offsets` or
+`__transaction_state`, and the first request creates that topic. While it does not exist or the partition has no leader,
+the answer is COORDINATOR_NOT_AVAILABLE with node -1, which clients retry. Share groups are refused (INVALID_REQUEST).
 
 Versions: 0 groups only; 3 flexible; 4 several keys; in 5 the client understands TRANSACTION_ABORTABLE; 6 allows share
 groups.
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from broker.network.request import Request
     from broker.serving.context import Context
 
-GROUP = 0
+GROUP, TRANSACTION = 0, 1
 
 
 def handle(context: Context, request: Request, body: FindCoordinatorRequest) -> Steps:
@@ -41,9 +40,13 @@ def handle(context: Context, request: Request, body: FindCoordinatorRequest) -> 
 
 def _find(context: Context, key: str, key_type: int, listener: str) -> Coordinator:
     try:
-        if key_type != GROUP:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "transactions and share groups are not supported yet")
-        node_id, host, port = context.offsets_topic.find_coordinator(key, listener)
+        if key_type == GROUP:
+            topic = context.offsets_topic
+        elif key_type == TRANSACTION:
+            topic = context.transactions.topic
+        else:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "only groups and transactional ids have coordinators")
+        node_id, host, port = topic.find_coordinator(key, listener)
     except KafkaError as error:
         return Coordinator(
             key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.message or None

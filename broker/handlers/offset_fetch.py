@@ -5,7 +5,8 @@ Behaviour
   start as auto.offset.reset says. Null topics stand for all topics that the group has offsets for.
 - A group that is named twice is INVALID_REQUEST the second time: each is read once.
 - An answer waits for a liveness round, and until the offsets in it are committed. So a stale coordinator cannot answer.
-- require_stable (7 and later) asks for UNSTABLE_OFFSET_COMMIT while a transaction is open; there are no transactions.
+- Offsets of open transactions are not seen. With require_stable (7 and later) a partition that has one is
+  UNSTABLE_OFFSET_COMMIT, which clients retry: what was committed before may have been processed again meanwhile.
 
 Versions: 1 no top-level error; 2 null topics; 5 leader epoch; 6 flexible; 8 several groups; 9 member epochs, checked
 (KIP-848); 10 topics by id.
@@ -17,11 +18,12 @@ from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from broker.groups.commit import Place
 from broker.groups.shard import Shard
 from broker.metadata.image import MetadataImage
 from broker.serving import steps
 from broker.serving.api import Api
-from broker.serving.group_answers import answer_about_groups
+from broker.serving.coordinator_answers import answer_about_keys
 from broker.serving.steps import Steps
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
@@ -55,7 +57,8 @@ def handle(context: Context, request: Request, body: OffsetFetchRequest) -> Step
         yield
 
     def look(shard: Shard, group_id: str) -> Generator[None, None, OffsetFetchResponseGroup]:
-        return _read_group(context.image, version, first[group_id], shard)
+        unstable = shard.offsets.pending_places(group_id) if body.require_stable else frozenset()
+        return _read_group(context.image, version, first[group_id], shard, unstable)
 
     def reply(parts: dict[str, OffsetFetchResponseGroup]) -> Steps:
         response = OffsetFetchResponse(groups=[])
@@ -70,7 +73,7 @@ def handle(context: Context, request: Request, body: OffsetFetchRequest) -> Step
                 yield
         yield from steps.reply(request, response)
 
-    yield from answer_about_groups(context, request, first, look, _failed, reply)
+    yield from answer_about_keys(context, request, context.groups.reading(), first, look, _failed, reply)
 
 
 def _only_group(body: OffsetFetchRequest) -> OffsetFetchRequestGroup:
@@ -86,7 +89,11 @@ def _refused(group_id: str, error: ErrorCode) -> OffsetFetchResponseGroup:
 
 
 def _read_group(
-    image: MetadataImage, version: int, group: OffsetFetchRequestGroup, shard: Shard
+    image: MetadataImage,
+    version: int,
+    group: OffsetFetchRequestGroup,
+    shard: Shard,
+    unstable: frozenset[Place],
 ) -> Generator[None, None, OffsetFetchResponseGroup]:
     shard.check_fetch(group.group_id, group.member_id, group.member_epoch)
     is_small = group.topics is not None and sum(len(x.partition_indexes) for x in group.topics) <= _FEW
@@ -112,8 +119,10 @@ def _read_group(
         for partition in dict.fromkeys(topic.partition_indexes):
             if error != ErrorCode.NONE or (name, partition) not in answered:
                 answered.add((name, partition))
-                value = committed.get(partition)
-                found.partitions.append(_partition(partition, value, error, topic.topic_id))
+                value, error_here = committed.get(partition), error
+                if Place(name, partition) in unstable and error == ErrorCode.NONE:
+                    value, error_here = None, ErrorCode.UNSTABLE_OFFSET_COMMIT
+                found.partitions.append(_partition(partition, value, error_here, topic.topic_id))
             if not is_small:
                 yield
         if not is_small:

@@ -12,8 +12,9 @@ from uuid import UUID
 METADATA_TOPIC_ID = UUID(int=1)
 METADATA_TOPIC_NAME = "__cluster_metadata"
 OFFSETS_TOPIC_NAME = "__consumer_offsets"
+TRANSACTION_TOPIC_NAME = "__transaction_state"
 #: Topics of the cluster's own: clients may read them, and not create, delete or write them.
-INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC_NAME, "__transaction_state", "__share_group_state"})
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC_NAME, TRANSACTION_TOPIC_NAME, "__share_group_state"})
 
 
 #: Kafka's limit: `<name>-<partition>` has to be a file name of at most 255 bytes.

@@ -48,8 +48,9 @@ class ConnectionRegistry:
         self.answers = AnswerMemory(config.queued_max_response_bytes)
         self.throttle_of = throttle_of
         self.log = LimitedLog()
-        #: Insertion-ordered set of open connections.
-        self._open: dict[Connection, str] = {}
+        #: The open connections, the oldest first: the address of the client, and a number.
+        self._open: dict[Connection, tuple[str, int]] = {}
+        self._count = 0
         self._per_ip: dict[str, int] = {}
         ticks.every(SLOW_TICK_S, self.close_idle)
         ticks.every(SLOW_TICK_S, self.answers.close_stalled)
@@ -70,13 +71,18 @@ class ConnectionRegistry:
             reason = f"{'max.connections' if is_setting else 'half of the open files limit'} ({most}) reached"
         elif self._per_ip.get(ip, 0) >= config.max_connections_per_ip:
             reason = "max.connections.per.ip reached"
-        self._open[connection] = ip
+        self._count += 1
+        self._open[connection] = ip, self._count
         self._per_ip[ip] = self._per_ip.get(ip, 0) + 1
         return reason
 
+    def number_of(self, connection: Connection) -> int:
+        """From 1 on, in the order in which this node has accepted its connections. 0: it is closed."""
+        return self._open.get(connection, ("", 0))[1]
+
     def remove(self, connection: Connection) -> None:
         self.answers.remove(connection)
-        ip = self._open.pop(connection, None)
+        ip, _ = self._open.pop(connection, (None, 0))
         if ip is not None:
             left = self._per_ip[ip] - 1
             if left:

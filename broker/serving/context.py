@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from broker.replication.reads import Reads
     from broker.replication.replicas import Replicas
     from broker.scheduling.turn import Turn
+    from broker.serving.aborted_loads import AbortedLoads
     from broker.serving.answer_cache import AnswerCache
     from broker.serving.api import Api
     from broker.serving.fetch_sessions import FetchSessions
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from broker.serving.pending import PendingAnswers
     from broker.serving.quotas import ClientQuotas
     from broker.serving.views import ClusterView
+    from broker.transactions.coordinator import TransactionCoordinator
+    from broker.transactions.marker_writer import MarkerWriter
+    from broker.transactions.verification import TransactionVerifier
 
 
 class Volume(Protocol):
@@ -64,11 +68,16 @@ class Context:
     producer_ids: ProducerIds
     groups: GroupCoordinator
     offsets_topic: InternalTopic
+    transactions: TransactionCoordinator
+    marker_writer: MarkerWriter
+    verifier: TransactionVerifier
+    """For the partitions that this node leads: whether records of a transaction may be appended there."""
     leader_waits: LeaderWaits
     new_topics: NewTopics
     quotas: ClientQuotas
     connections: ConnectionRegistry
     fetch_sessions: FetchSessions
+    aborted_loads: AbortedLoads
     long_polls: LongPolls
     pending: PendingAnswers
     long_requests: LongRequests

@@ -8,6 +8,7 @@ from broker.serving.fetch_sessions import TOPIC_IDS_VERSION, FetchTarget, FetchT
 from broker.serving.steps import Steps
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import (
+    AbortedTransaction,
     EpochEndOffset,
     FetchPartition,
     FetchRequest,
@@ -102,12 +103,12 @@ class FetchScan:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         diverging = self._divergence(replica, wanted) if wanted.last_fetched_epoch >= 0 else None
         bound = last_stable_offset if self._is_committed else high_watermark
+        aborted: list[AbortedTransaction] = []
         target.part = None
         if diverging is not None:
             self._has_error = True
             targets.due[target] = None
-        elif offset < bound:
-            target.part = self._slice(replica, wanted, bound)
+        elif offset < bound and self._read(target, replica, bound, aborted):
             targets.due[target] = None
         elif target.reported == (high_watermark, last_stable_offset, start_offset):
             targets.to_report.pop(target, None)
@@ -116,7 +117,7 @@ class FetchScan:
         data.high_watermark = high_watermark
         data.last_stable_offset = last_stable_offset
         data.log_start_offset = start_offset
-        data.aborted_transactions = [] if self._is_committed else None
+        data.aborted_transactions = aborted if self._is_committed else None
         data.diverging_epoch = diverging
         targets.to_report[target] = None
 
@@ -125,24 +126,43 @@ class FetchScan:
             return self._context.view.replica_of_id(target.topic_id, target.wanted.partition)
         return self._context.view.replica_named(target.topic, target.wanted.partition)
 
-    def _slice(self, replica: Replica, wanted: FetchPartition, bound: int) -> LogSlice | None:
-        """The whole batches from the fetch offset on that fit into the answer. None: no room, or no records."""
+    def _read(
+        self, target: FetchTarget, replica: Replica, bound: int, aborted: list[AbortedTransaction]
+    ) -> bool:
+        """Find the records that the answer has room for, and of these the aborted transactions. False: it is not known
+        yet what is aborted. The replica wakes the target when it is."""
+        wanted = target.wanted
         left = self._allowed_bytes - self.size_bytes
         if left <= 0 and self.size_bytes:
-            return None
+            return True
         limit_bytes = min(wanted.partition_max_bytes, left)
-        try:
-            part = replica.log.read(
-                wanted.fetch_offset, limit_bytes, below_offset=bound, at_least_one=self.size_bytes == 0
+        part = self._slice(replica, wanted.fetch_offset, bound, limit_bytes)
+        if part is not None and self._is_committed:
+            found = self._context.aborted_loads.aborted_between(
+                replica, wanted.fetch_offset, part.next_offset
             )
-        except CorruptLogError as error:
-            self._context.replicas.log_corrupt(replica, error)
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR) from error
+            if found is None:
+                return False
+            aborted += [
+                AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
+                for each in found
+            ]
         size_bytes = 0 if part is None else part.size_bytes
         is_cut = part is None or part.next_offset < bound
         self.size_bytes += size_bytes
         self._readable_bytes += max(size_bytes, limit_bytes) if is_cut else size_bytes
-        return part
+        target.part = part
+        return True
+
+    def _slice(self, replica: Replica, offset: int, bound: int, limit_bytes: int) -> LogSlice | None:
+        """The whole batches from the offset on that are no larger together. None: not even the first one fits."""
+        try:
+            return replica.log.read(
+                offset, limit_bytes, below_offset=bound, at_least_one=self.size_bytes == 0
+            )
+        except CorruptLogError as error:
+            self._context.replicas.log_corrupt(replica, error)
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR) from error
 
     def _divergence(self, replica: Replica, wanted: FetchPartition) -> EpochEndOffset | None:
         """None if the client's last fetched epoch is in this log and reaches up to its fetch offset. Otherwise the

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Protocol
 
 from broker.replication.replica import Replica
+from broker.replication.waits import Acknowledged
 from broker.scheduling.background import Background, Steps
 from protocol.controller.transactions import ErrorCodesResult, MarkerToWrite, WriteMarkers
 from protocol.errors import ErrorCode, KafkaError
@@ -71,16 +72,29 @@ class MarkerWriter:
         if replica.is_metadata or wanted.producer_id < 0 or wanted.producer_epoch < 0:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         marker = Marker(wanted.is_commit, wanted.coordinator_epoch)
+        self.append(replica, wanted.producer_id, wanted.producer_epoch, marker, answer, slot)
+
+    def append(
+        self,
+        replica: Replica,
+        producer_id: int,
+        producer_epoch: int,
+        marker: Marker,
+        answer: Acknowledged,
+        slot: int,
+    ) -> None:
+        """Append a marker to a partition that this node leads. `answer` is told when it is committed, or why it is not
+        appended. Raises KafkaError."""
         append = self._coordinators.get(replica.topic)
         if append is None:
-            end_offset = replica.append_marker(wanted.producer_id, wanted.producer_epoch, marker)
+            end_offset = replica.append_marker(producer_id, producer_epoch, marker)
             replica.waits.add_commit(end_offset, answer, slot)
         else:
             done = partial(_appended, replica, slot, answer)
-            append(replica, wanted.producer_id, wanted.producer_epoch, marker, done)
+            append(replica, producer_id, producer_epoch, marker, done)
 
 
-def _appended(replica: Replica, slot: int, answer: _Answer, end_offset: int | KafkaError) -> None:
+def _appended(replica: Replica, slot: int, answer: Acknowledged, end_offset: int | KafkaError) -> None:
     if isinstance(end_offset, KafkaError):
         answer.partition_done(slot, end_offset.code)
     else:

@@ -21,6 +21,9 @@ NO_EPOCH = -1
 #: `transaction.version`, from which on each end of a transaction raises the epoch (KIP-890).
 EPOCH_BUMP_VERSION = 2
 
+#: Partitions of one transaction. Each change of a transaction writes down all of them.
+MAX_PARTITIONS = 10_000
+
 _AFTER_MARKERS = {
     TransactionState.PREPARE_COMMIT: TransactionState.COMPLETE_COMMIT,
     TransactionState.PREPARE_ABORT: TransactionState.COMPLETE_ABORT,
@@ -145,7 +148,8 @@ class TransactionMetadata:
         client_version: int,
         now_ms: int,
     ) -> TransactionMetadata:
-        """Partitions that the producer is going to write to; the first begins the transaction."""
+        """Partitions that the producer is going to write to; the first begins the transaction. Raises POLICY_VIOLATION
+        for more than MAX_PARTITIONS."""
         self._check_producer(producer)
         if self.state.is_prepared:
             raise TransactionInDoubtError
@@ -153,6 +157,10 @@ class TransactionMetadata:
         added = self.partitions.union(partitions)
         if is_open and added == self.partitions:
             return self
+        if len(added) > MAX_PARTITIONS:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION, f"a transaction has at most {MAX_PARTITIONS} partitions"
+            )
         return replace(
             self,
             state=TransactionState.ONGOING,
@@ -240,9 +248,10 @@ class TransactionMetadata:
         return bumped._prepare(is_commit, now_ms).complete(now_ms)
 
     def _is_before_bump(self, producer: ProducerIdAndEpoch) -> bool:
-        """Whether the end of a transaction has raised the epoch of this producer, who may not know it."""
+        """Whether this producer's own end of a transaction has raised its epoch, which it may not know. (Where it was
+        fenced, there is no last epoch.)"""
         if producer.producer_id == self.producer_id:
-            return producer.epoch == self.epoch - 1
+            return producer.epoch == self.last_epoch == self.epoch - 1
         return producer == (self.previous_producer_id, EXHAUSTED_EPOCH) and self.epoch == 0
 
     def _prepare(self, is_commit: bool, now_ms: int) -> TransactionMetadata:

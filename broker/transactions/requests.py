@@ -9,6 +9,8 @@ from broker.transactions.metadata import NO_EPOCH, NO_PRODUCER_ID, ProducerIdAnd
 from protocol.errors import ErrorCode
 
 NO_PRODUCER = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_EPOCH)
+#: `connection` of requests: in the order in which this node has accepted them, from 1 on.
+NO_CONNECTION = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,7 @@ class AddPartitions:
     partitions: Sequence[TopicPartition]
     client_version: int
     """`transaction.version` by which the client works."""
+    connection: int = NO_CONNECTION
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,8 @@ class EndTransaction:
     is_commit: bool
     client_version: int
     new_producer_id: int = NO_PRODUCER_ID
+    """Is used if the epochs of the producer id are exhausted."""
+    connection: int = NO_CONNECTION
 
 
 TransactionRequest = InitProducer | AddPartitions | EndTransaction
@@ -51,3 +56,10 @@ class TransactionAnswer:
 
 def refusal(error: ErrorCode) -> TransactionAnswer:
     return TransactionAnswer(error)
+
+
+def in_version(error: ErrorCode, version: int) -> ErrorCode:
+    """The error as clients know it that use this version of AddPartitionsToTxn, AddOffsetsToTxn or EndTxn."""
+    if error == ErrorCode.PRODUCER_FENCED and version < 2:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return error

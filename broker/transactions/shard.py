@@ -10,19 +10,24 @@ that is told CONCURRENT_TRANSACTIONS sleeps for 20 to 100 ms. After PARKED_S the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from broker.coordinator.deadlines import Deadlines
 from broker.coordinator.outcome import Outcome
 from broker.coordinator.ticket import Ticket
 from broker.transactions.metadata import (
+    EPOCH_BUMP_VERSION,
+    ProducerIdAndEpoch,
+    TopicPartition,
     TransactionInDoubtError,
     TransactionMetadata,
     new_metadata,
 )
 from broker.transactions.records import TransactionRecord
 from broker.transactions.requests import (
+    NO_CONNECTION,
     AddPartitions,
     EndTransaction,
     InitProducer,
@@ -61,15 +66,23 @@ class _Parked:
 
 
 class TransactionShard:
-    """See the module. `max_ids`: of this partition; a new id above that is refused."""
+    """See the module."""
 
-    def __init__(self, on_prepared: Callable[[TransactionMetadata], None], max_ids: int) -> None:
-        """`on_prepared`: called when the end of a transaction is decided and committed: write its markers."""
+    def __init__(
+        self,
+        on_prepared: Callable[[TransactionShard, TransactionMetadata], None],
+        has_room: Callable[[], bool],
+    ) -> None:
+        """`on_prepared`: called when the end of a transaction is decided and committed: write its markers. `has_room`:
+        whether there may be one more id."""
         self._on_prepared = on_prepared
-        self._max_ids = max_ids
+        self._has_room = has_room
         self._ids: dict[str, TransactionMetadata] = {}
         #: Loop time at which the open transaction of an id is aborted. Invariant: exactly the ids that are ONGOING.
         self._times_out_at: dict[str, float] = {}
+        #: Of open transactions: the connection whose request has begun it, as far as this node has seen it. Without a
+        #: rise of the epoch nothing else tells a late EndTxn of the transaction before.
+        self._begun_by: dict[str, int] = {}
         #: Invariant: no empty lists.
         self._parked: dict[str, list[_Parked]] = {}
         self._deadlines: Deadlines[str] = Deadlines()
@@ -94,21 +107,24 @@ class TransactionShard:
     def loaded(self, now: float, now_ms: int) -> Iterator[None]:
         """All of the log is replayed, and committed. The shard takes requests when these steps are done. The wall clock
         may have jumped: no transaction gets more than its timeout from now on."""
-        for transactional_id, metadata in self._ids.items():
+        for transactional_id, metadata in list(self._ids.items()):
             if metadata.state is TransactionState.ONGOING:
                 left_ms = metadata.timeout_ms - (now_ms - metadata.started_ms)
                 left_s = min(max(left_ms, 0), metadata.timeout_ms) / 1000
                 self._times_out_at[transactional_id] = now + left_s
                 self.update_deadline(transactional_id)
             elif metadata.state.is_prepared:
-                self._on_prepared(metadata)
+                self._on_prepared(self, metadata)
             yield
+
+    def __len__(self) -> int:
+        return len(self._ids)
 
     def get(self, transactional_id: str) -> TransactionMetadata | None:
         return self._ids.get(transactional_id)
 
-    def all(self) -> list[TransactionMetadata]:
-        return list(self._ids.values())
+    def ids(self) -> list[str]:
+        return list(self._ids)
 
     # -- requests ----------------------------------------------------------------------------------------
 
@@ -119,6 +135,8 @@ class TransactionShard:
         KafkaError."""
         transactional_id = request.transactional_id
         before = self._ids.get(transactional_id)
+        if isinstance(request, EndTransaction) and before is not None and request.producer == before.producer:
+            self._check_connection(request)
         try:
             after = self._decided(request, before, now_ms)
         except TransactionInDoubtError:
@@ -127,6 +145,8 @@ class TransactionShard:
         if after is before:
             return Outcome[TransactionRecord]().add_answer(ticket, _answer(after))
         outcome = self._change(after, now)
+        if isinstance(request, AddPartitions):
+            self._begun_by.setdefault(transactional_id, request.connection)
         if after.state.is_prepared:
             # A new producer has to begin anew when the open transaction is aborted.
             self._park(ticket, request, now, is_decided=isinstance(request, EndTransaction))
@@ -134,13 +154,40 @@ class TransactionShard:
             outcome.add_answer(ticket, _answer(after))
         return outcome
 
+    def _check_connection(self, request: EndTransaction) -> None:
+        """Raises CONCURRENT_TRANSACTIONS for an EndTxn of the present producer that comes by an older connection than
+        the transaction that it would end: it was sent to end the one before (KAFKA-17754). A rise of the epoch makes
+        this needless."""
+        begun_by = self._begun_by.get(request.transactional_id, NO_CONNECTION)
+        if request.client_version < EPOCH_BUMP_VERSION and request.connection < begun_by:
+            raise KafkaError(
+                ErrorCode.CONCURRENT_TRANSACTIONS, "the transaction was begun by a later connection"
+            )
+
+    def verify(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Sequence[TopicPartition]
+    ) -> list[ErrorCode]:
+        """Whether each of the partitions is in the open transaction of this producer (KIP-890)."""
+        metadata = self._ids.get(transactional_id)
+        if metadata is None:
+            return [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * len(partitions)
+        errors = []
+        for partition in partitions:
+            try:
+                metadata.verify_partition(producer, partition)
+            except KafkaError as refused:
+                errors.append(refused.code)
+            else:
+                errors.append(ErrorCode.NONE)
+        return errors
+
     def _decided(
         self, request: TransactionRequest, before: TransactionMetadata | None, now_ms: int
     ) -> TransactionMetadata:
         if before is None:
             if not isinstance(request, InitProducer):
                 raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-            if len(self._ids) >= self._max_ids:
+            if not self._has_room():
                 raise KafkaError(ErrorCode.POLICY_VIOLATION, "too many transactional ids")
             return new_metadata(request.transactional_id, request.new_producer_id, request.timeout_ms, now_ms)
         match request:
@@ -168,9 +215,10 @@ class TransactionShard:
             self._times_out_at.setdefault(transactional_id, now + after.timeout_ms / 1000)
         else:
             self._times_out_at.pop(transactional_id, None)
+            self._begun_by.pop(transactional_id, None)
         outcome = Outcome([TransactionRecord(transactional_id, after)])
         if after.state.is_prepared:
-            outcome.add_answer(Ticket(self._on_prepared, lambda _: after), after)
+            outcome.add_answer(Ticket(partial(self._on_prepared, self), lambda _: after), after)
         return outcome
 
     # -- waiting for markers -----------------------------------------------------------------------------
@@ -229,7 +277,7 @@ class TransactionShard:
         return outcome
 
     def expire_id(self, expiration_ms: int, now_ms: int, transactional_id: str) -> Outcome[TransactionRecord]:
-        """Delete the id if it was not used for so long (transactional.id.expiration.ms)."""
+        """Delete an id that was not used for so long (transactional.id.expiration.ms)."""
         metadata = self._ids.get(transactional_id)
         if metadata is None or not metadata.is_expired(expiration_ms, now_ms):
             return Outcome()

@@ -1,8 +1,8 @@
 """Before records of a transaction are appended to a partition for the first time, the transaction's coordinator says
 that the partition is in it (KIP-890). A record of no transaction would keep readers of committed data waiting for ever.
 
-A verification is void as soon as a marker of its producer is appended to the partition: the transaction has ended since
-the coordinator answered.
+What a coordinator has said is void as soon as anything else of the producer is appended to the partition: a marker,
+which has ended the transaction since.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 
 from broker.controller.client import ControllerClient
 from broker.coordinator.internal_topic import InternalTopic
-from broker.replication.events import ReplicaEvents
 from broker.replication.replica import Replica
 from broker.transactions.metadata import ProducerIdAndEpoch
 from protocol.controller.transactions import ErrorCodesResult, JoinTransaction, TransactionalPartition
@@ -29,84 +28,93 @@ _NO_COORDINATOR = (
 )
 
 
-class _Verification:
-    """One question to a coordinator, about partitions that are led here."""
+class Verification:
+    """What the coordinator has said about partitions that are led here."""
 
-    __slots__ = ("epochs", "producer_id", "replicas", "void")
+    __slots__ = ("_errors", "_producer", "_replicas", "_seen")
 
-    def __init__(self, producer_id: int, replicas: Sequence[Replica]) -> None:
-        self.producer_id = producer_id
-        self.replicas = replicas
-        self.epochs = [replica.leader_epoch for replica in replicas]
-        #: Partitions in which a marker of the producer was appended meanwhile.
-        self.void: set[GroupKey] = set()
+    def __init__(self, producer: ProducerIdAndEpoch, replicas: Sequence[Replica]) -> None:
+        """Before the coordinator is asked."""
+        self._producer = producer
+        self._replicas = replicas
+        self._seen = {replica.key: self._state_of(replica) for replica in replicas}
+        self._errors: dict[GroupKey, ErrorCode] = {}
 
-    def error_of(self, at: int) -> ErrorCode:
-        replica = self.replicas[at]
-        if not replica.is_serving or replica.leader_epoch != self.epochs[at]:
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        return ErrorCode.TRANSACTION_ABORTABLE if replica.key in self.void else ErrorCode.NONE
+    def _state_of(self, replica: Replica) -> tuple[int, int]:
+        """(leader epoch, offset of the newest batch or marker of the producer)."""
+        return replica.leader_epoch, replica.producers.last_offset_of(self._producer.producer_id)
+
+    def partitions(self) -> list[TransactionalPartition]:
+        return [TransactionalPartition(topic=each.topic, partition=each.partition) for each in self._replicas]
+
+    def answered(self, errors: Sequence[ErrorCode]) -> None:
+        """`errors`: in the order of the replicas."""
+        self._errors = dict(zip(self._seen, errors, strict=True))
+
+    def check(self, replica: Replica, producer: ProducerIdAndEpoch) -> None:
+        """Raises KafkaError unless a batch of this producer may begin its transaction in this partition."""
+        if replica.key not in self._seen or self._producer != producer:
+            raise KafkaError(ErrorCode.TRANSACTION_ABORTABLE, "the partition was not verified")
+        if self._errors[replica.key] != ErrorCode.NONE:
+            raise KafkaError(self._errors[replica.key])
+        seen, now = self._seen[replica.key], self._state_of(replica)
+        if now[0] != seen[0]:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if now != seen:
+            raise KafkaError(ErrorCode.TRANSACTION_ABORTABLE, "the transaction has ended meanwhile")
 
 
 class TransactionVerifier:
-    def __init__(self, topic: InternalTopic, controller: ControllerClient, events: ReplicaEvents) -> None:
+    """Asks coordinators, for the partitions that this node leads."""
+
+    def __init__(self, topic: InternalTopic, controller: ControllerClient) -> None:
         self._topic = topic
         self._controller = controller
-        #: By producer id. Invariant: no empty lists.
-        self._open: dict[int, list[_Verification]] = {}
-        events.marker_appended.append(self._marker_appended)
 
     def verify(
         self,
         transactional_id: str,
         producer: ProducerIdAndEpoch,
         replicas: Sequence[Replica],
-        done: Callable[[list[ErrorCode]], None],
+        done: Callable[[Verification], None],
         *,
         is_added: bool,
     ) -> None:
-        """Whether records of the transaction may be appended to these partitions, which this node leads. `is_added`:
-        the client leaves it to the broker to add them to the transaction. `done` gets an error for each, at once or
-        later: NOT_ENOUGH_REPLICAS where the coordinator is not reached, TRANSACTION_ABORTABLE where the partition is
+        """Ask whether records of the transaction may be appended to these partitions, which are distinct. `is_added`:
+        the client leaves it to the broker to add them to the transaction. `done` is called at once or later. The
+        errors: NOT_ENOUGH_REPLICAS where the coordinator is not reached, TRANSACTION_ABORTABLE for a partition that is
         not in the transaction."""
+        verification = Verification(producer, replicas)
+
+        def fail(error: ErrorCode) -> None:
+            verification.answered([error] * len(replicas))
+            done(verification)
+
+        def answered(result: ErrorCodesResult | KafkaError) -> None:
+            if isinstance(result, KafkaError):
+                fail(_as_seen_by_producers(result.code))
+            else:
+                verification.answered([_as_seen_by_producers(code) for code in result.error_codes])
+                done(verification)
+
         try:
             leader = self._topic.leader_of_key(transactional_id)
         except KafkaError as error:
-            done([error.code] * len(replicas))
+            fail(error.code)
             return
         if leader < 0:
-            done([ErrorCode.NOT_ENOUGH_REPLICAS] * len(replicas))
+            fail(ErrorCode.NOT_ENOUGH_REPLICAS)
             return
-        verification = _Verification(producer.producer_id, replicas)
-        self._open.setdefault(producer.producer_id, []).append(verification)
-
-        def answered(result: ErrorCodesResult | KafkaError) -> None:
-            self._forget(verification)
-            codes = [result.code] * len(replicas) if isinstance(result, KafkaError) else result.error_codes
-            done([_error(code) or verification.error_of(at) for at, code in enumerate(codes)])
-
         question = JoinTransaction(
             transactional_id=transactional_id,
             producer_id=producer.producer_id,
             producer_epoch=producer.epoch,
-            partitions=[
-                TransactionalPartition(topic=replica.topic, partition=replica.partition)
-                for replica in replicas
-            ],
+            partitions=verification.partitions(),
             is_added=is_added,
         )
         self._controller.call_once(question, answered, leader)
 
-    def _forget(self, verification: _Verification) -> None:
-        producer_id = verification.producer_id
-        self._open[producer_id].remove(verification)
-        if not self._open[producer_id]:
-            del self._open[producer_id]
 
-    def _marker_appended(self, replica: Replica, producer_id: int, end_offset: int, is_commit: bool) -> None:
-        for verification in self._open.get(producer_id, ()):
-            verification.void.add(replica.key)
-
-
-def _error(code: int) -> ErrorCode:
-    return ErrorCode.NOT_ENOUGH_REPLICAS if code in _NO_COORDINATOR else known_error(code)
+def _as_seen_by_producers(code: int) -> ErrorCode:
+    error = known_error(code)
+    return ErrorCode.NOT_ENOUGH_REPLICAS if error in _NO_COORDINATOR else error

@@ -37,6 +37,8 @@ assert _HEADER.size == HEADER_BYTES
 ATTR_COMPRESSION = 0x07
 ATTR_LOG_APPEND_TIME = 0x08
 ATTR_TRANSACTIONAL = 0x10
+#: Where the low byte of the attributes lies in a batch.
+_ATTRIBUTES_LOW_BYTE = 22
 ATTR_CONTROL = 0x20
 ATTR_DELETE_HORIZON = 0x40
 """Only compaction sets it. The base timestamp is the delete horizon then (KIP-534)."""
@@ -117,6 +119,11 @@ class BatchHeader(NamedTuple):
 
 #: A header from its fields, in order. `_make` would check their number once more.
 _header_of: Callable[[tuple[Any, ...]], BatchHeader] = partial(tuple.__new__, BatchHeader)
+
+
+def is_transactional(batch: memoryview) -> bool:
+    """As of the header. False for what is no batch."""
+    return len(batch) >= HEADER_BYTES and batch[_ATTRIBUTES_LOW_BYTE] & ATTR_TRANSACTIONAL != 0
 
 
 def parse_header(buf: Buffer, pos: int = 0) -> BatchHeader:

@@ -22,7 +22,6 @@ from protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.records.batch import Compression, iter_batches, parse_header, renew_crc
 from protocol.records.builder import NewRecord, build_batch
 from tests.integration.harness import BrokerCluster, eventually
@@ -152,17 +151,10 @@ def test_unknown_topics_and_partitions(leader: Wire, topic: str) -> None:
     assert leader.list_offset("no-such-topic", -1).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_transactions_are_refused_until_they_are_built(leader: Wire, topic: str) -> None:
-    data = PartitionProduceData(index=0, records=memoryview(batch()))
-    request = ProduceRequest(
-        transactional_id="t",
-        acks=-1,
-        timeout_ms=1000,
-        topic_data=[TopicProduceData(name=topic, partition_data=[data])],
-    )
-    assert leader.call(request, 9).responses[0].partition_responses[0].error_code != ErrorCode.NONE
+def test_a_transactional_batch_needs_a_transaction(leader: Wire, topic: str) -> None:
     transactional = batch(producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True)
-    assert leader.produce(topic, transactional).error_code != ErrorCode.NONE
+    answer = leader.produce(topic, transactional)
+    assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert leader.list_offset(topic, -1).offset == 0
 
 

@@ -168,8 +168,8 @@ def test_unknown_tags_are_skipped_and_bounded() -> None:
 def test_an_undeclared_version_is_refused() -> None:
     with pytest.raises(ProtocolError, match="no version 2"):
         decoder(ProduceRequest, 2)
-    with pytest.raises(ValueError, match="no version 12"):
-        encode(ProduceRequest(acks=1, timeout_ms=1, topic_data=[]), 12)
+    with pytest.raises(ValueError, match="no version 14"):
+        encode(ProduceRequest(acks=1, timeout_ms=1, topic_data=[]), 14)
 
 
 @BOUNDED

@@ -607,7 +607,7 @@ def new_client(small: Small) -> Client:
 def shard_of(small: Small, group_id: str) -> Shard:
     """Where it is coordinated."""
     for node in small.cluster.nodes.values():
-        led = node.groups._led.get(node.offsets_topic.partition_of(group_id))
+        led = node.coordinators.groups._led.get(node.coordinators.offsets_topic.partition_of(group_id))
         if led is not None:
             return led.shard
     raise AssertionError("nobody coordinates it")

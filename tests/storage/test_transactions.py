@@ -199,10 +199,10 @@ def test_who_may_append_in_a_transaction() -> None:
     begin = parse_header(
         batch_at(0, 1, producer_id=1, producer_epoch=4, base_sequence=0, is_transactional=True)
     )
-    assert states.begins_transaction(begin)
+    assert states.begins_transaction(1, 4)
     states.record(begin)
     following = {"producer_id": 1, "producer_epoch": 4, "base_sequence": 3}
-    assert not states.begins_transaction(parse_header(batch_at(3, 1, **following, is_transactional=True)))
+    assert not states.begins_transaction(1, 4)
     assert refused(states, 3, **following) == ErrorCode.INVALID_TXN_STATE
     newer = {"producer_id": 1, "producer_epoch": 5, "base_sequence": 0, "is_transactional": True}
     assert refused(states, 3, **newer) == ErrorCode.INVALID_TXN_STATE
@@ -210,7 +210,7 @@ def test_who_may_append_in_a_transaction() -> None:
         parse_header(batch_at(3, 1, count=1, producer_id=1, producer_epoch=5, is_control=True)), COMMIT
     )
     assert refused(states, 4, **following, is_transactional=True) == ErrorCode.INVALID_PRODUCER_EPOCH
-    assert states.begins_transaction(parse_header(batch_at(4, 1, **newer)))
+    assert states.begins_transaction(1, 5)
 
 
 def test_markers_of_older_coordinators_and_older_epochs_are_refused() -> None:

@@ -53,7 +53,7 @@ class ConnectionKeys:
         str(55 << 20),
         "The most bytes in one fetch response, whatever the client asks for.",
     )
-    max_incremental_fetch_session_cache_slots: int = setting(
+    fetch_session_slots: int = setting(
         "max.incremental.fetch.session.cache.slots",
         integer(0),
         "1000",

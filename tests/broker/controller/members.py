@@ -42,9 +42,8 @@ class Member:
         me = NodeIdentity(node_id, UUID(int=node_id), UUID(int=(node_id * 1000) << 66))
         #: As other nodes know it.
         self.identity = PeerIdentity(node_id, me.directory_id, me.boot_id, "a cluster", me.directory_id.bytes)
-        self.server = RequestServer(
-            lambda: self.time_s, self, self._decide, {TransferLeadership: self._transfer}, background, ticks
-        )
+        self.server = RequestServer(lambda: self.time_s, self, self._decide, background, ticks)
+        self.server.add_part(TransferLeadership, self._transfer)
         self.client = ControllerClient(
             me,
             lambda: self.time_s,

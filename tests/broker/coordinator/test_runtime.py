@@ -140,7 +140,7 @@ def test_coordinators_of_one_node_do_not_affect_each_other() -> None:
         world.create_topic("foo", replication_factor=1)
         assert group_coordinator(world, "g") == node_id
         assert commit(world, node_id, commit_request("g", "foo", {0: 7})) == [0]
-        groups = world.nodes[node_id].groups
+        groups = world.nodes[node_id].coordinators.groups
         before = groups.loaded_partitions()
         assert {led.replica.partition for led in before} > set(range(PARTITIONS))
         assert cluster.add(node_id, NAME, 5) == 5

@@ -184,7 +184,9 @@ def test_a_silent_member_is_removed_without_any_request() -> None:
 
 def describe_state(world: World, node_id: int) -> str:
     (shard,) = (
-        led.shard for led in world.nodes[node_id].groups.loaded_partitions() if "g" in led.shard.groups
+        led.shard
+        for led in world.nodes[node_id].coordinators.groups.loaded_partitions()
+        if "g" in led.shard.groups
     )
     return shard.groups["g"].state
 

@@ -130,7 +130,7 @@ def test_what_is_fetched_is_committed() -> None:
         replica = world.replica(node_id, "__consumer_offsets", partition_of("g", 3))
         seen: list[tuple[int, int]] = []
 
-        reading = node.groups.reading()
+        reading = node.coordinators.groups.reading()
 
         def look() -> None:
             offset = next(reading.shard("g").offsets.of_group("g"))[1].offset
@@ -187,8 +187,8 @@ def test_a_long_log_is_loaded_in_slices_and_requests_are_told_to_wait() -> None:
             raise AssertionError("nothing is decided while loading")
 
         def load_anew() -> None:
-            node.groups.reload_shard(node.groups._led[replica.partition])
-            node.groups.ask("g", answers.append, lambda error: CommitAnswer(error, []), decide)
+            node.coordinators.groups.reload_shard(node.coordinators.groups._led[replica.partition])
+            node.coordinators.groups.ask("g", answers.append, lambda error: CommitAnswer(error, []), decide)
 
         world.processes[1].call(load_anew)
         assert [answer.error for answer in answers] == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]

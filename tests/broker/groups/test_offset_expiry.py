@@ -105,7 +105,7 @@ def test_a_fetch_by_topic_id_does_not_see_offsets_of_a_deleted_topic_of_the_same
         group_id="g",
         topics=[OffsetFetchRequestTopic(topic_id=each, partition_indexes=[0]) for each in (new, old)],
     )
-    answer = at_once(offset_fetch._read_group(topics.image, 10, wanted, shard))
+    answer = at_once(offset_fetch._read_group(topics.image, 10, wanted, shard, frozenset()))
     found = [each for topic in answer.topics for each in topic.partitions]
     assert [(x.error_code, x.committed_offset) for x in found] == [
         (ErrorCode.NONE, -1),
@@ -125,7 +125,7 @@ def test_unused_offsets_expire() -> None:
         pass_time(world, 50)
         assert committed(world, 1, "g") == {}
         node = world.nodes[1]
-        assert all(led.shard.group_ids() == [] for led in node.groups.loaded_partitions())
+        assert all(led.shard.group_ids() == [] for led in node.coordinators.groups.loaded_partitions())
 
 
 def test_offsets_expire_when_no_member_is_subscribed_and_a_group_with_its_last_offset() -> None:

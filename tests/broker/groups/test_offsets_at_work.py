@@ -75,9 +75,9 @@ def test_the_first_find_coordinator_creates_the_topic() -> None:
         assert record.configs["cleanup.policy"] == "compact"
 
 
-def test_transactions_and_share_groups_have_no_coordinator() -> None:
+def test_share_groups_have_no_coordinator() -> None:
     with running(size=1) as world:
-        for key_type in (1, 2):
+        for key_type in (2, 3):
             body = FindCoordinatorRequest(key_type=key_type, coordinator_keys=["x"])
             answer = ask(world, 1, ApiKey.FIND_COORDINATOR, 6, body, FindCoordinatorResponse)
             assert answer.coordinators[0].error_code == ErrorCode.INVALID_REQUEST

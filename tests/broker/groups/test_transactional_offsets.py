@@ -22,7 +22,7 @@ def _commit(world: World, node_id: int, offsets: dict[int, int], epoch: int = 0)
     request = CommitRequest("g", wanted, producer=(PRODUCER_ID, epoch))
     answers: list[CommitAnswer] = []
     world.processes[node_id].call(
-        world.nodes[node_id].groups.ask,
+        world.nodes[node_id].coordinators.groups.ask,
         "g",
         answers.append,
         lambda error: CommitAnswer(error, []),
@@ -36,7 +36,7 @@ def _end(world: World, node_id: int, *, is_commit: bool, epoch: int = 0) -> None
     """Returns when the marker is committed."""
     done: list[int | KafkaError] = []
     replica = world.replica(node_id, TOPIC, partition_of("g", 3))
-    append_marker = world.nodes[node_id].groups.append_marker
+    append_marker = world.nodes[node_id].coordinators.groups.append_marker
     marker = Marker(is_commit, 0)
     world.processes[node_id].call(append_marker, replica, PRODUCER_ID, epoch, marker, done.append)
     world.wait(lambda: bool(done) and isinstance(done[0], int) and replica.high_watermark >= done[0])

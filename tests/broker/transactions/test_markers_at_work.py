@@ -13,7 +13,7 @@ from broker.transactions.marker_writer import MarkerWriter
 from broker.transactions.markers import EndedTransaction, MarkerSender
 from broker.transactions.metadata import ProducerIdAndEpoch, TopicPartition, new_metadata
 from broker.transactions.states import TransactionState
-from broker.transactions.verification import TransactionVerifier
+from broker.transactions.verification import TransactionVerifier, Verification
 from protocol.controller.transactions import ErrorCodesResult, JoinTransaction, MarkerToWrite, WriteMarkers
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import parse_header
@@ -36,7 +36,7 @@ def _carry_out(world: World, node_id: int, request_class: type, execute: Callabl
 
 def _writer(world: World, node_id: int) -> MarkerWriter:
     node = world.nodes[node_id]
-    coordinators = {OFFSETS_TOPIC: node.groups.append_marker}
+    coordinators = {OFFSETS_TOPIC: node.coordinators.groups.append_marker}
     return MarkerWriter(node.replicas.by_key, coordinators, node.loop, node.background)
 
 
@@ -163,8 +163,16 @@ def _verified(world: World, node_id: int, verifier: TransactionVerifier) -> list
     replica = world.replica(node_id, "foo")
     answers: list[list[ErrorCode]] = []
 
+    def verified(verification: Verification) -> None:
+        try:
+            verification.check(replica, PRODUCER)
+        except KafkaError as refused:
+            answers.append([refused.code])
+        else:
+            answers.append([ErrorCode.NONE])
+
     def verify() -> None:
-        verifier.verify("t", PRODUCER, [replica], answers.append, is_added=False)
+        verifier.verify("t", PRODUCER, [replica], verified, is_added=False)
 
     world.processes[node_id].call(verify)
     return answers
@@ -190,7 +198,7 @@ def test_a_verification_is_void_when_the_transaction_ends_meanwhile() -> None:
         topic = InternalTopic(
             spec, node.metadata, node.controller, node.view.leader_of, node.view.endpoint_of
         )
-        verifier = TransactionVerifier(topic, node.controller, node.replica_events)
+        verifier = TransactionVerifier(topic, node.controller)
         world.wait(lambda: node.view.leader_of("coordinating", 0)[0] >= 0)
 
         for error, expected in (

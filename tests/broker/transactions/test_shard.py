@@ -40,7 +40,9 @@ class Driver:
         #: Whose markers were ordered.
         self.prepared: list[TransactionMetadata] = []
         self.log: list[TransactionRecord] = []
-        self.shard = TransactionShard(self.prepared.append, max_ids)
+        self.shard = TransactionShard(
+            lambda shard, metadata: self.prepared.append(metadata), lambda: len(self.shard) < max_ids
+        )
 
     @property
     def now_ms(self) -> int:
@@ -316,7 +318,7 @@ def test_only_so_many_ids_and_they_expire_when_nothing_is_open() -> None:
     driver.ask(AddPartitions("b", ProducerIdAndEpoch(1, 0), [FOO], 0))
     for name in ("a", "b", "never was"):
         driver.carry_out(name, driver.shard.expire_id(5_000, driver.now_ms + 5_000, name))
-    assert [each.transactional_id for each in driver.shard.all()] == ["b"]
+    assert driver.shard.ids() == ["b"]
     assert producer_of(driver.ask(InitProducer("c", None, 1000, 1)))
 
 

@@ -116,7 +116,7 @@ class Attack:
         wanted = set(range(int(FEW["offsets.topic.num.partitions"])))
 
         def loaded() -> bool:
-            coordinators = [node.groups for node in self.world.nodes.values()]
+            coordinators = [node.coordinators.groups for node in self.world.nodes.values()]
             found = {led.replica.partition for each in coordinators for led in each.loaded_partitions()}
             return found == wanted
 

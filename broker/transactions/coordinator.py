@@ -1,0 +1,224 @@
+"""The transaction coordinator: the runtime over the shards of transactional ids, and the markers that end transactions.
+
+    request -> the shard decides -> the record is committed -> answer
+    end     -> Prepare is committed -> markers to the leaders of all partitions -> Complete, and the answer
+
+The end of a transaction is answered when all its markers are committed. Clients that are answered earlier meet
+CONCURRENT_TRANSACTIONS with their next transaction, and sleep.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TypeAlias
+
+import structlog
+
+from broker.config.layers import LiveSettings
+from broker.controller.producer_ids import ProducerIds
+from broker.coordinator.internal_topic import InternalTopic
+from broker.coordinator.led_partition import LedPartition
+from broker.coordinator.outcome import Outcome
+from broker.coordinator.reading import Reading
+from broker.coordinator.runtime import CoordinatorRuntime
+from broker.coordinator.ticket import Ticket
+from broker.environment import Clock
+from broker.replication.events import ReplicaEvents
+from broker.replication.reads import Reads
+from broker.replication.replica import Replica
+from broker.scheduling.background import Background, Steps
+from broker.scheduling.ticks import Ticks
+from broker.transactions.markers import EndedTransaction, MarkerSender
+from broker.transactions.metadata import (
+    EPOCH_BUMP_VERSION,
+    ProducerIdAndEpoch,
+    TopicPartition,
+    TransactionMetadata,
+)
+from broker.transactions.records import TRANSACTION_RECORDS, TransactionRecord
+from broker.transactions.requests import (
+    AddPartitions,
+    EndTransaction,
+    InitProducer,
+    TransactionAnswer,
+    TransactionRequest,
+    refusal,
+)
+from broker.transactions.shard import TransactionShard
+from broker.transactions.transaction_topic import check_transactional_id
+from protocol.controller.transactions import ErrorCodesResult, JoinTransaction
+from protocol.errors import ErrorCode, KafkaError
+
+logger = structlog.get_logger()
+
+Reply: TypeAlias = Callable[[TransactionAnswer], None]
+_Runtime: TypeAlias = CoordinatorRuntime[TransactionShard, TransactionRecord]
+_Led: TypeAlias = LedPartition[TransactionShard]
+
+
+class TransactionCoordinator:
+    """The transactional ids whose partitions of `__transaction_state` this node leads."""
+
+    def __init__(
+        self,
+        topic: InternalTopic,
+        settings: LiveSettings,
+        producer_ids: ProducerIds,
+        markers: MarkerSender,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+        background: Background,
+        reads: Reads,
+        events: ReplicaEvents,
+        ticks: Ticks,
+    ) -> None:
+        self.topic = topic
+        self._settings = settings
+        self._producer_ids = producer_ids
+        self._markers = markers
+        self._clock = clock
+        self._background = background
+        self._is_expiring = False
+        self._runtime: _Runtime = CoordinatorRuntime(
+            topic, TRANSACTION_RECORDS, self._new_shard, clock, loop, background, reads, events
+        )
+        self._runtime.on_loaded.append(_log_loaded)
+        ticks.every(settings.config.transactional_id_check_interval_ms / 1000, self._expire_ids)
+
+    def close(self) -> None:
+        self._runtime.close()
+
+    def _new_shard(self, replica: Replica) -> TransactionShard:
+        return TransactionShard(self._prepared, self._has_room)
+
+    def _has_room(self) -> bool:
+        """Whether this node may coordinate one more transactional id."""
+        count = sum(len(led.shard) for led in self._runtime.loaded_partitions())
+        return count < self._settings.config.max_transactional_ids
+
+    # -- requests ----------------------------------------------------------------------------------------
+
+    def init_producer(
+        self, transactional_id: str, expected: ProducerIdAndEpoch | None, timeout_ms: int, reply: Reply
+    ) -> None:
+        """A producer takes a transactional id over. `expected`: as `InitProducer`."""
+        try:
+            check_transactional_id(transactional_id)
+        except KafkaError as error:
+            reply(refusal(error.code))
+            return
+        if not 0 < timeout_ms <= self._settings.config.transaction_max_timeout_ms:
+            reply(refusal(ErrorCode.INVALID_TRANSACTION_TIMEOUT))
+            return
+
+        def have_id(error: ErrorCode, new_producer_id: int) -> None:
+            if error != ErrorCode.NONE:
+                reply(refusal(error))
+            else:
+                self.ask(InitProducer(transactional_id, expected, timeout_ms, new_producer_id), reply)
+
+        # Mostly it is not used. There are 2**63 of them.
+        self._producer_ids.next_id(have_id)
+
+    def ask(self, request: TransactionRequest, reply: Reply) -> None:
+        self._runtime.ask(request.transactional_id, reply, refusal, partial(self._decide, request))
+
+    def _decide(
+        self,
+        request: TransactionRequest,
+        shard: TransactionShard,
+        ticket: Ticket[TransactionAnswer],
+        now: float,
+        now_ms: int,
+    ) -> Outcome[TransactionRecord]:
+        if isinstance(request, EndTransaction) and request.client_version >= EPOCH_BUMP_VERSION:
+            metadata = shard.get(request.transactional_id)
+            if metadata is not None and metadata.producer.is_exhausted:
+                request = replace(request, new_producer_id=self._producer_ids.take())
+        return shard.decide(ticket, request, now, now_ms)
+
+    def join(
+        self, request: JoinTransaction, reply: Callable[[ErrorCodesResult | KafkaError, int], None]
+    ) -> None:
+        """The leader of partitions asks whether records of the transaction may be appended there. As
+        `broker.controller.server.Execute`."""
+        producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+        partitions = [TopicPartition(each.topic, each.partition) for each in request.partitions]
+        if request.is_added:
+            # The producer's epoch rises with each end of a transaction. So a coordinator that is not the leader any
+            # more cannot let records of an ended transaction in.
+            def added(answer: TransactionAnswer) -> None:
+                reply(ErrorCodesResult(error_codes=[answer.error] * len(partitions)), 0)
+
+            self.ask(AddPartitions(request.transactional_id, producer, partitions, EPOCH_BUMP_VERSION), added)
+            return
+
+        def failed(error: ErrorCode) -> list[ErrorCode]:
+            return [error] * len(partitions)
+
+        def verify(
+            shard: TransactionShard, ticket: Ticket[list[ErrorCode]], now: float, now_ms: int
+        ) -> Outcome[TransactionRecord]:
+            errors = shard.verify(request.transactional_id, producer, partitions)
+            return Outcome[TransactionRecord]().add_answer(ticket, errors)
+
+        def verified(errors: list[ErrorCode]) -> None:
+            reply(ErrorCodesResult(error_codes=[int(error) for error in errors]), 0)
+
+        self._runtime.ask_confirmed(request.transactional_id, verified, failed, verify)
+
+    def reading(self) -> Reading[TransactionShard]:
+        """For a request that looks at transactional ids."""
+        return self._runtime.reading()
+
+    # -- the end of a transaction ------------------------------------------------------------------------
+
+    def _prepared(self, shard: TransactionShard, metadata: TransactionMetadata) -> None:
+        """The end of a transaction is decided, and committed."""
+        led = self._runtime.partition_of(shard)
+        if led is None:
+            return  # discarded meanwhile: whoever loads the partition sends the markers
+        self._markers.send(
+            EndedTransaction(
+                metadata,
+                led.epoch,
+                is_wanted=partial(self._runtime.is_active, led),
+                done=partial(self._markers_committed, led, metadata),
+                missing=set(metadata.partitions),
+            )
+        )
+
+    def _markers_committed(self, led: _Led, metadata: TransactionMetadata) -> None:
+        transactional_id = metadata.transactional_id
+        self._runtime.act(led, transactional_id, partial(self._complete, led, transactional_id))
+
+    def _complete(self, led: _Led, transactional_id: str) -> None:
+        completion = led.shard.complete(transactional_id, self._clock.now_ms())
+        self._runtime.carry_out_now(led, transactional_id, completion.outcome)
+        for ticket in completion.ended_by:
+            led.open.pop(ticket, None)
+            ticket.answer(completion.answer)
+        for ticket, request in completion.waiting:
+            self._runtime.ask_again(led, transactional_id, ticket, partial(self._decide, request))
+
+    # -- expiry ------------------------------------------------------------------------------------------
+
+    def _expire_ids(self, now: float) -> None:
+        if not self._is_expiring:
+            self._is_expiring = True
+            self._background.run(self._expire_all_ids())
+
+    def _expire_all_ids(self) -> Steps:
+        expiration_ms = self._settings.config.transactional_id_expiration_ms
+        for led in self._runtime.loaded_partitions():
+            expire = partial(led.shard.expire_id, expiration_ms, self._clock.now_ms())
+            yield from self._runtime.carry_out(led, led.shard.ids(), expire)
+        self._is_expiring = False
+
+
+def _log_loaded(led: _Led) -> None:
+    if len(led.shard):
+        logger.info("transactional ids are loaded", partition=led.replica.partition, count=len(led.shard))
