@@ -34,6 +34,8 @@ from benchmarks.report import (
 )
 from benchmarks.rows import ROW_BY_NAME, ROWS, Kind, Row, rows_of
 from benchmarks.schedule import LOAD_KINDS, header_of, measure_in_turn, measure_rows, refuse_company
+from benchmarks.transactions import document_of as document_of_transactions
+from benchmarks.transactions import measure_transactions, print_transactions
 
 KINDS = {kind.value: {kind} for kind in Kind} | {"all": set(Kind)}
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -170,6 +172,45 @@ def purge_command(
         print_purge(results, calls, partitions, console())
     if any(result.purges.errors for result in results):
         raise ClusterError("a row has errors: its figures do not count")
+
+
+@main.command("txn")
+@click.option(
+    "--cluster", "cluster_name", type=click.Choice(["varve", "kafka"]), default="varve", show_default=True
+)
+@click.option("--beside-kafka", is_flag=True, help="Measure Apache Kafka behind it, and show both.")
+@click.option("--against", metavar="HOST:PORT", help="Measure a cluster that runs already instead.")
+@click.option("--config", "settings", multiple=True, metavar="KEY=VALUE", help="For each node started.")
+@click.option("--pids", metavar="PID,PID,PID", help="Its brokers' process ids, for CPU.")
+@run_options
+def txn_command(
+    cluster_name: str,
+    beside_kafka: bool,
+    against: str | None,
+    pids: str | None,
+    settings: tuple[str, ...],
+    runs: int,
+    seconds: float,
+    output: str,
+    python_driver: bool,
+) -> None:
+    """Transactions per second, what a commit takes, and exactly-once throughput of consume, transform, produce."""
+    clusters = [choose_cluster(cluster_name, against, pids, settings)]
+    if beside_kafka:
+        clusters.append(ApacheKafka())
+    sides, document = {}, {}
+    for cluster in clusters:
+        if against is None:
+            refuse_company(cluster)
+        bench = Bench(cluster, find_driver(python_driver), seconds, log)
+        with running(cluster):
+            bench.warm_up()
+            rows = sides[cluster.name] = measure_transactions(bench, runs)
+            document[cluster.name] = header_of(bench, runs) | document_of_transactions(rows)
+    if output == "json":
+        click.echo(json.dumps(document, indent=1))
+    else:
+        print_transactions(sides, console())
 
 
 @main.command("compare")
