@@ -10,6 +10,7 @@ import click
 from broker.cli.clients import TIMEOUT_S, admin_client, bootstrap_option, format_option, refusal
 from broker.cli.root import CommandError
 from broker.cli.start import parse_pairs
+from broker.cli.topic_offsets import add_offsets, open_transaction_lines
 from broker.cli.topic_records import offsets as offsets_command
 from broker.cli.topic_records import purge
 from broker.metadata.ids import INTERNAL_TOPICS
@@ -91,7 +92,12 @@ def list_topics(exclude_internal: bool, bootstrap_server: str, shape: str) -> No
 @click.option(
     "--under-replicated-partitions", is_flag=True, help="Show only partitions with an out-of-sync replica."
 )
-@click.option("--offsets", is_flag=True, help="Show the start and end offset of each partition, too.")
+@click.option(
+    "--offsets",
+    is_flag=True,
+    help="""Show the offsets of each partition, too: its start, its end, and its last stable offset, at which
+    readers of committed data stop; and for which open transactions they wait there.""",
+)
 @_exclude_internal_option
 @bootstrap_option
 @format_option
@@ -116,7 +122,7 @@ def describe(
                 p for p in description["partitions"] if len(p["isr"]) < len(p["replicas"])
             ]
     if offsets:
-        _add_offsets(admin, descriptions, bootstrap_server)
+        add_offsets(admin, descriptions, bootstrap_server)
     if shape == "json":
         click.echo(json.dumps(descriptions[0] if len(names) == 1 else descriptions))
         return
@@ -297,24 +303,6 @@ def _settings(admin: AdminClient, names: list[str], bootstrap_server: str) -> di
     return settings
 
 
-def _add_offsets(admin: AdminClient, descriptions: list[dict[str, Any]], bootstrap_server: str) -> None:
-    from confluent_kafka import KafkaException, TopicPartition
-    from confluent_kafka.admin import OffsetSpec
-
-    partitions = [(d["topic"], p) for d in descriptions for p in d["partitions"]]
-    if not partitions:
-        return
-    for field, spec in (("start_offset", OffsetSpec.earliest()), ("end_offset", OffsetSpec.latest())):
-        asked = {TopicPartition(name, p["partition"]): spec for name, p in partitions}
-        futures = admin.list_offsets(asked, request_timeout=TIMEOUT_S)
-        answers = {(key.topic, key.partition): future for key, future in futures.items()}
-        for name, partition in partitions:
-            try:
-                partition[field] = answers[name, partition["partition"]].result().offset
-            except KafkaException as failure:
-                raise refusal(failure.args[0], bootstrap_server) from None
-
-
 def _headline(description: dict[str, Any]) -> str:
     configs = ",".join(f"{key}={value}" for key, value in description["configs"].items())
     return (
@@ -334,4 +322,6 @@ def _partition_line(name: str, partition: dict[str, Any]) -> str:
     )
     if "end_offset" in partition:
         line += f"\tStartOffset: {partition['start_offset']}\tEndOffset: {partition['end_offset']}"
+        line += f"\tLastStableOffset: {partition['last_stable_offset']}"
+        line += "".join(f"\n\t\t{each}" for each in open_transaction_lines(partition))
     return line

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Mapping, Set
 from typing import TYPE_CHECKING
 
+from broker.coordinator.name_pattern import MAX_MEMORY_BYTES
 from broker.groups.consumer_member import Member, Subscription
 from broker.groups.memory import text_size
-from broker.groups.topic_pattern import MAX_MEMORY_BYTES
 from broker.metadata.image import MetadataImage
 
 if TYPE_CHECKING:

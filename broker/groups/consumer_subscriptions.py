@@ -8,8 +8,8 @@ from hashlib import blake2b
 from operator import attrgetter
 from uuid import UUID
 
+from broker.coordinator.name_pattern import COMPILE_US, NamePattern, PatternError
 from broker.groups.consumer_member import Member, TopicsWanted
-from broker.groups.topic_pattern import COMPILE_US, PatternError, TopicPattern
 from broker.metadata.image import MetadataImage
 from protocol.errors import ErrorCode, KafkaError
 
@@ -22,7 +22,7 @@ NAMES_PER_STEP = 50
 REFRESH_S = 1.0
 """The shortest time between two refreshes of all expressions. A thousand topics may be created one after the other."""
 MAX_WORK_US = 100_000
-"""How long one `match_regexes` may take, by what patterns may cost (`TopicPattern.cost_us`). Heartbeats of the group
+"""How long one `match_regexes` may take, by what patterns may cost (`NamePattern.cost_us`). Heartbeats of the group
 wait meanwhile."""
 MAX_PATTERN_WORK_US = 10_000_000
 """The most that one expression may cost with all topics, by the same count: 3,300 instructions with 10,000 names of 100
@@ -131,7 +131,7 @@ class _Search:
         self.regex = regex
         self.found: list[str] = []
         self.is_done = False
-        self._pattern = TopicPattern(regex)
+        self._pattern = NamePattern(regex)
         #: Names that are still to be matched, from the end. The next refresh sees what is created or deleted meanwhile.
         self._names = image.topic_names()
         self._compile_us = COMPILE_US
@@ -157,7 +157,7 @@ class _Search:
 def check_regex(regex: str) -> None:
     """Raises INVALID_REGULAR_EXPRESSION."""
     try:
-        TopicPattern(regex)
+        NamePattern(regex)
     except PatternError as error:
         raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, f"`{regex}`: {error}") from None
 

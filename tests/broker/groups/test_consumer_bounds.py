@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from broker.coordinator.name_pattern import NamePattern
 from broker.groups import consumer_draft, consumer_subscriptions
-from broker.groups.topic_pattern import TopicPattern
 from protocol.errors import ErrorCode
 from tests.broker.groups.consumers import Consumer, Coordinator, Topics, send_heartbeats_until_stable
 
@@ -56,13 +56,13 @@ def test_expressions_are_matched_in_slices_and_never_in_a_heartbeat(
 ) -> None:
     """After a fail-over, thirty expressions once held the loop for eight seconds."""
     spent: list[int] = []
-    matches = TopicPattern.matches
+    matches = NamePattern.matches
 
-    def counted(pattern: TopicPattern, name: str) -> bool:
+    def counted(pattern: NamePattern, name: str) -> bool:
         spent[-1] += pattern.cost_us(name)
         return matches(pattern, name)
 
-    monkeypatch.setattr(TopicPattern, "matches", counted)
+    monkeypatch.setattr(NamePattern, "matches", counted)
     monkeypatch.setattr(consumer_subscriptions, "COMPILE_US", 0)
     monkeypatch.setattr(consumer_subscriptions, "MAX_WORK_US", 200)
     for number in range(20):

@@ -303,7 +303,7 @@ def test_transactions_are_listed(world: World) -> None:
         found = set()
         for node_id in world.nodes:
             body = ListTransactionsRequest(**filters)
-            answer = ask(world, node_id, ApiKey.LIST_TRANSACTIONS, 1, body, ListTransactionsResponse)
+            answer = ask(world, node_id, ApiKey.LIST_TRANSACTIONS, 2, body, ListTransactionsResponse)
             assert answer.error_code == NONE
             assert answer.unknown_state_filters == [x for x in filters.get("state_filters", ()) if x == "Odd"]
             found |= {(each.transactional_id, each.transaction_state) for each in answer.transaction_states}
@@ -314,6 +314,11 @@ def test_transactions_are_listed(world: World) -> None:
     assert listed(producer_id_filters=[producers["a"][0]]) == {("a", "Empty")}
     assert listed(duration_filter=0) in ({("b", "Ongoing")}, set())
     assert listed(duration_filter=1 << 40) == set()
+    assert listed(transactional_id_pattern="[b-z]") == {("b", "Ongoing")}
+    for pattern in ("(", "(a|b){500}"):
+        odd = ListTransactionsRequest(transactional_id_pattern=pattern)
+        refused = ask(world, 1, ApiKey.LIST_TRANSACTIONS, 2, odd, ListTransactionsResponse)
+        assert refused.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
 def test_an_administrator_aborts_but_does_not_commit(world: World) -> None:

@@ -1,4 +1,5 @@
-"""Regular expressions of consumer groups (KIP-848), in RE2's syntax. An expression matches whole topic names.
+"""Regular expressions of clients, in RE2's syntax: of topics that a group is subscribed to (KIP-848), of transactional
+ids (KIP-1152). An expression matches whole names.
 
 Clients send these expressions, so Python's `re` cannot be used: it tries alternatives one after the other, and a short
 expression can make that take years. RE2 follows all alternatives at once. The time of a match is bounded by the length
@@ -30,7 +31,7 @@ class PatternError(ValueError):
     """The text is not an expression, or the expression is too large."""
 
 
-class TopicPattern:
+class NamePattern:
     """A compiled expression. Raises PatternError."""
 
     def __init__(self, text: str) -> None:

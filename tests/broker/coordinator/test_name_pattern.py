@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.groups.topic_pattern import COMPILE_US, PatternError, TopicPattern
+from broker.coordinator.name_pattern import COMPILE_US, NamePattern, PatternError
 
 PIECES = [
     "a", "b", ".", "[ab]", "[^a]", "\\d", "\\w", "(a|b)", "(?:ab)", "a*", "(ab)*", "[a-c]{1,2}", "b+", "a?", "a*?",
@@ -27,7 +27,7 @@ pattern_texts = (
 
 @given(pattern_texts, st.text("abcdxA1.[", max_size=6))
 def test_an_expression_matches_what_python_matches(text: str, name: str) -> None:
-    assert TopicPattern(text).matches(name) == bool(re.compile(text, re.ASCII).fullmatch(name))
+    assert NamePattern(text).matches(name) == bool(re.compile(text, re.ASCII).fullmatch(name))
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_an_expression_matches_what_python_matches(text: str, name: str) -> None
     ],
 )
 def test_syntax_of_re2_matches(text: str, name: str, matches: bool) -> None:
-    assert TopicPattern(text).matches(name) is matches
+    assert NamePattern(text).matches(name) is matches
 
 
 @pytest.mark.parametrize(
@@ -75,13 +75,13 @@ def test_syntax_of_re2_matches(text: str, name: str, matches: bool) -> None:
 )  # fmt: skip
 def test_invalid_expressions_are_refused(text: str) -> None:
     with pytest.raises(PatternError):
-        TopicPattern(text)
+        NamePattern(text)
 
 
 @given(st.text("ab()[]{}|*+?^$\\.,-:<>=!09iP", max_size=20))
 def test_any_text_is_compiled_or_refused(text: str) -> None:
     try:
-        pattern = TopicPattern(text)
+        pattern = NamePattern(text)
     except PatternError:
         return
     pattern.matches("ab0-.")
@@ -107,7 +107,7 @@ def test_no_match_takes_longer_than_its_computed_cost(text: str) -> None:
     allowed_us = COMPILE_US
     began_s = time.process_time()
     try:
-        pattern = TopicPattern(text)
+        pattern = NamePattern(text)
     except PatternError:
         pass  # It is too large. Finding that out is part of the cost.
     else:
@@ -128,7 +128,7 @@ def test_the_memory_of_compiled_expressions_is_bounded() -> None:
     rng = random.Random(1)
     before_mb = resident_mb()
     for number in range(130):  # More than re2 caches.
-        pattern = TopicPattern(f".*[a-m].{{300}}{number}")
+        pattern = NamePattern(f".*[a-m].{{300}}{number}")
         for _ in range(10):
             pattern.matches("".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=249)))
     assert resident_mb() - before_mb < 50
@@ -139,13 +139,13 @@ def test_the_memory_of_compiled_expressions_is_bounded() -> None:
 )
 def test_character_classes_match_beyond_ascii(text: str) -> None:
     python = re.compile({"[[:^digit:]]": "[^0-9]", "(?i)[X-b]": "[A-BX-bx-z]"}.get(text, text))
-    pattern = TopicPattern(text)
+    pattern = NamePattern(text)
     characters = [chr(code) for code in (0, 9, 48, 65, 90, 97, 98, 122, 127, 128, 0xE9, 0x10FFFF)]
     assert [pattern.matches(char) for char in characters] == [bool(python.fullmatch(x)) for x in characters]
 
 
 def test_an_expression_with_too_many_states_to_cache_still_matches() -> None:
-    pattern = TopicPattern("(.*a.{10}|.*b.{11}|.*c.{12})d")
+    pattern = NamePattern("(.*a.{10}|.*b.{11}|.*c.{12})d")
     names = [f"{number:b}".replace("0", "a").replace("1", "b").rjust(12, "c") + "d" for number in range(4096)]
     assert [pattern.matches(name) for name in names] == [
         bool(re.fullmatch("(.*a.{10}|.*b.{11}|.*c.{12})d", name)) for name in names
