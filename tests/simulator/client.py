@@ -47,6 +47,8 @@ class Connection(asyncio.BufferedProtocol):
         self._open: dict[int, asyncio.Future[memoryview]] = {}
         self._transport: asyncio.Transport | None = None
         self._next_id = 0
+        #: Loop time until which the node has asked for no more requests (KIP-219). It would not read them.
+        self._muted_until = 0.0
         self.is_lost = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -84,9 +86,13 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.write(struct.pack(">i", len(frame)) + frame)
 
     async def request(self, key: ApiKey, version: int, body: Message, response: type[M]) -> M:
-        """Raises ConnectionError, TimeoutError. The request is on its way before the first suspension."""
+        """Raises ConnectionError, TimeoutError. The request is on its way before the first suspension, unless the client
+        is throttled."""
+        loop = asyncio.get_running_loop()
+        while (left_s := self._muted_until - loop.time()) > 0:
+            await asyncio.sleep(left_s)
         number = self._next_id + 1
-        answer = self._open[number] = asyncio.get_running_loop().create_future()
+        answer = self._open[number] = loop.create_future()
         self.tell(key, version, body)
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
@@ -97,7 +103,10 @@ class Connection(asyncio.BufferedProtocol):
         finally:
             self._open.pop(number, None)
         _, position = parse_response_header(key, version, received)
-        return decode(response, version, received, position)[0]
+        decoded = decode(response, version, received, position)[0]
+        throttle_ms: int = getattr(decoded, "throttle_time_ms", 0)
+        self._muted_until = max(self._muted_until, loop.time() + throttle_ms / 1000)
+        return decoded
 
 
 class Client:

@@ -83,9 +83,10 @@ def plain_batch(records: Sequence[NewRecord]) -> Batch:
 def unreadable_batch(rng: random.Random, records: Sequence[NewRecord]) -> Batch:
     """A batch with a right checksum that no client could read: it has another number of records than it says, or more
     bytes than records."""
-    data = build_batch(records)
+    compression = compression_of(records)
+    data = build_batch(records, compression=compression)
     header = parse_header(data)
-    if rng.random() < 0.5:
+    if rng.random() < 0.5 or compression is not Compression.NONE:
         count = header.count + rng.choice((-1, 1))
         header = header._replace(count=count, last_offset_delta=count - 1)
     else:
