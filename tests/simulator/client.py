@@ -86,8 +86,8 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.write(struct.pack(">i", len(frame)) + frame)
 
     async def request(self, key: ApiKey, version: int, body: Message, response: type[M]) -> M:
-        """Raises ConnectionError, TimeoutError. The request is on its way before the first suspension, unless the client
-        is throttled."""
+        """Raises ConnectionError, TimeoutError. The request is on its way before the first suspension, unless the
+        client is throttled."""
         loop = asyncio.get_running_loop()
         while (left_s := self._muted_until - loop.time()) > 0:
             await asyncio.sleep(left_s)
