@@ -89,7 +89,7 @@ class Connection(asyncio.BufferedProtocol):
         """Raises ConnectionError, TimeoutError. The request is on its way before the first suspension, unless the
         client is throttled."""
         loop = asyncio.get_running_loop()
-        while (left_s := self._muted_until - loop.time()) > 0:
+        if (left_s := self._muted_until - loop.time()) > 0:
             await asyncio.sleep(left_s)
         number = self._next_id + 1
         answer = self._open[number] = loop.create_future()
