@@ -66,7 +66,7 @@ class Coordinators:
         self.transaction_topic = InternalTopic(
             transaction_topic_spec(config), metadata, controller, view.leader_of, view.endpoint_of
         )
-        markers = MarkerSender(loop, controller, lambda: metadata.image, view.leader_of_id)
+        markers = MarkerSender(loop, controller, lambda: metadata.image, view.leader_of_id, background)
         self.transactions = TransactionCoordinator(
             self.transaction_topic,
             settings,

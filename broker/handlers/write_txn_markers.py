@@ -80,7 +80,8 @@ def _write(
     entry = replica.producers.entries.get(wanted.producer_id)
     replica.producers.check_marker(wanted.producer_id, wanted.producer_epoch, wanted.coordinator_epoch)
     if entry is not None and entry.transaction_first_offset >= 0:
-        marker = Marker(is_commit=False, coordinator_epoch=wanted.coordinator_epoch)
+        # Not the epoch of the request: no number from outside may keep a coordinator's markers out later.
+        marker = Marker(is_commit=False, coordinator_epoch=entry.coordinator_epoch)
         slot = pending.add(answer)
         context.marker_writer.append(
             replica, wanted.producer_id, wanted.producer_epoch, marker, pending, slot

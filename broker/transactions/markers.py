@@ -16,6 +16,7 @@ import structlog
 
 from broker.controller.client import ControllerClient
 from broker.metadata.image import MetadataImage
+from broker.scheduling.background import Background, Steps
 from broker.transactions.metadata import TopicPartition, TransactionMetadata
 from protocol.controller.topics import FindDeletedTopics, FindDeletedTopicsResult
 from protocol.controller.transactions import ErrorCodesResult, MarkerToWrite, WriteMarkers
@@ -28,6 +29,17 @@ logger = structlog.get_logger()
 RETRY_S = 0.05
 #: Markers in one message: what the other node does about them should not take long.
 MARKERS_PER_MESSAGE = 200
+#: Markers for which a leader is found in one step.
+ROUTED_PER_STEP = 50
+#: How often the log tells of a marker that is refused.
+WARN_EACH_S = 10.0
+#: Why a marker was not written, as happens when leaders change.
+_PASSING = (
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.NETWORK_EXCEPTION,
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+)
 #: Messages to one node that are not answered yet. Markers beyond wait here.
 MESSAGES_IN_FLIGHT = 4
 
@@ -69,9 +81,11 @@ class MarkerSender:
         controller: ControllerClient,
         image: Callable[[], MetadataImage],
         leader_of: Callable[[UUID, int], tuple[int, int]],
+        background: Background,
     ) -> None:
         """`leader_of`: (topic id, partition) -> (node id or -1, leader epoch)."""
         self._loop = loop
+        self._background = background
         self._controller = controller
         self._image = image
         self._leader_of = leader_of
@@ -80,6 +94,7 @@ class MarkerSender:
         #: Markers for topics that this node's image lacks. The image may be behind.
         self._unknown: list[_Marker] = []
         self._is_flushing = False
+        self._warned_at = -WARN_EACH_S
 
     def send(self, transaction: EndedTransaction) -> None:
         if not transaction.missing:
@@ -90,8 +105,15 @@ class MarkerSender:
     # -- where to
 
     def _route(self, markers: Sequence[_Marker]) -> None:
-        image = self._image()
-        for marker in markers:
+        """A transaction may have thousands."""
+        self._background.begin(self._route_in_steps(markers))
+
+    def _route_in_steps(self, markers: Sequence[_Marker]) -> Steps:
+        for count, marker in enumerate(markers, 1):
+            if count % ROUTED_PER_STEP == 0:
+                self._flush_soon()
+                yield
+            image = self._image()
             if not self._is_missing(marker):
                 continue
             topic = image.topic_named(marker.partition.topic)
@@ -181,17 +203,27 @@ class MarkerSender:
             return
         if code == ErrorCode.NONE:
             self._written(marker)
-        elif code in (ErrorCode.TRANSACTION_COORDINATOR_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH):
-            # Another coordinator has taken over, and this node does not know yet. It sends the markers.
+        elif code == ErrorCode.INVALID_PRODUCER_EPOCH:
+            # Something of a later epoch was appended, which cannot be while a transaction is open there: this one has
+            # written nothing there, or its marker is there.
+            self._written(marker)
+        else:
+            if code not in _PASSING:
+                self._warn(marker, code)
+            self._retry(marker)
+
+    def _warn(self, marker: _Marker, code: int) -> None:
+        """Mostly another coordinator has taken over, and this node does not know yet."""
+        now = self._loop.time()
+        if now >= self._warned_at + WARN_EACH_S:
+            self._warned_at = now
             logger.warning(
-                "a transaction marker is refused",
+                "a transaction marker is refused, and sent again",
                 transactional_id=marker.transaction.metadata.transactional_id,
                 topic=marker.partition.topic,
                 partition=marker.partition.partition,
                 error=known_error(code).name,
             )
-        else:
-            self._retry(marker)
 
     @staticmethod
     def _written(marker: _Marker) -> None:

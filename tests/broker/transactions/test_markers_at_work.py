@@ -141,7 +141,9 @@ def test_the_markers_of_a_transaction_reach_all_its_partitions(is_commit: bool) 
         killed = next(each for each in world.ids if each != world.leader(OFFSETS_TOPIC, offsets_partition))
         sender_id = next(each for each in world.ids if each != killed)
         node = world.nodes[sender_id]
-        sender = MarkerSender(node.loop, node.controller, lambda: node.metadata.image, node.view.leader_of_id)
+        sender = MarkerSender(
+            node.loop, node.controller, lambda: node.metadata.image, node.view.leader_of_id, node.background
+        )
         world.kill(killed)
         done: list[None] = []
         partitions = [TopicPartition("foo", partition) for partition in range(6)]
