@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from broker.coordinator.memory import text_size
 from broker.groups.classic_messages import JoinRequest, Protocols
-from broker.groups.memory import text_size
 from protocol.group_records import MemberMetadata
 
 #: What a member takes in memory beside its texts, and each of its protocols.

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from broker.coordinator.deadlines import Deadlines
+from broker.coordinator.memory import CoordinatorMemory, text_size, unbounded
 from broker.coordinator.outcome import Outcome
 from broker.coordinator.ticket import Ticket
 from broker.groups.classic_members import MIN_MEMBER_BYTES, Member, Members
 from broker.groups.classic_messages import JoinAnswer, JoinedMember, JoinRequest, SyncAnswer
 from broker.groups.classic_states import ClassicState
-from broker.groups.memory import GroupMemory, text_size, unbounded
 from broker.groups.records import GroupRecord
 from protocol.errors import ErrorCode
 from protocol.group_records import GroupMetadataKey, GroupMetadataValue
@@ -53,7 +53,7 @@ class ClassicLimits:
     """group.max.size"""
     max_record_bytes: int = 1 << 20
     """The largest record of members and their assignments that fits into a batch of the log."""
-    memory: GroupMemory = field(default_factory=unbounded)
+    memory: CoordinatorMemory = field(default_factory=unbounded)
 
 
 @dataclass(slots=True)

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from broker.config.group_config import GroupConfig
 from broker.config.node_config import NodeConfig
+from broker.coordinator.memory import CoordinatorMemory
 from broker.coordinator.outcome import Decided, Outcome
 from broker.coordinator.ticket import Ticket
 from broker.groups import consumer_records as as_records
@@ -50,7 +51,6 @@ from broker.groups.consumer_schedule import Schedule
 from broker.groups.consumer_size import SEARCH_BYTES, added_size, group_size, topics_size
 from broker.groups.consumer_state import ConsumerGroupState
 from broker.groups.consumer_subscriptions import Subscriptions, all_names, check_regex
-from broker.groups.memory import GroupMemory
 from broker.groups.records import GroupRecord
 from broker.metadata.image import MetadataImage
 from protocol.errors import ErrorCode, KafkaError
@@ -69,7 +69,9 @@ class ConsumerGroup:
     group_type = "consumer"
     protocol_type = "consumer"
 
-    def __init__(self, group_id: str, config: NodeConfig, image: MetadataImage, memory: GroupMemory) -> None:
+    def __init__(
+        self, group_id: str, config: NodeConfig, image: MetadataImage, memory: CoordinatorMemory
+    ) -> None:
         self.group_id = group_id
         self._memory = memory
         self._config = config

@@ -1,13 +1,13 @@
-"""What a group of the consumer protocol takes in memory (broker.groups.memory). The constants were measured."""
+"""What a group of the consumer protocol takes in memory (broker.coordinator.memory). The constants were measured."""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping, Set
 from typing import TYPE_CHECKING
 
+from broker.coordinator.memory import text_size
 from broker.coordinator.name_pattern import MAX_MEMORY_BYTES
 from broker.groups.consumer_member import Member, Subscription
-from broker.groups.memory import text_size
 from broker.metadata.image import MetadataImage
 
 if TYPE_CHECKING:

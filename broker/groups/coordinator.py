@@ -16,9 +16,10 @@ from broker.controller.client import ControllerClient
 from broker.controller.service import MetadataService
 from broker.coordinator.internal_topic import InternalTopic
 from broker.coordinator.led_partition import LedPartition
+from broker.coordinator.memory import CoordinatorMemory
+from broker.coordinator.refusals import log_refusals
 from broker.coordinator.runtime import CoordinatorRuntime
 from broker.environment import Clock
-from broker.groups.memory import GroupMemory
 from broker.groups.records import GROUP_RECORDS, GroupRecord
 from broker.groups.shard import Shard
 from broker.metadata.image import Change, TopicDeleted
@@ -36,8 +37,6 @@ GroupCoordinator: TypeAlias = CoordinatorRuntime[Shard, GroupRecord]
 
 #: The pause before a question is repeated that no controller has answered.
 RETRY_S = 1.0
-#: How often the log says that requests were refused.
-LOG_REFUSALS_S = 10.0
 
 
 def new_group_coordinator(
@@ -53,7 +52,7 @@ def new_group_coordinator(
     controller: ControllerClient,
     ticks: Ticks,
 ) -> GroupCoordinator:
-    memory = GroupMemory(
+    memory = CoordinatorMemory(
         settings.config.max_group_bytes,
         lambda: sum(led.shard.size_bytes for led in coordinator.loaded_partitions()),
     )
@@ -63,19 +62,8 @@ def new_group_coordinator(
 
     coordinator = GroupCoordinator(topic, GROUP_RECORDS, new_shard, clock, loop, background, reads, events)
     GroupMaintenance(coordinator, settings, clock, loop, background, metadata, controller, ticks)
-    ticks.every(LOG_REFUSALS_S, lambda now: _log_refusals(memory))
+    log_refusals(memory, "varve.max.group.bytes", ticks)
     return coordinator
-
-
-def _log_refusals(memory: GroupMemory) -> None:
-    refused, memory.refused = memory.refused, 0
-    if refused:
-        logger.warning(
-            "new members or offsets of groups are refused: varve.max.group.bytes is used up",
-            count=refused,
-            used_bytes=memory.used_bytes(),
-            max_bytes=memory.max_bytes,
-        )
 
 
 class GroupMaintenance:

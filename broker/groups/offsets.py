@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Iterator, KeysView, Mapping
 from uuid import UUID
 
+from broker.coordinator.memory import CoordinatorMemory, text_size
 from broker.coordinator.outcome import FEW
 from broker.groups.commit import CommitAnswer, CommitCheck, CommitRequest, Place
 from broker.groups.group import MAX_TEXT_BYTES
-from broker.groups.memory import GroupMemory, text_size
 from broker.groups.pending_offsets import PendingOffsets, pending_size
 from broker.groups.records import GroupRecord
 from protocol.errors import ErrorCode
@@ -33,7 +33,7 @@ class Offsets:
     is committed with the transaction, or never was.
 
     Invariants: every group in it has at least one offset, committed or pending, and every topic of `_groups` has a
-    committed one. `_committed_bytes` is the size of the committed ones (broker.groups.memory).
+    committed one. `_committed_bytes` is the size of the committed ones (broker.coordinator.memory).
     """
 
     def __init__(self) -> None:
@@ -111,7 +111,7 @@ class Offsets:
         now_ms: int,
         max_metadata_bytes: int,
         max_batch_bytes: int,
-        memory: GroupMemory,
+        memory: CoordinatorMemory,
     ) -> Generator[None, None, tuple[list[GroupRecord], CommitAnswer]]:
         """The records of a commit that its group allows. The whole commit is refused if it is too large for a batch.
         Offsets that are new, or whose metadata is longer than before, are refused if there is no memory for them. Those

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, KeysView, Mapping
 from typing import TypeAlias
 
+from broker.coordinator.memory import text_size
 from broker.groups.commit import Place
-from broker.groups.memory import text_size
 from protocol.group_records import OffsetCommitValue
 
 #: What a pending offset takes in memory beside its texts, measured: 640 bytes among many of one group, 1,310 alone.
@@ -19,7 +19,7 @@ _At: TypeAlias = tuple[str, Place]
 class PendingOffsets:
     """By group, place and producer. Those of one place are in the order in which they were written.
 
-    Invariants: no dict in it is empty. `size_bytes` is the size of all of them (broker.groups.memory).
+    Invariants: no dict in it is empty. `size_bytes` is the size of all of them (broker.coordinator.memory).
     """
 
     def __init__(self) -> None:

@@ -16,6 +16,7 @@ from uuid import UUID
 
 from broker.config.node_config import NodeConfig
 from broker.coordinator.deadlines import Deadlines
+from broker.coordinator.memory import CoordinatorMemory, unbounded
 from broker.coordinator.outcome import FEW, Decided, Outcome
 from broker.coordinator.ticket import Ticket
 from broker.groups import consumer_shard
@@ -25,7 +26,6 @@ from broker.groups.classic_rebalance import MIN_INITIAL_DELAY_S, ClassicLimits
 from broker.groups.classic_states import ClassicState
 from broker.groups.commit import CommitAnswer, CommitCheck, CommitRequest, Place
 from broker.groups.group import Group, check_group_id, check_texts
-from broker.groups.memory import GroupMemory, unbounded
 from broker.groups.offsets import Offsets
 from broker.groups.records import GroupRecord
 from broker.metadata.image import MetadataImage
@@ -60,7 +60,7 @@ class Shard:
         image: MetadataImage,
         rng: random.Random,
         max_batch_bytes: int,
-        memory: GroupMemory | None = None,
+        memory: CoordinatorMemory | None = None,
     ) -> None:
         """`memory`: of the node. None: no bound."""
         self.config = config

@@ -21,8 +21,10 @@ from broker.config.layers import LiveSettings
 from broker.controller.producer_ids import ProducerIds
 from broker.coordinator.internal_topic import InternalTopic
 from broker.coordinator.led_partition import LedPartition
+from broker.coordinator.memory import CoordinatorMemory
 from broker.coordinator.outcome import Outcome
 from broker.coordinator.reading import Reading
+from broker.coordinator.refusals import log_refusals
 from broker.coordinator.runtime import CoordinatorRuntime
 from broker.coordinator.ticket import Ticket
 from broker.environment import Clock
@@ -82,22 +84,22 @@ class TransactionCoordinator:
         self._clock = clock
         self._background = background
         self._is_expiring = False
+        self._memory = CoordinatorMemory(
+            settings.config.max_transaction_bytes,
+            lambda: sum(led.shard.size_bytes for led in self._runtime.loaded_partitions()),
+        )
         self._runtime: _Runtime = CoordinatorRuntime(
             topic, TRANSACTION_RECORDS, self._new_shard, clock, loop, background, reads, events
         )
         self._runtime.on_loaded.append(_log_loaded)
+        log_refusals(self._memory, "varve.max.transaction.bytes", ticks)
         ticks.every(settings.config.transactional_id_check_interval_ms / 1000, self._expire_ids)
 
     def close(self) -> None:
         self._runtime.close()
 
     def _new_shard(self, replica: Replica) -> TransactionShard:
-        return TransactionShard(self._prepared, self._has_room)
-
-    def _has_room(self) -> bool:
-        """Whether this node may coordinate one more transactional id."""
-        count = sum(len(led.shard) for led in self._runtime.loaded_partitions())
-        return count < self._settings.config.max_transactional_ids
+        return TransactionShard(self._prepared, self._memory)
 
     # -- requests ----------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from broker.coordinator.deadlines import Deadlines
+from broker.coordinator.memory import CoordinatorMemory
 from broker.coordinator.outcome import Outcome
 from broker.coordinator.ticket import Ticket
 from broker.transactions.metadata import (
@@ -71,12 +72,13 @@ class TransactionShard:
     def __init__(
         self,
         on_prepared: Callable[[TransactionShard, TransactionMetadata], None],
-        has_room: Callable[[], bool],
+        memory: CoordinatorMemory,
     ) -> None:
-        """`on_prepared`: called when the end of a transaction is decided and committed: write its markers. `has_room`:
-        whether there may be one more id."""
+        """`on_prepared`: called when the end of a transaction is decided and committed: write its markers."""
         self._on_prepared = on_prepared
-        self._has_room = has_room
+        self._memory = memory
+        #: Of all ids (broker.coordinator.memory).
+        self.size_bytes = 0
         self._ids: dict[str, TransactionMetadata] = {}
         #: Loop time at which the open transaction of an id is aborted. Invariant: exactly the ids that are ONGOING.
         self._times_out_at: dict[str, float] = {}
@@ -90,10 +92,12 @@ class TransactionShard:
     # -- state -------------------------------------------------------------------------------------------
 
     def replay(self, record: TransactionRecord) -> None:
-        if record.metadata is None:
-            self._ids.pop(record.transactional_id, None)
-        else:
+        before = self._ids.pop(record.transactional_id, None)
+        if before is not None:
+            self.size_bytes -= before.size_bytes
+        if record.metadata is not None:
             self._ids[record.transactional_id] = record.metadata
+            self.size_bytes += record.metadata.size_bytes
 
     def replay_pending(self, producer_id: int, record: TransactionRecord) -> None:
         raise AssertionError("transactional ids are not written in transactions")
@@ -142,6 +146,8 @@ class TransactionShard:
         except TransactionInDoubtError:
             self._park(ticket, request, now, is_decided=False)
             return Outcome()
+        if not self._memory.has_room(after.size_bytes - (0 if before is None else before.size_bytes)):
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, "varve.max.transaction.bytes is used up")
         if after is before:
             return Outcome[TransactionRecord]().add_answer(ticket, _answer(after))
         outcome = self._change(after, now)
@@ -187,8 +193,6 @@ class TransactionShard:
         if before is None:
             if not isinstance(request, InitProducer):
                 raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-            if not self._has_room():
-                raise KafkaError(ErrorCode.POLICY_VIOLATION, "too many transactional ids")
             return new_metadata(request.transactional_id, request.new_producer_id, request.timeout_ms, now_ms)
         match request:
             case InitProducer():

@@ -48,10 +48,11 @@ class TransactionKeys:
         "3600000",
         "How often transactional ids that have expired are looked for.",
     )
-    max_transactional_ids: int = setting(
-        "varve.max.transactional.ids",
+    max_transaction_bytes: int = setting(
+        "varve.max.transaction.bytes",
         long(0),
-        "100000",
-        """How many transactional ids this node coordinates. Beyond that, new ones are refused (POLICY_VIOLATION). Each
-        takes about 1 KB of memory.""",
+        str(32 << 20),
+        """How much memory transactional ids may take on this node. Above it, new ids and further partitions of open
+        transactions are refused (POLICY_VIOLATION); what is there goes on. An id counts for 800 bytes and its length, a
+        partition of an open transaction for 160.""",
     )

@@ -8,12 +8,12 @@ from uuid import UUID
 import pytest
 import structlog
 
+from broker.coordinator.memory import CoordinatorMemory
 from broker.groups.classic_group import ClassicGroup
 from broker.groups.classic_members import MIN_MEMBER_BYTES
 from broker.groups.classic_messages import JoinAnswer
 from broker.groups.classic_rebalance import ClassicLimits
 from broker.groups.consumer_size import GROUP_BYTES
-from broker.groups.memory import GroupMemory
 from broker.groups.offsets import OFFSET_BYTES, Offsets
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
@@ -147,7 +147,7 @@ def test_member_ids_that_were_given_out_count() -> None:
 
 def _driver(max_bytes: int) -> Driver:
     driver = Driver()
-    memory = GroupMemory(max_bytes, lambda: driver.group.size_bytes)
+    memory = CoordinatorMemory(max_bytes, lambda: driver.group.size_bytes)
     driver.limits = ClassicLimits(memory=memory)
     driver.group = ClassicGroup("g", driver.limits, driver._rng)
     return driver
@@ -182,7 +182,7 @@ def test_an_assignment_that_finds_no_room_is_refused_and_members_join_again() ->
 
 def _coordinator(topics: Topics, max_bytes: int) -> Coordinator:
     made = Coordinator(topics)
-    made.shard.memory = GroupMemory(max_bytes, lambda: made.shard.size_bytes)
+    made.shard.memory = CoordinatorMemory(max_bytes, lambda: made.shard.size_bytes)
     return made
 
 

@@ -7,8 +7,8 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.coordinator.memory import unbounded
 from broker.groups.commit import CommitRequest, OffsetToCommit, Place
-from broker.groups.memory import unbounded
 from broker.groups.offsets import Offsets
 from broker.groups.records import decode, encode
 from protocol.codec import at_once

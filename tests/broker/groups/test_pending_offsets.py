@@ -7,8 +7,8 @@ from uuid import UUID
 
 import pytest
 
+from broker.coordinator.memory import CoordinatorMemory
 from broker.groups.commit import CommitRequest, OffsetToCommit, Place
-from broker.groups.memory import GroupMemory
 from broker.groups.offsets import ENDS_PER_STEP, Offsets
 from broker.groups.pending_offsets import pending_size
 from protocol.codec import at_once
@@ -138,7 +138,7 @@ def test_what_becomes_pending_while_a_transaction_ends_is_of_the_next_one() -> N
     assert all(committed(offsets, Place("foo", at)) == 2 for at in range(2 * ENDS_PER_STEP))
 
 
-def _asked(offsets: Offsets, memory: GroupMemory, partitions: int) -> list[ErrorCode]:
+def _asked(offsets: Offsets, memory: CoordinatorMemory, partitions: int) -> list[ErrorCode]:
     wanted = [OffsetToCommit("foo", UUID(int=7), partition, 5) for partition in range(partitions)]
     request = CommitRequest("g", wanted, producer=(7, 0))
     _, answer = at_once(offsets.commit(request, None, 0, 100, 1 << 20, memory))
@@ -147,7 +147,7 @@ def _asked(offsets: Offsets, memory: GroupMemory, partitions: int) -> list[Error
 
 def test_pending_offsets_need_room_and_those_that_are_there_move_on() -> None:
     offsets = Offsets()
-    memory = GroupMemory(3 * pending_size("g", PLACE, ""), lambda: offsets.size_bytes)
+    memory = CoordinatorMemory(3 * pending_size("g", PLACE, ""), lambda: offsets.size_bytes)
     assert _asked(offsets, memory, 3) == [0, 0, ErrorCode.INVALID_COMMIT_OFFSET_SIZE]
     for partition in range(2):
         key = OffsetCommitKey(group="g", topic="foo", partition=partition)

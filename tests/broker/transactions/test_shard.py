@@ -6,10 +6,13 @@ from typing import Any
 
 import pytest
 
+from broker.coordinator.memory import CoordinatorMemory
 from broker.coordinator.outcome import Outcome
 from broker.coordinator.ticket import Ticket
 from broker.transactions.metadata import (
     EXHAUSTED_EPOCH,
+    ID_BYTES,
+    PARTITION_BYTES,
     ProducerIdAndEpoch,
     TopicPartition,
     TransactionMetadata,
@@ -41,7 +44,8 @@ class Driver:
         self.prepared: list[TransactionMetadata] = []
         self.log: list[TransactionRecord] = []
         self.shard = TransactionShard(
-            lambda shard, metadata: self.prepared.append(metadata), lambda: len(self.shard) < max_ids
+            lambda shard, metadata: self.prepared.append(metadata),
+            CoordinatorMemory(max_ids * (ID_BYTES + 2) + PARTITION_BYTES, lambda: self.shard.size_bytes),
         )
 
     @property
@@ -310,12 +314,15 @@ def test_only_so_many_requests_wait() -> None:
     assert all(waiting)
 
 
-def test_only_so_many_ids_and_they_expire_when_nothing_is_open() -> None:
+def test_memory_is_bounded_and_ids_expire_when_nothing_is_open() -> None:
     driver = Driver(max_ids=2)
     for name in ("a", "b"):
         assert producer_of(driver.ask(InitProducer(name, None, 1000, 1)))
     assert errors_of(driver.ask(InitProducer("c", None, 1000, 1))) == [ErrorCode.POLICY_VIOLATION]
-    driver.ask(AddPartitions("b", ProducerIdAndEpoch(1, 0), [FOO], 0))
+    both = [FOO, TopicPartition("foo", 1)]
+    owner = ProducerIdAndEpoch(1, 0)
+    assert errors_of(driver.ask(AddPartitions("b", owner, both, 0))) == [ErrorCode.POLICY_VIOLATION]
+    assert errors_of(driver.ask(AddPartitions("b", owner, [FOO], 0))) == [ErrorCode.NONE]
     for name in ("a", "b", "never was"):
         driver.carry_out(name, driver.shard.expire_id(5_000, driver.now_ms + 5_000, name))
     assert driver.shard.ids() == ["b"]

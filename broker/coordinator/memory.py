@@ -1,7 +1,8 @@
-"""What groups and their committed offsets take in memory on a node, and its bound (varve.max.group.bytes).
+"""What the keys of a coordinator take in memory on a node, and its bound (varve.max.group.bytes,
+varve.max.transaction.bytes).
 
-The sizes of members, offsets and groups are estimates: constants that were measured, and the lengths of texts. What
-takes no more than before is always allowed: the groups that are there go on when the bound is reached.
+The sizes are estimates: constants that were measured, and the lengths of texts. What takes no more than before is
+always allowed: the groups and transactional ids that are there go on when the bound is reached.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 
-class GroupMemory:
+class CoordinatorMemory:
     """Of one node; its shards share it."""
 
     def __init__(self, max_bytes: int, used_bytes: Callable[[], int]) -> None:
@@ -34,5 +35,5 @@ def text_size(text: str | None) -> int:
     return len(text) if text.isascii() else 4 * len(text)
 
 
-def unbounded() -> GroupMemory:
-    return GroupMemory(1 << 62, lambda: 0)
+def unbounded() -> CoordinatorMemory:
+    return CoordinatorMemory(1 << 62, lambda: 0)
