@@ -40,7 +40,7 @@ def run_clients(target: Target, named_class_path: str | None, date: str) -> Suit
     """Producer, consumer in both protocols, AdminClient."""
     try:
         jars = class_path(named_class_path)
-        _compile(jars)
+        compile_sources(jars)
     except Missing as missing:
         return SuiteResult("java", "Java clients", date, str(missing))
     result = SuiteResult("java", f"Java clients {version(jars)}", date)
@@ -57,7 +57,7 @@ def run_streams(target: Target, named_class_path: str | None, seconds: int, date
     """The word count, whose repartition topic has to stay small."""
     try:
         jars = class_path(named_class_path)
-        _compile(jars)
+        compile_sources(jars)
     except Missing as missing:
         return SuiteResult("streams", "Kafka Streams", date, str(missing))
     state = target.logs / "streams-state"
@@ -68,7 +68,7 @@ def run_streams(target: Target, named_class_path: str | None, seconds: int, date
     return SuiteResult("streams", f"Kafka Streams {version(jars)}", date, "", read_json_lines(target, ran))
 
 
-def _compile(jars: str) -> None:
+def compile_sources(jars: str) -> None:
     javac = need("javac", INSTALL_JAVA)
     CLASSES.mkdir(parents=True, exist_ok=True)
     log = CLASSES.with_suffix(".log")
