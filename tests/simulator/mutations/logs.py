@@ -11,6 +11,7 @@ from broker.network.connection import ClientConnection
 from broker.network.peers import PeerStream
 from broker.replication import ranges
 from protocol.records.batch import BatchHeader, iter_batches
+from raft import plausibility
 from raft.follower import Follower
 from raft.group import Group
 from raft.leader import Leader
@@ -116,6 +117,13 @@ def _hears_no_more_than_it_has(append_replied: Callable[..., Output]) -> Any:
     return heard
 
 
+def _nothing_refused(_: Callable[..., Any]) -> Any:
+    def refusal(*anything: Any) -> None:
+        return None
+
+    return refusal
+
+
 def _any_epoch(check: Callable[..., Any]) -> Any:
     """As if each batch had the epoch that the lineage gives it."""
 
@@ -217,6 +225,9 @@ MUTATIONS = (
         off(
             (GroupState, "answer_leader", _all_that_is_durable),
             (Follower, "take_acknowledgement", _all_that_is_flushed),
+            # A second line of defence: what cannot be is refused, and the link closes.
+            (plausibility, "append_reply_refusal", _nothing_refused),
+            (Group, "append_replied", _hears_no_more_than_it_has),
         ),
         conditions=stranded_leaders,
     ),
