@@ -226,9 +226,9 @@ class CoordinatorRuntime(Generic[S, R]):
         if self.is_active(led):
             led.when_free(key, free)
 
-    def carry_out_now(self, led: LedPartition[S], key: str, decided: Decided[R]) -> None:
-        """Within `act`."""
-        self._decisions.carry_out(led, key, decided)
+    def note_deadline(self, led: LedPartition[S], key: str) -> None:
+        """Within `act`: the deadline of the key may be another one."""
+        self._carried_out(led, key)
 
     def ask_again(self, led: LedPartition[S], key: str, ticket: Ticket[A], decide: Decision[S, A, R]) -> None:
         """Decide about a ticket of `ask` that a decision has not answered."""

@@ -1,7 +1,7 @@
 """The transaction coordinator: the runtime over the shards of transactional ids, and the markers that end transactions.
 
     request -> the shard decides -> the record is committed -> answer
-    end     -> Prepare is committed -> markers to the leaders of all partitions -> Complete, and the answer
+    end     -> Prepare is committed -> markers to the leaders of all partitions -> answer -> Complete is written
 
 The end of a transaction is answered when all its markers are committed. Clients that are answered earlier meet
 CONCURRENT_TRANSACTIONS with their next transaction, and sleep.
@@ -82,6 +82,7 @@ class TransactionCoordinator:
         self._producer_ids = producer_ids
         self._markers = markers
         self._clock = clock
+        self._loop = loop
         self._background = background
         self._is_expiring = False
         self._memory = CoordinatorMemory(
@@ -198,8 +199,8 @@ class TransactionCoordinator:
         self._runtime.act(led, transactional_id, partial(self._complete, led, transactional_id))
 
     def _complete(self, led: _Led, transactional_id: str) -> None:
-        completion = led.shard.complete(transactional_id, self._clock.now_ms())
-        self._runtime.carry_out_now(led, transactional_id, completion.outcome)
+        completion = led.shard.complete(transactional_id, self._loop.time(), self._clock.now_ms())
+        self._runtime.note_deadline(led, transactional_id)
         for ticket in completion.ended_by:
             led.open.pop(ticket, None)
             ticket.answer(completion.answer)

@@ -40,6 +40,8 @@ from protocol.errors import ErrorCode, KafkaError
 
 #: How long a request waits for missing markers. A partition without a leader must not make clients time out.
 PARKED_S = 1.0
+#: A completed transaction is written down after so long, if its producer does nothing else.
+WRITTEN_AFTER_S = 0.2
 #: Requests that wait for the markers of one transactional id. A client has one at a time.
 MAX_PARKED = 16
 
@@ -48,13 +50,12 @@ MAX_PARKED = 16
 class Completion:
     """What follows when all markers of a transaction are committed."""
 
-    outcome: Outcome[TransactionRecord]
     answer: TransactionAnswer
-    """For those who ended the transaction. It need not wait until the outcome is committed: whoever takes over writes
-    the markers again."""
+    """For those who ended the transaction. It need not wait for a record that says so: whoever takes over writes the
+    markers again."""
     ended_by: list[Ticket[TransactionAnswer]]
     waiting: list[tuple[Ticket[TransactionAnswer], TransactionRequest]]
-    """The requests that have to be decided again, once the outcome is replayed."""
+    """The requests that have to be decided again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,10 @@ class TransactionShard:
         self._ids: dict[str, TransactionMetadata] = {}
         #: Loop time at which the open transaction of an id is aborted. Invariant: exactly the ids that are ONGOING.
         self._times_out_at: dict[str, float] = {}
+        #: The next values of ids whose markers are all committed, and the loop time at which each is written. A
+        #: producer that goes on begins its next transaction before, and that record takes its place: a record less for each
+        #: transaction. Whoever loads the log finds the transaction prepared, and comes to the same value.
+        self._completed: dict[str, tuple[TransactionMetadata, float]] = {}
         #: Of open transactions: the connection whose request has begun it, as far as this node has seen it. Without a
         #: rise of the epoch nothing else tells a late EndTxn of the transaction before.
         self._begun_by: dict[str, int] = {}
@@ -95,6 +100,7 @@ class TransactionShard:
         before = self._ids.pop(record.transactional_id, None)
         if before is not None:
             self.size_bytes -= before.size_bytes
+            self._completed.pop(record.transactional_id, None)
         if record.metadata is not None:
             self._ids[record.transactional_id] = record.metadata
             self.size_bytes += record.metadata.size_bytes
@@ -125,6 +131,8 @@ class TransactionShard:
         return len(self._ids)
 
     def get(self, transactional_id: str) -> TransactionMetadata | None:
+        if transactional_id in self._completed:
+            return self._completed[transactional_id][0]
         return self._ids.get(transactional_id)
 
     def ids(self) -> list[str]:
@@ -138,7 +146,7 @@ class TransactionShard:
         """Answer: TransactionAnswer, at once or when the markers of the transaction before are committed. Raises
         KafkaError."""
         transactional_id = request.transactional_id
-        before = self._ids.get(transactional_id)
+        before = self.get(transactional_id)
         if isinstance(request, EndTransaction) and before is not None and request.producer == before.producer:
             self._check_connection(request)
         try:
@@ -174,7 +182,7 @@ class TransactionShard:
         self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Sequence[TopicPartition]
     ) -> list[ErrorCode]:
         """Whether each of the partitions is in the open transaction of this producer (KIP-890)."""
-        metadata = self._ids.get(transactional_id)
+        metadata = self.get(transactional_id)
         if metadata is None:
             return [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * len(partitions)
         errors = []
@@ -235,12 +243,12 @@ class TransactionShard:
             raise TransactionInDoubtError
         parked.append(_Parked(ticket, request, now + PARKED_S, is_decided))
 
-    def complete(self, transactional_id: str, now_ms: int) -> Completion:
-        """All markers of a transaction are committed."""
+    def complete(self, transactional_id: str, now: float, now_ms: int) -> Completion:
+        """All markers of a transaction are committed. The runtime is owed an `update_deadline`."""
         after = self._ids[transactional_id].complete(now_ms)
+        self._completed[transactional_id] = after, now + WRITTEN_AFTER_S
         parked = self._parked.pop(transactional_id, [])
         return Completion(
-            Outcome([TransactionRecord(transactional_id, after)]),
             _answer(after),
             [each.ticket for each in parked if each.is_decided],
             [(each.ticket, each.request) for each in parked if not each.is_decided],
@@ -252,6 +260,8 @@ class TransactionShard:
         deadlines = [each.deadline for each in self._parked.get(key, ())]
         if key in self._times_out_at:
             deadlines.append(self._times_out_at[key])
+        if key in self._completed:
+            deadlines.append(self._completed[key][1])
         self._deadlines.set(key, min(deadlines, default=None))
 
     def next_deadline(self) -> float | None:
@@ -261,12 +271,16 @@ class TransactionShard:
         return self._deadlines.take_due(now, limit)
 
     def expire(self, key: str, now: float, now_ms: int) -> Outcome[TransactionRecord]:
-        """An open transaction has lasted for too long and is aborted; or a request has waited for too long. The end
-        that it decided is durable, so it is answered as if it were complete; the next one has to wait."""
+        """An open transaction has lasted for too long and is aborted; a completed one is written down; or a request has
+        waited for too long. The end that it decided is durable, so it is answered as if it were complete; the next one
+        has to wait."""
         metadata = self._ids.get(key)
         if metadata is not None and self._times_out_at.get(key, now + 1) <= now:
             return self._change(metadata.fence(now_ms), now)
         outcome = Outcome[TransactionRecord]()
+        completed = self._completed.get(key)
+        if completed is not None and completed[1] <= now:
+            outcome.records.append(TransactionRecord(key, completed[0]))
         kept: list[_Parked] = []
         for each in self._parked.pop(key, ()):
             if each.deadline > now:
@@ -282,7 +296,7 @@ class TransactionShard:
 
     def expire_id(self, expiration_ms: int, now_ms: int, transactional_id: str) -> Outcome[TransactionRecord]:
         """Delete an id that was not used for so long (transactional.id.expiration.ms)."""
-        metadata = self._ids.get(transactional_id)
+        metadata = self.get(transactional_id)
         if metadata is None or not metadata.is_expired(expiration_ms, now_ms):
             return Outcome()
         return Outcome([TransactionRecord(transactional_id, None)])

@@ -26,7 +26,7 @@ from broker.transactions.requests import (
     TransactionRequest,
     refusal,
 )
-from broker.transactions.shard import MAX_PARKED, PARKED_S, TransactionShard
+from broker.transactions.shard import MAX_PARKED, PARKED_S, WRITTEN_AFTER_S, TransactionShard
 from broker.transactions.states import TransactionState
 from protocol.errors import ErrorCode, KafkaError
 
@@ -79,8 +79,8 @@ class Driver:
         self.carry_out(request.transactional_id, outcome)
 
     def complete(self, key: str = "id") -> None:
-        completion = self.shard.complete(key, self.now_ms)
-        self.carry_out(key, completion.outcome)
+        completion = self.shard.complete(key, self.now, self.now_ms)
+        self.shard.update_deadline(key)
         for ticket in completion.ended_by:
             ticket.answer(completion.answer)
         for ticket, request in completion.waiting:
@@ -139,6 +139,24 @@ def test_an_end_is_answered_when_the_markers_are_committed() -> None:
     driver.complete()
     assert producer_of(answers) == producer
     assert driver.state is TransactionState.COMPLETE_COMMIT
+
+
+def test_a_completed_transaction_is_written_down_unless_the_next_one_begins() -> None:
+    driver = Driver()
+    producer = producer_of(driver.init())
+    for _ in range(3):
+        driver.add(producer)
+        driver.end(producer)
+        driver.complete()
+        assert driver.state is TransactionState.COMPLETE_COMMIT
+    states = [record.metadata.state for record in driver.log if record.metadata is not None]
+    ongoing, prepared = TransactionState.ONGOING, TransactionState.PREPARE_COMMIT
+    assert states == [TransactionState.EMPTY, *[ongoing, prepared] * 3]
+    driver.advance(WRITTEN_AFTER_S)
+    assert driver.log[-1].metadata is not None
+    assert driver.log[-1].metadata.state is TransactionState.COMPLETE_COMMIT
+    driver.advance(10 * WRITTEN_AFTER_S)
+    assert len(driver.log) == len(states) + 1, "once"
 
 
 def test_an_end_is_answered_after_a_while_although_a_marker_is_missing() -> None:
