@@ -84,8 +84,8 @@ class TransactionShard:
         #: Loop time at which the open transaction of an id is aborted. Invariant: exactly the ids that are ONGOING.
         self._times_out_at: dict[str, float] = {}
         #: The next values of ids whose markers are all committed, and the loop time at which each is written. A
-        #: producer that goes on begins its next transaction before, and that record takes its place: a record less for each
-        #: transaction. Whoever loads the log finds the transaction prepared, and comes to the same value.
+        #: producer that goes on begins its next transaction before, and that record takes its place: a record less for
+        #: each transaction. Whoever loads the log finds the transaction prepared, and comes to the same value.
         self._completed: dict[str, tuple[TransactionMetadata, float]] = {}
         #: Of open transactions: the connection whose request has begun it, as far as this node has seen it. Without a
         #: rise of the epoch nothing else tells a late EndTxn of the transaction before.
