@@ -153,6 +153,7 @@ class ClassicGroup(Rebalance):
         if self.state is STABLE and self.members.choose_protocol() == self.protocol:
             record = self._group_record(self.generation_id, transition.now_ms, self.members.assignments())
         if record is None or not self._fits_into_batch(record):
+            transition.outcome.records += self._renamed_record(predecessor, member_id, transition.now_ms)
             self._begin_rebalance(transition, (member_id, ticket))
             return
         transition.outcome.records.append(record)

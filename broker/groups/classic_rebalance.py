@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -88,6 +89,8 @@ class Rebalance:
         self.protocol_type = ""
         #: Whether the log has a record of the group.
         self.is_stored = False
+        #: That record, if it names static members.
+        self._stored: GroupMetadataValue | None = None
         #: Wall time of that record. A group without members is empty since then.
         self.stored_at_ms = -1
         self.members = Members()
@@ -316,6 +319,23 @@ class Rebalance:
         )
         return GroupRecord(GroupMetadataKey(group=self.group_id), value)
 
+    def _renamed_record(self, predecessor: str, member_id: str, now_ms: int) -> list[GroupRecord]:
+        """A static member is back while the group rebalances: the record of the last durable generation with the new id
+        of the member. The next coordinator would know only the old one, and would fence the member. Empty if the record
+        does not have it."""
+        stored = self._stored
+        if stored is None or all(each.member_id != predecessor for each in stored.members):
+            return []
+        renamed = copy(stored)
+        renamed.current_state_timestamp_ms = now_ms
+        renamed.members = [copy(each) for each in stored.members]
+        for member in renamed.members:
+            if member.member_id == predecessor:
+                member.member_id = member_id
+        if stored.leader == predecessor:
+            renamed.leader = member_id
+        return [GroupRecord(GroupMetadataKey(group=self.group_id), renamed)]
+
     def _fits_into_batch(self, record: GroupRecord) -> bool:
         assert isinstance(record.value, GroupMetadataValue)
         size_bytes = sum(
@@ -331,6 +351,15 @@ class Rebalance:
         """Take over the generation of the record. A member keeps what the record does not have: its other protocols."""
         value = record.value
         assert isinstance(value, GroupMetadataValue), "Shard.replay handles tombstones"
+        former, self._stored = self._stored, None
+        if any(stored.group_instance_id is not None for stored in value.members):
+            self._stored = value
+        if (
+            former is not None
+            and self.state in (PREPARING, COMPLETING)
+            and value.generation == former.generation
+        ):
+            return  # `_renamed_record`: the members of the rebalance run ahead of the log
         stored_ids = {stored.member_id for stored in value.members}
         for member_id in [each.member_id for each in self.members if each.member_id not in stored_ids]:
             self.members.remove(member_id)

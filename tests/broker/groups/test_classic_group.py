@@ -207,6 +207,31 @@ def test_the_next_coordinator_knows_the_new_id_of_a_static_member() -> None:
     assert driver.answers[driver.sync(present, instance="s")].assignment == former.encode()
 
 
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_the_next_coordinator_knows_a_static_member_that_is_back_while_the_group_rebalances(
+    is_alone: bool,
+) -> None:
+    """Otherwise it would fence the member, whose new id the former coordinator has told it."""
+    driver = Driver()
+    if is_alone:
+        (former,) = driver.stable("s")
+        ticket = driver.join(instance="s", protocols=(("roundrobin", b"other"), *RANGE))
+    else:
+        leader, former, third = driver.stable(None, "s", None)
+        driver.join(leader)
+        driver.join(third)
+        ticket = driver.join(instance="s")
+    present = driver.answers[ticket].member_id
+    assert driver.group.state is COMPLETING
+    driver.fail_over()
+    assert (driver.group.state, driver.group.generation_id) == (STABLE, 1)
+    assert driver.answers[driver.heartbeat(former, instance="s")].error == ErrorCode.FENCED_INSTANCE_ID
+    lost = driver.answers[driver.sync(present, instance="s", generation=2)].error
+    assert lost == ErrorCode.ILLEGAL_GENERATION
+    again = driver.join(present, instance="s", protocols=(("roundrobin", b"again"), *RANGE))
+    assert again in driver.open or driver.answers[again].error == ErrorCode.NONE
+
+
 def test_the_next_coordinator_does_not_know_a_generation_without_an_assignment() -> None:
     driver = Driver()
     leader, follower = driver.stable(None, None)
