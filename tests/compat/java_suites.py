@@ -44,7 +44,7 @@ def run_clients(target: Target, named_class_path: str | None, date: str) -> Suit
     except Missing as missing:
         return SuiteResult("java", "Java clients", date, str(missing))
     result = SuiteResult("java", f"Java clients {version(jars)}", date)
-    for main_class in ("Clients", "Administration"):
+    for main_class in ("Clients", "Administration", "Transactions"):
         arguments = [target.bootstrap, *target.only]
         ran = run(
             java(jars, main_class, arguments), target.logs / f"java-{main_class}.log", CLIENTS_TIMEOUT_S
