@@ -209,7 +209,9 @@ class MetadataService:
         try:
             decision = yield from OPERATIONS[type(request)](leadership, request)
         except KafkaError as refused:
-            decision = Decision((), refused)
+            # Its traceback refers to this frame, which refers to the decision: a cycle (broker.garbage), with all that
+            # the request names in it.
+            decision = Decision((), refused.with_traceback(None))
         if self._leadership is not leadership:
             _refuse(reply)  # what was decided rests on what may never be committed
         elif decision.records:
