@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from broker.cli.clients import format_option
+from broker.cli.cluster_features import features
 from broker.cli.cluster_health import health
 from broker.cli.cluster_leaders import elect_leaders
 from broker.cli.cluster_quorum import quorum
@@ -48,7 +49,7 @@ def cluster() -> None:
     """
 
 
-for command in (health, quorum, elect_leaders, reassign, secret):
+for command in (health, quorum, features, elect_leaders, reassign, secret):
     cluster.add_command(command)
 
 

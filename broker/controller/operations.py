@@ -22,6 +22,7 @@ from broker.metadata.records import BrokerRecord, Endpoint, ReplicaIdentity
 from broker.metadata.requests import (
     Deciding,
     Decision,
+    FeatureUpdate,
     NewPartitions,
     NewTopic,
     Reassignment,
@@ -310,6 +311,15 @@ def _alter_quotas(leading: Leadership, request: settings.AlterQuotas) -> Decidin
     return decision.answering(settings.AlterQuotasResult(quotas=results))
 
 
+def _update_features(leading: Leadership, request: settings.UpdateFeatures) -> Deciding[EmptyResult]:
+    wanted: list[FeatureUpdate] = []
+    for each in request.features:
+        wanted.append(FeatureUpdate(each.name, each.level, each.upgrade_type))
+        yield
+    decision = yield from leading.controller.features.update(wanted, validate_only=request.validate_only)
+    return decision.answering(EmptyResult())
+
+
 #: What nodes ask for themselves. They do not wait for what clients ask for.
 OF_NODES = frozenset(
     {
@@ -338,4 +348,5 @@ OPERATIONS: dict[type[Request[Any]], Callable[[Leadership, Any], Deciding[Any]]]
     replicas.FinishReassignment: _finish_reassignment,
     settings.AlterConfigs: _alter_configs,
     settings.AlterQuotas: _alter_quotas,
+    settings.UpdateFeatures: _update_features,
 }

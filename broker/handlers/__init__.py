@@ -57,6 +57,7 @@ from broker.handlers import (
     sync_group,
     txn_offset_commit,
     unregister_broker,
+    update_features,
     write_txn_markers,
 )
 from broker.serving.api import Api
@@ -105,6 +106,7 @@ APIS: tuple[Api, ...] = (
     describe_quorum.API,
     describe_cluster.API,
     describe_producers.API,
+    update_features.API,
     unregister_broker.API,
     describe_transactions.API,
     list_transactions.API,

@@ -1,4 +1,4 @@
-"""ApiVersions: the APIs that are served, and their versions.
+"""ApiVersions: the APIs that are served and their versions, and the features (broker.metadata.features).
 
 Behaviour: the response header is version 0 at every version; an unknown version is answered in the exact version 0
 layout with UNSUPPORTED_VERSION and the served range (client-behaviour.md A.2), so that a newer client can use an older
@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from broker.metadata.features import FEATURES, GROUP_VERSION, Feature
 from broker.serving.api import Api
 from protocol.api_keys import ApiKey
 from protocol.codec import encode
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from broker.network.request import Request
     from broker.serving.context import Context
 
-_GROUP_VERSION = "group.version"
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -39,8 +39,7 @@ def handle(context: Context, request: Request, body: ApiVersionsRequest) -> None
         response.error_code = ErrorCode.INVALID_REQUEST
     else:
         response.api_keys = offered(context.apis)
-        if "consumer" in context.config.group_protocols:
-            _add_features(response, request.api_version)
+        _add_features(context, response, request.api_version)
     request.reply_bytes(encode(response, request.api_version))
 
 
@@ -55,16 +54,27 @@ def offered(apis: Iterable[Api]) -> list[ApiVersion]:
     ]
 
 
-def _add_features(response: ApiVersionsResponse, version: int) -> None:
-    """group.version 1 stands for the consumer protocol. The supported range begins at 0 and is shown from version 4
-    on, because older Java clients cannot parse a 0 (KAFKA-17011). transaction.version is not offered, so clients add
-    partitions to transactions themselves."""
+def _add_features(context: Context, response: ApiVersionsResponse, version: int) -> None:
+    """Supported levels begin at 0 and are shown from version 4 on, because older Java clients cannot parse a 0
+    (KAFKA-17011). A client believes the answer with the highest epoch, whichever broker gave it, so the epoch tells
+    how far this node has replayed the metadata."""
     if version >= 4:
-        response.supported_features = [SupportedFeatureKey(name=_GROUP_VERSION, min_version=0, max_version=1)]
-    response.finalized_features_epoch = 0
+        response.supported_features = [
+            SupportedFeatureKey(name=feature.name, min_version=0, max_version=feature.highest)
+            for feature in FEATURES.values()
+        ]
+    response.finalized_features_epoch = context.image.end_offset
     response.finalized_features = [
-        FinalizedFeatureKey(name=_GROUP_VERSION, min_version_level=1, max_version_level=1)
+        FinalizedFeatureKey(name=feature.name, min_version_level=level, max_version_level=level)
+        for feature in FEATURES.values()
+        if (level := _finalized(context, feature)) > 0
     ]
+
+
+def _finalized(context: Context, feature: Feature) -> int:
+    if feature is GROUP_VERSION:
+        return feature.highest if "consumer" in context.config.group_protocols else 0
+    return context.image.feature_level(feature.name)
 
 
 def answer_unknown_version(request: Request) -> None:

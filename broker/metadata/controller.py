@@ -16,6 +16,7 @@ from collections.abc import Callable
 from broker.config.resources import Resources
 from broker.metadata.decisions.brokers import BrokerDecisions
 from broker.metadata.decisions.common import ControllerConfig
+from broker.metadata.decisions.features import FeatureDecisions
 from broker.metadata.decisions.reassignments import ReassignmentDecisions
 from broker.metadata.decisions.settings import SettingDecisions
 from broker.metadata.decisions.topics import TopicDecisions
@@ -47,6 +48,7 @@ class Controller:
         self.topics = TopicDecisions(image, config, rng, is_alive, resources)
         self.brokers = BrokerDecisions(image, is_alive)
         self.reassignments = ReassignmentDecisions(image, is_alive)
+        self.features = FeatureDecisions(image)
         self.settings = SettingDecisions(image, config, resources)
 
     def name_cluster(self, cluster_id: str) -> Decision[None]:

@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from uuid import UUID
 
+from broker.metadata.features import FEATURES
 from broker.metadata.record_codec import config_identity, decode_in_steps, quota_entity
 from broker.metadata.records import (
     BrokerRecord,
     ClusterRecord,
     ConfigsRecord,
     Entity,
+    FeatureRecord,
     ProducerIdsRecord,
     QuotaRecord,
     Tombstone,
@@ -82,6 +84,12 @@ class ProducerIdsAllocated:
     next_producer_id: int
 
 
+@dataclass(frozen=True, slots=True)
+class FeatureChanged:
+    name: str
+    level: int
+
+
 Change = (
     ClusterNamed
     | BrokerRegistered
@@ -92,6 +100,7 @@ Change = (
     | ConfigsChanged
     | QuotaChanged
     | ProducerIdsAllocated
+    | FeatureChanged
 )
 
 
@@ -106,6 +115,8 @@ class MetadataImage:
         #: (kind, name) -> what clients have set for it; see ConfigsRecord.
         self._configs: dict[tuple[str, str], Mapping[str, str]] = {}
         self._quotas: dict[Entity, Mapping[str, float]] = {}
+        #: Finalized levels by name of the feature, where they are recorded.
+        self._feature_levels: dict[str, int] = {}
         #: The same topics by name, and their names in order.
         self._by_name: dict[str, TopicRecord] = {}
         self._names: list[str] = []
@@ -159,6 +170,10 @@ class MetadataImage:
     def quotas(self) -> Mapping[Entity, Mapping[str, float]]:
         """Every entity that has a limit."""
         return MappingProxyType(self._quotas)
+
+    def feature_level(self, name: str) -> int:
+        """The finalized level of a feature of this build about which no setting decides; 0: none is finalized."""
+        return self._feature_levels.get(name, FEATURES[name].default)
 
     def assigned_at(self, topic_id: UUID, partition: int) -> int:
         """`end_offset` as it was when the partition's assignment became what it is."""
@@ -232,6 +247,8 @@ class MetadataImage:
                 return self._replay_quota(record)
             case ProducerIdsRecord():
                 return self._replay_producer_ids(record)
+            case FeatureRecord():
+                return self._replay_feature(record)
             case Tombstone():
                 return self._replay_tombstone(record)
 
@@ -303,6 +320,11 @@ class MetadataImage:
             return self._pass_over()  # producer ids are never handed out again
         self._next_producer_id = record.next_producer_id
         return ProducerIdsAllocated(record.next_producer_id)
+
+    def _replay_feature(self, record: FeatureRecord) -> Change | None:
+        is_known = self.feature_level(record.name) == record.level
+        self._feature_levels[record.name] = record.level
+        return None if is_known else FeatureChanged(record.name, record.level)
 
     def _replay_tombstone(self, tombstone: Tombstone) -> Change | None:
         if tombstone.kind == "broker":

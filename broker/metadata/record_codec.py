@@ -15,6 +15,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
+from broker.metadata.features import FEATURES
 from broker.metadata.ids import cluster_id_problem, topic_name_problem
 from broker.metadata.records import (
     BrokerRecord,
@@ -22,6 +23,7 @@ from broker.metadata.records import (
     ConfigsRecord,
     Endpoint,
     Entity,
+    FeatureRecord,
     KeyValue,
     PartitionAssignment,
     ProducerIdsRecord,
@@ -69,6 +71,8 @@ def encode(record: Record) -> KeyValue:
             return _pack("cluster", {"cluster_id": record.cluster_id})
         case ProducerIdsRecord():
             return _pack("producer-ids", {"next_producer_id": record.next_producer_id})
+        case FeatureRecord():
+            return _pack(f"feature/{record.name}", {"level": record.level})
         case ConfigsRecord():
             return _pack(_configs_key(record.kind, record.name), {"configs": _sorted(record.configs)})
         case QuotaRecord() if not record.limits:
@@ -94,7 +98,7 @@ def decode_in_steps(key: bytes, value: bytes | None) -> Generator[None, None, Re
     """As `decode`, in steps."""
     kind, identifier = _split_key(key)
     if value is None:
-        if kind not in _KEYED:
+        if kind not in _REMOVABLE:
             raise MetadataRecordError(f"a {kind} record cannot be removed")
         return _tombstone(kind, identifier)
     try:
@@ -246,6 +250,13 @@ def _read_producer_ids(identifier: str, fields: dict[str, Any]) -> ProducerIdsRe
     return ProducerIdsRecord(_number(fields.pop("next_producer_id"), 2**63 - 1))
 
 
+def _read_feature(identifier: str, fields: dict[str, Any]) -> FeatureRecord:
+    feature = FEATURES[identifier]
+    if feature.setting is not None:
+        raise ValueError(f"{feature.setting} decides about it")
+    return FeatureRecord(identifier, _number(fields.pop("level"), feature.highest))
+
+
 def _read_broker(identifier: str, fields: dict[str, Any]) -> BrokerRecord:
     endpoints = fields.pop("endpoints")
     rack = fields.pop("rack")
@@ -374,7 +385,10 @@ _READERS: dict[str, Callable[[str, dict[str, Any]], Record]] = {
     "broker": _read_broker,
     "configs": _read_configs,
     "quota": _read_quota,
+    "feature": _read_feature,
 }
 
-#: Kinds of which there are many: their keys name one, and one can be removed.
-_KEYED = ("broker", "topic", "configs", "quota")
+#: Kinds of which one can be removed.
+_REMOVABLE = ("broker", "topic", "configs", "quota")
+#: Kinds of which there are many: their keys name one.
+_KEYED = (*_REMOVABLE, "feature")

@@ -7,6 +7,7 @@
     configs/<kind>/<name>  ConfigsRecord
     quota/<entity>         QuotaRecord
     producer-ids           ProducerIdsRecord
+    feature/<name>         FeatureRecord
 
 The topic is compacted, so the latest value of each key is the whole state, and a record never depends on an
 earlier one. A key with a null value (tombstone) removes the thing. How they are written stands in
@@ -182,7 +183,23 @@ class ProducerIdsRecord:
     next_producer_id: int
 
 
-Record = ClusterRecord | BrokerRecord | TopicRecord | ConfigsRecord | QuotaRecord | ProducerIdsRecord
+@dataclass(frozen=True, slots=True)
+class FeatureRecord:
+    """The finalized level of a feature (broker.metadata.features). A feature without a record has its default."""
+
+    name: str
+    level: int
+
+
+Record = (
+    ClusterRecord
+    | BrokerRecord
+    | TopicRecord
+    | ConfigsRecord
+    | QuotaRecord
+    | ProducerIdsRecord
+    | FeatureRecord
+)
 
 
 @dataclass(frozen=True, slots=True)

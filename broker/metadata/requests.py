@@ -86,6 +86,16 @@ class ProducerIdBlock:
 
 
 @dataclass(frozen=True, slots=True)
+class FeatureUpdate:
+    """The level that one feature should have, as UpdateFeatures (KIP-584) names it."""
+
+    name: str
+    level: int
+    upgrade_type: int
+    """An UpgradeType, if the client keeps to the protocol."""
+
+
+@dataclass(frozen=True, slots=True)
 class Reassignment:
     """The target assignment of one partition, as AlterPartitionReassignments (KIP-455) names it."""
 

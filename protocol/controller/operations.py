@@ -29,7 +29,13 @@ from protocol.controller.replicas import (
     TransferLeadershipResult,
 )
 from protocol.controller.request import EmptyResult, Request, Result, ResultT
-from protocol.controller.settings import AlterConfigs, AlterConfigsResult, AlterQuotas, AlterQuotasResult
+from protocol.controller.settings import (
+    AlterConfigs,
+    AlterConfigsResult,
+    AlterQuotas,
+    AlterQuotasResult,
+    UpdateFeatures,
+)
 from protocol.controller.topics import (
     CreateMissingTopics,
     CreatePartitions,
@@ -67,6 +73,7 @@ OPERATIONS: dict[int, tuple[type[Request[Any]], type[Result]]] = {
     16: (AlterQuotas, AlterQuotasResult),
     17: (WriteMarkers, ErrorCodesResult),
     18: (JoinTransaction, ErrorCodesResult),
+    19: (UpdateFeatures, EmptyResult),
 }
 _NUMBER_OF = {request: number for number, (request, _) in OPERATIONS.items()}
 

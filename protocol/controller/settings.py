@@ -1,9 +1,9 @@
-"""What clients set: settings of topics, brokers and groups, and quotas."""
+"""What clients set: settings of topics, brokers and groups, quotas, and levels of features."""
 
 from __future__ import annotations
 
-from protocol.controller.request import ItemResult, Request, Result
-from protocol.schema import BOOLEAN, FLOAT64, INT8, STRING, Message, array, field
+from protocol.controller.request import EmptyResult, ItemResult, Request, Result
+from protocol.schema import BOOLEAN, FLOAT64, INT8, INT16, STRING, Message, array, field
 
 
 class SettingOperation(Message):
@@ -67,3 +67,17 @@ class AlterQuotas(Request[AlterQuotasResult], flexible="0+"):
 
     def is_answered_by(self, result: AlterQuotasResult) -> bool:
         return len(result.quotas) == len(self.quotas)
+
+
+class UpdatedFeature(Message):
+    name: str = field(STRING)
+    level: int = field(INT16)
+    upgrade_type: int = field(INT8)
+    """As in Kafka's UpdateFeatures."""
+
+
+class UpdateFeatures(Request[EmptyResult], flexible="0+"):
+    """All are updated, or the request is refused and none is."""
+
+    features: list[UpdatedFeature] = field(array(UpdatedFeature))
+    validate_only: bool = field(BOOLEAN)

@@ -8,7 +8,7 @@ from protocol.schema import BOOLEAN, INT8, INT16, INT32, STRING, Message, array,
 class FeatureUpdateKey(Message):
     feature: str = field(STRING)
     max_version_level: int = field(INT16)
-    """0 or less: the feature is not finalized any more."""
+    """0: the feature is not finalized any more."""
     allow_downgrade: bool = field(BOOLEAN, versions="0", default=False)
     upgrade_type: int = field(INT8, versions="1+", default=1)
     """1: upgrade; 2: downgrade that loses nothing; 3: any downgrade."""

@@ -1,4 +1,4 @@
-"""`varve cluster health|reassign|elect-leaders|quorum` and `varve broker decommission` with three real nodes."""
+"""`varve cluster health|reassign|elect-leaders|quorum|features`, `varve broker decommission` with three real nodes."""
 
 from __future__ import annotations
 
@@ -90,6 +90,38 @@ def test_partitions_move_by_a_plan_and_back_and_a_broker_is_removed(
     assert stuck.returncode == 1 and "has 2 replicas" in stuck.stderr
 
 
+def test_levels_of_features_are_shown_and_set(
+    varve: Varve, cluster: dict[str, Any], ports: list[int]
+) -> None:
+    def level() -> Any:
+        rows = json.loads(done(varve, "cluster", "features", "--format", "json"))
+        return {row["feature"]: row["finalized_version_level"] for row in rows}["transaction.version"]
+
+    shown = done(varve, "cluster", "features").splitlines()
+    assert [line.split()[1] for line in shown] == ["group.version", "transaction.version"]
+    assert "SupportedMaxVersion: 2  FinalizedVersionLevel: 2  Epoch: " in shown[1]
+    set_level = ("cluster", "features", "set")
+    assert done(varve, *set_level, "transaction.version=1") == "transaction.version was downgraded to 1.\n"
+    assert level() == 1
+    assert done(varve, *set_level, "transaction.version=1") == "transaction.version already has level 1.\n"
+    # The option counts at either place.
+    server, nobody = f"localhost:{ports[2]}", "localhost:1"
+    up = "transaction.version=2"
+    assert "upgraded to 2" in done(varve, "cluster", "features", "-b", nobody, "set", up, "-b", server)
+    refused = varve("cluster", "features", "-b", nobody, "set", "transaction.version=0")
+    assert refused.returncode == 1 and nobody in refused.stderr
+    for wrong, code, words in (
+        ("transaction.version=3", 1, "supports 0 to 2"),
+        ("group.version=0", 1, "group.coordinator.rebalance.protocols"),
+        ("nope=1", 1, "INVALID_UPDATE_VERSION"),
+        ("transaction.version=x", 2, "not a level"),
+        ("transaction.version", 2, "KEY=VALUE"),
+    ):
+        refused = varve(*set_level, wrong)
+        assert refused.returncode == code and words in refused.stderr, refused.stderr
+    assert level() == 2
+
+
 def test_an_invalid_plan_is_refused_with_a_reason(
     varve: Varve,
     cluster: dict[str, Any],
@@ -112,6 +144,11 @@ def test_an_invalid_plan_is_refused_with_a_reason(
 
 
 def test_commands_say_that_no_broker_answers(varve: Varve) -> None:
-    for arguments in (("cluster", "health"), ("cluster", "quorum"), ("broker", "decommission", "1")):
+    for arguments in (
+        ("cluster", "health"),
+        ("cluster", "quorum"),
+        ("cluster", "features"),
+        ("broker", "decommission", "1"),
+    ):
         refused = varve(*arguments, "-b", "localhost:1")
         assert refused.returncode == 1 and "no broker answers at localhost:1" in refused.stderr

@@ -6,7 +6,6 @@ from uuid import UUID
 
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
-from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -195,22 +194,3 @@ def test_the_protocol_can_be_switched_off() -> None:
     with running(settings={"group.coordinator.rebalance.protocols": "classic"}) as world:
         world.create_topic("foo")
         assert join(world, coordinator(world, "g"), "a").error_code == ErrorCode.UNSUPPORTED_VERSION
-
-
-def test_api_versions_lists_the_protocol_as_a_feature() -> None:
-    def told(world: World, version: int) -> ApiVersionsResponse:
-        body = ApiVersionsRequest(client_software_name="c", client_software_version="1")
-        return ask(world, 1, ApiKey.API_VERSIONS, version, body, ApiVersionsResponse)
-
-    with running(1) as world:
-        new, old = told(world, 4), told(world, 3)
-        assert [(x.name, x.min_version, x.max_version) for x in new.supported_features] == [
-            ("group.version", 0, 1)
-        ]
-        assert not old.supported_features, "Java before 3.9 cannot read a version 0"
-        for answer in (new, old):
-            assert answer.finalized_features_epoch == 0
-            levels = [(x.name, x.min_version_level, x.max_version_level) for x in answer.finalized_features]
-            assert levels == [("group.version", 1, 1)]
-    with running(1, settings={"group.coordinator.rebalance.protocols": "classic"}) as world:
-        assert not told(world, 4).finalized_features

@@ -24,6 +24,7 @@ from broker.metadata.records import (
     ClusterRecord,
     ConfigsRecord,
     Endpoint,
+    FeatureRecord,
     KeyValue,
     PartitionAssignment,
     ProducerIdsRecord,
@@ -63,6 +64,7 @@ def partitions(draw: st.DrawFn) -> PartitionAssignment:
 records = st.one_of(
     st.builds(ClusterRecord, cluster_ids),
     st.builds(ProducerIdsRecord, st.integers(0, 2**63 - 1)),
+    st.builds(FeatureRecord, st.just("transaction.version"), st.integers(0, 2)),
     st.builds(
         ConfigsRecord,
         st.sampled_from(CONFIG_KINDS),
