@@ -1,4 +1,4 @@
-"""Kafka's own tools administrate a cluster: moving partitions, leaders, the quorum, quotas, brokers."""
+"""Kafka's own tools administrate a cluster: moving partitions, leaders, the quorum, quotas, brokers, features."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ from tests.integration.test_java_groups import JAVA, class_path
 from tests.storage.test_kafka_reads_our_files import pytestmark  # noqa: F401 slow, and needs Kafka's jars
 
 TOOLS = "org.apache.kafka.tools"
+#: Their parser wants the server before the verb, that of the others behind it.
+SERVER_FIRST = ("MetadataQuorumCommand", "FeatureCommand", "TransactionsCommand")
 
 
 def tool(cluster: BrokerCluster, name: str, *arguments: str, code: int = 0) -> str:
     """What it printed."""
     server = ["--bootstrap-server", cluster.bootstrap]
-    # The one parser wants it before the verb, the other behind it.
-    words = [*server, *arguments] if name.endswith("MetadataQuorumCommand") else [*arguments, *server]
+    words = [*server, *arguments] if name.endswith(SERVER_FIRST) else [*arguments, *server]
     command = [*JAVA, "-cp", class_path(), name, *words]
     finished = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert finished.returncode == code, finished.stdout + finished.stderr
@@ -118,3 +119,39 @@ def test_a_broker_that_holds_nothing_is_unregistered(four: BrokerCluster) -> Non
     assert "still holds" in tool(four, name, "unregister", "--id", "1", code=1)
     assert "Broker 4 is no longer registered" in tool(four, name, "unregister", "--id", "4")
     assert tool(four, name, "list-endpoints", "--include-fenced-brokers").count("unfenced") == 3
+
+
+def test_a_java_producer_works_by_the_level_of_transaction_version(four: BrokerCluster) -> None:
+    name, feature = f"{TOOLS}.FeatureCommand", "transaction.version"
+
+    def features(*arguments: str, code: int = 0) -> str:
+        return tool(four, name, *arguments, code=code)
+
+    def level() -> int:
+        found = re.search(rf"Feature: {feature}\s.*FinalizedVersionLevel: (\d)", features("describe"))
+        assert found
+        return int(found[1])
+
+    def last_epoch(transactional_id: str) -> int:
+        """The producer epoch after some transactions. EndTxn 5 raises it each time, EndTxn 4 never."""
+        tool(
+            four, f"{TOOLS}.ProducerPerformance", "--topic", "t", "--num-records", "40", "--record-size", "10",
+            "--throughput", "40", "--transactional-id", transactional_id, "--transaction-duration-ms", "100",
+        )  # fmt: skip
+        shown = tool(four, f"{TOOLS}.TransactionsCommand", "describe", "--transactional-id", transactional_id)
+        titles, values = (line.split() for line in shown.splitlines())
+        state = dict(zip(titles, values, strict=False))
+        assert state["TransactionState"] == "CompleteCommit"
+        return int(state["ProducerEpoch"])
+
+    assert level() == 2 and last_epoch("second") > 2
+    assert "downgraded to 1" in features("downgrade", "--feature", f"{feature}=1")
+    assert level() == 1 and last_epoch("first") == 0
+    assert "was disabled" in features("disable", "--feature", feature)
+    assert level() == 0 and last_epoch("zeroth") == 0
+    refused = features("upgrade", "--feature", f"{feature}=3", code=1)
+    assert "this build supports 0 to 2" in refused
+    assert "can be upgraded to 2" in features("upgrade", "--feature", f"{feature}=2", "--dry-run")
+    assert level() == 0
+    assert "upgraded to 2" in features("upgrade", "--feature", f"{feature}=2")
+    assert level() == 2 and last_epoch("first") > 2
