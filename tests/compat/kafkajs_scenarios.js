@@ -111,6 +111,55 @@ async function commitAndResume() {
   assert.deepStrictEqual(later, ['after the commit'])
 }
 
+// Records go from one topic to another, in transactions with the offsets of the group. Every third is aborted and repeated.
+async function consumeTransformProduce() {
+  const source = await freshTopic('source')
+  const target = await freshTopic('target')
+  const groupId = fresh('group')
+  await fill(source)
+  const producer = kafka.producer({ transactionalId: fresh('writer'), maxInFlightRequests: 1, idempotent: true })
+  await producer.connect()
+  const consumer = kafka.consumer({ groupId, sessionTimeout: 10_000, heartbeatInterval: 500, readUncommitted: false })
+  await consumer.connect()
+  await consumer.subscribe({ topics: [source], fromBeginning: true })
+  let moved = 0
+  let attempts = 0
+  await consumer.run({
+    autoCommit: false,
+    eachBatchAutoResolve: false,
+    eachBatch: async ({ batch, resolveOffset, heartbeat }) => {
+      const messages = batch.messages.slice(0, 20)
+      const offset = String(Number(messages[messages.length - 1].offset) + 1)
+      for (;;) {
+        const transaction = await producer.transaction()
+        await transaction.send({ topic: target, messages: messages.map(({ value }) => ({ value, partition: batch.partition })) })
+        await transaction.sendOffsets({ consumerGroupId: groupId, topics: [{ topic: source, partitions: [{ partition: batch.partition, offset }] }] })
+        attempts += 1
+        if (attempts % 3 !== 0) {
+          await transaction.commit()
+          break
+        }
+        await transaction.abort()
+      }
+      resolveOffset(messages[messages.length - 1].offset)
+      moved += messages.length
+      await heartbeat()
+    },
+  })
+  await eventually(() => moved >= RECORDS, 'all records to be moved')
+  await consumer.disconnect()
+  await producer.disconnect()
+  const found = []
+  const member = await startMember(fresh('group'), target, (_, message) => found.push(message.value.toString()))
+  await eventually(() => found.length >= RECORDS, 'all records in the target')
+  await member.consumer.disconnect()
+  assert.strictEqual(found.length, RECORDS)
+  assert.strictEqual(new Set(found).size, RECORDS)
+  const committed = await withAdmin((admin) => admin.fetchOffsets({ groupId, topics: [source] }))
+  const sum = committed[0].partitions.reduce((total, { offset }) => total + Number(offset), 0)
+  assert.strictEqual(sum, RECORDS)
+}
+
 async function rebalance() {
   const topic = await freshTopic('rebalance')
   const groupId = fresh('group')
@@ -177,6 +226,7 @@ const scenarios = {
   'the same, idempotent': produceAndConsume({ idempotent: true, maxInFlightRequests: 1 }),
   'group commits and resumes': commitAndResume,
   'group rebalances': rebalance,
+  'consume, transform, produce in transactions': consumeTransformProduce,
   'admin: topics, records, settings': administration,
   'admin: groups': groupsOfAdmin,
 }

@@ -97,6 +97,44 @@ async def test_group_rebalances(bootstrap: str, topic: str, group: str, assignor
         await _wait_until_shared(first)
 
 
+async def test_consume_transform_produce_in_transactions(
+    bootstrap: str, topic: str, group: str, name: str
+) -> None:
+    await fill(bootstrap, topic)
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    await admin.create_topics([NewTopic(name, PARTITIONS, 3)])
+    await admin.close()
+    done = attempts = 0
+    async with (
+        AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=name) as producer,
+        member(bootstrap, group, topic, isolation_level="read_committed") as consumer,
+    ):
+        while done < RECORDS:
+            found = await asyncio.wait_for(consumer.getmany(timeout_ms=500, max_records=50), WAIT_S)
+            if not found:
+                continue
+            attempts += 1
+            await producer.begin_transaction()
+            for place, records in found.items():
+                for record in records:
+                    await producer.send(name, record.value, partition=place.partition)
+            offsets = {place: records[-1].offset + 1 for place, records in found.items()}
+            await producer.send_offsets_to_transaction(offsets, group)
+            if attempts % 3:
+                await producer.commit_transaction()
+                done += sum(map(len, found.values()))
+            else:
+                await producer.abort_transaction()
+                await consumer.seek_to_committed(*found)
+                for place in found:
+                    if await consumer.committed(place) is None:
+                        await consumer.seek_to_beginning(place)
+    async with member(bootstrap, f"{group}-readers", name, isolation_level="read_committed") as reader:
+        values = [record.value for record in await read(reader, RECORDS)]
+    assert len(set(values)) == RECORDS
+
+
 async def _wait_until_shared(*consumers: AIOKafkaConsumer) -> None:
     async with asyncio.timeout(WAIT_S):
         while True:

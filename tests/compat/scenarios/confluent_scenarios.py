@@ -22,6 +22,7 @@ from confluent_kafka.admin import (
     ConfigEntry,
     ConfigResource,
     NewPartitions,
+    NewTopic,
     OffsetSpec,
     ResourceType,
 )
@@ -131,6 +132,45 @@ def test_group_rebalances(bootstrap: str, topic: str, group: str, protocol: str,
             second.subscribe([topic])
             _wait_until_shared(first, second)
         _wait_until_shared(first)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_consume_transform_produce_in_transactions(
+    bootstrap: str, topic: str, group: str, name: str, admin: AdminClient, protocol: str
+) -> None:
+    """The offsets go with the records. Every third transaction is aborted, and what it had is consumed again."""
+    for future in admin.create_topics([NewTopic(name, PARTITIONS, 3)]).values():
+        future.result(WAIT_S)
+    fill(bootstrap, topic)
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": name})
+    producer.init_transactions(WAIT_S)
+    attempts = done = 0
+    with member(bootstrap, group, protocol) as consumer:
+        consumer.subscribe([topic])
+        deadline = time.monotonic() + WAIT_S
+        while done < RECORDS and time.monotonic() < deadline:
+            found = [message for message in consumer.consume(50, 0.5) if message.error() is None]
+            if not found:
+                continue
+            attempts += 1
+            producer.begin_transaction()
+            for message in found:
+                producer.produce(name, message.value(), partition=message.partition() or 0)
+            places = consumer.position(consumer.assignment())
+            producer.send_offsets_to_transaction(places, consumer.consumer_group_metadata(), WAIT_S)
+            if attempts % 3:
+                producer.commit_transaction(WAIT_S)
+                done += len(found)
+            else:
+                producer.abort_transaction(WAIT_S)
+                for place in consumer.committed(consumer.assignment(), WAIT_S):
+                    place.offset = max(place.offset, 0)
+                    consumer.seek(place)
+    with member(bootstrap, f"{group}-readers") as reader:
+        reader.subscribe([name])
+        read_values = [message.value() for message in read(reader, RECORDS)]
+        assert len(set(read_values)) == RECORDS
+        assert reader.poll(1) is None, "each once"
 
 
 def _wait_until_shared(*consumers: Consumer) -> None:
