@@ -28,6 +28,8 @@ METADATA_VERSION = 12
 FIND_COORDINATOR_VERSION = 4
 #: A client gives up on an answer, and on the connection with it, after this long.
 REQUEST_TIMEOUT_S = 2.0
+#: Whose coordinator it is (FindCoordinator's key_type).
+GROUP, TRANSACTIONAL_ID = 0, 1
 MAX_FRAME_BYTES = 1 << 24
 
 
@@ -119,7 +121,7 @@ class Client:
         self._turn = 0
         self._addresses: dict[int, tuple[str, int]] = {}
         self._leaders: dict[tuple[str, int], Leader] = {}
-        self._coordinators: dict[str, tuple[str, int]] = {}
+        self._coordinators: dict[tuple[int, str], tuple[str, int]] = {}
         #: The newest leader epoch that was seen of each partition: older answers are old (Java's Metadata).
         self._epochs: dict[GroupKey, int] = {}
 
@@ -176,12 +178,12 @@ class Client:
                 self._leaders[topic, found.partition_index] = leader
         return self._leaders.get((topic, partition))
 
-    async def coordinator(self, group: str) -> Connection | None:
+    async def coordinator(self, key: str, key_type: int = GROUP) -> Connection | None:
         """Of the coordinator that is remembered, or that the next node names; None: it knows of none. Raises OSError,
         TimeoutError."""
-        if group not in self._coordinators:
+        if (key_type, key) not in self._coordinators:
             connection = await self.any_broker()
-            body = FindCoordinatorRequest(key_type=0, coordinator_keys=[group])
+            body = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
             answer = await connection.request(
                 ApiKey.FIND_COORDINATOR, FIND_COORDINATOR_VERSION, body, FindCoordinatorResponse
             )
@@ -189,11 +191,17 @@ class Client:
             if found.error_code != ErrorCode.NONE:
                 assert found.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode(found.error_code)
                 return None
-            self._coordinators[group] = (found.host, found.port)
-        return await self.connection(self._coordinators[group])
+            self._coordinators[key_type, key] = (found.host, found.port)
+        return await self.connection(self._coordinators[key_type, key])
 
-    def forget_coordinator(self, group: str) -> None:
-        self._coordinators.pop(group, None)
+    def forget_coordinator(self, key: str, key_type: int = GROUP) -> None:
+        self._coordinators.pop((key_type, key), None)
+
+    def leave(self, connection: Connection) -> None:
+        """Use another one from now on. This one stays open: what is on its way there may still arrive."""
+        for address, known in list(self._connections.items()):
+            if known is connection:
+                del self._connections[address]
 
     def forget(self, topic: str, partition: int) -> None:
         """Ask anew who leads it: after any error, as real clients do."""

@@ -24,6 +24,7 @@ from storage.segment_files import SNAPSHOT_SUFFIX
 from tests.simulator.clock import SimulatedClock
 from tests.simulator.damage import Damage
 from tests.simulator.disk import DiskFaults, MemoryDisk
+from tests.simulator.invariants.equal_transactions import aborted_of, check_equal
 from tests.simulator.loop import SimulatedLoop, SimulationError, new_loop
 from tests.simulator.network import MemoryNetwork, Mend
 from tests.simulator.observer import NodeObserver
@@ -56,6 +57,8 @@ TINY = NodeConfig(
     consumer_session_timeout_ms=1000,
     consumer_heartbeat_interval_ms=100,
     consumer_assignment_interval_ms=200,
+    transaction_topic_num_partitions=2,
+    transaction_topic_segment_bytes=4096,
 )
 
 
@@ -341,6 +344,14 @@ class SimulatedCluster:
                 return False
         return True
 
+    def have_no_open_transactions(self) -> bool:
+        """Once nobody writes any more and all is committed: everything is stable, on each replica."""
+        return all(
+            replica.last_stable_offset == replica.high_watermark
+            for key in self.hosted()
+            for replica in self.holders(key).values()
+        )
+
     def _has_reached_target(self, key: GroupKey, target: tuple[int, ...]) -> bool:
         """The current members are the target, and metadata knows that: there is no learner, and no other node has a
         folder."""
@@ -382,8 +393,14 @@ class SimulatedCluster:
             assert node.metadata.image.contradictions == 0, f"node {node_id} has read contradicting metadata"
         self.assert_same_bytes()
         for key in self.hosted():
-            for replica in self.holders(key).values():
+            replicas = self.holders(key)
+            for replica in replicas.values():
                 self.oracle.acknowledged.check_replica(replica)
+            aborted = {
+                node_id: self.process(node_id).call(aborted_of, replica)
+                for node_id, replica in replicas.items()
+            }
+            check_equal(replicas, aborted)
 
     def scan(self) -> None:
         """Every replica's own invariants, log matching between all of them, and that failed disks ended their nodes."""

@@ -6,12 +6,15 @@ from collections.abc import Callable, Mapping
 
 from broker.replication.replica import Replica
 from protocol.records.batch import BatchHeader
+from protocol.records.control import read_marker
 from storage.log_types import GroupKey
 from tests.simulator.disk import MemoryDisk
 from tests.simulator.invariants.acknowledged_never_lost import AcknowledgedNeverLost
 from tests.simulator.invariants.acknowledged_once import AcknowledgedOnce
 from tests.simulator.invariants.deleted_as_asked import DeletedAsAsked
+from tests.simulator.invariants.exactly_once import ExactlyOnce
 from tests.simulator.invariants.failed_never_appears import FailedNeverAppears
+from tests.simulator.invariants.fenced_never_writes import FencedNeverWrites
 from tests.simulator.invariants.latest_covers_promises import LatestCoversPromises
 from tests.simulator.invariants.log_matching import LogMatching
 from tests.simulator.invariants.no_duplicate import NoDuplicate
@@ -20,6 +23,8 @@ from tests.simulator.invariants.one_leader_per_term import OneLeaderPerTerm
 from tests.simulator.invariants.one_owner import OneOwner
 from tests.simulator.invariants.one_value_per_offset import OneValuePerOffset, value_of
 from tests.simulator.invariants.one_worker import OneWorker
+from tests.simulator.invariants.only_committed_is_read import OnlyCommittedIsRead
+from tests.simulator.invariants.transactions_are_atomic import TransactionsAreAtomic
 from tests.simulator.invariants.watermarks_monotone import WatermarksMonotone
 from tests.simulator.node_oracle import NodeOracle
 
@@ -42,6 +47,10 @@ class Oracle:
         self.owners = OneOwner()
         self.workers = OneWorker()
         self.offsets = OffsetsNeverBack()
+        self.transactions = TransactionsAreAtomic()
+        self.committed_reads = OnlyCommittedIsRead(self.transactions)
+        self.fencing = FencedNeverWrites()
+        self.exactly_once = ExactlyOnce(self.transactions)
         #: (node, group, incarnation) -> high watermark up to which this life of the replica was compared.
         self._compared: dict[tuple[int, GroupKey, int], int] = {}
         self._given_up: dict[tuple[int, GroupKey, int], None] = {}
@@ -84,10 +93,18 @@ class Oracle:
             if self.values.seen(replica.key, header.base_offset, value):
                 self.failed.check(value.digest)
                 self.once.check(value.digest)
-            if header.producer_id >= 0:
+                if header.producer_id >= 0:
+                    self._of_producer(replica.key, header, stored.view(), value.digest)
+            if header.base_sequence >= 0:
                 self.duplicates.seen(replica.key, header)
         self._compared[at] = max(start, replica.high_watermark)
         self.latest.committed(replica.key, replica.high_watermark)
+
+    def _of_producer(self, key: GroupKey, header: BatchHeader, batch: memoryview, digest: bytes) -> None:
+        """A batch or a marker, committed for the first time."""
+        marker = read_marker(batch) if header.is_control else None
+        self.fencing.batch_committed(key, header, marker)
+        self.transactions.batch_committed(key, header, digest, marker)
 
     def read(self, key: GroupKey, header: BatchHeader, batch: memoryview) -> None:
         """A client read a batch."""

@@ -40,12 +40,23 @@ class Plan:
     workload: Workload
 
 
-def plan_of(seed: int, *, mix: tuple[str, ...] | None = None, has_groups: bool | None = None) -> Plan:
+def plan_of(
+    seed: int,
+    *,
+    mix: tuple[str, ...] | None = None,
+    has_groups: bool | None = None,
+    has_transactions: bool | None = None,
+) -> Plan:
     """`mix`: these kinds of fault instead of those that the seed would choose. `has_groups`: whether clients are
-    members of groups."""
+    members of groups; `has_transactions`: whether they write in transactions."""
     rng = random.Random(seed)
     node_count = rng.choice((3, 3, 3, 4, 5))
-    workload = workload_of(random.Random(rng.getrandbits(64)), node_count, has_groups=has_groups)
+    workload = workload_of(
+        random.Random(rng.getrandbits(64)),
+        node_count,
+        has_groups=has_groups,
+        has_transactions=has_transactions,
+    )
     share, mean_gap_s = rng.choice(SHARES), rng.choice(MEAN_GAPS_S)
     chosen = tuple(name for name in FAULTS if rng.random() < (LONG_SHARE if name == LONG_KIND else share))
     kinds = chosen if mix is None else mix

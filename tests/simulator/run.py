@@ -147,7 +147,12 @@ class Simulation:
         end_s = cluster.loop.time() + HEALED_LIMIT_S
         cluster.damage.reveal()
         revealed_s = cluster.loop.time()
-        while not (clients.is_done and cluster.are_equal() and clients.has_read_all()):
+        while not (
+            clients.is_done
+            and cluster.are_equal()
+            and cluster.have_no_open_transactions()
+            and clients.has_read_all()
+        ):
             assert cluster.loop.time() < end_s, (
                 f"no progress after healing; {clients.describe()}, {cluster.describe()}"
             )
@@ -188,7 +193,12 @@ def simulate(
     if mutation is None:
         plan = plan_of(seed, mix=mix)
     else:
-        plan = plan_of(seed, mix=mutation.mix if mix is None else mix, has_groups=mutation.has_groups)
+        plan = plan_of(
+            seed,
+            mix=mutation.mix if mix is None else mix,
+            has_groups=mutation.has_groups,
+            has_transactions=mutation.has_transactions,
+        )
     simulation = Simulation(plan)
     cluster = simulation.cluster
     loop = cluster.loop

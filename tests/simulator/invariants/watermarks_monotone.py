@@ -16,11 +16,12 @@ from storage.log_types import GroupKey
 class Watermarks(NamedTuple):
     log_start: int
     high_watermark: int
+    last_stable: int = 0
 
 
 class WatermarksMonotone:
     def __init__(self) -> None:
-        #: The highest of both that was shown, by group and epoch.
+        #: The highest of each that was shown, by group and epoch.
         self._shown: dict[GroupKey, dict[int, Watermarks]] = {}
 
     def floor(self, key: GroupKey, epoch: int | None = None) -> Watermarks:
@@ -30,10 +31,18 @@ class WatermarksMonotone:
         return Watermarks(
             max((marks.log_start for marks in shown), default=0),
             max((marks.high_watermark for marks in shown), default=0),
+            max((marks.last_stable for marks in shown), default=0),
         )
 
     def shown(
-        self, key: GroupKey, epoch: int, floor: Watermarks, *, log_start: int = -1, high_watermark: int = -1
+        self,
+        key: GroupKey,
+        epoch: int,
+        floor: Watermarks,
+        *,
+        log_start: int = -1,
+        high_watermark: int = -1,
+        last_stable: int = -1,
     ) -> None:
         """An answer under `epoch` came; `floor` is of the moment of its request. -1: it does not say."""
         if log_start >= 0:
@@ -45,6 +54,14 @@ class WatermarksMonotone:
                 f"high watermark of {key} goes back from {floor.high_watermark} to {high_watermark} "
                 f"(epoch {epoch})"
             )
+        if last_stable >= 0:
+            assert last_stable >= floor.last_stable, (
+                f"last stable offset of {key} goes back from {floor.last_stable} to {last_stable} (epoch {epoch})"
+            )
         epochs = self._shown.setdefault(key, {})
         known = epochs.get(epoch, Watermarks(0, 0))
-        epochs[epoch] = Watermarks(max(known.log_start, log_start), max(known.high_watermark, high_watermark))
+        epochs[epoch] = Watermarks(
+            max(known.log_start, log_start),
+            max(known.high_watermark, high_watermark),
+            max(known.last_stable, last_stable),
+        )

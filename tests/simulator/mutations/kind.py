@@ -47,3 +47,5 @@ class Mutation:
     story: Callable[[Stage], None] | None = None
     #: Clients are members of groups, too. Elsewhere they are not, which would only cost time. None: the seed decides.
     has_groups: bool | None = False
+    #: Clients write in transactions, too. As `has_groups`.
+    has_transactions: bool | None = False

@@ -97,9 +97,12 @@ def unreadable_batch(rng: random.Random, records: Sequence[NewRecord]) -> Batch:
     return Batch(records, bytes(data))
 
 
-def _request(topic: str, partition: int, acks: int, batch: Batch) -> ProduceRequest:
+def produce_request(
+    topic: str, partition: int, acks: int, batch: Batch, transactional_id: str | None = None
+) -> ProduceRequest:
     data = PartitionProduceData(index=partition, records=memoryview(batch.data))
     return ProduceRequest(
+        transactional_id=transactional_id,
         acks=acks,
         timeout_ms=1000,
         topic_data=[TopicProduceData(name=topic, partition_data=[data])],
@@ -107,14 +110,21 @@ def _request(topic: str, partition: int, acks: int, batch: Batch) -> ProduceRequ
 
 
 async def produce(
-    connection: Connection, oracle: Oracle, topic: str, partition: int, acks: int, batch: Batch
+    connection: Connection,
+    oracle: Oracle,
+    topic: str,
+    partition: int,
+    acks: int,
+    batch: Batch,
+    *,
+    transactional_id: str | None = None,
+    version: int = PRODUCE_VERSION,
 ) -> PartitionProduceResponse:
     """Raises OSError, TimeoutError."""
     batch.requests += 1
     oracle.failed.sent(batch.digest)
-    answer = await connection.request(
-        ApiKey.PRODUCE, PRODUCE_VERSION, _request(topic, partition, acks, batch), ProduceResponse
-    )
+    body = produce_request(topic, partition, acks, batch, transactional_id)
+    answer = await connection.request(ApiKey.PRODUCE, version, body, ProduceResponse)
     response = answer.responses[0].partition_responses[0]
     if ErrorCode(response.error_code) in REFUSALS:
         oracle.failed.refused(batch.digest)
@@ -137,4 +147,4 @@ def produce_unanswered(
     """With acks=0."""
     batch.requests += 1
     oracle.failed.sent(batch.digest)
-    connection.tell(ApiKey.PRODUCE, PRODUCE_VERSION, _request(topic, partition, 0, batch))
+    connection.tell(ApiKey.PRODUCE, PRODUCE_VERSION, produce_request(topic, partition, 0, batch))

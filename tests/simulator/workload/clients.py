@@ -12,15 +12,28 @@ from tests.simulator.client import Client, Leader
 from tests.simulator.cluster import CLIENT_PORT, SimulatedCluster, host_of
 from tests.simulator.workload.administrator import Administrator
 from tests.simulator.workload.consumers import Consumer
+from tests.simulator.workload.fetching import READ_COMMITTED, READ_UNCOMMITTED
 from tests.simulator.workload.members import Auditor, Committer, Group, Member
 from tests.simulator.workload.offsets import Lister
 from tests.simulator.workload.plain_producer import PlainProducer
-from tests.simulator.workload.plan import GroupPlan, ProducerPlan, TopicPlan, Workload
+from tests.simulator.workload.plan import (
+    GroupPlan,
+    ProducerPlan,
+    TopicPlan,
+    TransactionalPlan,
+    Workload,
+)
 from tests.simulator.workload.producer import Producer
 from tests.simulator.workload.purger import Purger
 from tests.simulator.workload.reader import Follower, Rereader
 from tests.simulator.workload.stale import DeposedLeader, StaleClient
 from tests.simulator.workload.topics import create_topic, recreate_topic
+from tests.simulator.workload.transactional import Job, TransactionalProducer, run_job
+
+#: How many readers want what is committed.
+COMMITTED_SHARE = 0.7
+#: Virtual seconds until the last producer comes that takes a transactional id over.
+LAST_START_S = 3.0
 
 
 class Clients:
@@ -35,6 +48,7 @@ class Clients:
         self._network = cluster.network.of("client")
         self._producers: list[Producer | PlainProducer] = []
         self._consumers: list[Member | Consumer | Committer] = []
+        self._transactional: list[TransactionalProducer] = []
         self._followers: list[Follower] = []
         self._rereaders: list[Rereader] = []
         self._administrators: list[Administrator] = []
@@ -74,6 +88,8 @@ class Clients:
         for follower in self._followers:
             leader = leaders[follower.partition]
             follower.check_all_seen(leader.key, leader.log.start_offset)
+        self._cluster.oracle.transactions.check_all_ended(self._cluster.hosted())
+        self._cluster.oracle.exactly_once.check()
 
     def _leaders(self) -> dict[tuple[str, int], Replica]:
         replicas = (
@@ -83,7 +99,7 @@ class Clients:
 
     def describe(self) -> list[str]:
         """What each client that has work to do met last, for reports."""
-        return [client.describe() for client in (*self._producers, *self._consumers)]
+        return [client.describe() for client in (*self._producers, *self._consumers, *self._transactional)]
 
     def _client(self) -> Client:
         """Each begins with another node."""
@@ -100,6 +116,7 @@ class Clients:
             self._list(),
             self._ask_deposed_leaders(),
             *(self._consume(group) for group in self._plan.groups),
+            *(self._transact(plan) for plan in self._plan.transactional),
         )
 
     async def _list(self) -> None:
@@ -132,11 +149,13 @@ class Clients:
                 partition,
                 sends_last_epoch=rng.random() < 0.5,
                 has_session=rng.random() < 0.5,
+                isolation=self._isolation(rng),
             )
             self._followers.append(follower)
             self._endless.append(loop.create_task(follower.run()))
         if rng.random() < 0.5:
-            rereader = Rereader(self._client(), oracle, topic, rng.randrange(topic.partitions))
+            partition = rng.randrange(topic.partitions)
+            rereader = Rereader(self._client(), oracle, topic, partition, self._isolation(rng))
             self._rereaders.append(rereader)
             self._endless.append(loop.create_task(rereader.run()))
         if topic.is_purged:
@@ -157,6 +176,30 @@ class Clients:
             self._administrators.append(administrator)
             work.append(administrator.run())
         await asyncio.gather(*work)
+
+    def _isolation(self, rng: random.Random) -> int:
+        """Most readers want what is committed, where there are transactions."""
+        is_committed = rng.random() < COMMITTED_SHARE
+        return READ_COMMITTED if is_committed and self._plan.transactional else READ_UNCOMMITTED
+
+    async def _transact(self, plan: TransactionalPlan) -> None:
+        """All that is done under one transactional id. Topics may not be there yet: then it waits."""
+        oracle, rng = self._cluster.oracle, random.Random(plan.seed)
+        job = Job(plan, plan.transactions)
+        producers = [
+            TransactionalProducer(
+                self._client(),
+                oracle,
+                job,
+                f"{plan.transactional_id}/{number}",
+                version,
+                rng.uniform(0, LAST_START_S) if number else 0.0,
+                rng.getrandbits(64),
+            )
+            for number, version in enumerate(plan.versions)
+        ]
+        self._transactional += producers
+        await run_job(job, producers, oracle)
 
     async def _consume(self, plan: GroupPlan) -> None:
         """All that is done by one group. Topics may not be there yet: then its commits wait."""

@@ -13,6 +13,8 @@ from tests.simulator.client import Client, Connection, Leader
 
 FETCH_VERSION = 13
 MAX_WAIT_MS = 200
+#: Isolation levels.
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 
 
 class Fetch(Protocol):
@@ -25,18 +27,26 @@ class Fetch(Protocol):
         epoch: int = -1,
         last_epoch: int = -1,
         max_bytes: int,
+        isolation: int = READ_UNCOMMITTED,
     ) -> PartitionData:
         """What a partition's leader answers. `epoch`: the current one as far as the reader knows; `last_epoch`: of the
         batch before `offset`; -1 names none. Raises OSError, TimeoutError."""
 
 
 async def fetch(
-    client: Client, leader: Leader, offset: int, *, epoch: int = -1, last_epoch: int = -1, max_bytes: int
+    client: Client,
+    leader: Leader,
+    offset: int,
+    *,
+    epoch: int = -1,
+    last_epoch: int = -1,
+    max_bytes: int,
+    isolation: int = READ_UNCOMMITTED,
 ) -> PartitionData:
     """A `Fetch` without a session."""
     wanted = _wanted(leader, offset, epoch, last_epoch, max_bytes)
     while True:
-        answer = await _ask(await client.broker(leader.node_id), leader, [wanted])
+        answer = await _ask(await client.broker(leader.node_id), leader, [wanted], isolation)
         if not await _is_throttled(answer):
             return answer.responses[0].partitions[0]
 
@@ -63,6 +73,7 @@ class InSession:
         epoch: int = -1,
         last_epoch: int = -1,
         max_bytes: int,
+        isolation: int = READ_UNCOMMITTED,
     ) -> PartitionData:
         wanted = _wanted(leader, offset, epoch, last_epoch, max_bytes)
         while True:
@@ -72,14 +83,16 @@ class InSession:
             elif leader.key != self._key:
                 self._epoch = 0  # ends the session of that id
             self._key = leader.key
-            answer = await self._ask(connection, leader, wanted)
+            answer = await self._ask(connection, leader, wanted, isolation)
             if not await _is_throttled(answer):
                 return self._learn(answer)
 
-    async def _ask(self, connection: Connection, leader: Leader, wanted: FetchPartition) -> FetchResponse:
+    async def _ask(
+        self, connection: Connection, leader: Leader, wanted: FetchPartition, isolation: int
+    ) -> FetchResponse:
         begins = self._epoch == 0
         named = [wanted] if begins or wanted != self._wanted else []
-        answer = await _ask(connection, leader, named, self._id, self._epoch)
+        answer = await _ask(connection, leader, named, isolation, self._id, self._epoch)
         if answer.error_code:
             assert answer.error_code in _SESSION_ERRORS and not begins, ErrorCode(answer.error_code)
             self._id = self._epoch = 0
@@ -127,12 +140,14 @@ async def _ask(
     connection: Connection,
     leader: Leader,
     wanted: list[FetchPartition],
+    isolation: int,
     session_id: int = 0,
     session_epoch: int = -1,
 ) -> FetchResponse:
     body = FetchRequest(
         max_wait_ms=MAX_WAIT_MS,
         min_bytes=1,
+        isolation_level=isolation,
         session_id=session_id,
         session_epoch=session_epoch,
         topics=[FetchTopic(topic_id=leader.key.topic_id, partitions=wanted)] if wanted else [],

@@ -12,6 +12,8 @@ MAX_MESSAGE_BYTES = 2048
 RETRIES_S = (0.05, 0.3, 1.0)
 #: How long a producer writes where nothing goes wrong: at most as long as there are faults.
 LASTS_S = (1.0, 6.0)
+#: How many seeds have transactional producers.
+TRANSACTIONAL_SHARE = 0.6
 RETENTION = ("retention.bytes", "retention.ms")
 
 
@@ -74,17 +76,39 @@ class GroupPlan(NamedTuple):
     seed: int
 
 
+class TransactionalPlan(NamedTuple):
+    transactional_id: str
+    #: Where its transactions write: topics with a partition. None of them is re-created.
+    places: tuple[tuple[TopicPlan, int], ...]
+    #: Whose offset its transactions commit: of partition 0 of the first topic; None: they commit none.
+    group: str | None
+    #: One for each of its producers: transaction.version. All but the first take the id over at some time.
+    versions: tuple[int, ...]
+    transactions: int
+    timeout_ms: int
+    #: Virtual seconds between one transaction and the next, on average.
+    mean_pause_s: float
+    seed: int
+
+
 class Workload(NamedTuple):
     topics: tuple[TopicPlan, ...]
     producers: tuple[ProducerPlan, ...]
     groups: tuple[GroupPlan, ...]
+    transactional: tuple[TransactionalPlan, ...]
     #: Of what readers, listers and administrators draw.
     seed: int
 
 
-def workload_of(rng: random.Random, node_count: int, *, has_groups: bool | None = None) -> Workload:
+def workload_of(
+    rng: random.Random,
+    node_count: int,
+    *,
+    has_groups: bool | None = None,
+    has_transactions: bool | None = None,
+) -> Workload:
     """One or two topics of the usual kind, and often one with something special; four to six producers or so; in every
-    other seed a group or two, in all or none if `has_groups` says so."""
+    other seed a group or two, in all or none if `has_groups` says so; and so with transactional producers."""
     topics = [_topic(rng, "t0", rng.randint(1, 2), 3, is_special=False)]
     if rng.random() < 0.6:
         topics.append(
@@ -106,7 +130,13 @@ def workload_of(rng: random.Random, node_count: int, *, has_groups: bool | None 
             if rng.random() < 0.5:
                 producers.append(_producer(rng, topic, partition, is_steady=False))
     seed = rng.getrandbits(64)
-    return Workload(tuple(topics), tuple(producers), _groups(random.Random(seed), has_groups), seed)
+    return Workload(
+        tuple(topics),
+        tuple(producers),
+        _groups(random.Random(seed), has_groups),
+        _transactional(random.Random(seed + 1), topics, has_transactions),
+        seed,
+    )
 
 
 def _groups(rng: random.Random, has_groups: bool | None) -> tuple[GroupPlan, ...]:
@@ -122,6 +152,30 @@ def _groups(rng: random.Random, has_groups: bool | None) -> tuple[GroupPlan, ...
 def _group(rng: random.Random, name: str, members: int, *, is_assigned: bool = False) -> GroupPlan:
     return GroupPlan(
         name, members, is_assigned, rng.choice((300, 1000, 2000)), rng.randint(10, 30), rng.getrandbits(64)
+    )
+
+
+def _transactional(
+    rng: random.Random, topics: list[TopicPlan], has_transactions: bool | None
+) -> tuple[TransactionalPlan, ...]:
+    is_wanted = rng.random() < TRANSACTIONAL_SHARE
+    if not (is_wanted if has_transactions is None else has_transactions):
+        return ()
+    places = [
+        (topic, number) for topic in topics if not topic.is_recreated for number in range(topic.partitions)
+    ]
+    return tuple(
+        TransactionalPlan(
+            f"x{number}",
+            tuple(places),
+            f"of x{number}" if rng.random() < 0.5 else None,
+            tuple(rng.choice((1, 2)) for _ in range(rng.choice((1, 1, 2)))),
+            rng.randint(4, 10),
+            rng.choice((500, 1000, 3000)),
+            rng.choice((0.02, 0.2, 0.5)),
+            rng.getrandbits(64),
+        )
+        for number in range(rng.choice((1, 1, 2)))
     )
 
 

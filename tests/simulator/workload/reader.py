@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import PartitionData
-from protocol.records.batch import iter_batches
+from protocol.records.batch import BatchHeader, iter_batches
 from storage.log_types import GroupKey
 from tests.simulator.client import Client, Leader
 from tests.simulator.invariants.everything_is_read import check_all_seen
@@ -15,7 +15,7 @@ from tests.simulator.invariants.no_deleted_record_back import check_served
 from tests.simulator.invariants.positions_stay_valid import check_position
 from tests.simulator.invariants.watermarks_monotone import Watermarks
 from tests.simulator.oracle import Oracle
-from tests.simulator.workload.fetching import Fetch, InSession, fetch
+from tests.simulator.workload.fetching import READ_COMMITTED, READ_UNCOMMITTED, Fetch, InSession, fetch
 from tests.simulator.workload.offsets import EARLIEST, epoch_end, list_offsets
 from tests.simulator.workload.plan import TopicPlan
 from tests.simulator.workload.retry import READ_RETRIABLE, RETRY_S
@@ -40,7 +40,10 @@ class Position:
 class _Reader:
     """What both kinds have in common."""
 
-    def __init__(self, client: Client, oracle: Oracle, topic: TopicPlan, partition: int) -> None:
+    def __init__(
+        self, client: Client, oracle: Oracle, topic: TopicPlan, partition: int, isolation: int
+    ) -> None:
+        self._isolation = isolation
         self._client = client
         self._oracle = oracle
         self._topic = topic
@@ -68,17 +71,51 @@ class _Reader:
     def _check(self, key: GroupKey, data: PartitionData, position: Position, floor: Watermarks) -> None:
         """Whole batches from the position on, without holes, all committed. Moves the position."""
         assert isinstance(data.records, memoryview)
+        is_committed = self._isolation == READ_COMMITTED
+        end_offset = data.last_stable_offset if is_committed else data.high_watermark
+        aborted = _Aborted(data) if is_committed else None
         for at, header in iter_batches(data.records):
-            assert header.last_offset < data.high_watermark, "clients see what is committed"
+            assert header.last_offset < end_offset, "clients see what is committed"
             assert header.base_offset <= position.offset <= header.last_offset, (
                 f"a hole: asked for {position.offset}, got {header.base_offset} to {header.last_offset}"
             )
             check_served(key, floor, header)
             self._oracle.read(key, header, data.records[at : at + header.size_bytes])
+            if aborted is not None:
+                self._filter(key, header, aborted)
             position.offset = header.next_offset
             position.epoch = header.leader_epoch
             position.seen.add(header.base_offset)
             self.batches_read += 1
+
+    def _filter(self, key: GroupKey, header: BatchHeader, aborted: _Aborted) -> None:
+        aborted.passes(header)
+        if header.is_control:
+            return
+        if aborted.leaves_out(header):
+            self._oracle.committed_reads.left_out(key, header)
+        else:
+            self._oracle.committed_reads.given(key, header)
+
+
+class _Aborted:
+    """What one answer says is aborted, as consumers use it: an aborted transaction goes from its first offset to the
+    next marker of its producer."""
+
+    def __init__(self, data: PartitionData) -> None:
+        found = [(each.first_offset, each.producer_id) for each in data.aborted_transactions or ()]
+        self._coming = sorted(found, reverse=True)
+        self._producers: set[int] = set()
+
+    def passes(self, header: BatchHeader) -> None:
+        """The next batch of the answer, markers included."""
+        while self._coming and self._coming[-1][0] <= header.last_offset:
+            self._producers.add(self._coming.pop()[1])
+        if header.is_control:
+            self._producers.discard(header.producer_id)
+
+    def leaves_out(self, header: BatchHeader) -> bool:
+        return header.is_transactional and header.producer_id in self._producers
 
 
 class Follower(_Reader):
@@ -94,8 +131,9 @@ class Follower(_Reader):
         *,
         sends_last_epoch: bool,
         has_session: bool,
+        isolation: int = READ_UNCOMMITTED,
     ) -> None:
-        super().__init__(client, oracle, topic, partition)
+        super().__init__(client, oracle, topic, partition, isolation)
         self._fetch: Fetch = InSession().fetch if has_session else fetch
         self._sends_last_epoch = sends_last_epoch
         #: By group: a topic that is created again is another one, and an old answer may still name the one before.
@@ -128,6 +166,7 @@ class Follower(_Reader):
             epoch=leader.epoch,
             last_epoch=position.epoch if self._sends_last_epoch else -1,
             max_bytes=4096,
+            isolation=self._isolation,
         )
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             await self._restart(leader, position)
@@ -143,7 +182,9 @@ class Follower(_Reader):
             floor,
             log_start=data.log_start_offset,
             high_watermark=data.high_watermark,
+            last_stable=data.last_stable_offset,
         )
+        self._oracle.committed_reads.told_stable(leader.key, data.last_stable_offset)
         if data.records and not self._oracle.may_be_corrupt(leader.node_id, leader.key):
             self._check(leader.key, data, position, floor)
 
@@ -180,8 +221,15 @@ class Rereader(_Reader):
     """Reads a partition from its start to its end, again and again, with whoever serves it: without epochs, as old
     clients do. A stale leader may show it less than somebody else was shown, and nothing that is wrong."""
 
-    def __init__(self, client: Client, oracle: Oracle, topic: TopicPlan, partition: int) -> None:
-        super().__init__(client, oracle, topic, partition)
+    def __init__(
+        self,
+        client: Client,
+        oracle: Oracle,
+        topic: TopicPlan,
+        partition: int,
+        isolation: int = READ_UNCOMMITTED,
+    ) -> None:
+        super().__init__(client, oracle, topic, partition, isolation)
         self._position = Position()
         self._key: GroupKey | None = None
 
@@ -191,7 +239,9 @@ class Rereader(_Reader):
             return
         if leader.key != self._key:
             self._key, self._position = leader.key, Position()
-        data = await fetch(self._client, leader, self._position.offset, max_bytes=8192)
+        data = await fetch(
+            self._client, leader, self._position.offset, max_bytes=8192, isolation=self._isolation
+        )
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             answer = await list_offsets(self._client, self._topic.name, leader, EARLIEST)
             if answer.error_code != ErrorCode.NONE:

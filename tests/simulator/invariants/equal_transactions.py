@@ -1,0 +1,54 @@
+"""All replicas of a partition know the same of its transactions, once they are equal: the producers, which transactions
+are open and which are aborted, and what is stable. So whoever leads next answers the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from broker.replication.replica import Replica
+from storage.aborted_index import AbortedTransaction
+from storage.aborted_loading import load_aborted
+from storage.aborted_transactions import AbortedIndexMissingError
+from storage.producer_state import ProducerStates
+
+
+def aborted_of(replica: Replica) -> list[AbortedTransaction]:
+    """All that readers of committed data are told, from the log start on. As the replica's node: it may read files,
+    and write them anew."""
+    log = replica.log
+    while True:
+        try:
+            return list(log.aborted_between(log.start_offset, replica.last_stable_offset))
+        except AbortedIndexMissingError as missing:
+            for _ in load_aborted(log, missing.base_offset):
+                pass
+
+
+def producers_of(states: ProducerStates) -> dict[int, object]:
+    """What is known of each producer."""
+    return {
+        producer_id: (
+            entry.epoch,
+            entry.coordinator_epoch,
+            entry.transaction_first_offset,
+            entry.last_offset,
+            tuple(entry.batches),
+        )
+        for producer_id, entry in sorted(states.entries.items())
+    }
+
+
+def check_equal(replicas: Mapping[int, Replica], aborted: Mapping[int, list[AbortedTransaction]]) -> None:
+    """`replicas` of one partition, by node, which hold the same log; `aborted`: of each."""
+    seen = {
+        node_id: (replica.last_stable_offset, aborted[node_id], producers_of(replica.producers))
+        for node_id, replica in replicas.items()
+    }
+    values = list(seen.values())
+    if all(value == values[0] for value in values):
+        return
+    key = next(iter(replicas.values())).key
+    for number, what in enumerate(("last stable offsets", "aborted transactions", "producers")):
+        found = {node_id: value[number] for node_id, value in seen.items()}
+        first = next(iter(found.values()))
+        assert all(value == first for value in found.values()), f"{what} of {key} differ: {found}"
