@@ -8,38 +8,31 @@ their requests come twice, and some again later, by a connection that they have 
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
-from protocol.messages.produce import PartitionProduceResponse
-from protocol.records.builder import NewRecord, build_batch
-from protocol.schema import Message
 from tests.simulator.client import GROUP, TRANSACTIONAL_ID, Client, Connection
-from tests.simulator.clock import EPOCH_MS
 from tests.simulator.invariants.exactly_once import Work
 from tests.simulator.invariants.fenced_never_writes import NOBODY, Owner
 from tests.simulator.invariants.offsets_never_back import Committed
 from tests.simulator.invariants.transactions_are_atomic import Transaction
 from tests.simulator.oracle import Oracle
 from tests.simulator.workload import transaction_requests as requests
-from tests.simulator.workload.batches import Batch, acknowledged_by_all, produce, produce_request
-from tests.simulator.workload.plan import TopicPlan, TransactionalPlan
+from tests.simulator.workload.plan import TransactionalPlan
 from tests.simulator.workload.retry import RETRY_S
-from tests.simulator.workload.transaction_requests import VERSIONS, AbortableError, FencedError
+from tests.simulator.workload.transaction_requests import AbortableError, FencedError
+from tests.simulator.workload.transactional_writer import GIVE_UP_S, LATE_SHARE, TransactionalWriter
 
 #: How often a transaction is to be committed; how often its producer vanishes in it.
 COMMIT_SHARE = 0.75
 VANISH_SHARE = 0.08
-#: How often a request comes twice, or again later.
+LAST_VANISH_SHARE = 0.25
+#: How often an end is asked for twice.
 TWICE_SHARE = 0.1
-LATE_SHARE = 0.15
-#: Virtual seconds until a late copy is sent, at most.
-LATE_S = 0.8
-#: Virtual seconds after which a producer gives up what it cannot write.
-GIVE_UP_S = 1.5
+#: How often a transaction takes about as long as it may.
+SLOW_SHARE = 0.08
 #: Virtual seconds, on average, until somebody begins anew who is fenced or has vanished.
 MEAN_ABSENCE_S = 0.5
 
@@ -54,36 +47,23 @@ class Job:
     begun: int = 0
 
 
-class TransactionalProducer:
+class TransactionalProducer(TransactionalWriter):
     """One life after the other under one transactional id, until the job is done."""
 
     def __init__(
         self, client: Client, oracle: Oracle, job: Job, name: str, version: int, start_s: float, seed: int
     ) -> None:
         """`version`: transaction.version. `start_s`: virtual seconds until it takes the id."""
-        self._client = client
-        self._oracle = oracle
+        super().__init__(client, oracle, job.plan, version, seed)
         self._job = job
-        self._plan = job.plan
         self._name = name
-        self._versions = VERSIONS[version]
         self._adds_partitions = version == 1
         self._start_s = start_s
-        self._rng = random.Random(seed)
-        self._owner = NOBODY
-        self._sequences: dict[tuple[TopicPlan, int], int] = {}
-        #: (producer id, topic, partition) that have acknowledged something. An unknown id may begin with any sequence,
-        #: so one batch is in flight before that.
-        self._known: set[tuple[int, TopicPlan, int]] = set()
-        #: Something was given up that may still be written: the epoch has to rise.
-        self._is_in_doubt = False
         #: Where its group goes on.
         self._offset = 0
         self._place = (
             None if job.plan.group is None else Committed(job.plan.group, job.plan.places[0][0].name, 0)
         )
-        self._late: list[asyncio.Task[None]] = []
-        self.last_error = "none yet"
 
     def describe(self) -> str:
         return f"{self._name} as {self._owner}, {self._job.left} left: {self.last_error}"
@@ -112,7 +92,9 @@ class TransactionalProducer:
             except AbortableError as error:
                 self.last_error = f"abortable: {error}"
                 is_commit, work = False, None
-            if self._rng.random() < VANISH_SHARE:
+            if self._vanishes():
+                if self._rng.random() < 0.5:
+                    await self._end_unheard(transaction, is_commit=is_commit)
                 return
             if not await self._end(transaction, work, is_commit=is_commit):
                 return
@@ -120,53 +102,9 @@ class TransactionalProducer:
                 await self._init(self._owner)
             await asyncio.sleep(self._rng.expovariate(1 / self._plan.mean_pause_s))
 
-    # -- asking --------------------------------------------------------------------------------------------
-
-    async def _coordinator(self, key_type: int) -> Connection | None:
-        """None: nobody knows it now."""
-        return await self._client.coordinator(self._key(key_type), key_type)
-
-    def _key(self, key_type: int) -> str:
-        if key_type == TRANSACTIONAL_ID:
-            return self._plan.transactional_id
-        assert self._plan.group is not None
-        return self._plan.group
-
-    async def _ask(
-        self, key_type: int, question: Callable[[Connection], Awaitable[int]], limit_s: float = GIVE_UP_S
-    ) -> None:
-        """Ask a coordinator until it has done it. Raises FencedError, AbortableError, the latter also when it takes too
-        long."""
-        loop = asyncio.get_running_loop()
-        end_s = loop.time() + limit_s
-        while True:
-            try:
-                connection = await self._coordinator(key_type)
-                if connection is not None:
-                    code = await question(connection)
-                    if not requests.must_ask_again(code):
-                        return
-                    self.last_error = ErrorCode(code).name
-                    if code != ErrorCode.CONCURRENT_TRANSACTIONS:
-                        self._client.forget_coordinator(self._key(key_type), key_type)
-            except (OSError, TimeoutError) as error:
-                self.last_error = repr(error)
-                self._client.forget_coordinator(self._key(key_type), key_type)
-            if loop.time() > end_s:
-                self._is_in_doubt = True
-                raise AbortableError("given up")
-            await asyncio.sleep(RETRY_S)
-
-    def _again_later(self, connection: Connection, key: ApiKey, version: int, body: Message) -> None:
-        """What was sent by this connection comes once more, while the producer goes on by another one."""
-        self._client.leave(connection)
-
-        async def send() -> None:
-            await asyncio.sleep(self._rng.uniform(0, LATE_S))
-            if not connection.is_lost:
-                connection.tell(key, version, body)
-
-        self._late.append(asyncio.get_running_loop().create_task(send()))
+    def _vanishes(self) -> bool:
+        """Nobody comes after who does so in the last transaction: that has to time out."""
+        return self._rng.random() < (VANISH_SHARE if self._job.left else LAST_VANISH_SHARE)
 
     # -- beginning -----------------------------------------------------------------------------------------
 
@@ -194,11 +132,6 @@ class TransactionalProducer:
                 self.last_error = f"init: {error!r}"
                 self._client.forget_coordinator(self._plan.transactional_id, TRANSACTIONAL_ID)
             await asyncio.sleep(RETRY_S)
-
-    def _begin(self, owner: Owner) -> None:
-        if owner != self._owner:
-            self._owner = owner
-            self._sequences.clear()
 
     async def _find_offset(self) -> None:
         """Where the one before has stopped."""
@@ -232,7 +165,15 @@ class TransactionalProducer:
     async def _work(self, transaction: Transaction) -> tuple[Work, int] | None:
         """Everything but the end. Returns what was worked on, and the floor of the group's offset when its commit was
         sent. Raises FencedError, AbortableError."""
-        places = self._rng.sample(self._plan.places, self._rng.randint(1, min(3, len(self._plan.places))))
+        for _ in range(self._rng.randint(1, 2)):
+            await self._write_somewhere(transaction)
+            if self._rng.random() < SLOW_SHARE:
+                await asyncio.sleep(self._plan.timeout_ms / 1000 * self._rng.uniform(0.5, 1.5))
+        return None if self._place is None else await self._commit_offset(transaction, self._place)
+
+    async def _write_somewhere(self, transaction: Transaction) -> None:
+        """To some partitions at the same time."""
+        places = self._rng.sample(self._plan.places, self._rng.randint(1, min(2, len(self._plan.places))))
         if self._adds_partitions:
             owner, named = self._owner, [(topic.name, partition) for topic, partition in places]
             await self._ask(
@@ -242,15 +183,15 @@ class TransactionalProducer:
                 ),
             )
         writes = [self._write(transaction, topic, partition) for topic, partition in places]
-        found = await asyncio.gather(*writes, return_exceptions=True)
-        errors = [error for error in found if error is not None]
-        for kind in (FencedError, AbortableError):
-            for error in errors:
-                if isinstance(error, kind):
-                    raise error
-        for error in errors:
+        errors = [
+            error for error in await asyncio.gather(*writes, return_exceptions=True) if error is not None
+        ]
+        # The most serious one counts. What is none of these says more than they do.
+        ranks = (AbortableError, FencedError)
+        for error in sorted(errors, key=lambda each: ranks.index(type(each)) if type(each) in ranks else 2)[
+            -1:
+        ]:
             raise error
-        return None if self._place is None else await self._commit_offset(transaction, self._place)
 
     async def _commit_offset(self, transaction: Transaction, place: Committed) -> tuple[Work, int]:
         owner = self._owner
@@ -278,104 +219,16 @@ class TransactionalProducer:
         )
         return work, floor
 
-    def _batch(self, transaction: Transaction, topic: TopicPlan, partition: int, number: int) -> Batch:
-        now_ms = EPOCH_MS + int(asyncio.get_running_loop().time() * 1000)
-        where = f"{transaction.name} {topic.name}-{partition}/{number}"
-        records = [
-            NewRecord(None, b"%s/%d " % (where.encode(), position) + self._rng.randbytes(30), now_ms)
-            for position in range(self._rng.randint(1, 3))
-        ]
-        sequence = self._sequences.get((topic, partition), 0)
-        self._sequences[topic, partition] = sequence + len(records)
-        data = build_batch(
-            records,
-            producer_id=self._owner.producer_id,
-            producer_epoch=self._owner.epoch,
-            base_sequence=sequence,
-            is_transactional=True,
-        )
-        return Batch(records, bytes(data), sequence)
-
-    async def _write(self, transaction: Transaction, topic: TopicPlan, partition: int) -> None:
-        """All batches of a transaction for one partition, in order. Raises FencedError, AbortableError."""
-        loop = asyncio.get_running_loop()
-        end_s = loop.time() + GIVE_UP_S
-        pending = [
-            self._batch(transaction, topic, partition, number) for number in range(self._rng.randint(1, 3))
-        ]
-        at = self._owner.producer_id, topic, partition
-        while pending:
-            sent = pending if at in self._known else pending[:1]
-            try:
-                acknowledged = await self._send(transaction, topic, partition, sent)
-            except (OSError, TimeoutError) as error:
-                self.last_error = repr(error)
-                acknowledged = 0
-            pending = pending[acknowledged:]
-            if acknowledged < len(sent):
-                if loop.time() > end_s:
-                    self._is_in_doubt = True
-                    raise AbortableError(f"given up: {self.last_error}")
-                self._client.forget(topic.name, partition)
-                await asyncio.sleep(RETRY_S)
-
-    async def _send(
-        self, transaction: Transaction, topic: TopicPlan, partition: int, batches: list[Batch]
-    ) -> int:
-        """How many of them are acknowledged, from the first on. Raises OSError, TimeoutError, FencedError,
-        AbortableError."""
-        leader = await self._client.leader(topic.name, partition)
-        if leader is None:
-            self.last_error = "metadata: no leader"
-            return 0
-        connection = await self._client.broker(leader.node_id)
-        owner, before = self._owner, self._oracle.fencing.owner(self._plan.transactional_id)
-        for batch in batches:
-            self._oracle.transactions.sent(transaction, batch.digest)
-        requests_sent = [
-            produce(
-                connection,
-                self._oracle,
-                topic.name,
-                partition,
-                -1,
-                batch,
-                transactional_id=self._plan.transactional_id,
-                version=self._versions.produce,
-            )
-            for batch in batches
-        ]
-        count = 0
-        for batch, answer in zip(
-            batches, await asyncio.gather(*requests_sent, return_exceptions=True), strict=True
-        ):
-            if isinstance(answer, BaseException):
-                raise answer
-            if not self._is_acknowledged(answer, is_first=count == 0):
-                return count
-            self._oracle.fencing.acknowledged(before, owner)
-            self._known.add((owner.producer_id, topic, partition))
-            acknowledged_by_all(self._oracle, topic, partition, answer.base_offset, batch)
-            self._oracle.once.told(batch.digest, answer.base_offset)
-            count += 1
-        if self._rng.random() < LATE_SHARE:
-            batch = self._rng.choice(batches)
-            self._oracle.failed.sent(batch.digest)
-            body = produce_request(topic.name, partition, -1, batch, self._plan.transactional_id)
-            self._again_later(connection, ApiKey.PRODUCE, self._versions.produce, body)
-        return count
-
-    def _is_acknowledged(self, answer: PartitionProduceResponse, *, is_first: bool) -> bool:
-        """Raises FencedError, AbortableError."""
-        code = ErrorCode(answer.error_code)
-        if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not is_first:
-            return False
-        if not requests.must_ask_again(code):
-            return True
-        self.last_error = code.name
-        return False
-
     # -- ending --------------------------------------------------------------------------------------------
+
+    async def _end_unheard(self, transaction: Transaction, *, is_commit: bool) -> None:
+        """Ask for the end, and vanish before the answer."""
+        body = requests.end_request(self._plan.transactional_id, self._owner, is_commit=is_commit)
+        transaction.may_commit = is_commit
+        with suppress(OSError, TimeoutError):
+            connection = await self._coordinator(TRANSACTIONAL_ID)
+            if connection is not None:
+                connection.tell(ApiKey.END_TXN, self._versions.end_txn, body)
 
     async def _end(self, transaction: Transaction, work: tuple[Work, int] | None, *, is_commit: bool) -> bool:
         """False: its outcome is not known, and somebody has to begin anew. Raises FencedError."""
@@ -399,7 +252,7 @@ class TransactionalProducer:
                     self._begin(now)
                     self._is_in_doubt = False
                 if self._rng.random() < LATE_SHARE:
-                    self._again_later(connection, ApiKey.END_TXN, version, body)
+                    self._send_later(connection, ApiKey.END_TXN, version, body)
             return answer.error_code
 
         try:
