@@ -16,6 +16,7 @@ from tests.simulator.mutations import (
     producers,
     reassignment,
     succession,
+    transactions,
     watermarks,
 )
 from tests.simulator.mutations.kind import Mutation
@@ -34,6 +35,7 @@ MUTATIONS: dict[str, Mutation] = {
         *producers.MUTATIONS,
         *coordination.MUTATIONS,
         *groups.MUTATIONS,
+        *transactions.MUTATIONS,
         *produce.MUTATIONS,
         *peers.MUTATIONS,
     )

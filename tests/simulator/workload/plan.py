@@ -13,7 +13,7 @@ RETRIES_S = (0.05, 0.3, 1.0)
 #: How long a producer writes where nothing goes wrong: at most as long as there are faults.
 LASTS_S = (1.0, 6.0)
 #: How many seeds have transactional producers.
-TRANSACTIONAL_SHARE = 0.6
+TRANSACTIONAL_SHARE = 0.75
 RETENTION = ("retention.bytes", "retention.ms")
 
 

@@ -1,0 +1,276 @@
+"""What transactions promise, in partitions and at their coordinators (broker/transactions/README.md, storage/README.md)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from broker.coordinator.loading import _Newest
+from broker.groups.offsets import Offsets
+from broker.replication.replica import Replica
+from broker.transactions.markers import MarkerSender
+from broker.transactions.metadata import ProducerIdAndEpoch, TransactionMetadata
+from broker.transactions.shard import TransactionShard
+from broker.transactions.verification import TransactionVerifier, Verification
+from protocol.errors import ErrorCode
+from protocol.group_records import OffsetCommitKey, OffsetCommitValue
+from storage.aborted_index import AbortedIndex
+from storage.aborted_transactions import AbortedTransactions
+from storage.producer_state import ProducerStates
+from tests.simulator.cluster import SimulatedCluster
+from tests.simulator.mutations.kind import Mutation
+from tests.simulator.mutations.switch import off, replaced
+
+#: Virtual seconds by which answers of coordinators about partitions are late, at most.
+SLOW_VERIFICATION_S = 0.5
+
+
+def _first_open_only(_: object) -> object:
+    def last_stable_offset(self: ProducerStates, high_watermark: int) -> int:
+        first_open = self.first_open_offset
+        return high_watermark if first_open is None else min(high_watermark, first_open)
+
+    return last_stable_offset
+
+
+def _markers_at_once(_: object) -> object:
+    def change(self: TransactionShard, after: TransactionMetadata, now: float) -> Any:
+        outcome = original(self, after, now)
+        if after.state.is_prepared:
+            outcome.answers.clear()
+            self._on_prepared(self, after)
+        return outcome
+
+    original: Any = _
+    return change
+
+
+def _first_marker_is_enough(written: Callable[..., None]) -> object:
+    def all_written(marker: Any) -> None:
+        marker.transaction.missing.intersection_update({marker.partition})
+        written(marker)
+
+    return staticmethod(all_written)
+
+
+def _forgets_prepared(loaded: Callable[..., Iterator[None]]) -> object:
+    def forgetting(self: TransactionShard, now: float, now_ms: int) -> Iterator[None]:
+        on_prepared, self._on_prepared = self._on_prepared, lambda shard, metadata: None
+        yield from loaded(self, now, now_ms)
+        self._on_prepared = on_prepared
+
+    return forgetting
+
+
+def _believes_clients(verify: Callable[..., None]) -> object:
+    def verified(
+        self: TransactionVerifier,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        replicas: Sequence[Replica],
+        done: Callable[[Verification], None],
+        *,
+        is_added: bool,
+    ) -> None:
+        if is_added:
+            verify(self, transactional_id, producer, replicas, done, is_added=True)
+        else:
+            verification = Verification(producer, replicas)
+            verification.answered([ErrorCode.NONE] * len(replicas))
+            done(verification)
+
+    return verified
+
+
+@contextmanager
+def slow_verifications(cluster: SimulatedCluster, rng: random.Random) -> Iterator[None]:
+    """What coordinators say of partitions comes late."""
+
+    def delay(verify: Callable[..., None]) -> Any:
+        def delayed(
+            self: TransactionVerifier,
+            transactional_id: str,
+            producer: ProducerIdAndEpoch,
+            replicas: Sequence[Replica],
+            done: Callable[[Verification], None],
+            *,
+            is_added: bool,
+        ) -> None:
+            def later(verification: Verification) -> None:
+                cluster.loop.call_later(rng.uniform(0, SLOW_VERIFICATION_S), done, verification)
+
+            verify(self, transactional_id, producer, replicas, later, is_added=is_added)
+
+        return delayed
+
+    with replaced(TransactionVerifier, "verify", delay):
+        yield
+
+
+def _only_leader_epoch(_: object) -> object:
+    return lambda self, replica: (replica.leader_epoch, -1)
+
+
+def _count_at_once(_: object) -> object:
+    def replay(self: Offsets, producer_id: int, key: OffsetCommitKey, value: OffsetCommitValue) -> None:
+        del producer_id
+        self.replay(key, value)
+
+    return replay
+
+
+def _loaded_at_once(_: object) -> object:
+    def add(self: _Newest, producer_id: int, key: bytes, value: bytes | None) -> None:
+        del producer_id
+        self.add(key, value)
+
+    return add
+
+
+def _never_times_out(change: Callable[..., Any]) -> object:
+    def changed(self: TransactionShard, *args: Any) -> Any:
+        outcome = change(self, *args)
+        self._times_out_at.clear()
+        return outcome
+
+    return changed
+
+
+def _loads_no_timeouts(loaded: Callable[..., Iterator[None]]) -> object:
+    def without(self: TransactionShard, now: float, now_ms: int) -> Iterator[None]:
+        for step in loaded(self, now, now_ms):
+            self._times_out_at.clear()
+            yield step
+
+    return without
+
+
+def _same_epoch(fence: Callable[..., TransactionMetadata]) -> object:
+    from dataclasses import replace
+
+    return lambda self, now_ms: replace(fence(self, now_ms), epoch=self.epoch)
+
+
+def _without_bump(end: Callable[..., TransactionMetadata]) -> object:
+    def ended(self: TransactionMetadata, producer: ProducerIdAndEpoch, **how: Any) -> TransactionMetadata:
+        return end(self, producer, **{**how, "client_version": 0})
+
+    return ended
+
+
+def _forgets_aborted(_: object) -> object:
+    def restore(self: AbortedTransactions, active_base: int, *_: Any) -> None:
+        self._known.setdefault(active_base, AbortedIndex())
+
+    return restore
+
+
+def _keeps_cut(_: object) -> object:
+    return lambda self, base_offset, end_offset: self._unlink(base_offset)
+
+
+MUTATIONS = (
+    Mutation(
+        "stable-when-marker-committed",
+        "A transaction holds the last stable offset until its marker is committed (storage/README.md)",
+        off((ProducerStates, "last_stable_offset", _first_open_only)),
+        mix=("isolate", "kill", "slow disk"),
+        has_transactions=True,
+    ),
+    Mutation(
+        "end-durable-before-markers",
+        "The end of a transaction is committed before its markers are sent (broker/transactions/coordinator.py)",
+        off((TransactionShard, "_change", _markers_at_once)),
+        mix=None,
+        has_transactions=True,
+    ),
+    Mutation(
+        "complete-after-all-markers",
+        "A transaction is complete when the markers of all its partitions are committed",
+        off((MarkerSender, "_written", _first_marker_is_enough)),
+        mix=("isolate", "kill", "partition"),
+        has_transactions=True,
+    ),
+    Mutation(
+        "markers-sent-again",
+        "Whoever takes a coordinator over sends the markers of all transactions whose end is decided",
+        off((TransactionShard, "loaded", _forgets_prepared)),
+        mix=None,
+        has_transactions=True,
+    ),
+    Mutation(
+        "verified-before-first-append",
+        "The coordinator is asked before a transaction's first batch is appended to a partition (KIP-890)",
+        off((TransactionVerifier, "verify", _believes_clients)),
+        mix=("client cut", "stall"),
+        has_transactions=True,
+    ),
+    Mutation(
+        "verification-void-after-marker",
+        "What the coordinator has said of a partition is void when a marker of the producer is appended meanwhile",
+        off((Verification, "_state_of", _only_leader_epoch)),
+        mix=("client cut", "stall"),
+        conditions=slow_verifications,
+        has_transactions=True,
+    ),
+    Mutation(
+        "offsets-pending-until-marker",
+        "Offsets of a transaction count when its marker says that it is committed (broker/groups/README.md)",
+        off((Offsets, "replay_pending", _count_at_once)),
+        mix=("client cut",),
+        has_transactions=True,
+    ),
+    Mutation(
+        "loading-follows-markers",
+        "Who loads a coordinator's log replays records of transactions as their markers say (broker/coordinator)",
+        off((_Newest, "add_pending", _loaded_at_once)),
+        mix=("kill", "isolate", "transfer"),
+        has_transactions=True,
+    ),
+    Mutation(
+        "late-end-fenced-by-connection",
+        "With transaction.version 1, an EndTxn by an older connection than the transaction's is refused (KAFKA-17754)",
+        off((TransactionShard, "_check_connection", lambda _: lambda *arguments: None)),
+        mix=("client cut",),
+        has_transactions=True,
+    ),
+    Mutation(
+        "end-raises-epoch",
+        "With transaction.version 2, each end of a transaction raises the producer's epoch (KIP-890)",
+        off((TransactionMetadata, "end", _without_bump)),
+        mix=("client cut",),
+        has_transactions=True,
+    ),
+    Mutation(
+        "time-out-aborts",
+        "A transaction that lasts longer than its timeout is aborted",
+        off(
+            (TransactionShard, "_change", _never_times_out), (TransactionShard, "loaded", _loads_no_timeouts)
+        ),
+        mix=("client cut",),
+        has_transactions=True,
+    ),
+    Mutation(
+        "time-out-fences",
+        "Whose transaction is aborted by its timeout, or by a new producer, is fenced by the epoch in the markers",
+        off((TransactionMetadata, "fence", _same_epoch)),
+        mix=("client cut", "pause"),
+        has_transactions=True,
+    ),
+    Mutation(
+        "aborted-known-after-reopening",
+        "The aborted transactions of the active segment are those of the snapshot and of the replay behind it",
+        off((AbortedTransactions, "restore", _forgets_aborted)),
+        mix=("kill", "stop"),
+        has_transactions=True,
+    ),
+    Mutation(
+        "aborted-follow-truncation",
+        "What is cut off a log is cut off its aborted transactions, too",
+        off((AbortedTransactions, "segment_cut", _keeps_cut)),
+        mix=None,
+        has_transactions=True,
+    ),
+)
