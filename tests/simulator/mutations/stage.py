@@ -397,6 +397,10 @@ class Stage:
         """A client's. Raises OSError, TimeoutError."""
         return await self._client.connection((host_of(node_id), CLIENT_PORT))
 
+    def leave_connection(self, connection: Connection) -> None:
+        """The client goes on by another one. This one stays open."""
+        self._client.leave(connection)
+
     def begin(self, question: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
         """Ask as a client, without waiting for the answer."""
         return self._client_process.create_task(question)
@@ -445,7 +449,7 @@ def demand_progress(stage: Stage) -> None:
     """Every fault ends; then everything is there, and equal, within some time."""
     cluster = stage.cluster
     cluster.heal()
-    stage.wait(cluster.are_equal, 2 * LIMIT_S)
+    stage.wait(lambda: cluster.are_equal() and cluster.have_no_open_transactions(), 2 * LIMIT_S)
     cluster.assert_whole()
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from broker.coordinator.loading import _Newest
 from broker.groups.offsets import Offsets
 from broker.replication.replica import Replica
 from broker.transactions.markers import MarkerSender
-from broker.transactions.metadata import ProducerIdAndEpoch, TransactionMetadata
+from broker.transactions.metadata import ProducerIdAndEpoch, TopicPartition, TransactionMetadata
 from broker.transactions.shard import TransactionShard
 from broker.transactions.verification import TransactionVerifier, Verification
 from protocol.errors import ErrorCode
@@ -21,10 +22,19 @@ from storage.aborted_transactions import AbortedTransactions
 from storage.producer_state import ProducerStates
 from tests.simulator.cluster import SimulatedCluster
 from tests.simulator.mutations.kind import Mutation
+from tests.simulator.mutations.nemesis import after as after_call
+from tests.simulator.mutations.nemesis import later
 from tests.simulator.mutations.switch import off, replaced
+from tests.simulator.mutations.transaction_stories import (
+    a_coordinator_is_cut_off_when_it_is_to_commit,
+    an_end_comes_when_the_next_transaction_has_begun,
+    markers_of_an_old_coordinator_come_late,
+)
 
 #: Virtual seconds by which answers of coordinators about partitions are late, at most.
 SLOW_VERIFICATION_S = 0.5
+#: As no coordinator has it.
+NEWEST_EPOCH = (1 << 31) - 1
 
 
 def _first_open_only(_: object) -> object:
@@ -35,16 +45,15 @@ def _first_open_only(_: object) -> object:
     return last_stable_offset
 
 
-def _markers_at_once(_: object) -> object:
-    def change(self: TransactionShard, after: TransactionMetadata, now: float) -> Any:
-        outcome = original(self, after, now)
+def _markers_at_once(change: Callable[..., Any]) -> object:
+    def changed(self: TransactionShard, after: TransactionMetadata, now: float) -> Any:
+        outcome = change(self, after, now)
         if after.state.is_prepared:
             outcome.answers.clear()
             self._on_prepared(self, after)
         return outcome
 
-    original: Any = _
-    return change
+    return changed
 
 
 def _first_marker_is_enough(written: Callable[..., None]) -> object:
@@ -129,6 +138,35 @@ def _loaded_at_once(_: object) -> object:
     return add
 
 
+def _any_coordinator(check: Callable[..., None]) -> object:
+    def checked(self: ProducerStates, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
+        del coordinator_epoch
+        check(self, producer_id, producer_epoch, NEWEST_EPOCH)
+
+    return checked
+
+
+@contextmanager
+def leaders_die_at_the_end(cluster: SimulatedCluster, rng: random.Random) -> Iterator[None]:
+    """Now and then, when the end of a transaction is decided, the node dies that leads one of its partitions."""
+
+    def strike(partitions: list[TopicPartition]) -> None:
+        leaders = [cluster.leader(*each) for each in partitions]
+        alive = [node_id for node_id in leaders if node_id is not None]
+        if alive and len(cluster.alive()) == len(cluster.node_ids):
+            victim = rng.choice(alive)
+            cluster.kill(victim)
+            cluster.start_later(victim, rng.uniform(0.1, 1.5))
+
+    def look(shard: TransactionShard, after: TransactionMetadata, now: float) -> None:
+        del shard, now
+        if after.state.is_prepared and rng.random() < 0.3:
+            later(cluster, 0.0, strike, sorted(after.partitions))
+
+    with after_call(cluster, TransactionShard, "_change", look):
+        yield
+
+
 def _never_times_out(change: Callable[..., Any]) -> object:
     def changed(self: TransactionShard, *args: Any) -> Any:
         outcome = change(self, *args)
@@ -148,8 +186,6 @@ def _loads_no_timeouts(loaded: Callable[..., Iterator[None]]) -> object:
 
 
 def _same_epoch(fence: Callable[..., TransactionMetadata]) -> object:
-    from dataclasses import replace
-
     return lambda self, now_ms: replace(fence(self, now_ms), epoch=self.epoch)
 
 
@@ -183,14 +219,19 @@ MUTATIONS = (
         "end-durable-before-markers",
         "The end of a transaction is committed before its markers are sent (broker/transactions/coordinator.py)",
         off((TransactionShard, "_change", _markers_at_once)),
-        mix=None,
-        has_transactions=True,
+        story=a_coordinator_is_cut_off_when_it_is_to_commit,
+    ),
+    Mutation(
+        "marker-coordinator-epoch",
+        "A marker of an older coordinator epoch than one before is refused (storage/README.md)",
+        off((ProducerStates, "check_marker", _any_coordinator)),
+        story=markers_of_an_old_coordinator_come_late,
     ),
     Mutation(
         "complete-after-all-markers",
         "A transaction is complete when the markers of all its partitions are committed",
         off((MarkerSender, "_written", _first_marker_is_enough)),
-        mix=("isolate", "kill", "partition"),
+        conditions=leaders_die_at_the_end,
         has_transactions=True,
     ),
     Mutation(
@@ -233,8 +274,7 @@ MUTATIONS = (
         "late-end-fenced-by-connection",
         "With transaction.version 1, an EndTxn by an older connection than the transaction's is refused (KAFKA-17754)",
         off((TransactionShard, "_check_connection", lambda _: lambda *arguments: None)),
-        mix=("client cut",),
-        has_transactions=True,
+        story=an_end_comes_when_the_next_transaction_has_begun,
     ),
     Mutation(
         "end-raises-epoch",

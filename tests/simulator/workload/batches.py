@@ -40,12 +40,19 @@ def pause_s(rng: random.Random, mean_s: float) -> float:
 class Batch:
     """What a producer holds until it is acknowledged or given up."""
 
-    def __init__(self, records: Sequence[NewRecord], data: bytes, base_sequence: int = -1) -> None:
+    def __init__(
+        self,
+        records: Sequence[NewRecord],
+        data: bytes,
+        base_sequence: int = -1,
+        made_s: float | None = None,
+    ) -> None:
+        """`made_s`: loop time; None: now."""
         self.records = records
         self.data = data
         self.digest = content_digest(data)
         self.base_sequence = base_sequence
-        self.made_s = asyncio.get_running_loop().time()
+        self.made_s = asyncio.get_running_loop().time() if made_s is None else made_s
         #: Requests that carried it.
         self.requests = 0
 

@@ -1,0 +1,222 @@
+"""Schedules in which the rules of transactions matter, and that random faults hardly ever meet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any
+
+from broker.scheduling.background import Steps
+from broker.transactions.marker_writer import MarkerWriter
+from protocol.errors import ErrorCode
+from tests.simulator.invariants.transactions_are_atomic import Transaction
+from tests.simulator.mutations.stage import TOPIC, Stage
+from tests.simulator.mutations.switch import replaced
+from tests.simulator.mutations.transactional_id import TransactionalId, read_all
+
+#: A topic whose only replica is on a node that a story chooses.
+ALONE = "alone"
+
+
+def create_alone(stage: Stage, node_id: int) -> None:
+    """The topic ALONE; the stage's topic stays what it is."""
+    stage.topic = ALONE
+    stage.create_topic(replicas=(node_id,))
+    stage.topic = TOPIC
+
+
+def a_coordinator_is_cut_off_when_it_is_to_commit(stage: Stage) -> None:
+    """It alone knows of the commit, and leads a partition of the transaction that has no other replica. Its successor
+    has the transaction time out."""
+    stage.create_topic()
+    producer = TransactionalId(stage, timeout_ms=1000)
+    producer.init()
+    coordinator = producer.coordinator()
+    if stage.leader() == coordinator:
+        stage.lead(stage.followers()[0])
+    create_alone(stage, coordinator)
+    transaction = producer.begin()
+    for topic in (TOPIC, ALONE):
+        producer.write(transaction, topic)
+    if producer.coordinator() != coordinator:
+        return
+    stage.isolate(coordinator)
+    stage.run(_ending(producer, coordinator, transaction, is_commit=True))
+    stage.run_for(stage.rng.uniform(0.5, 2.0))
+
+
+def markers_of_an_old_coordinator_come_late(stage: Stage) -> None:
+    """They were on their way when it was deposed. Its successor has ended the transaction, and the producer has begun
+    the next one under the same epoch."""
+    stage.create_topic()
+    producer = TransactionalId(stage)
+    producer.init()
+    old = producer.coordinator()
+    first = producer.begin()
+    producer.write(first, TOPIC)
+    is_commit = stage.rng.random() < 0.5
+    with held_markers() as held:
+        stage.begin(_ending(producer, old, first, is_commit=is_commit))
+        stage.wait(lambda: bool(held))
+    producer.coordinate(stage.rng.choice([node_id for node_id in producer.coordinators() if node_id != old]))
+    producer.end(first, is_commit=is_commit)
+    second = producer.begin()
+    producer.write(second, TOPIC)
+    leader = stage.leader()
+    for write in held:
+        stage.call(leader, write)
+    stage.run_for(stage.rng.uniform(0.1, 0.5))
+    producer.end(second, is_commit=not is_commit)
+    read_all(stage, TOPIC)
+
+
+@contextmanager
+def held_markers() -> Iterator[list[Callable[[], None]]]:
+    """Markers arrive, and are not looked at before somebody calls what is in the list."""
+    held: list[Callable[[], None]] = []
+
+    def hold(write_all: Callable[..., Steps]) -> Any:
+        def write(*arguments: Any) -> Steps:
+            held.append(partial(_carry_out, write_all, *arguments))
+            yield
+
+        return write
+
+    with replaced(MarkerWriter, "_write_all", hold):
+        yield held
+
+
+def _carry_out(steps: Callable[..., Steps], *arguments: Any) -> None:
+    for _ in steps(*arguments):
+        pass
+
+
+async def _ending(
+    producer: TransactionalId, node_id: int, transaction: Transaction, *, is_commit: bool
+) -> None:
+    """Ask this node, whatever comes of it."""
+    transaction.may_commit = is_commit
+    with suppress(OSError, TimeoutError):
+        await producer.ending(await producer.stage.connection(node_id), is_commit=is_commit)
+
+
+def a_batch_comes_when_its_transaction_has_ended(stage: Stage) -> None:
+    """KIP-890: the producer has heard nothing of it, has aborted the transaction, and goes on. A batch of no transaction
+    would keep readers of committed data waiting for ever."""
+    stage.create_topic()
+    version = stage.rng.choice((1, 2))
+    producer = TransactionalId(stage, version=version)
+    producer.init()
+    first = producer.begin()
+    producer.write(first, TOPIC)
+    connection = stage.run(stage.connection(stage.leader()))
+    batch = producer.batch(first, TOPIC)
+    late = producer.producing(connection, TOPIC, batch)
+    producer.end(first, is_commit=False)
+    code = stage.run(late)
+    assert code in (
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.TRANSACTION_ABORTABLE,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+    ), code
+    read_all(stage, TOPIC)
+    if version == 1:
+        producer.init()  # something is in doubt: the epoch has to rise
+    second = producer.begin()
+    producer.write(second, TOPIC)
+    producer.end(second, is_commit=True)
+    read_all(stage, TOPIC)
+
+
+def an_end_comes_when_the_next_transaction_has_begun(stage: Stage) -> None:
+    """KAFKA-17754: the producer has heard nothing, has asked again by another connection, and goes on."""
+    stage.create_topic()
+    producer = TransactionalId(stage, version=stage.rng.choice((1, 2)))
+    producer.init()
+    is_commit = stage.rng.random() < 0.5
+    first = producer.begin()
+    producer.write(first, TOPIC)
+    old = stage.run(producer.connection())
+    late = producer.ending(old, is_commit=is_commit)
+    stage.leave_connection(old)
+    producer.end(first, is_commit=is_commit)
+    second = producer.begin()
+    producer.write(second, TOPIC)
+    owner = producer.owner
+    code = stage.run(late)
+    assert code is not ErrorCode.NONE, "the second transaction was ended by the end of the first one"
+    assert producer.owner == owner
+    producer.write(second, TOPIC)
+    producer.end(second, is_commit=not is_commit)
+    read_all(stage, TOPIC)
+
+
+def a_leader_is_deposed_when_it_has_appended_a_marker(stage: Stage) -> None:
+    """Redpanda #5090: records of an aborted transaction were read from the next leader, or from the one before."""
+    stage.create_topic()
+    producer = TransactionalId(stage)
+    producer.init()
+    transaction = producer.begin()
+    for _ in range(stage.rng.randint(1, 3)):
+        producer.write(transaction, TOPIC)
+    coordinator, leader = producer.coordinator(), stage.leader()
+    if coordinator == leader:
+        stage.lead(stage.followers()[0])
+        leader = stage.leader()
+    # The marker reaches the leader, and nothing leaves it but to clients.
+    for other in stage.cluster.node_ids:
+        if other != leader:
+            stage.cut(leader, other)
+
+    ending = stage.begin(_ending(producer, producer.coordinator(), transaction, is_commit=False))
+    stage.run_for(stage.rng.uniform(0.05, 0.5))
+    task = stage.begin(_reading(stage, leader))
+    stage.wait(lambda: stage.cluster.leader(TOPIC) not in (None, leader))
+    stage.run_for(stage.rng.uniform(0.0, 0.5))
+    stage.heal()
+    read_all(stage, TOPIC)
+    stage.wait(lambda: ending.done() and task.done())
+    producer.end(transaction, is_commit=False)
+
+
+async def _reading(stage: Stage, node_id: int) -> None:
+    """What a node answers readers of committed data who know of no other leader."""
+    with suppress(OSError, TimeoutError):
+        for _ in range(5):
+            await stage.fetching(node_id)
+
+
+def a_coordinator_dies_in_a_transaction(stage: Stage) -> None:
+    """Redpanda #6019: an acknowledged write was lost, because that the transaction had begun was in memory only."""
+    stage.create_topic()
+    producer = TransactionalId(stage, version=stage.rng.choice((1, 2)))
+    producer.init()
+    transaction = producer.begin()
+    producer.write(transaction, TOPIC)
+    coordinator = producer.coordinator()
+    stage.cluster.kill(coordinator)
+    stage.run_for(stage.rng.uniform(0.0, 0.3))
+    if stage.rng.random() < 0.5:
+        stage.cluster.start(coordinator)
+    stage.wait(lambda: stage.cluster.leader(*producer.place) is not None)
+    producer.write(transaction, TOPIC)
+    producer.end(transaction, is_commit=True)
+    assert transaction.is_committed or stage.waited(lambda: bool(transaction.is_committed), 5.0)
+    assert transaction.sent.keys() == transaction.ended.keys()
+    read_all(stage, TOPIC)
+
+
+def leaders_change_while_a_transaction_is_committed(stage: Stage) -> None:
+    """Bufstream: acknowledged writes were lost in healthy clusters, and consumers and producers got stuck."""
+    stage.create_topic()
+    producer = TransactionalId(stage, version=stage.rng.choice((1, 2)))
+    producer.init()
+    for number in range(5):
+        transaction = producer.begin()
+        producer.write(transaction, TOPIC)
+        stage.lead(stage.followers()[0])
+        producer.write(transaction, TOPIC)
+        producer.end(transaction, is_commit=number % 2 == 0)
+        producer.coordinate(stage.rng.choice(producer.coordinators()))
+    read_all(stage, TOPIC)
