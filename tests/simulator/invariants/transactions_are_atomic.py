@@ -1,5 +1,5 @@
-"""A transaction counts as a whole or not at all (KIP-98): the markers that are committed in its partitions say the same,
-they say what its producer was told, and nothing of it is left without one.
+"""A transaction counts as a whole or not at all (KIP-98): the markers that are committed in its partitions say the
+same, they say what its producer was told, and nothing of it is left without one.
 
 What counts is taken from the logs: a marker ends what its producer has committed in that partition before. So what a
 late or doubled request does to the wrong transaction is noticed when its marker is committed (KAFKA-17754), and a

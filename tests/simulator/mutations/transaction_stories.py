@@ -102,8 +102,8 @@ async def _ending(
 
 
 def a_batch_comes_when_its_transaction_has_ended(stage: Stage) -> None:
-    """KIP-890: the producer has heard nothing of it, has aborted the transaction, and goes on. A batch of no transaction
-    would keep readers of committed data waiting for ever."""
+    """KIP-890: the producer has heard nothing of it, has aborted the transaction, and goes on. A batch of no
+    transaction would keep readers of committed data waiting for ever."""
     stage.create_topic()
     version = stage.rng.choice((1, 2))
     producer = TransactionalId(stage, version=version)

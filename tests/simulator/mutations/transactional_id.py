@@ -1,5 +1,5 @@
-"""One transactional id in a story: each request goes to the node that answers for it, over a client's connection, and is
-sent again until it is done."""
+"""One transactional id in a story: each request goes to the node that answers for it, over a client's connection, and
+is sent again until it is done."""
 
 from __future__ import annotations
 

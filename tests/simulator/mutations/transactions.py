@@ -1,4 +1,4 @@
-"""What transactions promise, in partitions and at their coordinators (broker/transactions/README.md, storage/README.md)."""
+"""What transactions promise, in partitions and at their coordinators (broker/transactions, storage)."""
 
 from __future__ import annotations
 
