@@ -56,6 +56,14 @@ from protocol.errors import ErrorCode, KafkaError
 
 logger = structlog.get_logger()
 
+#: Errors after which a client sends its request again, to whoever coordinates the transactional id then.
+_ASKED_AGAIN = (
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+)
+
 Reply: TypeAlias = Callable[[TransactionAnswer], None]
 _Runtime: TypeAlias = CoordinatorRuntime[TransactionShard, TransactionRecord]
 _Led: TypeAlias = LedPartition[TransactionShard]
@@ -89,6 +97,8 @@ class TransactionCoordinator:
             settings.config.max_transaction_bytes,
             lambda: sum(led.shard.size_bytes for led in self._runtime.loaded_partitions()),
         )
+        #: Tickets that are not answered yet, about which a record was decided.
+        self._recorded: set[Ticket[TransactionAnswer] | None] = set()
         self._runtime: _Runtime = CoordinatorRuntime(
             topic, TRANSACTION_RECORDS, self._new_shard, clock, loop, background, reads, events
         )
@@ -127,7 +137,29 @@ class TransactionCoordinator:
         self._producer_ids.next_id(have_id)
 
     def ask(self, request: TransactionRequest, reply: Reply) -> None:
-        self._runtime.ask(request.transactional_id, reply, refusal, partial(self._decide, request))
+        """An answer that rests on no record of its own waits for a liveness round, and the request is decided again: a
+        coordinator that does not know its successor would end a producer which the successor serves, or acknowledge
+        the end of another transaction than the producer means. Decisions with a record are committed first."""
+        asked: Ticket[TransactionAnswer] | None = None
+
+        def decide(
+            shard: TransactionShard, ticket: Ticket[TransactionAnswer], now: float, now_ms: int
+        ) -> Outcome[TransactionRecord]:
+            nonlocal asked
+            asked = ticket
+            return self._decide(request, shard, ticket, now, now_ms)
+
+        def answered(answer: TransactionAnswer) -> None:
+            if asked in self._recorded or answer.error in _ASKED_AGAIN:
+                give(answer)
+            else:
+                self._runtime.ask_confirmed(request.transactional_id, give, refusal, decide)
+
+        def give(answer: TransactionAnswer) -> None:
+            self._recorded.discard(asked)
+            reply(answer)
+
+        self._runtime.ask(request.transactional_id, answered, refusal, decide)
 
     def _decide(
         self,
@@ -141,7 +173,10 @@ class TransactionCoordinator:
             metadata = shard.get(request.transactional_id)
             if metadata is not None and metadata.producer.is_exhausted:
                 request = replace(request, new_producer_id=self._producer_ids.take())
-        return shard.decide(ticket, request, now, now_ms)
+        outcome = shard.decide(ticket, request, now, now_ms)
+        if outcome.records:
+            self._recorded.add(ticket)
+        return outcome
 
     def join(
         self, request: JoinTransaction, reply: Callable[[ErrorCodesResult | KafkaError, int], None]
