@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
+from broker.replication.replica import Replica
 from broker.scheduling.background import Steps
 from broker.transactions.marker_writer import MarkerWriter
+from broker.transactions.metadata import ProducerIdAndEpoch
+from broker.transactions.verification import TransactionVerifier, Verification
 from protocol.errors import ErrorCode
 from tests.simulator.invariants.transactions_are_atomic import Transaction
 from tests.simulator.mutations.stage import TOPIC, Stage
@@ -129,6 +132,54 @@ def a_batch_comes_when_its_transaction_has_ended(stage: Stage) -> None:
     read_all(stage, TOPIC)
 
 
+def a_transaction_ends_while_a_partition_is_verified(stage: Stage) -> None:
+    """The coordinator has said that the partition is in it. Before the leader hears that, it is told the end."""
+    stage.create_topic()
+    producer = TransactionalId(stage)
+    producer.init()
+    first = producer.begin()
+    producer.add(TOPIC)
+    batch = producer.batch(first, TOPIC)
+    leader = stage.leader()
+    connection = stage.run(stage.connection(leader))
+    stage.leave_connection(connection)
+    with held_verifications() as held:
+        producing = stage.begin(producer.producing(connection, TOPIC, batch))
+        stage.wait(lambda: bool(held) or producing.done())
+        producer.end(first, is_commit=False)
+    for answer in held:
+        stage.call(leader, answer)
+    stage.wait(producing.done)
+    assert producing.result() is not ErrorCode.NONE, "a batch is appended to a transaction that has ended"
+    read_all(stage, TOPIC)
+
+
+@contextmanager
+def held_verifications() -> Iterator[list[Callable[[], None]]]:
+    """What coordinators say of partitions arrives, and is not looked at before somebody calls what is in the list."""
+    held: list[Callable[[], None]] = []
+
+    def hold(verify: Callable[..., None]) -> Any:
+        def asked(
+            self: TransactionVerifier,
+            transactional_id: str,
+            producer: ProducerIdAndEpoch,
+            replicas: Sequence[Replica],
+            done: Callable[[Verification], None],
+            *,
+            is_added: bool,
+        ) -> None:
+            def answered(verification: Verification) -> None:
+                held.append(partial(done, verification))
+
+            verify(self, transactional_id, producer, replicas, answered, is_added=is_added)
+
+        return asked
+
+    with replaced(TransactionVerifier, "verify", hold):
+        yield held
+
+
 def an_end_comes_when_the_next_transaction_has_begun(stage: Stage) -> None:
     """KAFKA-17754: the producer has heard nothing, has asked again by another connection, and goes on."""
     stage.create_topic()
@@ -185,6 +236,37 @@ async def _reading(stage: Stage, node_id: int) -> None:
     with suppress(OSError, TimeoutError):
         for _ in range(5):
             await stage.fetching(node_id)
+
+
+def a_stale_coordinator_is_asked(stage: Stage) -> None:
+    """It is cut off and does not know of its successor, nor what that has decided. Its client comes back to it."""
+    stage.create_topic()
+    producer = TransactionalId(stage, version=stage.rng.choice((1, 2)))
+    producer.init()
+    old = producer.coordinator()
+    if stage.leader() == old:
+        stage.lead(stage.followers()[0])
+    if stage.rng.random() < 0.5:
+        first = producer.begin()
+        producer.write(first, TOPIC)
+        producer.end(first, is_commit=True)
+    stage.run_for(0.1)
+    stage.isolate(old)
+    stage.wait(lambda: stage.cluster.leader(*producer.place) not in (None, old))
+    if stage.rng.random() < 0.5:
+        producer.init()
+    second = producer.begin()
+    producer.write(second, TOPIC)
+    connection = stage.run(stage.connection(old))
+    second.may_commit = True
+    try:
+        code = stage.run(producer.ending(connection, is_commit=True))
+    except (OSError, TimeoutError):
+        code = ErrorCode.NOT_COORDINATOR
+    assert code is ErrorCode.NOT_COORDINATOR, f"a stale coordinator answers {code.name}"
+    producer.end(second, is_commit=True)
+    stage.heal()
+    read_all(stage, TOPIC)
 
 
 def a_coordinator_dies_in_a_transaction(stage: Stage) -> None:

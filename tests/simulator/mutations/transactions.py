@@ -6,13 +6,16 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from broker.coordinator.loading import _Newest
 from broker.groups.offsets import Offsets
 from broker.replication.replica import Replica
+from broker.transactions.coordinator import TransactionCoordinator
 from broker.transactions.markers import MarkerSender
 from broker.transactions.metadata import ProducerIdAndEpoch, TopicPartition, TransactionMetadata
+from broker.transactions.requests import TransactionRequest, refusal
 from broker.transactions.shard import TransactionShard
 from broker.transactions.verification import TransactionVerifier, Verification
 from protocol.errors import ErrorCode
@@ -24,15 +27,15 @@ from tests.simulator.cluster import SimulatedCluster
 from tests.simulator.mutations.kind import Mutation
 from tests.simulator.mutations.nemesis import after as after_call
 from tests.simulator.mutations.nemesis import later
-from tests.simulator.mutations.switch import off, replaced
+from tests.simulator.mutations.switch import off
 from tests.simulator.mutations.transaction_stories import (
     a_coordinator_is_cut_off_when_it_is_to_commit,
+    a_stale_coordinator_is_asked,
+    a_transaction_ends_while_a_partition_is_verified,
     an_end_comes_when_the_next_transaction_has_begun,
     markers_of_an_old_coordinator_come_late,
 )
 
-#: Virtual seconds by which answers of coordinators about partitions are late, at most.
-SLOW_VERIFICATION_S = 0.5
 #: As no coordinator has it.
 NEWEST_EPOCH = (1 << 31) - 1
 
@@ -93,31 +96,6 @@ def _believes_clients(verify: Callable[..., None]) -> object:
     return verified
 
 
-@contextmanager
-def slow_verifications(cluster: SimulatedCluster, rng: random.Random) -> Iterator[None]:
-    """What coordinators say of partitions comes late."""
-
-    def delay(verify: Callable[..., None]) -> Any:
-        def delayed(
-            self: TransactionVerifier,
-            transactional_id: str,
-            producer: ProducerIdAndEpoch,
-            replicas: Sequence[Replica],
-            done: Callable[[Verification], None],
-            *,
-            is_added: bool,
-        ) -> None:
-            def later(verification: Verification) -> None:
-                cluster.loop.call_later(rng.uniform(0, SLOW_VERIFICATION_S), done, verification)
-
-            verify(self, transactional_id, producer, replicas, later, is_added=is_added)
-
-        return delayed
-
-    with replaced(TransactionVerifier, "verify", delay):
-        yield
-
-
 def _only_leader_epoch(_: object) -> object:
     return lambda self, replica: (replica.leader_epoch, -1)
 
@@ -165,6 +143,13 @@ def leaders_die_at_the_end(cluster: SimulatedCluster, rng: random.Random) -> Ite
 
     with after_call(cluster, TransactionShard, "_change", look):
         yield
+
+
+def _unconfirmed(_: object) -> object:
+    def ask(self: TransactionCoordinator, request: TransactionRequest, reply: Callable[..., None]) -> None:
+        self._runtime.ask(request.transactional_id, reply, refusal, partial(self._decide, request))
+
+    return ask
 
 
 def _never_times_out(change: Callable[..., Any]) -> object:
@@ -245,16 +230,14 @@ MUTATIONS = (
         "verified-before-first-append",
         "The coordinator is asked before a transaction's first batch is appended to a partition (KIP-890)",
         off((TransactionVerifier, "verify", _believes_clients)),
-        mix=("client cut", "stall"),
+        mix=("client cut",),
         has_transactions=True,
     ),
     Mutation(
         "verification-void-after-marker",
         "What the coordinator has said of a partition is void when a marker of the producer is appended meanwhile",
         off((Verification, "_state_of", _only_leader_epoch)),
-        mix=("client cut", "stall"),
-        conditions=slow_verifications,
-        has_transactions=True,
+        story=a_transaction_ends_while_a_partition_is_verified,
     ),
     Mutation(
         "offsets-pending-until-marker",
@@ -275,6 +258,12 @@ MUTATIONS = (
         "With transaction.version 1, an EndTxn by an older connection than the transaction's is refused (KAFKA-17754)",
         off((TransactionShard, "_check_connection", lambda _: lambda *arguments: None)),
         story=an_end_comes_when_the_next_transaction_has_begun,
+    ),
+    Mutation(
+        "transaction-answers-confirmed",
+        "What a transaction's coordinator answers without a record waits for a liveness round (section 6)",
+        off((TransactionCoordinator, "ask", _unconfirmed)),
+        story=a_stale_coordinator_is_asked,
     ),
     Mutation(
         "end-raises-epoch",
