@@ -6,7 +6,8 @@ Behaviour
 - The same end again, as after a lost answer, is answered like the first one. Another end is INVALID_TXN_STATE.
 - Up to version 4 the epoch stays the same from one transaction to the next. An EndTxn that is late could end the next
   transaction (KAFKA-17754). So one that comes by an older connection than the first request of the transaction is
-  refused (CONCURRENT_TRANSACTIONS).
+  refused (CONCURRENT_TRANSACTIONS). A coordinator that took over in the middle of the transaction has not seen its
+  first request, and cannot refuse what was sent to it when it coordinated the id before.
 
 Versions: 2 PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH; 3 flexible; in 4 the client understands
 TRANSACTION_ABORTABLE; from 5 on each end raises the epoch, and the answer names producer id and epoch of the next

@@ -49,7 +49,7 @@ from broker.transactions.requests import (
     TransactionRequest,
     refusal,
 )
-from broker.transactions.shard import TransactionShard
+from broker.transactions.shard import BegunBy, TransactionShard
 from broker.transactions.transaction_topic import check_transactional_id
 from protocol.controller.transactions import ErrorCodesResult, JoinTransaction
 from protocol.errors import ErrorCode, KafkaError
@@ -99,6 +99,8 @@ class TransactionCoordinator:
         )
         #: Tickets that are not answered yet, about which a record was decided.
         self._recorded: set[Ticket[TransactionAnswer] | None] = set()
+        #: Outlives the shards: a late EndTxn may come when this node has lost the leadership and has it again.
+        self._begun_by: dict[str, BegunBy] = {}
         self._runtime: _Runtime = CoordinatorRuntime(
             topic, TRANSACTION_RECORDS, self._new_shard, clock, loop, background, reads, events
         )
@@ -110,7 +112,7 @@ class TransactionCoordinator:
         self._runtime.close()
 
     def _new_shard(self, replica: Replica) -> TransactionShard:
-        return TransactionShard(self._prepared, self._memory)
+        return TransactionShard(self._prepared, self._memory, self._begun_by)
 
     # -- requests ----------------------------------------------------------------------------------------
 

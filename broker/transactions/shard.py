@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from broker.coordinator.deadlines import Deadlines
 from broker.coordinator.memory import CoordinatorMemory
@@ -28,7 +29,6 @@ from broker.transactions.metadata import (
 )
 from broker.transactions.records import TransactionRecord
 from broker.transactions.requests import (
-    NO_CONNECTION,
     AddPartitions,
     EndTransaction,
     InitProducer,
@@ -42,6 +42,8 @@ from protocol.errors import ErrorCode, KafkaError
 PARKED_S = 1.0
 #: A completed transaction is written down after so long, if its producer does nothing else.
 WRITTEN_AFTER_S = 0.2
+#: Of so many open transactions of a node it is known who has begun them. The oldest are forgotten first.
+MAX_BEGUN_BY = 20_000
 #: Requests that wait for the markers of one transactional id. A client has one at a time.
 MAX_PARKED = 16
 
@@ -56,6 +58,13 @@ class Completion:
     ended_by: list[Ticket[TransactionAnswer]]
     waiting: list[tuple[Ticket[TransactionAnswer], TransactionRequest]]
     """The requests that have to be decided again."""
+
+
+class BegunBy(NamedTuple):
+    """Which transaction of an id was begun, and by which connection."""
+
+    started_ms: int
+    connection: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +83,10 @@ class TransactionShard:
         self,
         on_prepared: Callable[[TransactionShard, TransactionMetadata], None],
         memory: CoordinatorMemory,
+        begun_by: dict[str, BegunBy] | None = None,
     ) -> None:
-        """`on_prepared`: called when the end of a transaction is decided and committed: write its markers."""
+        """`on_prepared`: called when the end of a transaction is decided and committed: write its markers. `begun_by`:
+        what shards before this one have seen on this node; the shard goes on with it."""
         self._on_prepared = on_prepared
         self._memory = memory
         #: Of all ids (broker.coordinator.memory).
@@ -89,7 +100,7 @@ class TransactionShard:
         self._completed: dict[str, tuple[TransactionMetadata, float]] = {}
         #: Of open transactions: the connection whose request has begun it, as far as this node has seen it. Without a
         #: rise of the epoch nothing else tells a late EndTxn of the transaction before.
-        self._begun_by: dict[str, int] = {}
+        self._begun_by: dict[str, BegunBy] = {} if begun_by is None else begun_by
         #: Invariant: no empty lists.
         self._parked: dict[str, list[_Parked]] = {}
         self._deadlines: Deadlines[str] = Deadlines()
@@ -148,7 +159,7 @@ class TransactionShard:
         transactional_id = request.transactional_id
         before = self.get(transactional_id)
         if isinstance(request, EndTransaction) and before is not None and request.producer == before.producer:
-            self._check_connection(request)
+            self._check_connection(request, before)
         try:
             after = self._decided(request, before, now_ms)
         except TransactionInDoubtError:
@@ -160,7 +171,11 @@ class TransactionShard:
             return Outcome[TransactionRecord]().add_answer(ticket, _answer(after))
         outcome = self._change(after, now)
         if isinstance(request, AddPartitions):
-            self._begun_by.setdefault(transactional_id, request.connection)
+            begun = self._begun_by.get(transactional_id)
+            if begun is None or begun.started_ms != after.started_ms:
+                self._begun_by[transactional_id] = BegunBy(after.started_ms, request.connection)
+                if len(self._begun_by) > MAX_BEGUN_BY:
+                    del self._begun_by[next(iter(self._begun_by))]
         if after.state.is_prepared:
             # A new producer has to begin anew when the open transaction is aborted.
             self._park(ticket, request, now, is_decided=isinstance(request, EndTransaction))
@@ -168,12 +183,14 @@ class TransactionShard:
             outcome.add_answer(ticket, _answer(after))
         return outcome
 
-    def _check_connection(self, request: EndTransaction) -> None:
+    def _check_connection(self, request: EndTransaction, metadata: TransactionMetadata) -> None:
         """Raises CONCURRENT_TRANSACTIONS for an EndTxn of the present producer that comes by an older connection than
         the transaction that it would end: it was sent to end the one before (KAFKA-17754). A rise of the epoch makes
         this needless."""
-        begun_by = self._begun_by.get(request.transactional_id, NO_CONNECTION)
-        if request.client_version < EPOCH_BUMP_VERSION and request.connection < begun_by:
+        begun = self._begun_by.get(request.transactional_id)
+        if begun is None or begun.started_ms != metadata.started_ms:
+            return
+        if request.client_version < EPOCH_BUMP_VERSION and request.connection < begun.connection:
             raise KafkaError(
                 ErrorCode.CONCURRENT_TRANSACTIONS, "the transaction was begun by a later connection"
             )

@@ -19,6 +19,7 @@ from tests.simulator.mutations.stage import Stage, tell
         stories.a_batch_comes_when_its_transaction_has_ended,
         stories.a_transaction_ends_while_a_partition_is_verified,
         stories.an_end_comes_when_the_next_transaction_has_begun,
+        stories.an_end_comes_when_its_coordinator_leads_again,
         stories.a_leader_is_deposed_when_it_has_appended_a_marker,
         stories.a_stale_coordinator_is_asked,
         stories.a_coordinator_dies_in_a_transaction,

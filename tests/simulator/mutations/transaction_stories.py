@@ -203,6 +203,32 @@ def an_end_comes_when_the_next_transaction_has_begun(stage: Stage) -> None:
     read_all(stage, TOPIC)
 
 
+def an_end_comes_when_its_coordinator_leads_again(stage: Stage) -> None:
+    """KAFKA-17754, and in the next transaction the coordinator is another one for a moment. A seed found it."""
+    stage.create_topic()
+    producer = TransactionalId(stage)
+    producer.init()
+    coordinator = producer.coordinator()
+    is_commit = stage.rng.random() < 0.5
+    first = producer.begin()
+    producer.write(first, TOPIC)
+    old = stage.run(producer.connection())
+    late = producer.ending(old, is_commit=is_commit)
+    stage.leave_connection(old)
+    producer.end(first, is_commit=is_commit)
+    second = producer.begin()
+    producer.write(second, TOPIC)
+    others = [node_id for node_id in producer.coordinators() if node_id != coordinator]
+    producer.coordinate(stage.rng.choice(others))
+    producer.coordinate(coordinator)
+    code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    with suppress(OSError, TimeoutError):
+        code = stage.run(late)
+    assert code is not ErrorCode.NONE, "the second transaction was ended by the end of the first one"
+    producer.end(second, is_commit=not is_commit)
+    read_all(stage, TOPIC)
+
+
 def a_leader_is_deposed_when_it_has_appended_a_marker(stage: Stage) -> None:
     """Redpanda #5090: records of an aborted transaction were read from the next leader, or from the one before."""
     stage.create_topic()
