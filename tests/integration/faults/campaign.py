@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,10 +24,12 @@ from tests.history.checker import check
 from tests.history.operations import HistoryError, read_operations
 from tests.history.report import report
 from tests.integration.faults import power
-from tests.integration.faults.client import MAX_MESSAGE_BYTES, read_all
+from tests.integration.faults.client import MAX_MESSAGE_BYTES, History
+from tests.integration.faults.last_read import read_all, read_committed_offsets
 from tests.integration.faults.nemesis import Nemesis
 from tests.integration.faults.network import Network, is_inside
 from tests.integration.faults.nodes import ROOT, Node
+from tests.integration.faults.transactional import SUBSCRIBE
 
 TOPIC = "nemesis"
 PARTITIONS = 4
@@ -35,6 +37,28 @@ _NODES = (1, 2, 3)
 _START_TIMEOUT_S = 60.0
 _PRODUCERS = ("idempotent", "idempotent", "plain", "once")
 _CONSUMERS = 3
+_WRITERS = 2
+#: Of the two chains: each with partitions of its own, or as members of a group that shares them out.
+_CHAINS = (("0,2", "1,3"), (SUBSCRIBE, SUBSCRIBE))
+
+
+@dataclass(frozen=True)
+class _Scene:
+    """Where the clients of one campaign work."""
+
+    folder: Path
+    bootstrap: str
+    seed: int
+    topic: str
+    """Of clients without transactions."""
+    transactional_topic: str
+    group: str
+    """Of the chains."""
+    recovery_s: float
+
+    @property
+    def topics(self) -> tuple[str, str]:
+        return self.topic, self.transactional_topic
 
 
 @dataclass
@@ -85,22 +109,24 @@ def run_campaign(
             nodes = stack.enter_context(_running(folder, network, undo, outcome))
         bootstrap = against or ",".join(node.address for node in nodes)
         nemesis = Nemesis(nodes, network, seed, faults, say)
-        topic = f"{TOPIC}-{seed}-{int(time.time())}"
-        _create_topic(bootstrap, topic)
-        say(f"three brokers answer at {bootstrap}" if nodes else f"topic {topic} made at {bootstrap}")
-        with _clients(folder, bootstrap, topic, seed, recovery_s):
+        name = f"{TOPIC}-{seed}-{int(time.time())}"
+        scene = _Scene(folder, bootstrap, seed, name, f"{name}-txn", f"{name}-chains", recovery_s)
+        for topic in scene.topics:
+            _create_topic(bootstrap, topic)
+        say(f"three brokers answer at {bootstrap}" if nodes else f"topics {name}* made at {bootstrap}")
+        with _clients(scene):
             nemesis.run(duration_s)
             nemesis.heal()
             say("healed")
-            _await_recovery(bootstrap, topic, recovery_s, outcome)
+            _await_recovery(scene, outcome)
             time.sleep(2)  # with everybody in good health, once
         say("clients ended")
         # What was acknowledged last must be as durable as all before.
         if nemesis.end_all():
-            _await_recovery(bootstrap, topic, recovery_s, outcome)
+            _await_recovery(scene, outcome)
         say("reading everything")
         try:
-            read_all(bootstrap, topic, PARTITIONS, folder / "read.jsonl", recovery_s)
+            _read_all(scene)
         except (TimeoutError, KafkaException) as error:
             outcome.problems.append(f"the last read: {error}")
         outcome.faults = nemesis.done
@@ -134,30 +160,65 @@ def _running(
 
 
 @contextmanager
-def _clients(folder: Path, bootstrap: str, topic: str, seed: int, end_timeout_s: float) -> Iterator[None]:
-    """Producers and consumers in processes of their own; producers end first."""
-    producers: list[subprocess.Popen[bytes]] = []
-    consumers: list[subprocess.Popen[bytes]] = []
+def _clients(scene: _Scene) -> Iterator[None]:
+    """Clients in processes of their own. Those end first whose records others read."""
+    processes: list[subprocess.Popen[bytes]] = []
 
-    def start(what: str, name: str, *more: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "tests.integration.faults.client", what, name, bootstrap, topic]
-        command += [str(PARTITIONS), f"{seed}-{name}", str((folder / f"{name}.jsonl").absolute()), *more]
-        with (folder / f"{name}.log").open("wb") as log:
-            return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    def start(module: str, what: str, name: str, topic: str, *more: str) -> subprocess.Popen[bytes]:
+        command = [
+            sys.executable,
+            "-m",
+            f"tests.integration.faults.{module}",
+            what,
+            name,
+            scene.bootstrap,
+            topic,
+        ]
+        history = (scene.folder / f"{name}.jsonl").absolute()
+        command += [str(PARTITIONS), f"{scene.seed}-{name}", str(history), *more]
+        with (scene.folder / f"{name}.log").open("wb") as log:
+            process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        processes.append(process)
+        return process
 
+    end_timeout_s = str(scene.recovery_s)
+    own_partitions = random.Random(f"{scene.seed}-chains").choice(_CHAINS)
     try:
-        for number, kind in enumerate(_PRODUCERS, 1):
-            producers.append(start("produce", f"producer{number}", kind, str(end_timeout_s)))
-        consumers += [start("consume", f"consumer{number}") for number in range(1, _CONSUMERS + 1)]
+        producers = [
+            start("client", "produce", f"producer{number}", scene.topic, kind, end_timeout_s)
+            for number, kind in enumerate(_PRODUCERS, 1)
+        ]
+        producers += [
+            start("transactional", "write", f"writer{number}", scene.transactional_topic, end_timeout_s)
+            for number in range(1, _WRITERS + 1)
+        ]
+        chains = [
+            start(
+                "transactional",
+                "chain",
+                f"chain{number}",
+                scene.transactional_topic,
+                end_timeout_s,
+                scene.group,
+                own,
+            )
+            for number, own in enumerate(own_partitions, 1)
+        ]
+        consumers = [
+            start("client", "consume", f"consumer{number}", scene.topic)
+            for number in range(1, _CONSUMERS + 1)
+        ]
+        consumers.append(start("client", "consume", "reader1", scene.transactional_topic))
         yield
-        for group in (producers, consumers):
+        for group in (producers, chains, consumers):
             for process in group:
                 process.send_signal(signal.SIGTERM)
             for process in group:
-                if process.wait(timeout=end_timeout_s + 30):
-                    raise RuntimeError(f"a client failed: see the logs in {folder}")
+                # Each of the calls under way has its own time.
+                if process.wait(timeout=4 * scene.recovery_s + 30):
+                    raise RuntimeError(f"a client failed: see the logs in {scene.folder}")
     finally:
-        for process in producers + consumers:
+        for process in processes:
             if process.poll() is None:
                 process.kill()
                 process.wait()
@@ -178,24 +239,39 @@ def _create_topic(bootstrap: str, topic: str) -> None:
             time.sleep(0.2)
 
 
-def _await_recovery(bootstrap: str, topic: str, recovery_s: float, outcome: Outcome) -> None:
+def _await_recovery(scene: _Scene, outcome: Outcome) -> None:
     """Until every partition has its leader and all replicas in sync."""
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
+    admin = AdminClient({"bootstrap.servers": scene.bootstrap, "log_level": 2})
     begun = time.monotonic()
     missing = "no answer"
-    while time.monotonic() - begun < recovery_s:
+    while time.monotonic() - begun < scene.recovery_s:
         try:
-            answers = admin.describe_topics(TopicCollection([topic]), request_timeout=5)
-            partitions = answers[topic].result().partitions
+            answers = admin.describe_topics(TopicCollection(list(scene.topics)), request_timeout=5)
+            partitions = [(topic, x) for topic in scene.topics for x in answers[topic].result().partitions]
         except KafkaException as error:
             missing = str(error)
         else:
-            lagging = [x.id for x in partitions if x.leader is None or len(x.isr) < len(x.replicas)]
-            if len(partitions) == PARTITIONS and not lagging:
+            lagging = [
+                f"{topic}-{x.id}"
+                for topic, x in partitions
+                if x.leader is None or len(x.isr) < len(x.replicas)
+            ]
+            if len(partitions) == PARTITIONS * len(scene.topics) and not lagging:
                 return
             missing = f"partitions {lagging} have no leader, or not all replicas in sync"
         time.sleep(0.2)
-    outcome.problems.append(f"not recovered {recovery_s:.0f} s after everything was healed: {missing}")
+    outcome.problems.append(f"not recovered {scene.recovery_s:.0f} s after everything was healed: {missing}")
+
+
+def _read_all(scene: _Scene) -> None:
+    """TimeoutError."""
+    with History(scene.folder / "read.jsonl") as history:
+        history.write(op="topic", topic=scene.transactional_topic, gaps=True)
+        for topic in scene.topics:
+            read_all(scene.bootstrap, topic, PARTITIONS, history, scene.recovery_s)
+        read_committed_offsets(
+            scene.bootstrap, scene.group, scene.transactional_topic, PARTITIONS, history, scene.recovery_s
+        )
 
 
 def _judge(folder: Path, outcome: Outcome) -> None:
@@ -206,18 +282,26 @@ def _judge(folder: Path, outcome: Outcome) -> None:
         outcome.problems.append(str(error))
         return
     (folder / "report.json").write_text(json.dumps(outcome.checked, indent=2), encoding="utf-8")
-    outcome.longest_unavailability_s = longest_unavailability_s(files)
+    outcome.problems += [operation["problem"] for operation in _lines(files) if "problem" in operation]
+    outcome.longest_unavailability_s = longest_unavailability_s(_lines(files))
 
 
-def longest_unavailability_s(files: tuple[Path, ...]) -> float:
-    """The longest that one partition went without an acknowledgement while clients asked for some, in seconds."""
-    times: dict[int, list[int]] = {}
+def _lines(files: tuple[Path, ...]) -> Iterator[dict[str, Any]]:
     for file in files:
         with file.open(encoding="utf-8") as lines:
             for line in lines:
-                operation = json.loads(line)
-                if operation["op"] == "send" and operation["outcome"] == "ok":
-                    times.setdefault(operation["partition"], []).append(operation["end_ns"])
+                yield json.loads(line)
+
+
+def longest_unavailability_s(operations: Iterable[dict[str, Any]]) -> float:
+    """The longest that one partition went without an acknowledgement while clients asked for some, in seconds.
+
+    Clients with transactions do not count: they pause, and write down their records when the transaction ends.
+    """
+    times: dict[int, list[int]] = {}
+    for operation in operations:
+        if operation["op"] == "send" and operation["outcome"] == "ok" and "txn" not in operation:
+            times.setdefault(operation["partition"], []).append(operation["end_ns"])
     gaps = [after - before for ends in times.values() for before, after in pairwise(sorted(ends))]
     return max(gaps, default=0) / 1e9
 

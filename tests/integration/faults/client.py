@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any, TextIO
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
 SETTINGS: dict[str, Any] = {
     "socket.connection.setup.timeout.ms": 2000,
@@ -211,66 +211,22 @@ def as_record(topic: str, message: Message) -> list[Any]:
     ]
 
 
-def new_consumer(bootstrap: str) -> Consumer:
+def new_consumer(bootstrap: str, settings: dict[str, Any] | None = None) -> Consumer:
+    """It reads what is committed, from partitions and offsets that it is told. `settings` go before ours."""
     return Consumer(
         {
             **SETTINGS,
             "bootstrap.servers": bootstrap,
             "group.id": "unused",
+            "isolation.level": "read_committed",
             "enable.auto.commit": False,
             # Never silently somewhere else: an offset out of range is an error that is written down.
             "auto.offset.reset": "error",
             "check.crcs": True,
             "fetch.wait.max.ms": 100,
+            **(settings or {}),
         }
     )
-
-
-def read_all(bootstrap: str, topic: str, partitions: int, path: Path, timeout_s: float) -> None:
-    """Every partition from offset 0 to its end, as `read` operations. Raises TimeoutError."""
-    deadline = time.monotonic() + timeout_s
-    consumer = new_consumer(bootstrap)
-    try:
-        with History(path) as history:
-            for partition in range(partitions):
-                start, end = 0, _end_of(consumer, topic, partition, deadline)
-                records = _read(consumer, TopicPartition(topic, partition, start), end, deadline)
-                history.write(
-                    op="read",
-                    topic=topic,
-                    partition=partition,
-                    start_offset=start,
-                    end_offset=end,
-                    records=records,
-                )
-    finally:
-        consumer.close()
-
-
-def _read(consumer: Consumer, start: TopicPartition, end: int, deadline: float) -> list[list[Any]]:
-    records: list[list[Any]] = []
-    position = start.offset
-    consumer.assign([start])
-    while position < end:
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"partition {start.partition}: came to {position} of {end}")
-        for message in consumer.consume(1000, 0.2):
-            if message.error() is None:
-                record = as_record(start.topic, message)
-                position = max(position, record[2] + 1)
-                if record[2] < end:
-                    records.append(record[2:])
-    return records
-
-
-def _end_of(consumer: Consumer, topic: str, partition: int, deadline: float) -> int:
-    while True:
-        try:
-            _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=5)
-            return int(end)
-        except KafkaException:
-            if time.monotonic() > deadline:
-                raise
 
 
 if __name__ == "__main__":
