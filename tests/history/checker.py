@@ -21,6 +21,8 @@ class Verdict:
     operations: int
     sends: dict[str, int]
     """By outcome."""
+    transactions: dict[str, int]
+    """By outcome."""
     records_read: int
     """Counting a record as often as somebody read it."""
     repeated_by_plain_producers: int
@@ -39,10 +41,12 @@ def check(operations: Iterable[Operation]) -> Verdict:
     evidence = Evidence()
     for position, operation in enumerate(operations):
         evidence.add(position, operation)
-    outcomes = {"ok": 0, "failed": 0, "unknown": 0}
+    outcomes, ends = ({"ok": 0, "failed": 0, "unknown": 0} for _ in range(2))
     for sends in evidence.sends.values():
         for _, send in sends.values():
             outcomes[send.outcome] += 1
+    for _, transaction in evidence.transactions.values():
+        ends[transaction.outcome] += 1
     if not outcomes["ok"] or not evidence.has_looked:
         raise HistoryError("nothing was acknowledged, or nobody read: that proves nothing")
     places, repeated = _places(evidence), 0
@@ -59,7 +63,7 @@ def check(operations: Iterable[Operation]) -> Verdict:
     findings += _out_of_order(evidence)
     findings += check_transactions(evidence)
     findings.sort(key=lambda finding: (finding.kind, finding.place or ("", -1), finding.offset or 0))
-    return Verdict(findings, evidence.operations, outcomes, evidence.records_read, repeated)
+    return Verdict(findings, evidence.operations, outcomes, ends, evidence.records_read, repeated)
 
 
 def _places(evidence: Evidence) -> dict[tuple[str, str], list[tuple[Place, int, int]]]:

@@ -35,6 +35,8 @@ class Kind(StrEnum):
     """G1c: transactions that have read from each other, in a circle."""
     CONSUMED_TWICE = "consumed twice"
     """Two committed transactions of a group have consumed the same record."""
+    UNCONSUMED = "unconsumed"
+    """A group has gone on behind a record that no transaction of it can have consumed."""
     ABORTED_OFFSETS = "aborted offsets"
     """A group has an offset that only an aborted transaction left it."""
     LOST_OFFSETS = "lost offsets"

@@ -28,6 +28,7 @@ def report(verdict: Verdict, files: Sequence[Path]) -> dict[str, Any]:
         "valid": verdict.is_valid,
         "operations": verdict.operations,
         "sends": verdict.sends,
+        "transactions": verdict.transactions,
         "records_read": verdict.records_read,
         "repeated_by_plain_producers": verdict.repeated_by_plain_producers,
         "counts": dict(counts),
@@ -52,6 +53,12 @@ def as_text(document: dict[str, Any]) -> str:
         f"{document['operations']:,} operations: {sends['ok']:,} sends acknowledged, {sends['failed']:,} failed, "
         f"{sends['unknown']:,} unknown; {document['records_read']:,} records read"
     ]
+    transactions = document["transactions"]
+    if any(transactions.values()):
+        lines.append(
+            f"transactions: {transactions['ok']:,} committed, {transactions['failed']:,} aborted, "
+            f"{transactions['unknown']:,} unknown"
+        )
     for finding in document["findings"]:
         place = "" if finding["topic"] is None else f" {finding['topic']}-{finding['partition']}"
         offset = "" if finding["offset"] is None else f"@{finding['offset']}"

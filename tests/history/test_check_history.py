@@ -665,6 +665,29 @@ def test_offsets_that_went_back_are_found() -> None:
     }
 
 
+def test_records_that_no_transaction_has_consumed_are_found() -> None:
+    """A group that goes on behind an aborted transaction's offsets has lost what that had consumed."""
+    sent = [
+        {**GAPS, "topic": "u"},
+        *(send(f"v{offset}", offset, at=offset, topic="u") for offset in (0, 1, 2, 3, 6)),
+        {**read(0, 8, (0, "v0"), (1, "v1"), (2, "v2"), (3, "v3"), (6, "v6")), "topic": "u"},
+    ]
+    go_on = [txn("z", "ok", (6, 7)), committed(7)]
+    assert kinds([*sent, txn("x", "ok", (0, 4)), *go_on]) == set(), "nothing is at 4 and 5"
+    assert kinds([*sent, txn("x", "failed", (0, 2)), txn("y", "ok", (2, 4)), *go_on]) == {Kind.UNCONSUMED}
+    assert kinds([*sent, txn("x", "ok", (0, 2)), *go_on]) == {Kind.UNCONSUMED}
+    assert kinds([*sent, txn("x", "unknown", (0, 4)), *go_on]) == set()
+    assert kinds([*sent, *go_on]) == set(), "who says that the group began at 0?"
+    assert kinds([*sent, txn("x", "failed", (0, 2)), txn("y", "failed", (2, 7)), committed(None)]) == set()
+    (finding,) = judge([*sent, txn("x", "ok", (0, 2)), *go_on]).findings
+    assert (finding.place, finding.offset) == (("u", 0), 2)
+
+
+def test_transactions_are_counted_by_outcome() -> None:
+    verdict = judge([*ABC, ALL, txn("x"), txn("y", "failed"), txn("z", "ok")])
+    assert verdict.transactions == {"ok": 2, "failed": 1, "unknown": 0}
+
+
 def test_an_unknown_transaction_whose_records_are_there_has_consumed() -> None:
     sent = [GAPS, send("a", 0), send("b", outcome="unknown", txn="x"), txn("x", "unknown", (0, 5))]
     again = [txn("y", "ok", (0, 5)), committed(5)]

@@ -7,16 +7,30 @@ what the other one wrote (G1c).
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import NamedTuple
 
 from tests.history.evidence import Evidence
 from tests.history.findings import Finding, Kind
-from tests.history.operations import Place, Send
+from tests.history.operations import Place, Send, Transaction
 
 #: (group, topic, partition)
 GroupPlace = tuple[str, str, int]
+
+
+class _Range(NamedTuple):
+    """Records of one partition that a transaction has consumed, whatever became of it."""
+
+    start: int
+    end: int
+    """Behind the last."""
+    position: int
+    """The operation that tells it."""
+    name: str
+    """Of the transaction."""
 
 
 @dataclass(slots=True)
@@ -135,42 +149,86 @@ def _cycle(transactions: dict[str, _Transaction], members: list[str]) -> Finding
 def _offsets(evidence: Evidence, transactions: dict[str, _Transaction]) -> Iterator[Finding]:
     """Each record of an input is consumed in one committed transaction, and what these committed is what the group has
     in the end."""
-    consumed: dict[GroupPlace, list[tuple[int, int, int, str]]] = {}
-    possible: dict[GroupPlace, set[int]] = {}
-    aborted: dict[GroupPlace, dict[int, int]] = {}
+    ranges: dict[str, dict[GroupPlace, list[_Range]]] = {"ok": {}, "failed": {}, "unknown": {}}
     for name, (position, ended) in evidence.transactions.items():
-        is_committed = ended.outcome == "ok" or (ended.outcome == "unknown" and transactions[name].visible)
-        for group_place, start, end in ended.offsets if is_committed else ():
-            consumed.setdefault(group_place, []).append((start, end, position, name))
-        for group_place, _, end in ended.offsets:
-            if ended.outcome == "failed":
-                aborted.setdefault(group_place, {})[end] = position
-            else:
-                possible.setdefault(group_place, set()).add(end)
+        of_outcome = ranges[_outcome(evidence, ended, transactions[name])]
+        for group_place, start, end in ended.offsets:
+            of_outcome.setdefault(group_place, []).append(_Range(start, end, position, name))
+    consumed, aborted, unknown = (
+        {group_place: sorted(found) for group_place, found in ranges[outcome].items()}
+        for outcome in ("ok", "failed", "unknown")
+    )
     for group_place, (offset, position) in evidence.committed.items():
-        ended_by = aborted.get(group_place, {}).get(-1 if offset is None else offset)
-        if ended_by is not None and offset not in possible.get(group_place, ()):
-            what = f"group {group_place[0]!r} has the offset of an aborted transaction"
-            yield Finding(Kind.ABORTED_OFFSETS, group_place[1:], offset, what, (ended_by, position))
-    for group_place, ranges in consumed.items():
-        ranges.sort()
-        yield from _consumed_twice(group_place, ranges)
-        _, end, position, name = max(ranges, key=lambda each: each[1])
+        possible = [*consumed.get(group_place, ()), *unknown.get(group_place, ())]
+        for each in aborted.get(group_place, ()):
+            if each.end == offset and all(offset != other.end for other in possible):
+                what = f"group {group_place[0]!r} has the offset of an aborted transaction"
+                yield Finding(Kind.ABORTED_OFFSETS, group_place[1:], offset, what, (each.position, position))
+                break
+    for group_place, found in consumed.items():
+        yield from _consumed_twice(group_place, found)
+        yield from _unconsumed(
+            evidence, group_place, found, unknown.get(group_place, []), aborted.get(group_place, [])
+        )
+        last = max(found, key=lambda each: each.end)
         committed = evidence.committed.get(group_place)
-        if committed is not None and (committed[0] is None or committed[0] < end):
+        if committed is not None and (committed[0] is None or committed[0] < last.end):
             group, topic, partition = group_place
-            what = f"group {group!r} has {committed[0]}, and transaction {name!r} committed {end}"
-            yield Finding(Kind.LOST_OFFSETS, (topic, partition), end, what, (position, committed[1]))
+            what = f"group {group!r} has {committed[0]}, and transaction {last.name!r} committed {last.end}"
+            yield Finding(
+                Kind.LOST_OFFSETS, (topic, partition), last.end, what, (last.position, committed[1])
+            )
 
 
-def _consumed_twice(group_place: GroupPlace, ranges: list[tuple[int, int, int, str]]) -> Iterator[Finding]:
-    """`ranges`: (first offset, offset behind the last, operation, transaction), in that order."""
+def _outcome(evidence: Evidence, ended: Transaction, known: _Transaction) -> str:
+    """What became of a transaction. One of unknown outcome is committed if a record of it was read, and aborted if a
+    record of it would have been read."""
+    if ended.outcome != "unknown":
+        return ended.outcome
+    if known.visible:
+        return "ok"
+    is_missing = any(
+        send.partition is not None
+        and not evidence.is_compacted(send.topic)
+        and evidence.is_read_to_the_end((send.topic, send.partition))
+        for _, send in known.sends
+    )
+    return "failed" if is_missing else "unknown"
+
+
+def _consumed_twice(group_place: GroupPlace, consumed: list[_Range]) -> Iterator[Finding]:
+    """`consumed`: sorted."""
+    group, topic, partition = group_place
+    reached = consumed[0]
+    for each in consumed[1:]:
+        if each.start < reached.end:
+            what = f"group {group!r}: transactions {reached.name!r} and {each.name!r} have both consumed it"
+            proof = (reached.position, each.position)
+            yield Finding(Kind.CONSUMED_TWICE, (topic, partition), each.start, what, proof)
+        if each.end > reached.end:
+            reached = each
+
+
+def _unconsumed(
+    evidence: Evidence,
+    group_place: GroupPlace,
+    consumed: list[_Range],
+    unknown: list[_Range],
+    aborted: list[_Range],
+) -> Iterator[Finding]:
+    """Between the first record that a group has been given, if only for a transaction that was aborted, and the last
+    one that it has consumed for certain."""
     group, topic, partition = group_place
     place: Place = (topic, partition)
-    _, reached, reached_by, before = ranges[0]
-    for start, end, position, name in ranges[1:]:
-        if start < reached:
-            what = f"group {group!r}: transactions {before!r} and {name!r} have both consumed it"
-            yield Finding(Kind.CONSUMED_TWICE, place, start, what, (reached_by, position))
-        if end > reached:
-            reached, reached_by, before = end, position, name
+    if evidence.is_compacted(topic) or place not in evidence.partitions:
+        return
+    reads = evidence.partitions[place].reads
+    offsets = sorted(reads)
+    reached, last = min(each.start for each in (*consumed, *unknown, *aborted)), max(x.end for x in consumed)
+    for each in sorted((*consumed, *unknown)):
+        index = bisect_left(offsets, reached)
+        if index < len(offsets) and offsets[index] < min(each.start, last):
+            offset = offsets[index]
+            what = f"group {group!r} has gone on with {each.start}, in transaction {each.name!r}"
+            yield Finding(Kind.UNCONSUMED, place, offset, what, (reads[offset].position, each.position))
+        reached = max(reached, each.end)
