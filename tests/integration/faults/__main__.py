@@ -94,6 +94,12 @@ def _show(outcome: Outcome, minutes: float, seed: int) -> None:
         table.add_row("acknowledged", f"{sends['ok']:,}")
         table.add_row("failed for certain", f"{sends['failed']:,}")
         table.add_row("unknown", f"{sends['unknown']:,}")
+        transactions = outcome.checked["transactions"]
+        table.add_row(
+            "transactions",
+            f"{transactions['ok']:,} committed, {transactions['failed']:,} aborted, "
+            f"{transactions['unknown']:,} unknown",
+        )
         table.add_row("records read", f"{outcome.checked['records_read']:,}")
         table.add_row("longest unavailability", f"{outcome.longest_unavailability_s:.1f} s of one partition")
     table.add_row("verdict", "[bold green]nothing found[/]" if outcome.passed else "[bold red]FAILED[/]")

@@ -87,12 +87,13 @@ def run_campaign(
     *,
     recovery_s: float = 90,
     has_lying_disks: bool = False,
+    broken_rule: str | None = None,
 ) -> Outcome:
     """`folder`: new; gets histories, nodes and logs. `against`: a running cluster, which is not broken.
 
     `recovery_s`: how long the healed cluster has until every replica is in sync, then clients until they are answered,
     then readers until they have read every record. `has_lying_disks`: flushes have no effect, to see that a loss of
-    power is then noticed.
+    power is then noticed. `broken_rule`: one of broken_node.RULES, which the nodes do not keep, to see that it is.
     """
     folder.mkdir(parents=True)
     outcome = Outcome()
@@ -106,7 +107,7 @@ def run_campaign(
                 if "power" in faults
                 else None
             )
-            nodes = stack.enter_context(_running(folder, network, undo, outcome))
+            nodes = stack.enter_context(_running(folder, network, undo, broken_rule, outcome))
         bootstrap = against or ",".join(node.address for node in nodes)
         nemesis = Nemesis(nodes, network, seed, faults, say)
         name = f"{TOPIC}-{seed}-{int(time.time())}"
@@ -143,11 +144,12 @@ def _running(
     folder: Path,
     network: Network | None,
     undo: Callable[[Path, Path], power.UndoLog] | None,
+    broken_rule: str | None,
     outcome: Outcome,
 ) -> Iterator[list[Node]]:
     nodes: list[Node] = []
     try:
-        nodes += [Node(node_id, folder / f"node-{node_id}", network, undo) for node_id in _NODES]
+        nodes += [Node(node_id, folder / f"node-{node_id}", network, undo, broken_rule) for node_id in _NODES]
         for node in nodes:
             node.start(nodes)
         yield nodes

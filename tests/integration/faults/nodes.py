@@ -33,8 +33,12 @@ class Node:
         folder: Path,
         network: Network | None,
         undo: Callable[[Path, Path], UndoLog] | None,
+        broken_rule: str | None = None,
     ) -> None:
-        """`undo` makes the UndoLog of a data directory; None: this node's power cannot be lost."""
+        """`undo` makes the UndoLog of a data directory; None: this node's power cannot be lost.
+
+        `broken_rule`: one of broken_node.RULES, which this node does not keep.
+        """
         self.node_id = node_id
         self.folder = folder
         self.disk = folder / "disk"
@@ -45,6 +49,9 @@ class Node:
         self.process: subprocess.Popen[bytes] | None = None
         self.is_paused = False
         self._command = [] if network is None else network.command(node_id)
+        self._program = (
+            ["broker.cli"] if broken_rule is None else ["tests.integration.faults.broken_node", broken_rule]
+        )
         self._filler = self.disk / "filler"
         self.has_own_disk = network is not None
         self.disk.mkdir(parents=True)
@@ -82,7 +89,7 @@ class Node:
             "log.retention.ms": "-1",
             "auto.create.topics.enable": "false",
         }
-        command = [*self._command, sys.executable, "-m", "broker.cli", "start"]
+        command = [*self._command, sys.executable, "-m", *self._program, "start"]
         for key, value in settings.items():
             command += ["--override", f"{key}={value}"]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("KAFKA_")}

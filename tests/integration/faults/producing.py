@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -15,6 +17,8 @@ TRANSACTION_TIMEOUT_MS = 10_000
 #: Calls wait so long at a time: a signal is seen only between them.
 _CALL_TIMEOUT_S = 5.0
 _RETRY_BACKOFF_S = 0.05
+#: A call that takes so much longer than it was allowed to will not return.
+_HANGS_AFTER_S = 5.0
 
 
 class ProducerEndedError(Exception):
@@ -181,9 +185,7 @@ class TransactionalProducer:
             offsets = [
                 TopicPartition(self._topic, each, end) for each, (_, end) in transaction.consumed.items()
             ]
-            error = self._patience.repeat(
-                lambda timeout_s: self._producer.send_offsets_to_transaction(offsets, metadata, timeout_s)
-            )
+            error = self._patience.repeat(partial(self._send_offsets, offsets, metadata))
             if error is not None:
                 self.abort(error)
                 return False
@@ -196,6 +198,28 @@ class TransactionalProducer:
         if self._is_superseded:
             self._problem(f"{transaction.name} was committed after a successor had started")
         return True
+
+    def _send_offsets(self, offsets: list[TopicPartition], metadata: object, timeout_s: float) -> None:
+        """KafkaException, or ProducerEndedError: the call may never return (librdkafka #5456, #5511)."""
+        failed: list[BaseException] = []
+        producer = self._producer
+
+        def call() -> None:
+            try:
+                producer.send_offsets_to_transaction(offsets, metadata, timeout_s)
+            except BaseException as error:
+                failed.append(error)
+
+        thread = threading.Thread(target=call, daemon=True)
+        thread.start()
+        thread.join(timeout_s + _HANGS_AFTER_S)
+        if thread.is_alive():
+            self._note(
+                f"send_offsets_to_transaction has not returned within {timeout_s + _HANGS_AFTER_S:g} s"
+            )
+            raise ProducerEndedError("it hangs")
+        if failed:
+            raise failed[0]
 
     def abort(self, reason: KafkaError | None = None) -> None:
         """Abort it. `reason`: why it could not be committed. ProducerEndedError."""
@@ -233,10 +257,13 @@ class TransactionalProducer:
     def _must(self, error: KafkaError | None, what: str) -> None:
         if error is None:
             return
-        self._history.write(op="note", process=self.process, what=f"{what}: {error}")
+        self._note(f"{what}: {error}")
         if error.retriable() and self._patience.is_stopped:
             self._problem(f"{what} was not answered after the end: {error}")
         raise ProducerEndedError(f"{what}: {error}")
+
+    def _note(self, what: str) -> None:
+        self._history.write(op="note", process=self.process, what=what)
 
     def _problem(self, what: str) -> None:
         self._history.write(op="note", process=self.process, problem=what)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.history.findings import Kind
 from tests.integration.faults import power
 from tests.integration.faults.campaign import run_campaign
 
@@ -18,6 +19,7 @@ def test_nothing_is_lost_under_kills_pauses_and_power_losses(tmp_path: Path) -> 
     assert outcome.passed, (outcome.problems, json.dumps(outcome.checked, indent=1))
     assert outcome.checked is not None
     assert outcome.checked["sends"]["ok"] > 1000
+    assert outcome.checked["transactions"]["ok"] > 50
     assert outcome.faults.total() > 3
 
 
@@ -29,3 +31,17 @@ def test_disks_that_lie_are_noticed(tmp_path: Path) -> None:
     outcome = run_campaign(tmp_path / "run", 3, 30, ["power"], print, recovery_s=5, has_lying_disks=True)
     assert not outcome.passed
     assert outcome.problems or (outcome.checked is not None and outcome.checked["counts"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("rule", "kind"),
+    [
+        ("readers of committed data get nothing else", Kind.ABORTED_READ),
+        ("offsets of aborted transactions are dropped", Kind.UNCONSUMED),
+    ],
+)
+def test_a_broken_rule_of_transactions_is_noticed(tmp_path: Path, rule: str, kind: Kind) -> None:
+    outcome = run_campaign(tmp_path / "run", 3, 20, [], print, broken_rule=rule)
+    assert outcome.checked is not None
+    assert outcome.checked["counts"].get(kind), (outcome.problems, outcome.checked["counts"])
