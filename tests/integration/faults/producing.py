@@ -173,22 +173,22 @@ class TransactionalProducer:
         except KafkaException:  # a fatal error
             return False
 
-    def commit(self, metadata: object = None) -> bool:
-        """Commit it, and the offsets of what it has consumed. False: it has been aborted. ProducerEndedError.
+    def send_offsets(self, metadata: object) -> bool:
+        """Those of what it has consumed. False: it had to be aborted. ProducerEndedError.
 
         `metadata`: as which member of the group it has consumed.
         """
+        assert self._open is not None
+        offsets = [TopicPartition(self._topic, each, end) for each, (_, end) in self._open.consumed.items()]
+        error = self._patience.repeat(partial(self._send_offsets, offsets, metadata))
+        if error is not None:
+            self.abort(error)
+        return error is None
+
+    def commit(self) -> bool:
+        """Commit it. False: it had to be aborted. ProducerEndedError."""
         transaction = self._open
         assert transaction is not None
-        if transaction.consumed:
-            assert metadata is not None
-            offsets = [
-                TopicPartition(self._topic, each, end) for each, (_, end) in transaction.consumed.items()
-            ]
-            error = self._patience.repeat(partial(self._send_offsets, offsets, metadata))
-            if error is not None:
-                self.abort(error)
-                return False
         transaction.is_commit_asked = True
         error = self._patience.repeat(self._producer.commit_transaction)
         if error is not None:

@@ -188,17 +188,24 @@ class Chain(TransactionalClient):
 
     def _end(self, producer: TransactionalProducer, end: str) -> bool:
         """Whether the transaction is committed. ProducerEndedError."""
+        if self._reader.has_lost_partitions:
+            # What was consumed before may be another member's now.
+            producer.abort()
+            return False
+        if end == "take over" and self._rng.random() < 0.5:
+            self._take_over(producer)
+        if not producer.send_offsets(self._reader.metadata):
+            return False
+        if end == "take over" and self._successor is None:
+            self._take_over(producer)
         if end == "vanish":
             producer.flush()
             time.sleep(self._rng.choice([0, 0, _TOO_LONG_S]))
             raise ProducerEndedError(end)
-        if end == "take over":
-            self._take_over(producer)
-        # What was consumed before partitions were lost may be another member's now.
-        if self._reader.has_lost_partitions or end == "abort" or (end == "commit" and not producer.flush()):
+        if end == "abort" or (end == "commit" and not producer.flush()):
             producer.abort()
             return False
-        return producer.commit(self._reader.metadata)
+        return producer.commit()
 
 
 def main(arguments: list[str]) -> None:
