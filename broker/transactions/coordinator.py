@@ -53,6 +53,7 @@ from broker.transactions.shard import BegunBy, TransactionShard
 from broker.transactions.transaction_topic import check_transactional_id
 from protocol.controller.transactions import ErrorCodesResult, JoinTransaction
 from protocol.errors import ErrorCode, KafkaError
+from storage.log_types import GroupKey
 
 logger = structlog.get_logger()
 
@@ -92,6 +93,7 @@ class TransactionCoordinator:
         self._clock = clock
         self._loop = loop
         self._background = background
+        self._reads = reads
         self._is_expiring = False
         self._memory = CoordinatorMemory(
             settings.config.max_transaction_bytes,
@@ -139,9 +141,9 @@ class TransactionCoordinator:
         self._producer_ids.next_id(have_id)
 
     def ask(self, request: TransactionRequest, reply: Reply) -> None:
-        """An answer that rests on no record of its own waits for a liveness round, and the request is decided again: a
-        coordinator that does not know its successor would end a producer which the successor serves, or acknowledge
-        the end of another transaction than the producer means. Decisions with a record are committed first."""
+        """An answer that rests on no record of its own waits for a liveness round. A coordinator that does not know its
+        successor would end a producer which the successor serves, or would acknowledge the end of another transaction
+        than the producer means. Decisions with a record are committed first."""
         asked: Ticket[TransactionAnswer] | None = None
 
         def decide(
@@ -153,15 +155,27 @@ class TransactionCoordinator:
 
         def answered(answer: TransactionAnswer) -> None:
             if asked in self._recorded or answer.error in _ASKED_AGAIN:
-                give(answer)
+                self._recorded.discard(asked)
+                reply(answer)
             else:
-                self._runtime.ask_confirmed(request.transactional_id, give, refusal, decide)
-
-        def give(answer: TransactionAnswer) -> None:
-            self._recorded.discard(asked)
-            reply(answer)
+                self._reply_when_confirmed(request.transactional_id, answer, reply)
 
         self._runtime.ask(request.transactional_id, answered, refusal, decide)
+
+    def _reply_when_confirmed(self, transactional_id: str, answer: TransactionAnswer, reply: Reply) -> None:
+        """NOT_COORDINATOR if this node may not have led the partition when it decided."""
+        try:
+            replica = self._runtime.replica_of(transactional_id)
+        except KafkaError as error:
+            reply(refusal(error.code))
+            return
+        epoch = replica.leader_epoch
+
+        def confirmed(keys: set[GroupKey]) -> None:
+            is_confirmed = replica.key in keys and replica.leader_epoch == epoch
+            reply(answer if is_confirmed else refusal(ErrorCode.NOT_COORDINATOR))
+
+        self._reads.confirm([replica], confirmed)
 
     def _decide(
         self,
