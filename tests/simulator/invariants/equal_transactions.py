@@ -24,8 +24,23 @@ def aborted_of(replica: Replica) -> list[AbortedTransaction]:
                 pass
 
 
-def producers_of(states: ProducerStates) -> dict[int, object]:
-    """What is known of each producer."""
+def _producers_known(replicas: Mapping[int, Replica]) -> dict[int, dict[int, object]]:
+    """By node: what is known of each producer. Where there are too many, each replica drops those that it has not heard
+    of for longest: those that some replica has dropped do not count, but for the ones with an open transaction."""
+    known = {node_id: _producers_of(replica.producers) for node_id, replica in replicas.items()}
+    if any(replica.producers.has_dropped for replica in replicas.values()):
+        everywhere = set.intersection(*(set(producers) for producers in known.values()))
+        for node_id, replica in replicas.items():
+            entries = replica.producers.entries
+            known[node_id] = {
+                producer_id: what
+                for producer_id, what in known[node_id].items()
+                if producer_id in everywhere or entries[producer_id].transaction_first_offset >= 0
+            }
+    return known
+
+
+def _producers_of(states: ProducerStates) -> dict[int, object]:
     return {
         producer_id: (
             entry.epoch,
@@ -40,8 +55,9 @@ def producers_of(states: ProducerStates) -> dict[int, object]:
 
 def check_equal(replicas: Mapping[int, Replica], aborted: Mapping[int, list[AbortedTransaction]]) -> None:
     """`replicas` of one partition, by node, which hold the same log; `aborted`: of each."""
+    producers = _producers_known(replicas)
     seen = {
-        node_id: (replica.last_stable_offset, aborted[node_id], producers_of(replica.producers))
+        node_id: (replica.last_stable_offset, aborted[node_id], producers[node_id])
         for node_id, replica in replicas.items()
     }
     values = list(seen.values())

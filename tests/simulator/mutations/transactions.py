@@ -188,10 +188,6 @@ def _forgets_aborted(_: object) -> object:
     return restore
 
 
-def _keeps_cut(_: object) -> object:
-    return lambda self, base_offset, end_offset: self._unlink(base_offset)
-
-
 MUTATIONS = (
     Mutation(
         "stable-when-marker-committed",
@@ -293,13 +289,6 @@ MUTATIONS = (
         "The aborted transactions of the active segment are those of the snapshot and of the replay behind it",
         off((AbortedTransactions, "restore", _forgets_aborted)),
         mix=("kill", "stop"),
-        has_transactions=True,
-    ),
-    Mutation(
-        "aborted-follow-truncation",
-        "What is cut off a log is cut off its aborted transactions, too",
-        off((AbortedTransactions, "segment_cut", _keeps_cut)),
-        mix=None,
         has_transactions=True,
     ),
 )
