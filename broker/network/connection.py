@@ -115,10 +115,11 @@ class ClientConnection(asyncio.BufferedProtocol):
         try:
             frames = self._frames.received(nbytes)
             for frame, owned in frames:
-                if self._held or not self._may_serve(frame):
+                size_bytes = served_bytes(frame)
+                if self._held or not self._may_serve(size_bytes):
                     self._held.append(frame if owned else memoryview(bytearray(frame)))
                 else:
-                    self._serve(frame, owned)
+                    self._serve(frame, owned, size_bytes)
                 if self.is_closed:
                     return
         except ProtocolError as error:
@@ -136,38 +137,37 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._held or len(self._requests) > MAX_UNANSWERED:
             self._pause_reading()
 
-    def _may_serve(self, frame: memoryview) -> bool:
-        """Whether a frame may be served now. If only the node's time or memory is short, this connection waits for
-        it."""
+    def _may_serve(self, size_bytes: int) -> bool:
+        """Whether a request of this size may be served now. If only the node's time or memory is short, it waits."""
         if self._is_congested:
             return False
         if self._turn.budget.is_spent():
             self._wait_for_loop()
             return False
-        if self._memory.may_serve(served_bytes(frame), is_only_one=not self._requests):
+        if self._memory.may_serve(size_bytes, is_only_one=not self._requests):
             return True
         self._memory.wait_to_serve(self)
         self._wait_for_room()
         return False
 
-    def _serve(self, frame: memoryview, owned: bool) -> None:
+    def _serve(self, frame: memoryview, owned: bool, size_bytes: int) -> None:
         header, position = parse_request_header(frame)
-        request = Request(self, header, owned, served_bytes(frame))
+        request = Request(self, header, owned, size_bytes)
         self._requests.append(request)
         if request.api_key == ApiKey.PRODUCE:
             self._turn.commit_delay.record_request(self)
-        self._memory.served_bytes += request.size_bytes
+        self._memory.served_bytes += size_bytes
         self._dispatcher.dispatch(request, frame, position)
-        if not self._holds:
-            self._memory.release(request.long_poll_waits())
+        if not self._holds and (waiting_bytes := request.long_poll_waits()):
+            self._memory.release(waiting_bytes)
 
     def _serve_held(self) -> None:
         """Serve the frames that were held. This has a loop iteration of its own, so that answers are sent before it."""
         self._waits_for_loop = False
         served = 0
         try:
-            while self._held and not self.is_closed and self._may_serve(self._held[0]):
-                self._serve(self._held.popleft(), True)
+            while self._held and not self.is_closed and self._may_serve(size := served_bytes(self._held[0])):
+                self._serve(self._held.popleft(), True, size)
                 served += 1
                 if served % SERVED_IN_A_ROW == 0 and self._held and self._turn.budget.is_wanted:
                     self._wait_for_loop()
@@ -277,8 +277,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._unmute_timer is not None:
             self._unmute_timer.cancel()
             self._unmute_timer = None
-        for request in self._requests:
-            self._memory.release(request.size_bytes)
+        self._memory.release(sum(request.size_bytes for request in self._requests))
         self._requests.clear()
         self._held.clear()
         self._turn.commit_delay.remove(self)
@@ -314,6 +313,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             return
         requests = self._requests
         out: list[Buffer] = []
+        answered_bytes = 0
         while requests:
             request = requests[0]
             parts = request.parts
@@ -321,11 +321,11 @@ class ClientConnection(asyncio.BufferedProtocol):
                 break
             if request.throttle_ms:
                 parts = request.throttled_parts()
-            requests.popleft()
-            self._memory.release(request.size_bytes)
+            answered_bytes += requests.popleft().size_bytes
             out.extend(parts)
             if request.has_waited and request.api_key == ApiKey.PRODUCE and not requests:
                 self._turn.commit_delay.record_answer(self)
+        self._memory.release(answered_bytes)
         if self.ready_bytes:
             self.ready_bytes = sum(len(part) for request in requests for part in request.parts or ())
         if len(out) == 1:
