@@ -27,6 +27,7 @@ from broker.metadata.image import Change, MetadataImage
 from broker.metadata.records import BrokerRecord, KeyValue
 from broker.metadata.requests import Decision
 from broker.replication.events import ReplicaEvents
+from broker.replication.ranges import MAX_METADATA_APPEND_BYTES
 from broker.replication.reads import Reads
 from broker.replication.replica import Replica
 from broker.scheduling.background import Background, Steps
@@ -40,8 +41,8 @@ logger = structlog.get_logger()
 
 METADATA_KEY = GroupKey(METADATA_TOPIC_ID, 0)
 
-#: A range to a follower holds a batch of this size, and a fetch by default.
-MAX_BATCH_BYTES = 1 << 20
+#: A decision is cut into batches that a range to a follower can hold.
+MAX_BATCH_BYTES = MAX_METADATA_APPEND_BYTES
 
 
 #: A request, and what gets its answer and the image end.

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: A range sent to a follower holds at most this many bytes of batches (or one larger batch).
 MAX_APPEND_BYTES = 1 << 20
+#: Of the metadata log, whose followers read every record before they do anything else: some ten milliseconds' worth.
+MAX_METADATA_APPEND_BYTES = 1 << 16
 
 
 def append_message(

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker.replication.ranges import MAX_APPEND_BYTES, append_message
+from broker.replication.ranges import MAX_APPEND_BYTES, MAX_METADATA_APPEND_BYTES, append_message
 from protocol import peer
 from protocol.records.batch import BatchHeader
 from raft.types import Send
@@ -29,10 +29,12 @@ class _Kept(NamedTuple):
 class RangeSender:
     """Keeps what was appended last, so that followers are sent it before it is written, and without reading it back."""
 
-    __slots__ = ("_kept", "_replica", "_size_bytes")
+    __slots__ = ("_kept", "_max_bytes", "_replica", "_size_bytes")
 
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
+        #: Of a range, unless one batch is larger.
+        self._max_bytes = MAX_METADATA_APPEND_BYTES if replica.is_metadata else MAX_APPEND_BYTES
         #: Invariant: each begins where the one before ends, and the last ends where the group says that the log does.
         #: So does what the log itself lacks until the turn has written it.
         self._kept: deque[_Kept] = deque()
@@ -45,7 +47,7 @@ class RangeSender:
         if not self._replica.group.has_deferred:
             self.discard()  # everybody who keeps up has been sent what came before
         size_bytes = sum(map(len, buffers))
-        if size_bytes <= MAX_APPEND_BYTES:
+        if size_bytes <= self._max_bytes:
             self._kept.append(_Kept(start_index, end_index, buffers, size_bytes))
         else:
             for buffer, header in zip(buffers, headers, strict=True):
@@ -53,7 +55,7 @@ class RangeSender:
                 self._kept.append(_Kept(start_index, batch_end, (buffer,), header.size_bytes))
                 start_index = batch_end
         self._size_bytes += size_bytes
-        while self._size_bytes > size_bytes + MAX_APPEND_BYTES:
+        while self._size_bytes > size_bytes + self._max_bytes:
             self._size_bytes -= self._kept.popleft().size_bytes
         return size_bytes
 
@@ -91,7 +93,7 @@ class RangeSender:
             return append_message(replica, order, kept.buffers, None, kept.end_index), kept.size_bytes
         try:
             limit = min(order.end_limit, replica.log.end_index)
-            part = replica.log.read_range(start, limit, MAX_APPEND_BYTES)
+            part = replica.log.read_range(start, limit, self._max_bytes)
         except CorruptLogError as error:
             replica.host.log_corrupt(replica, error)
             return None
@@ -111,7 +113,7 @@ class RangeSender:
         buffers: list[Buffer] = []
         size_bytes, end_index = 0, start_index
         for kept in found:
-            if buffers and size_bytes + kept.size_bytes > MAX_APPEND_BYTES:
+            if buffers and size_bytes + kept.size_bytes > self._max_bytes:
                 break
             buffers += kept.buffers
             size_bytes += kept.size_bytes
