@@ -120,8 +120,9 @@ class Replica:
 
     @property
     def last_stable_offset(self) -> int:
-        """Readers of committed data stop here: below, every transaction has ended, and that is committed."""
-        return self.producers.last_stable_offset(self.high_watermark)
+        """Readers of committed data stop here: each transaction below has ended, and that is committed, or its records
+        are deleted."""
+        return max(self.producers.last_stable_offset(self.high_watermark), self.log_start.committed)
 
     @property
     def log_start_offset(self) -> int:

@@ -70,7 +70,7 @@ def test_what_was_committed_and_told_is_whole(world: World) -> None:
     world.end(OTHER, COMMIT)
     world.transactions.told(world.transaction, is_commit=True)
     world.reads.given(KEY, data_at(0))
-    world.reads.told_stable(KEY, 2)
+    world.reads.told_stable(KEY, 2, 0)
     world.transactions.check_all_ended([KEY, OTHER])
 
 
@@ -125,9 +125,9 @@ def test_committed_records_that_are_left_out_are_noticed(world: World) -> None:
 
 
 def test_a_stable_offset_above_an_open_transaction_is_noticed(world: World) -> None:
-    world.reads.told_stable(KEY, 0)
+    world.reads.told_stable(KEY, 0, 0)
     with pytest.raises(AssertionError, match="stable below 1"):
-        world.reads.told_stable(KEY, 1)
+        world.reads.told_stable(KEY, 1, 0)
 
 
 def test_a_stable_offset_that_goes_back_is_noticed() -> None:

@@ -9,6 +9,12 @@ import pytest
 
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
+from protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -78,6 +84,23 @@ def latest(world: World, isolation: int) -> int:
     )
     answer = ask(world, world.leader("foo"), ApiKey.LIST_OFFSETS, 7, body, ListOffsetsResponse)
     return answer.topics[0].partitions[0].offset
+
+
+def test_the_last_stable_offset_is_not_below_the_log_start(world: World, client: Client) -> None:
+    """Otherwise readers of committed data who begin at the end would be told an offset that is out of range."""
+    producer = client.new_producer()
+    begin(client, producer, 0)
+    assert client.produce(producer, "foo", 0) == NONE
+    wanted = DeleteRecordsTopic(name="foo", partitions=[DeleteRecordsPartition(partition_index=0, offset=1)])
+    body = DeleteRecordsRequest(topics=[wanted], timeout_ms=5000)
+    answer = ask(world, world.leader("foo"), ApiKey.DELETE_RECORDS, 2, body, DeleteRecordsResponse)
+    assert answer.topics[0].partitions[0].low_watermark == 1
+    assert latest(world, isolation=1) == 1
+    data = fetched(world, isolation=1, offset=1)
+    assert (data.error_code, data.log_start_offset, data.last_stable_offset) == (NONE, 1, 1)
+    assert not data.records
+    client.end(producer)
+    assert latest(world, isolation=1) == 3
 
 
 # -- the way of a transaction ---------------------------------------------------------------------------------------

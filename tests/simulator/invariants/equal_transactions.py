@@ -54,10 +54,15 @@ def _producers_of(states: ProducerStates) -> dict[int, object]:
 
 
 def check_equal(replicas: Mapping[int, Replica], aborted: Mapping[int, list[AbortedTransaction]]) -> None:
-    """`replicas` of one partition, by node, which hold the same log; `aborted`: of each."""
+    """`replicas` of one partition, by node, which hold the same log; `aborted`: of each. Only a leader knows the
+    committed log start, so last stable offsets are compared without it."""
     producers = _producers_known(replicas)
     seen = {
-        node_id: (replica.last_stable_offset, aborted[node_id], producers[node_id])
+        node_id: (
+            replica.producers.last_stable_offset(replica.high_watermark),
+            aborted[node_id],
+            producers[node_id],
+        )
         for node_id, replica in replicas.items()
     }
     values = list(seen.values())

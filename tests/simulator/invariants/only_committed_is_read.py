@@ -1,5 +1,5 @@
 """Readers of committed data are given records of committed transactions, all of these, and no others (KIP-98; users.md:
-aborted reads). What they are told to be stable is below everything whose end is not committed yet."""
+aborted reads). What they are told to be stable is below everything whose end is not committed yet, or deleted."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class OnlyCommittedIsRead:
         outcome = self._transactions.outcomes.get((key, header.base_offset))
         assert outcome is False, f"{header.base_offset} of {key} is left out, {_words(outcome)}"
 
-    def told_stable(self, key: GroupKey, last_stable_offset: int) -> None:
+    def told_stable(self, key: GroupKey, last_stable_offset: int, log_start_offset: int) -> None:
         """To any reader."""
         first_open = self._transactions.first_open_offset(key)
-        assert first_open is None or last_stable_offset <= first_open, (
+        assert first_open is None or last_stable_offset <= max(first_open, log_start_offset), (
             f"{key} is stable below {last_stable_offset}, the transaction at {first_open} is open"
         )
 

@@ -184,7 +184,7 @@ class Follower(_Reader):
             high_watermark=data.high_watermark,
             last_stable=data.last_stable_offset,
         )
-        self._oracle.committed_reads.told_stable(leader.key, data.last_stable_offset)
+        self._oracle.committed_reads.told_stable(leader.key, data.last_stable_offset, data.log_start_offset)
         if data.records and not self._oracle.may_be_corrupt(leader.node_id, leader.key):
             self._check(leader.key, data, position, floor)
 
