@@ -61,6 +61,8 @@ FIRST_VERSION_THAT_ADDS = 12
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 #: Partitions that are looked at in one step.
 _FEW = 20
+#: These end a producer.
+_SAID_BY_CONFIRMED_LEADERS = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_TXN_STATE)
 
 
 class PendingProduce(PendingAnswer[PartitionProduceResponse]):
@@ -79,10 +81,16 @@ class PendingProduce(PendingAnswer[PartitionProduceResponse]):
 def handle(context: Context, request: Request, body: ProduceRequest) -> Steps:
     refusal = _refusal(body)
     if body.transactional_id is not None and refusal == ErrorCode.NONE:
-        started = yield from _begin_verification(context, request, body, body.transactional_id)
-        if started:
-            return
-    yield from _append_all(context, request, body, refusal, None)
+        return _verify_and_append(context, request, body, body.transactional_id)
+    return _append_all(context, request, body, refusal, None)
+
+
+def _verify_and_append(
+    context: Context, request: Request, body: ProduceRequest, transactional_id: str
+) -> Steps:
+    is_asked = yield from _begin_verification(context, request, body, transactional_id)
+    if not is_asked:
+        yield from _append_all(context, request, body, ErrorCode.NONE, None)
 
 
 def _refusal(body: ProduceRequest) -> ErrorCode:
@@ -241,9 +249,9 @@ def _produce(
         try:
             base_offset, end_offset = _append(replica, header, batch, verification)
         except KafkaError as error:
-            if error.code is not ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER or acks == 0:
+            if error.code not in _SAID_BY_CONFIRMED_LEADERS or acks == 0:
                 raise
-            _confirm_out_of_order(context, pending, answer, replica, acks, header, batch, verification)
+            _append_when_confirmed(context, pending, answer, replica, acks, header, batch, verification)
             return
     except KafkaError as error:
         _fill_error(answer, error, request.api_version)
@@ -289,7 +297,7 @@ def _wait(replica: Replica, acks: int, end_offset: int, pending: PendingProduce,
         replica.waits.add_commit(end_offset, pending, slot)
 
 
-def _confirm_out_of_order(
+def _append_when_confirmed(
     context: Context,
     pending: PendingProduce,
     answer: PartitionProduceResponse,
@@ -301,9 +309,9 @@ def _confirm_out_of_order(
 ) -> None:
     """Confirm the leadership (ReadIndex), and append again.
 
-    OUT_OF_ORDER_SEQUENCE_NUMBER ends an idempotent producer. A stale leader must not answer it, because it lacks the
-    batches of its successor: it answers "not leader". A confirmed leader tries again: it may have been elected anew, or
-    the missing batch may have come meanwhile.
+    A stale leader lacks the batches and markers of its successor, and must not end a producer because of that: it
+    answers "not leader". A confirmed leader tries again: it may have been elected anew, or what is missing may have
+    come meanwhile.
     """
     slot = pending.add(answer)
 

@@ -1,4 +1,4 @@
-"""OUT_OF_ORDER_SEQUENCE_NUMBER ends an idempotent producer. Only a confirmed leader may answer it."""
+"""OUT_OF_ORDER_SEQUENCE_NUMBER and INVALID_TXN_STATE end a producer. Only a confirmed leader may answer them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from broker.replication.replica import Replica
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.produce import (
@@ -17,21 +18,34 @@ from protocol.messages.produce import (
 )
 from protocol.records.batch import iter_batches
 from protocol.records.builder import NewRecord, build_batch
+from protocol.records.control import Marker
 from tests.broker.world import World, running
 from tests.simulator.client import Connection
 
 
-def _batch(sequence: int) -> bytearray:
+def _batch(sequence: int, epoch: int = 0, *, is_transactional: bool = False) -> bytearray:
     """One record of producer 7."""
     records = [NewRecord(None, b"a", 1)]
-    return build_batch(records, producer_id=7, producer_epoch=0, base_sequence=sequence)
+    return build_batch(
+        records,
+        producer_id=7,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        is_transactional=is_transactional,
+    )
 
 
-def _send(world: World, node_id: int, acks: int, sequence: int) -> asyncio.Task[PartitionProduceResponse]:
+def _append(replica: Replica, batch: bytearray) -> None:
+    replica.append(next(iter_batches(memoryview(batch)))[1], batch)
+
+
+def _send(
+    world: World, node_id: int, acks: int, sequence: int, epoch: int = 0
+) -> asyncio.Task[PartitionProduceResponse]:
     async def question() -> PartitionProduceResponse:
         connection = Connection()
         await world.network.of("client").connect(f"n{node_id}", 9092, lambda: connection)
-        data = [PartitionProduceData(index=0, records=memoryview(_batch(sequence)))]
+        data = [PartitionProduceData(index=0, records=memoryview(_batch(sequence, epoch)))]
         body = ProduceRequest(
             transactional_id=None,
             acks=acks,
@@ -50,19 +64,40 @@ def test_a_missing_batch_that_comes_before_the_confirmation_is_counted(acks: int
         world.create_topic("foo")
         leader = world.leader("foo")
         node, replica = world.nodes[leader], world.replica(leader, "foo")
-
-        def append(sequence: int) -> None:
-            batch = _batch(sequence)
-            replica.append(next(iter_batches(memoryview(batch)))[1], batch)
-
-        world.processes[leader].call(append, 0)
+        world.processes[leader].call(_append, replica, _batch(0))
         answer = _send(world, leader, acks, 2)
         world.wait(lambda: bool(node.context.pending))
         assert replica.next_offset == 1, "sequence 2 after 0 is not appended"
-        world.processes[leader].call(append, 1)
+        world.processes[leader].call(_append, replica, _batch(1))
         world.wait(answer.done)
         assert (answer.result().error_code, answer.result().base_offset) == (ErrorCode.NONE, 2)
         assert answer.result().error_message is None
+
+
+def test_a_marker_that_comes_before_the_confirmation_is_counted() -> None:
+    """A leader that does not know of its successor lacks the marker, and has the transaction open."""
+    with running() as world:
+        world.create_topic("foo")
+        leader = world.leader("foo")
+        node, replica = world.nodes[leader], world.replica(leader, "foo")
+        world.processes[leader].call(_append, replica, _batch(0, is_transactional=True))
+        answer = _send(world, leader, -1, 0, epoch=1)
+        world.wait(lambda: bool(node.context.pending))
+        assert replica.next_offset == 1, "a batch of the next epoch is not appended to an open transaction"
+        marker = Marker(is_commit=False, coordinator_epoch=0)
+        world.processes[leader].call(replica.append_marker, 7, 1, marker)
+        world.wait(answer.done)
+        assert (answer.result().error_code, answer.result().base_offset) == (ErrorCode.NONE, 2)
+
+
+def test_a_transaction_that_remains_open_is_refused() -> None:
+    with running() as world:
+        world.create_topic("foo")
+        leader = world.leader("foo")
+        world.processes[leader].call(_append, world.replica(leader, "foo"), _batch(0, is_transactional=True))
+        answer = _send(world, leader, -1, 0, epoch=1)
+        world.wait(answer.done)
+        assert answer.result().error_code == ErrorCode.INVALID_TXN_STATE
 
 
 def test_a_gap_that_remains_is_refused() -> None:
