@@ -159,6 +159,11 @@ class ProducerStates:
         entry = self.entries.get(producer_id)
         return -1 if entry is None else entry.last_offset
 
+    def coordinator_epoch_of(self, producer_id: int) -> int | None:
+        """Of its newest marker; -1: it has none. None: nothing is known of the producer."""
+        entry = self.entries.get(producer_id)
+        return None if entry is None else entry.coordinator_epoch
+
     def check_marker(self, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
         """Raises KafkaError for a marker that may not be appended: TRANSACTION_COORDINATOR_FENCED if it comes from an
         older coordinator than one before, INVALID_PRODUCER_EPOCH if it is of an older epoch of the producer."""

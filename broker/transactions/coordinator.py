@@ -10,7 +10,7 @@ CONCURRENT_TRANSACTIONS with their next transaction, and sleep.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
@@ -51,7 +51,7 @@ from broker.transactions.requests import (
 )
 from broker.transactions.shard import BegunBy, TransactionShard
 from broker.transactions.transaction_topic import check_transactional_id
-from protocol.controller.transactions import ErrorCodesResult, JoinTransaction
+from protocol.controller.transactions import JoinedResult, JoinTransaction
 from protocol.errors import ErrorCode, KafkaError
 from storage.log_types import GroupKey
 
@@ -194,9 +194,7 @@ class TransactionCoordinator:
             self._recorded.add(ticket)
         return outcome
 
-    def join(
-        self, request: JoinTransaction, reply: Callable[[ErrorCodesResult | KafkaError, int], None]
-    ) -> None:
+    def join(self, request: JoinTransaction, reply: Callable[[JoinedResult | KafkaError, int], None]) -> None:
         """The leader of partitions asks whether records of the transaction may be appended there. As
         `broker.controller.server.Execute`."""
         producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
@@ -205,24 +203,35 @@ class TransactionCoordinator:
             # The producer's epoch rises with each end of a transaction. So a coordinator that is not the leader any
             # more cannot let records of an ended transaction in.
             def added(answer: TransactionAnswer) -> None:
-                reply(ErrorCodesResult(error_codes=[answer.error] * len(partitions)), 0)
+                reply(_joined([answer.error] * len(partitions)), 0)
 
             self.ask(AddPartitions(request.transactional_id, producer, partitions, EPOCH_BUMP_VERSION), added)
             return
 
-        def failed(error: ErrorCode) -> list[ErrorCode]:
-            return [error] * len(partitions)
+        def failed(error: ErrorCode) -> JoinedResult:
+            return _joined([error] * len(partitions))
 
         def verify(
-            shard: TransactionShard, ticket: Ticket[list[ErrorCode]], now: float, now_ms: int
+            shard: TransactionShard, ticket: Ticket[JoinedResult], now: float, now_ms: int
         ) -> Outcome[TransactionRecord]:
+            led = self._runtime.partition_of(shard)
+            assert led is not None, "a shard that decides is not discarded"
             errors = shard.verify(request.transactional_id, producer, partitions)
-            return Outcome[TransactionRecord]().add_answer(ticket, errors)
+            return Outcome[TransactionRecord]().add_answer(ticket, _joined(errors, led.epoch))
 
-        def verified(errors: list[ErrorCode]) -> None:
-            reply(ErrorCodesResult(error_codes=[int(error) for error in errors]), 0)
+        def confirmed(result: JoinedResult) -> None:
+            reply(_joined(result.error_codes), 0)
 
-        self._runtime.ask_confirmed(request.transactional_id, verified, failed, verify)
+        def verified(result: JoinedResult) -> None:
+            if any(result.error_codes):
+                self._runtime.ask_confirmed(request.transactional_id, confirmed, failed, verify)
+            else:
+                reply(result, 0)
+
+        if request.is_confirmed:
+            self._runtime.ask_confirmed(request.transactional_id, confirmed, failed, verify)
+        else:
+            self._runtime.ask(request.transactional_id, verified, failed, verify)
 
     def reading(self) -> Reading[TransactionShard]:
         """For a request that looks at transactional ids."""
@@ -271,6 +280,10 @@ class TransactionCoordinator:
             expire = partial(led.shard.expire_id, expiration_ms, self._clock.now_ms())
             yield from self._runtime.carry_out(led, led.shard.ids(), expire)
         self._is_expiring = False
+
+
+def _joined(errors: Iterable[int], unconfirmed_epoch: int = -1) -> JoinedResult:
+    return JoinedResult(error_codes=[int(error) for error in errors], unconfirmed_epoch=unconfirmed_epoch)
 
 
 def _log_loaded(led: _Led) -> None:

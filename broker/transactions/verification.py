@@ -3,6 +3,10 @@ that the partition is in it (KIP-890). A record of no transaction would keep rea
 
 What a coordinator has said is void as soon as anything else of the producer is appended to the partition: a marker,
 which has ended the transaction since.
+
+A coordinator consents without a liveness round, although it may have a successor that has ended the transaction. The
+successor's marker has a later coordinator epoch. If it is in the partition, the consent is not heeded; if not, it
+comes yet, and ends what is appended. Refusals are confirmed: they end a producer.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ from broker.controller.client import ControllerClient
 from broker.coordinator.internal_topic import InternalTopic
 from broker.replication.replica import Replica
 from broker.transactions.metadata import ProducerIdAndEpoch
-from protocol.controller.transactions import ErrorCodesResult, JoinTransaction, TransactionalPartition
+from protocol.controller.transactions import JoinedResult, JoinTransaction, TransactionalPartition
 from protocol.errors import ErrorCode, KafkaError, known_error
 from storage.log_types import GroupKey
 
@@ -31,7 +35,7 @@ _NO_COORDINATOR = (
 class Verification:
     """What the coordinator has said about partitions that are led here."""
 
-    __slots__ = ("_errors", "_producer", "_replicas", "_seen")
+    __slots__ = ("_errors", "_producer", "_replicas", "_seen", "_unconfirmed_epoch")
 
     def __init__(self, producer: ProducerIdAndEpoch, replicas: Sequence[Replica]) -> None:
         """Before the coordinator is asked."""
@@ -39,6 +43,7 @@ class Verification:
         self._replicas = replicas
         self._seen = {replica.key: self._state_of(replica) for replica in replicas}
         self._errors: dict[GroupKey, ErrorCode] = {}
+        self._unconfirmed_epoch = -1
 
     def _state_of(self, replica: Replica) -> tuple[int, int]:
         """(leader epoch, offset of the newest batch or marker of the producer)."""
@@ -47,9 +52,16 @@ class Verification:
     def partitions(self) -> list[TransactionalPartition]:
         return [TransactionalPartition(topic=each.topic, partition=each.partition) for each in self._replicas]
 
-    def answered(self, errors: Sequence[ErrorCode]) -> None:
-        """`errors`: in the order of the replicas."""
+    @property
+    def has_unknown(self) -> bool:
+        """A partition does not know the producer."""
+        producer_id = self._producer.producer_id
+        return any(each.producers.coordinator_epoch_of(producer_id) is None for each in self._replicas)
+
+    def answered(self, errors: Sequence[ErrorCode], unconfirmed_epoch: int = -1) -> None:
+        """`errors`: in the order of the replicas. `unconfirmed_epoch`: as in `JoinedResult`."""
         self._errors = dict(zip(self._seen, errors, strict=True))
+        self._unconfirmed_epoch = unconfirmed_epoch
 
     def check(self, replica: Replica, producer: ProducerIdAndEpoch) -> None:
         """Raises KafkaError unless a batch of this producer may begin its transaction in this partition."""
@@ -62,6 +74,16 @@ class Verification:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if now != seen:
             raise KafkaError(ErrorCode.TRANSACTION_ABORTABLE, "the transaction has ended meanwhile")
+        if self._is_stale(replica):
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "the coordinator has a successor")
+
+    def _is_stale(self, replica: Replica) -> bool:
+        """A later coordinator than the one that has consented has ended a transaction of the producer. The client sends
+        the batch again, and the later one is asked."""
+        if self._unconfirmed_epoch < 0:
+            return False
+        newest = replica.producers.coordinator_epoch_of(self._producer.producer_id)
+        return newest is None or newest > self._unconfirmed_epoch
 
 
 class TransactionVerifier:
@@ -90,11 +112,12 @@ class TransactionVerifier:
             verification.answered([error] * len(replicas))
             done(verification)
 
-        def answered(result: ErrorCodesResult | KafkaError) -> None:
+        def answered(result: JoinedResult | KafkaError) -> None:
             if isinstance(result, KafkaError):
                 fail(_as_seen_by_producers(result.code))
             else:
-                verification.answered([_as_seen_by_producers(code) for code in result.error_codes])
+                errors = [_as_seen_by_producers(code) for code in result.error_codes]
+                verification.answered(errors, result.unconfirmed_epoch)
                 done(verification)
 
         try:
@@ -111,6 +134,7 @@ class TransactionVerifier:
             producer_epoch=producer.epoch,
             partitions=verification.partitions(),
             is_added=is_added,
+            is_confirmed=verification.has_unknown,
         )
         self._controller.call_once(question, answered, leader)
 

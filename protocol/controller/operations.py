@@ -47,7 +47,12 @@ from protocol.controller.topics import (
     FindDeletedTopics,
     FindDeletedTopicsResult,
 )
-from protocol.controller.transactions import ErrorCodesResult, JoinTransaction, WriteMarkers
+from protocol.controller.transactions import (
+    ErrorCodesResult,
+    JoinedResult,
+    JoinTransaction,
+    WriteMarkers,
+)
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.schema import Message
 
@@ -72,7 +77,7 @@ OPERATIONS: dict[int, tuple[type[Request[Any]], type[Result]]] = {
     15: (AlterConfigs, AlterConfigsResult),
     16: (AlterQuotas, AlterQuotasResult),
     17: (WriteMarkers, ErrorCodesResult),
-    18: (JoinTransaction, ErrorCodesResult),
+    18: (JoinTransaction, JoinedResult),
     19: (UpdateFeatures, EmptyResult),
 }
 _NUMBER_OF = {request: number for number, (request, _) in OPERATIONS.items()}

@@ -42,7 +42,15 @@ class TransactionalPartition(Message):
     partition: int = field(INT32)
 
 
-class JoinTransaction(Request[ErrorCodesResult], flexible="0+"):
+class JoinedResult(Result, flexible="0+"):
+    error_codes: list[int] = field(array(INT16))
+    """In the order of the request."""
+    unconfirmed_epoch: int = field(INT32)
+    """Leader epoch of a coordinator that consents without a liveness round. It may have a successor that has ended the
+    transaction: a partition with a marker of a later coordinator does not heed it. -1: the answer is confirmed."""
+
+
+class JoinTransaction(Request[JoinedResult], flexible="0+"):
     """Asked of the coordinator of a transactional id, before records of the transaction are appended to partitions for
     the first time (KIP-890)."""
 
@@ -52,6 +60,9 @@ class JoinTransaction(Request[ErrorCodesResult], flexible="0+"):
     partitions: list[TransactionalPartition] = field(array(TransactionalPartition))
     is_added: bool = field(BOOLEAN)
     """The partitions are added to the transaction. Otherwise they must be in it: the client has added them."""
+    is_confirmed: bool = field(BOOLEAN)
+    """The answer has to wait for a liveness round: a partition does not know the producer, and so cannot tell whether a
+    later coordinator has written a marker."""
 
-    def is_answered_by(self, result: ErrorCodesResult) -> bool:
+    def is_answered_by(self, result: JoinedResult) -> bool:
         return len(result.error_codes) == len(self.partitions)

@@ -22,6 +22,7 @@ from tests.simulator.mutations.stage import Stage, tell
         stories.an_end_comes_when_its_coordinator_leads_again,
         stories.a_leader_is_deposed_when_it_has_appended_a_marker,
         stories.a_stale_coordinator_is_asked,
+        stories.a_stale_coordinator_consents,
         stories.a_coordinator_dies_in_a_transaction,
         stories.leaders_change_while_a_transaction_is_committed,
         stories.a_coordinator_is_cut_off_when_it_is_to_commit,

@@ -14,7 +14,13 @@ from broker.transactions.markers import EndedTransaction, MarkerSender
 from broker.transactions.metadata import ProducerIdAndEpoch, TopicPartition, new_metadata
 from broker.transactions.states import TransactionState
 from broker.transactions.verification import TransactionVerifier, Verification
-from protocol.controller.transactions import ErrorCodesResult, JoinTransaction, MarkerToWrite, WriteMarkers
+from protocol.controller.transactions import (
+    ErrorCodesResult,
+    JoinedResult,
+    JoinTransaction,
+    MarkerToWrite,
+    WriteMarkers,
+)
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import parse_header
 from protocol.records.builder import NewRecord, build_batch
@@ -190,7 +196,7 @@ def test_a_verification_is_void_when_the_transaction_ends_meanwhile() -> None:
 
         def execute(request: JoinTransaction, reply: Callable[[Any, int], None]) -> None:
             assert (request.transactional_id, request.producer_id, request.is_added) == ("t", 77, False)
-            held.append(lambda: reply(ErrorCodesResult(error_codes=list(codes)), 0))
+            held.append(lambda: reply(JoinedResult(error_codes=list(codes), unconfirmed_epoch=-1), 0))
 
         for each in world.nodes:
             _carry_out(world, each, JoinTransaction, execute)

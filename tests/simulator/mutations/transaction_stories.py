@@ -7,12 +7,14 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
+from broker.controller.client import ControllerClient
 from broker.replication.replica import Replica
 from broker.scheduling.background import Steps
 from broker.transactions.marker_writer import MarkerWriter
 from broker.transactions.metadata import ProducerIdAndEpoch
 from broker.transactions.verification import TransactionVerifier, Verification
-from protocol.errors import ErrorCode
+from protocol.controller.transactions import JoinedResult, JoinTransaction
+from protocol.errors import ErrorCode, KafkaError
 from tests.simulator.invariants.transactions_are_atomic import Transaction
 from tests.simulator.mutations.stage import TOPIC, Stage
 from tests.simulator.mutations.switch import replaced
@@ -293,6 +295,66 @@ def a_stale_coordinator_is_asked(stage: Stage) -> None:
     producer.end(second, is_commit=True)
     stage.heal()
     read_all(stage, TOPIC)
+
+
+def a_stale_coordinator_consents(stage: Stage) -> None:
+    """It does not know of its successor, which has ended the transaction. Nor does the leader of a partition: its
+    question is about a batch that comes late."""
+    stage.create_topic()
+    producer = TransactionalId(stage)
+    producer.init()
+    old = producer.coordinator()
+    if stage.leader() == old:
+        stage.lead(stage.followers()[0])
+    first = producer.begin()
+    producer.write(first, TOPIC)
+    producer.end(first, is_commit=True)
+    second = producer.begin()
+    producer.add(TOPIC)
+    batch = producer.batch(second, TOPIC)
+    stage.isolate(old)
+    stage.wait(lambda: stage.cluster.leader(*producer.place) not in (None, old))
+    producer.end(second, is_commit=False)
+    leader = stage.leader()
+    connection = stage.run(stage.connection(leader))
+    with held_questions() as held:
+        producing = stage.begin(producer.producing(connection, TOPIC, batch))
+        stage.wait(lambda: bool(held) or producing.done())
+    for question, answered in held:
+        consents: list[JoinedResult | KafkaError] = []
+        coordinator = stage.cluster.nodes[old].coordinators.transactions
+        stage.call(old, coordinator.join, question, partial(_note, consents))
+        stage.wait(partial(bool, consents))
+        stage.call(leader, answered, consents[0])
+    stage.wait(producing.done)
+    assert producing.result() is not ErrorCode.NONE, "a batch is appended to a transaction that has ended"
+    stage.heal()
+    read_all(stage, TOPIC)
+
+
+def _note(
+    consents: list[JoinedResult | KafkaError], result: JoinedResult | KafkaError, image_end: int
+) -> None:
+    del image_end
+    consents.append(result)
+
+
+@contextmanager
+def held_questions() -> Iterator[list[tuple[JoinTransaction, Callable[[JoinedResult | KafkaError], None]]]]:
+    """What leaders of partitions ask coordinators is not sent. It is in the list, with whom to tell the answer."""
+    held: list[tuple[JoinTransaction, Callable[[JoinedResult | KafkaError], None]]] = []
+
+    def hold(call_once: Callable[..., None]) -> Any:
+        def called(self: ControllerClient, request: Any, done: Callable[..., None], node_id: int) -> None:
+            if isinstance(request, JoinTransaction):
+                held.append((request, done))
+            else:
+                call_once(self, request, done, node_id)
+
+        return called
+
+    with replaced(ControllerClient, "call_once", hold):
+        yield held
 
 
 def a_coordinator_dies_in_a_transaction(stage: Stage) -> None:

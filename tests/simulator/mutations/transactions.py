@@ -30,6 +30,7 @@ from tests.simulator.mutations.nemesis import later
 from tests.simulator.mutations.switch import off
 from tests.simulator.mutations.transaction_stories import (
     a_coordinator_is_cut_off_when_it_is_to_commit,
+    a_stale_coordinator_consents,
     a_stale_coordinator_is_asked,
     a_transaction_ends_while_a_partition_is_verified,
     an_end_comes_when_the_next_transaction_has_begun,
@@ -234,6 +235,12 @@ MUTATIONS = (
         "What the coordinator has said of a partition is void when a marker of the producer is appended meanwhile",
         off((Verification, "_state_of", _only_leader_epoch)),
         story=a_transaction_ends_while_a_partition_is_verified,
+    ),
+    Mutation(
+        "consent-of-newest-coordinator",
+        "What a coordinator has said of a partition is void if a later one has written a marker of the producer there",
+        off((Verification, "_is_stale", lambda _: lambda self, replica: False)),
+        story=a_stale_coordinator_consents,
     ),
     Mutation(
         "offsets-pending-until-marker",
