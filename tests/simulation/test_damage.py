@@ -8,10 +8,18 @@ from collections.abc import Iterator
 import pytest
 
 from broker.membership.identity import StartError
+from protocol.api_keys import ApiKey
+from protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 from storage.disk import DiskFailedError, DiskFullError, MissingPathError
 from storage.journal import JOURNAL_NAME
-from tests.simulator.cluster import METADATA_KEY, SimulatedCluster
-from tests.simulator.damage import Damage
+from tests.simulator.client import Client
+from tests.simulator.cluster import CLIENT_PORT, METADATA_KEY, SimulatedCluster, host_of
+from tests.simulator.damage import Damage, folders
 from tests.simulator.disk import InjectedError, VanishedError
 from tests.simulator.faults.disks import FAULTS
 from tests.simulator.loop import SimulationError
@@ -49,16 +57,51 @@ def test_nobody_is_damaged_while_the_cluster_forms() -> None:
 def test_a_majority_stays_intact_until_who_was_wiped_is_a_voter_again(cluster: SimulatedCluster) -> None:
     spare = (len(cluster.node_ids) - 1) // 2
     for node_id in cluster.node_ids[:spare]:
-        assert cluster.damage.may_damage(node_id)
+        assert cluster.damage.may_damage(node_id, METADATA_KEY)
         wipe(cluster, node_id)
     others = cluster.node_ids[spare:]
-    assert not any(cluster.damage.may_damage(node_id) for node_id in others)
+    assert not any(cluster.damage.may_damage(node_id, METADATA_KEY) for node_id in others)
     for node_id in cluster.node_ids[:spare]:
         cluster.start(node_id)
     cluster.loop.run_for(0.05)
-    assert not any(cluster.damage.may_damage(node_id) for node_id in others), "it runs, and is no voter yet"
+    assert not any(cluster.damage.may_damage(node_id, METADATA_KEY) for node_id in others), (
+        "it runs, and is no voter yet"
+    )
     wait_equal(cluster)
     assert all(cluster.damage.may_damage(node_id) for node_id in others)
+
+
+def test_a_second_node_is_not_lost_before_the_first_is_registered_again(cluster: SimulatedCluster) -> None:
+    """A topic that is created meanwhile may have its majority on the directories of both (seed 456188146059)."""
+    wipe(cluster, 1)
+    assert not any(cluster.damage.may_damage(node_id) for node_id in cluster.node_ids[1:])
+    cluster.start(1)
+    wait_equal(cluster)
+    assert all(cluster.damage.may_damage(node_id) for node_id in cluster.node_ids)
+
+
+def test_who_has_yet_to_open_a_new_partition_is_needed() -> None:
+    cluster = SimulatedCluster(random.Random(5), size=5)
+    cluster.start()
+    wait_equal(cluster)
+    others, founders = cluster.node_ids[:3], cluster.node_ids[3:]
+    for node_id in founders:
+        cluster.pause(node_id)
+    client = Client(cluster.network.of("client"), [(host_of(node_id), CLIENT_PORT) for node_id in others])
+    cluster.loop.start_process("client").create_task(create_assigned(client, founders))
+    cluster.run_until(lambda: len(cluster.hosted()) > 1, LIMIT_S)
+    assert not any(len(folders(disk)) > 1 for disk in cluster.disks.values()), "nobody has the partition"
+    spared = [node_id for node_id in cluster.node_ids if not cluster.damage.may_damage(node_id)]
+    assert spared == founders
+    cluster.close()
+
+
+async def create_assigned(client: Client, node_ids: list[int]) -> None:
+    connection = await client.any_broker()
+    placed = CreatableReplicaAssignment(partition_index=0, broker_ids=node_ids)
+    topic = CreatableTopic(name="new", num_partitions=-1, replication_factor=-1, assignments=[placed])
+    body = CreateTopicsRequest(topics=[topic], timeout_ms=1000)
+    await connection.request(ApiKey.CREATE_TOPICS, 7, body, CreateTopicsResponse)
 
 
 def test_who_is_dead_and_intact_counts(cluster: SimulatedCluster) -> None:

@@ -14,6 +14,7 @@ import structlog
 from broker.config.node_config import Address, Listener, NodeConfig
 from broker.config.values import INT32_MAX
 from broker.metadata.ids import METADATA_TOPIC_ID
+from broker.metadata.image import MetadataImage
 from broker.node import Node
 from broker.replication.replica import Replica
 from broker.security.cluster_secret import ClusterSecret
@@ -303,13 +304,17 @@ class SimulatedCluster:
     def run_until(self, condition: Callable[[], bool], limit_s: float) -> None:
         self.loop.run_until(condition, limit_s)
 
+    def newest_image(self) -> MetadataImage | None:
+        """The metadata of the running node that has read the most of it; None if none has read any."""
+        images = (node.metadata.image for node in self.nodes.values() if node.ready.is_set())
+        return max(images, key=lambda image: image.end_offset, default=None)
+
     def hosted(self) -> dict[GroupKey, tuple[int, ...]]:
         """Every partition that metadata knows of, and the nodes that it is assigned to; empty until a node
         is up that has read it. All voters hold the metadata log itself."""
-        images = [node.metadata.image for node in self.nodes.values() if node.ready.is_set()]
-        if not images:
+        newest = self.newest_image()
+        if newest is None:
             return {}
-        newest = max(images, key=lambda image: image.end_offset)
         found = {METADATA_KEY: tuple(self.node_ids)}
         for topic in newest.topics.values():
             for number, partition in enumerate(topic.partitions):

@@ -13,8 +13,12 @@ may be those that lag, which is a loss that no rule prevents. (TigerBeetle's sim
 it a fault atlas.)
 
 **In force** may be the last configuration known to be committed and every later one that lies in any log, on the disk
-of a dead node as well: it may have been committed by nodes that have died since. A group without any configuration
-yet has promised nothing.
+of a dead node as well: it may have been committed by nodes that have died since. Where no disk has a log of the group,
+it is what the metadata names as its founding replicas: they promised nothing yet, but nobody else can found it.
+
+**One node at a time.** A whole node is not lost while another one that was lost is not registered again: until then the
+controller places new partitions on the directories of both, and a partition whose founders are gone waits for an
+operator for ever.
 
 Power may fail everywhere at once: what was not flushed was not promised.
 """
@@ -27,8 +31,9 @@ from typing import TYPE_CHECKING
 
 from broker.membership.identity import StartError
 from broker.metadata.ids import METADATA_TOPIC_ID
+from broker.metadata.image import MetadataImage
 from broker.replication.replica import Replica
-from broker.replication.wire import row_from_log
+from broker.replication.wire import founding_configuration, row_from_log
 from raft.types import Configuration, ReplicaId, RowKind
 from storage.directory import is_formatted, read_meta
 from storage.disk import DiskFullError
@@ -104,13 +109,14 @@ class Damage:
         if not self._committed.get(METADATA_KEY) or (key is None and self.spares_nodes):
             return False  # while the cluster forms, nobody knows yet who belongs to it
         others = [other for other in self._cluster.node_ids if other != node_id]
-        if key is None and any(self._has_corrupt_journal(other) for other in others):
-            return False  # a topic that is created before that is met may be placed on both
+        image = self._cluster.newest_image()
+        if image is None or (key is None and not all(self._is_registered(other, image) for other in others)):
+            return False
         held = {other: folders(disk) for other, disk in self._cluster.disks.items()}
-        keys = {found for by_key in held.values() for found in by_key} if key is None else {key}
+        named = self._in_force(held.values(), image)
         identities = {other: self._identities(other) for other in self._cluster.node_ids}
-        for asked in keys:
-            for configuration in self._in_force(asked, held.values()):
+        for asked in named if key is None else [key]:
+            for configuration in named.get(asked, ()):
                 voters = configuration.voters
                 if all(voter.node_id != node_id for voter in voters):
                     continue
@@ -125,19 +131,33 @@ class Damage:
                     return False
         return True
 
-    def _in_force(self, key: GroupKey, held: Iterable[dict[GroupKey, Folder]]) -> list[Configuration]:
-        found: list[Configuration] = []
-        committed = self._committed.get(key, 0)
+    def _is_registered(self, node_id: int, image: MetadataImage) -> bool:
+        """Whether the controller knows the directory that this node has, or will have when it starts again."""
+        disk = self._cluster.disks[node_id]
+        broker = image.brokers.get(node_id)
+        return (
+            broker is not None
+            and not self._has_corrupt_journal(node_id)
+            and is_formatted(disk)
+            and read_meta(disk).directory_id == broker.directory_id
+        )
+
+    def _in_force(
+        self, held: Iterable[dict[GroupKey, Folder]], image: MetadataImage
+    ) -> dict[GroupKey, list[Configuration]]:
+        found: dict[GroupKey, list[Configuration]] = {}
         for by_key in held:
-            if key not in by_key:
-                continue
-            rows = [
-                row_from_log(row) for row in by_key[key].lineage.rows if row.kind == RowKind.CONFIGURATION
-            ]
-            below = [row for row in rows if row.index < committed]
-            for row in (*below[-1:], *rows[len(below) :]):
-                assert row.configuration is not None
-                found.append(row.configuration)
+            for key, folder in by_key.items():
+                committed = self._committed.get(key, 0)
+                rows = [row_from_log(row) for row in folder.lineage.rows if row.kind == RowKind.CONFIGURATION]
+                below = [row for row in rows if row.index < committed]
+                for row in (*below[-1:], *rows[len(below) :]):
+                    assert row.configuration is not None
+                    found.setdefault(key, []).append(row.configuration)
+        for topic in image.topics.values():
+            for number, partition in enumerate(topic.partitions):
+                key = GroupKey(topic.topic_id, number)
+                found.setdefault(key, [founding_configuration(partition.founding)])
         return found
 
     def _identities(self, node_id: int) -> dict[GroupKey, ReplicaId]:
