@@ -19,11 +19,13 @@ from broker.coordinator.records import RecordCodec, split_into_batches
 from broker.coordinator.shard import Shard
 from broker.coordinator.ticket import Ticket
 from broker.environment import Clock
+from broker.replication.reads import Reads
 from broker.replication.replica import Replica
 from broker.scheduling.background import PAUSE, Background, Steps
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import NO_PRODUCER_ID, parse_header
 from protocol.records.builder import BatchBuilder, NewRecord
+from storage.log_types import GroupKey
 
 logger = structlog.get_logger()
 
@@ -80,6 +82,7 @@ class Decisions(Generic[S, R]):
         codec: RecordCodec[R],
         clock: Clock,
         background: Background,
+        reads: Reads,
         reload: Callable[[LedPartition[S]], None],
         carried_out: Callable[[LedPartition[S], str], None],
     ) -> None:
@@ -89,6 +92,7 @@ class Decisions(Generic[S, R]):
         self._codec = codec
         self._clock = clock
         self._background = background
+        self._reads = reads
         self.reload = reload
         self._carried_out = carried_out
 
@@ -136,10 +140,7 @@ class Decisions(Generic[S, R]):
             end_offset = yield from self._append(replica, outcome)
         except KafkaError as error:
             if outcome.producer is not None:
-                refused = Outcome[R]()
-                for ticket, _ in outcome.answers:
-                    refused.add_answer(ticket, ticket.refusal(error.code))
-                self.apply(led, refused)
+                self._refuse_when_confirmed(led, outcome, error.code)
                 return
             # The machines of the shard have moved on already.
             logger.error("a coordinator's decision is not appended", topic=self._topic, reason=str(error))
@@ -155,6 +156,18 @@ class Decisions(Generic[S, R]):
             if count % RECORDS_PER_STEP == 0:
                 yield
         answers.one_done()
+
+    def _refuse_when_confirmed(self, led: LedPartition[S], outcome: Outcome[R], error: ErrorCode) -> None:
+        """INVALID_TXN_STATE ends a producer: a stale coordinator, which may lack the marker, must not answer it."""
+
+        def confirmed(keys: set[GroupKey]) -> None:
+            code = error if led.replica.key in keys else ErrorCode.NOT_COORDINATOR
+            refused = Outcome[R]()
+            for ticket, _ in outcome.answers:
+                refused.add_answer(ticket, ticket.refusal(code))
+            self.apply(led, refused)
+
+        self._reads.confirm([led.replica], confirmed)
 
     def _append(self, replica: Replica, outcome: Outcome[R]) -> Generator[None, None, int]:
         """Returns the end offset. Raises KafkaError."""

@@ -78,7 +78,7 @@ class CoordinatorRuntime(Generic[S, R]):
         self._background = background
         self._reads = reads
         self._decisions = Decisions[S, R](
-            topic.name, codec, clock, background, self.reload_shard, self._carried_out
+            topic.name, codec, clock, background, reads, self.reload_shard, self._carried_out
         )
         #: By partition. Invariant: each is current.
         self._led: dict[int, LedPartition[S]] = {}

@@ -15,7 +15,8 @@ TOPIC = "__consumer_offsets"
 PRODUCER_ID = 77
 
 
-def _commit(world: World, node_id: int, offsets: dict[int, int], epoch: int = 0) -> CommitAnswer:
+def _begin_commit(world: World, node_id: int, offsets: dict[int, int], epoch: int = 0) -> list[CommitAnswer]:
+    """The list gets the answer when it comes."""
     record = world.nodes[node_id].metadata.image.topic_named("foo")
     assert record is not None
     wanted = [OffsetToCommit("foo", record.topic_id, *each) for each in offsets.items()]
@@ -28,6 +29,11 @@ def _commit(world: World, node_id: int, offsets: dict[int, int], epoch: int = 0)
         lambda error: CommitAnswer(error, []),
         lambda shard, ticket, now, now_ms: shard.commit_offsets(ticket, request, now, now_ms),
     )
+    return answers
+
+
+def _commit(world: World, node_id: int, offsets: dict[int, int], epoch: int = 0) -> CommitAnswer:
+    answers = _begin_commit(world, node_id, offsets, epoch)
     world.wait(lambda: bool(answers))
     return answers[0]
 
@@ -72,3 +78,18 @@ def test_the_commit_of_a_fenced_producer_is_refused() -> None:
         _end(world, node_id, is_commit=False, epoch=1)
         assert _commit(world, node_id, {0: 2}).error == ErrorCode.INVALID_PRODUCER_EPOCH
         assert committed(world, node_id, "g") == {}
+
+
+def test_a_stale_coordinator_does_not_say_that_a_transaction_is_still_open() -> None:
+    """It lacks the marker that its successor has written; INVALID_TXN_STATE would end the producer."""
+    with running(settings=FEW) as world:
+        world.create_topic("foo")
+        node_id = coordinator(world, "g")
+        assert _commit(world, node_id, {0: 1}).error == ErrorCode.NONE
+        assert _commit(world, node_id, {0: 2}, epoch=1).error == ErrorCode.INVALID_TXN_STATE
+        others = [f"n{other}" for other in world.ids if other != node_id]
+        world.network.partition([f"n{node_id}"], others)
+        answers = _begin_commit(world, node_id, {0: 2}, epoch=1)
+        assert world.replica(node_id, TOPIC, partition_of("g", 3)).is_serving
+        world.wait(lambda: bool(answers))
+        assert answers[0].error == ErrorCode.NOT_COORDINATOR
