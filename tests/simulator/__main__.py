@@ -7,6 +7,7 @@ seeds were run.
 from __future__ import annotations
 
 import argparse
+import gc
 import itertools
 import os
 import subprocess
@@ -31,6 +32,7 @@ PROGRESS_S = 10.0
 
 def main() -> int:
     options = _options()
+    gc.freeze()  # modules are no garbage: the collection behind each seed need not look at them
     if options.mutations is not None:
         return _mutations(options.mutations)
     variant = Variant(options.mix, options.keep, options.mutate, not options.rule_on)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import gc
 import signal
 import time
 from collections import deque
@@ -49,11 +50,15 @@ def run_seed(seed: int, variant: Variant) -> Outcome:
 
 
 def run(seed: int, variant: Variant) -> Result:
+    """Garbage is collected behind each seed: during it the collector takes a fifth of the time, and finds little."""
     faulthandler.dump_traceback_later(HANGS_AFTER_S, exit=True)
+    gc.disable()
     try:
         mutation = None if variant.mutation is None else MUTATIONS[variant.mutation]
         return simulate(seed, mix=variant.mix, kept=variant.kept, mutation=mutation, is_off=variant.is_off)
     finally:
+        gc.enable()
+        gc.collect()
         faulthandler.cancel_dump_traceback_later()
 
 
