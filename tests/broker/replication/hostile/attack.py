@@ -33,8 +33,8 @@ class Attack:
         self._speakers: dict[int, PeerSpeaker] = {}
         #: Introductions, from when the node was seen last.
         self._hellos: dict[int, Hello] = {}
-        #: How many connections were closed because of a lie.
-        self.found_out = 0
+        #: How many were made: each is closed at the first lie that is found out, be it a moment later.
+        self.connections = 0
 
     def run(self, lies: Sequence[Lie]) -> None:
         for position, seed in lies:
@@ -55,7 +55,6 @@ class Attack:
         speaker.send(liar.message(kind, may_decide=self._may_decide))
         world.loop.run_for(rng.choice((0.001, 0.001, 0.05)))
         assert all(process.alive for process in world.processes.values())
-        self.found_out += speaker.is_lost
 
     def _connected(self, sender: int, hello: Hello) -> PeerSpeaker | None:
         """None: nobody listens there yet, or the node refuses this one (it has another directory by now)."""
@@ -63,6 +62,7 @@ class Attack:
         if speaker is not None and not speaker.is_lost:
             return speaker
         authenticator = Authenticator(SECRET, random.Random(sender).randbytes)
+        self.connections += 1
         speaker = PeerSpeaker(Dialler(authenticator, sender, TARGET, f"n{TARGET}:9093"), hello)
         network = world.network.of("liar")
         task = world.loop.create_task(network.connect(f"n{TARGET}", 9093, lambda: speaker))
