@@ -63,6 +63,13 @@ class NodeOracle:
         """The replica there is no member any more, and its log goes."""
         self.identities.given_up(node_id, key)
 
+    def gives_up(self, replica: Replica) -> None:
+        """This node's own. What a leader has on its disk by now may have counted for answers that are still on their
+        way (seed 941909590004)."""
+        if replica.is_leader:
+            self.acknowledged.acknowledged(replica, replica.group.persisted_end)
+        self.given_up(replica.group.self_id.node_id, replica.key)
+
     def role_changed(self, replica: Replica) -> None:
         """... or it was just opened."""
         self._observe(replica)

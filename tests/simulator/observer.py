@@ -58,7 +58,7 @@ class NodeObserver:
         node_id = self.node.config.node_id
         if isinstance(change, TopicDeleted):
             for number in range(len(change.old.partitions)):
-                self._oracle.nodes.given_up(node_id, GroupKey(change.old.topic_id, number))
+                self._give_up(GroupKey(change.old.topic_id, number))
         if isinstance(change, TopicChanged):
             # Partitions that were added had no replica to give up.
             for number, (old, new) in enumerate(
@@ -69,4 +69,11 @@ class NodeObserver:
                     self._oracle.given_up(removed, key, self.node.metadata.image.end_offset)
                     if removed == node_id and self.node.publisher.has_begun:
                         # A node that was behind has opened, a moment ago, what others knew to be over.
-                        self._oracle.nodes.given_up(removed, key)
+                        self._give_up(key)
+
+    def _give_up(self, key: GroupKey) -> None:
+        replica = self.node.replicas.by_key.get(key)
+        if replica is None:
+            self._oracle.nodes.given_up(self.node.config.node_id, key)
+        else:
+            self._oracle.nodes.gives_up(replica)
