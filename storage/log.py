@@ -75,14 +75,14 @@ class Log(ReadableLog):
 
         Raises CorruptLogError.
         """
-        end_offset, may_have_holes = from_offset, self.config.may_have_holes
+        end_offset = from_offset
         below_offset = self.end_offset if below_offset is None else below_offset
         for stored in self.batches(from_offset, below_offset):
             header, data = stored.header, stored.view()
             is_first = end_offset == from_offset
             if (
                 header.magic != MAGIC
-                or (header.base_offset > end_offset and not may_have_holes)
+                or header.base_offset > end_offset
                 or (header.base_offset < end_offset and not is_first)
                 or self.lineage.term_at_offset(header.base_offset) != header.leader_epoch
                 or not check_crc(data, 0, header)
@@ -94,27 +94,22 @@ class Log(ReadableLog):
                 )
             end_offset = header.last_offset + 1
             yield header, data
-        if end_offset < below_offset and not may_have_holes:
+        if end_offset < below_offset:
             raise CorruptLogError(self.directory, 0, f"no batch holds offset {end_offset}")
 
     # -- appending
 
-    def append_batches(
-        self, buffers: Sequence[Buffer], headers: Sequence[BatchHeader], *, allow_holes: bool = False
-    ) -> None:
+    def append_batches(self, buffers: Sequence[Buffer], headers: Sequence[BatchHeader]) -> None:
         """Append stamped batches in one write. `buffers` hold the batches that `headers` describe, in order.
 
-        `allow_holes`: a replicated range may lack offsets that compaction removed. Raises DiskFullError with
-        the log as it was before.
+        Raises DiskFullError with the log as it was before.
         """
         lineage = self.lineage
         expected, size_bytes, epoch = self.end_offset, 0, lineage.rows[-1].term
         assert epoch >= 0, "records stand behind a leader's row"
         largest_ms = -1
         for header in headers:
-            assert header.base_offset == expected or (allow_holes and header.base_offset > expected), (
-                f"batch at {header.base_offset}, expected {expected}"
-            )
+            assert header.base_offset == expected, f"batch at {header.base_offset}, expected {expected}"
             assert header.leader_epoch == epoch, f"batch of epoch {header.leader_epoch} in term {epoch}"
             expected = header.base_offset + header.last_offset_delta + 1
             size_bytes += header.length + 12
@@ -148,20 +143,6 @@ class Log(ReadableLog):
     def append_row(self, term: int, kind: int, payload: bytes) -> Row:
         """Append a lineage row at the log end. It is durable with the next flush."""
         return self.lineage.append(term, self.end_offset, kind, payload)
-
-    def skip_to(self, offset: int) -> None:
-        """Move the end over a hole: a replicated range ended where compaction had removed the last data.
-
-        The name of a new, empty segment records the hole. A segment exists only when everything below it is durable,
-        so a gap between two segments is never lost data.
-        """
-        assert offset > self.end_offset
-        active = self._segments[-1]
-        self._seal(active)
-        self._add_segment(offset)
-        self.end_offset = offset
-        if not active.size_bytes:
-            self._remove_segment(len(self._segments) - 2)
 
     def note_aborted(self, aborted: Iterable[AbortedTransaction]) -> None:
         """ABORT markers were appended in the last write."""
@@ -302,8 +283,6 @@ class Log(ReadableLog):
         if position < segment.size_bytes:
             segment.cut(position, offset)
         self.end_offset = segment.end_offset
-        if self.end_offset < offset:
-            self.skip_to(offset)
 
     def _remove_segment(self, at: int) -> None:
         """Remove a segment from the log, durably."""

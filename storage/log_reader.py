@@ -100,7 +100,7 @@ class ReadableLog:
     def read(
         self, offset: int, max_bytes: int, *, below_offset: int, at_least_one: bool = True
     ) -> LogSlice | None:
-        """Whole batches from the one that holds `offset` on (or the next one above it, across a hole).
+        """Whole batches from the one that holds `offset` on.
 
         All of them end at or below `below_offset`, and together they fit in `max_bytes`. With `at_least_one`, a larger
         first batch is given alone. A slice never crosses a segment. None: there is nothing to give.
@@ -138,17 +138,17 @@ class ReadableLog:
         segment.remember_position(next_offset, end, next_offset)
         return LogSlice(segment.file, position, end - position, next_offset)
 
-    def is_inside_batch(self, offset: int) -> bool:
-        """Whether a batch begins below `offset` and goes on above it. Where batches begin is what the ends of those
-        before them say: the base offset of a batch may be corrupt."""
+    def batch_across(self, offset: int) -> BatchHeader | None:
+        """The batch that begins below `offset` and goes on above it, if there is one. Where batches begin is what the
+        ends of those before them say: the base offset of a batch may be corrupt."""
         if not self.first_stored_offset < offset < self.end_offset:
-            return False
+            return None
         segment = self._segments[bisect_right(self._bases, offset) - 1]
         position, previous_end = segment.locate(offset)
         if position == segment.size_bytes or previous_end == offset:
-            return False
+            return None
         _, header = next(iter_headers(segment.file, position, segment.size_bytes))
-        return header.base_offset < offset
+        return header if header.base_offset < offset else None
 
     def batches(self, from_offset: int, below_offset: int | None = None) -> Iterator[StoredBatch]:
         """Headers of all batches that end above `from_offset` and begin below `below_offset`.
@@ -172,8 +172,7 @@ class ReadableLog:
         """What to send a follower that has everything below `start_index`, at most up to `limit_index`.
 
         The range ends at a batch, or at the first lineage row that it meets: nothing may follow a row before the row is
-        durable at the follower (replication.md section 1). If compaction left a hole right below `limit_index`, it ends
-        at that limit.
+        durable at the follower (replication.md section 1).
         """
         assert start_index <= limit_index <= self.end_index
         rows = self.lineage.rows
@@ -183,20 +182,11 @@ class ReadableLog:
         start_offset = start_index - row_at
         below_offset = row.offset if row is not None else limit_index - row_at
         data = self.read(start_offset, max_bytes, below_offset=below_offset)
-        if (
-            data is not None
-            and data.next_offset < below_offset
-            and self._holds(data.next_offset, below_offset)
-        ):
+        if data is not None and data.next_offset < below_offset:
             return LogRange(start_index, data.next_offset + row_at, data, None)
         if row is not None:
             return LogRange(start_index, row.index + 1, data, row)
-        end_offset = data.next_offset if data is not None else below_offset
-        return LogRange(start_index, end_offset + row_at, data, None)
-
-    def _holds(self, offset: int, below_offset: int) -> bool:
-        """Whether a whole batch lies in [offset, below_offset)."""
-        return self.read(offset, 1, below_offset=below_offset) is not None
+        return LogRange(start_index, below_offset + row_at, data, None)
 
     # -- by timestamp
     #

@@ -53,16 +53,6 @@ class _Damage(NamedTuple):
     message: str
 
 
-class _AfterHole(NamedTuple):
-    """The batch that was accepted last, if its base offset left a hole before it."""
-
-    position: int
-    #: One past the last offset before the hole.
-    hole_start: int
-    #: Base offset that its successor would have without the hole.
-    end_without_hole: int
-
-
 class _Recovery:
     """One opening of one log."""
 
@@ -137,18 +127,16 @@ class _Recovery:
         before it recorded that. Without a snapshot its first segments are missing."""
         base_offset = self._segments[0].base_offset
         snapshot = segment_path(self._directory, base_offset, SNAPSHOT_SUFFIX)
-        is_installed = self._config.may_have_holes or self._disk.exists(snapshot)
-        if base_offset > self._log_start and not is_installed:
+        if base_offset > self._log_start and not self._disk.exists(snapshot):
             raise CorruptLogError(
                 self._directory, 0, f"nothing from the log start {self._log_start} to {base_offset}"
             )
 
     def _check_producers(self) -> None:
         """What producers wrote below the first segment cannot be replayed. So a snapshot at or above it must be
-        whole, or a retry would be appended a second time (replication.md section 8). If the log may have holes, there
-        may never have been anything below."""
+        whole, or a retry would be appended a second time (replication.md section 8)."""
         base_offset = self._segments[0].base_offset
-        if self._log_start == 0 or base_offset == 0 or self._config.may_have_holes:
+        if self._log_start == 0 or base_offset == 0:
             return
         if self._newest_snapshot(base_offset, self._end_offset) is None:
             raise CorruptLogError(
@@ -187,9 +175,8 @@ class _Recovery:
             segment = Segment(
                 self._disk, self._directory, base_offset, file, self._config.index_interval_bytes
             )
-            # A crash in `Log.skip_to` leaves an empty sealed segment behind.
             is_last = at == len(bases) - 1
-            if not is_last and (file.size == 0 or bases[at + 1] <= self._install_offset):
+            if not is_last and bases[at + 1] <= self._install_offset:
                 segment.remove()
             else:
                 self._segments.append(segment)
@@ -198,7 +185,6 @@ class _Recovery:
         """Accept segments from the first on; returns the first damage, if any."""
         next_bases = [segment.base_offset for segment in self._segments[1:]]
         for segment, next_base in zip_longest(self._segments, next_bases):
-            # In a log that may have holes, a gap between segments is a recorded hole (Log.skip_to).
             self._end_offset = segment.base_offset
             if next_base is not None:
                 if next_base <= self._recorded.end_offset:
@@ -233,7 +219,6 @@ class _Recovery:
         """Accept the batches of a segment one by one. `next_base`: where the next segment begins, if there is one."""
         file, position, size = segment.file, 0, segment.size_bytes
         block_start, block = 0, memoryview(b"")
-        after_hole: _AfterHole | None = None
         while position < size:
             if position + HEADER_BYTES > block_start + len(block):
                 block_start, block = position, file.read(position, SCAN_BLOCK_BYTES)
@@ -251,37 +236,16 @@ class _Recovery:
                 header, block, position - block_start
             )
             if message is not None:
-                return self._blame(segment, position, message, header, after_hole)
+                return _Damage(segment, position, message)
             segment.note_batch(header, position)
-            after_hole = None
-            if header.base_offset > self._end_offset:
-                end_without_hole = self._end_offset + header.last_offset_delta + 1
-                after_hole = _AfterHole(position, self._end_offset, end_without_hole)
             position += header.size_bytes
             self._end_offset = header.last_offset + 1
-        if next_base not in (None, self._end_offset) and not self._config.may_have_holes:
+        if next_base not in (None, self._end_offset):
             return _Damage(
                 segment, position, f"a segment up to {self._end_offset}, before one at {next_base}"
             )
         segment.mark_scanned()
         return None
-
-    def _blame(
-        self,
-        segment: Segment,
-        position: int,
-        message: str,
-        header: BatchHeader,
-        after_hole: _AfterHole | None,
-    ) -> _Damage:
-        """Which batch the fault is of. It is the one at which it shows, unless the batch before was accepted behind a
-        hole and the two would fit together without that hole: then the base offset of the batch before is corrupt."""
-        if after_hole is None or header.base_offset != after_hole.end_without_hole:
-            return _Damage(segment, position, message)
-        end_offset, self._end_offset = self._end_offset, after_hole.hole_start
-        return _Damage(
-            segment, after_hole.position, f"a batch up to {end_offset}, before one at {header.base_offset}"
-        )
 
     def _fault(self, segment: Segment, next_base: int | None, header: BatchHeader) -> str | None:
         """Why this batch cannot be the next one (replication.md section 1). Base offset, length, epoch and magic lie
@@ -290,7 +254,7 @@ class _Recovery:
             return f"magic {header.magic}"
         if header.last_offset_delta < 0 or header.base_offset < self._end_offset:
             return f"base offset {header.base_offset} after end {self._end_offset}"
-        if header.base_offset > self._end_offset and not self._config.may_have_holes:
+        if header.base_offset > self._end_offset:
             return f"nothing from {self._end_offset} to {header.base_offset}"
         if header.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
             return f"base offset {header.base_offset} in the segment of {segment.base_offset}"

@@ -36,7 +36,7 @@ NOTHING_FLUSHED = FlushedEnd(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """The topic settings that shape a log. Names and defaults of the first three are Kafka's."""
+    """The topic settings that shape a log. Names and defaults of all are Kafka's."""
 
     #: A segment is sealed before it would grow beyond this.
     segment_bytes: int = 1 << 30
@@ -44,8 +44,6 @@ class LogConfig:
     segment_ms: int = 7 * 24 * 3600 * 1000
     #: Bytes of batches between two entries of the sparse index.
     index_interval_bytes: int = 4096
-    #: Offsets may be missing: the log is compacted, or ever was. In all others recovery takes a hole for corruption.
-    may_have_holes: bool = False
 
     def __post_init__(self) -> None:
         assert 0 < self.segment_bytes < 1 << 31, "positions in index files are 31 bits"
@@ -67,7 +65,7 @@ class LogSlice(NamedTuple):
 
     @property
     def first_offset(self) -> int:
-        """Base offset of the first batch: at or below the offset asked for, or above it across a hole."""
+        """Base offset of the first batch: at or below the offset asked for."""
         return int.from_bytes(self.file.read(self.position, 8), "big")
 
     def view(self) -> memoryview:
@@ -77,7 +75,7 @@ class LogSlice(NamedTuple):
 class LogRange(NamedTuple):
     """A part of the Raft log, [start_index, end_index): batches, then at most one lineage row.
 
-    `end_index` is the end of a batch or of a row. An index without an entry inside is a hole left by compaction.
+    `end_index` is the end of a batch or of a row. The first batch may be a filler that begins below `start_index`.
     """
 
     start_index: int

@@ -221,7 +221,7 @@ def newest_snapshot(log: Log, offset: int) -> ProducerStates:
     Raises CorruptLogError: what was below the log is lost."""
     states = _read_newest(log, offset)
     first_offset = log.first_stored_offset
-    if states.end_offset < first_offset and not log.config.may_have_holes:
+    if states.end_offset < first_offset:
         raise CorruptLogError(log.directory, 0, f"no whole snapshot of the producers below {first_offset}")
     return states
 

@@ -14,6 +14,7 @@ from broker.metadata.record_codec import MetadataRecordError, decode
 from broker.replication import wire
 from protocol import peer
 from protocol.errors import KafkaError, ProtocolError
+from protocol.records.batch import BatchHeader
 from protocol.records.control import read_marker
 from protocol.records.record import iter_records
 from raft import plausibility
@@ -83,7 +84,9 @@ def check_batches(replica: Replica, message: peer.Append, batches: Batches, rows
         return  # it is going to be rejected: the logs differ before it, so it may begin anywhere
     end = plausibility.kept_end(group, start_index, message.to_index, rows)
     offset = log.lineage.offset_of_index(end)
-    if batches.spans(offset) or (end < group.end_index and _is_inside_batch(replica, offset)):
+    # What is committed is never truncated, so not even a filler here goes on beyond a difference.
+    is_cut = end < group.end_index and _batch_across(replica, offset) is not None
+    if batches.spans(offset) or is_cut:
         raise ContradictionError(f"a batch across offset {offset}, up to where the logs agree")
 
 
@@ -116,15 +119,13 @@ def check_match(replica: Replica, follower: ReplicaId, match_end: int) -> None:
     progress = replica.group.progress_of(follower)
     if progress is None or match_end <= progress.match_end:
         return
-    if not any(end == match_end for end, _ in progress.inflight) and _is_inside_batch(
-        replica, replica.log.lineage.offset_of_index(match_end)
-    ):
+    if not any(end == match_end for end, _ in progress.inflight) and _is_inside_records(replica, match_end):
         raise ContradictionError(f"a log that ends inside a batch, at {match_end}")
 
 
 def check_corruption_report(replica: Replica, start_index: int) -> None:
     """Where a follower found damage: a range begins with a batch or a row."""
-    if start_index < 0 or _is_inside_batch(replica, replica.log.lineage.offset_of_index(start_index)):
+    if start_index < 0 or _is_inside_records(replica, start_index):
         raise ContradictionError(f"damage in a range that begins inside a batch, at {start_index}")
 
 
@@ -142,10 +143,16 @@ def check_snapshot(replica: Replica, leader: ReplicaId, message: peer.InstallSna
     return rows
 
 
-def _is_inside_batch(replica: Replica, offset: int) -> bool:
+def _is_inside_records(replica: Replica, index: int) -> bool:
+    """Whether a batch goes on beyond this index. A filler may: another replica may have what it stands for in part."""
+    across = _batch_across(replica, replica.log.lineage.offset_of_index(index))
+    return across is not None and not across.is_filler
+
+
+def _batch_across(replica: Replica, offset: int) -> BatchHeader | None:
     """Raises ContradictionError where the own log cannot tell, because it is corrupt."""
     try:
-        return replica.log.is_inside_batch(offset)
+        return replica.log.batch_across(offset)
     except CorruptLogError as error:
         replica.host.log_corrupt(replica, error)
         raise ContradictionError(f"the log here is corrupt: {error}") from error

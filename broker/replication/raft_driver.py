@@ -351,7 +351,7 @@ class RaftDriver:
             self._refuse("follower stops", "less than log.min.free.bytes is left")
             return False
         try:
-            replica.log.append_batches(views, headers, allow_holes=True)
+            replica.log.append_batches(views, headers)
         except DiskFullError as error:
             self._refuse("follower stops", error)
             self._host.space.found_full(error)

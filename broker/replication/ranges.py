@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from broker.replication.wire import row_to_wire
 from protocol import peer
 from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import LENGTH_PREFIX_BYTES, MAGIC, BatchHeader, check_crc, iter_batches
+from protocol.records.batch import (
+    LENGTH_PREFIX_BYTES,
+    MAGIC,
+    BatchHeader,
+    check_crc,
+    iter_batches,
+    parse_header,
+)
+from protocol.records.builder import build_filler
 from raft.types import Send
 from storage.disk import Buffer
 from storage.errors import CorruptLogError
@@ -77,12 +85,24 @@ class Batches(NamedTuple):
         """Those that a log lacks that ends there."""
         if not self.headers or self.headers[0].base_offset >= end_offset:
             return self
-        count = sum(header.base_offset < end_offset for header in self.headers)
-        return Batches(self.headers[count:], self.views[count:])
+        count = sum(header.next_offset <= end_offset for header in self.headers)
+        return Batches(self.headers[count:], self.views[count:]).beginning_at(end_offset)
+
+    def beginning_at(self, offset: int) -> Batches:
+        """Without that part of the first one that lies below `offset`: it is a filler then."""
+        if not self.headers or self.headers[0].base_offset >= offset:
+            return self
+        first = self.headers[0]
+        assert first.is_filler and offset < first.next_offset
+        part = build_filler(offset, first.next_offset, first.leader_epoch)
+        return Batches([parse_header(part), *self.headers[1:]], [memoryview(part), *self.views[1:]])
 
     def spans(self, offset: int) -> bool:
-        """Whether one of them begins below `offset` and goes on above it."""
-        return any(header.base_offset < offset < header.next_offset for header in self.headers)
+        """Whether one that is no filler begins below `offset` and goes on above it."""
+        return any(
+            header.base_offset < offset < header.next_offset and not header.is_filler
+            for header in self.headers
+        )
 
 
 def check_range(message: peer.Append) -> Batches:
@@ -120,8 +140,8 @@ def check_own_range(log: Log, start_index: int) -> None:
 
 
 def _check_whole(records: memoryview | None, start_offset: int, term: int, offset_count: int) -> Batches:
-    """All batches of a range, which hold so many offsets: a base offset that rose hides what is there, and reads like
-    a hole."""
+    """All batches of a range, which hold so many offsets. The first may be a filler that begins below the range: this
+    leader has compacted across the end of what the follower has."""
     headers: list[BatchHeader] = []
     views: list[memoryview] = []
     records = records or memoryview(b"")
@@ -135,13 +155,13 @@ def _check_whole(records: memoryview | None, start_offset: int, term: int, offse
             )
         if header.last_offset_delta < 0:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"batch at {header.base_offset} holds no offset")
-        if header.base_offset != end_offset:  # compaction will leave holes; until then one is damage
+        if header.base_offset != end_offset and (headers or not _is_filler_across(header, start_offset)):
             raise KafkaError(
                 ErrorCode.CORRUPT_MESSAGE, f"batch at {header.base_offset} instead of {end_offset}"
             )
         if not check_crc(records, position, header):
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"batch at {header.base_offset} has a wrong CRC")
-        end_offset += header.last_offset_delta + 1
+        end_offset = header.next_offset
         end_position = position + header.length + LENGTH_PREFIX_BYTES
         headers.append(header)
         views.append(records[position:end_position])
@@ -152,4 +172,8 @@ def _check_whole(records: memoryview | None, start_offset: int, term: int, offse
             ErrorCode.CORRUPT_MESSAGE,
             f"a range of {offset_count} offsets from {start_offset} on ends at {end_offset}",
         )
-    return Batches(headers, views)
+    return Batches(headers, views).beginning_at(start_offset)
+
+
+def _is_filler_across(header: BatchHeader, offset: int) -> bool:
+    return header.is_filler and header.base_offset < offset < header.next_offset

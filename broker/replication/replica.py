@@ -11,8 +11,6 @@ The group decides, the log keeps, and a replica carries facts and orders between
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import structlog
 
 from broker.config.topic_config import TopicConfig
@@ -84,8 +82,7 @@ class Replica:
     def reconfigure(self, config: TopicConfig) -> None:
         """The topic's settings have changed: they count from the next batch on, and for who waits now."""
         self._use_config(config)
-        # Holes that are there stay, whatever the policy is now.
-        self.log.config = replace(config.log_config, may_have_holes=self.log.config.may_have_holes)
+        self.log.config = config.log_config
         self.waits.release_commits()
 
     def _use_config(self, config: TopicConfig) -> None:

@@ -110,6 +110,11 @@ class BatchHeader(NamedTuple):
         return self.attributes & ATTR_CONTROL != 0
 
     @property
+    def is_filler(self) -> bool:
+        """Whether it stands for offsets whose records compaction removed (`builder.build_filler`)."""
+        return self.count == 0 and self.producer_id == NO_PRODUCER_ID and not self.is_control
+
+    @property
     def last_sequence(self) -> int:
         """The sequence of the last record. 0 follows 2^31 - 1."""
         if self.base_sequence == NO_SEQUENCE:

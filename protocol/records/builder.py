@@ -61,6 +61,29 @@ def build_batch(
     )
 
 
+def build_filler(base_offset: int, next_offset: int, leader_epoch: int) -> bytearray:
+    """An empty batch of no producer, for the offsets up to `next_offset`: compaction removed what was there."""
+    assert base_offset < next_offset
+    header = BatchHeader(
+        base_offset=base_offset,
+        length=HEADER_BYTES - LENGTH_PREFIX_BYTES,
+        leader_epoch=leader_epoch,
+        magic=MAGIC,
+        crc=0,
+        attributes=0,
+        last_offset_delta=next_offset - base_offset - 1,
+        base_timestamp=NO_TIMESTAMP,
+        max_timestamp=NO_TIMESTAMP,
+        producer_id=NO_PRODUCER_ID,
+        producer_epoch=-1,
+        base_sequence=NO_SEQUENCE,
+        count=0,
+    )
+    batch = bytearray(pack_header(header))
+    renew_crc(batch)
+    return batch
+
+
 class BatchBuilder:
     """As `build_batch`, record by record."""
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import UUID
 
-from protocol.records.batch import BatchHeader, parse_header
-from protocol.records.builder import NewRecord, build_batch
+from protocol.records.batch import BatchHeader, iter_batches, parse_header
+from protocol.records.builder import NewRecord, build_batch, build_filler
 from storage.disk import Buffer, Disk, DiskError, File
 from storage.file_disk import FileDisk
 from storage.log import Log
@@ -26,7 +25,6 @@ from tests.simulator.disk import MemoryDisk
 
 GROUP = GroupKey(UUID(int=7), 0)
 SMALL = LogConfig(segment_bytes=2000, index_interval_bytes=200)
-SMALL_WITH_HOLES = replace(SMALL, may_have_holes=True)
 #: Of a topic with the longest name that is allowed.
 LONGEST_FOLDER_NAME = "x" * 249 + "-49999"
 ROW_KIND = 1
@@ -105,6 +103,25 @@ def append(log: Log, *, count: int = 3, **fields: Any) -> BatchHeader:
     header = parse_header(batch)
     log.append_batches([batch], [header])
     return header
+
+
+def append_filler(log: Log, count: int) -> BatchHeader:
+    """As a range of a compacted log holds it: for so many offsets from the end on."""
+    batch = build_filler(log.end_offset, log.end_offset + count, log.lineage.last_term)
+    header = parse_header(batch)
+    log.append_batches([batch], [header])
+    return header
+
+
+def replace_by_filler(segment: Buffer, first: int, end: int) -> bytes:
+    """The bytes of a segment, without padding, whose batches below `first` and from `end` on stay."""
+    kept = bytearray()
+    for position, header in iter_batches(segment):
+        if header.base_offset == first:
+            kept += build_filler(first, end, header.leader_epoch)
+        if not first <= header.base_offset < end:
+            kept += memoryview(segment)[position : position + header.size_bytes]
+    return bytes(kept)
 
 
 def new_log(

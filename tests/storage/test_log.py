@@ -17,9 +17,9 @@ from storage.log_types import FlushedEnd, LogConfig
 from storage.producer_snapshot import ensure_snapshot
 from tests.storage.helpers import (
     ROW_KIND,
-    SMALL_WITH_HOLES,
     InlineDisk,
     append,
+    append_filler,
     batch_at,
     delete_below,
     fill,
@@ -235,34 +235,24 @@ def test_truncation_below_the_known_commit_is_an_assertion(disk: InlineDisk) -> 
         log.truncate(2, known_commit=5)
 
 
-def test_holes_inside_a_range_and_at_its_end_survive_a_restart(disk: InlineDisk) -> None:
-    log = new_log(disk, SMALL_WITH_HOLES)
-    batch = batch_at(10, 1)
-    log.append_batches([batch], [parse_header(batch)], allow_holes=True)
-    log.skip_to(50)
+def test_a_filler_survives_a_restart_and_is_read_from_any_offset_inside(disk: InlineDisk) -> None:
+    log = new_log(disk)
+    filler = append_filler(log, 30)
     log.append_row(2, ROW_KIND, b"")
+    after = append(log)
     log.flush()
     end = log.end
-    assert end == FlushedEnd(53, 3)
-    assert log.read(13, 100, below_offset=50) is None
+    log.close(is_clean=False)
+    log = reopen(disk, recorded=end)
+    assert log.end == end == FlushedEnd(36, 3)
+    assert stored_headers(log) == [filler, after]
+    found = log.read(13, 1000, below_offset=30)
+    assert found is not None and (found.first_offset, found.next_offset) == (0, 30)
     part = log.read_range(15, end.end_index, 1000)
-    assert (part.data, part.end_index) == (None, 53)
-    assert part.row is not None
-    log.close(is_clean=False)
-    log = reopen(disk, SMALL_WITH_HOLES, recorded=end)
-    assert log.end == end
-    append(log)
-    assert [h.base_offset for h in stored_headers(log)] == [10, 50]
-    found = log.read(13, 1000, below_offset=log.end_offset)
-    assert found is not None and found.first_offset == 50
-
-
-def test_skipping_from_an_empty_segment_leaves_one_segment(disk: InlineDisk) -> None:
-    log = new_log(disk, SMALL_WITH_HOLES)
-    log.skip_to(50)
-    assert [segment.base_offset for segment in log._segments] == [50]
-    log.close(is_clean=False)
-    assert reopen(disk, SMALL_WITH_HOLES).end_offset == 50
+    assert part.data is not None and part.data.first_offset == 0
+    assert part.row is not None and part.end_index == 33
+    assert log.batch_across(13) == filler
+    assert log.batch_across(30) is None
 
 
 def test_retention_keeps_no_segment_open(disk: InlineDisk) -> None:

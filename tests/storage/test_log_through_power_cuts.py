@@ -4,7 +4,6 @@ was not flushed. What was promised must be there; what is there must be what was
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import pytest
 
@@ -27,6 +26,7 @@ from tests.storage.helpers import (
     StopError,
     StoppingMemoryDisk,
     append,
+    append_filler,
     delete_below,
     new_log,
     stored_headers,
@@ -71,7 +71,6 @@ class Replica:
     def __init__(self, seed: int, faults: DiskFaults, *, stops_in_truncations: bool) -> None:
         self.rng = random.Random(seed)
         self.stops_in_truncations = stops_in_truncations
-        self.config = replace(CONFIG, may_have_holes=bool(seed % 2))
         self.loop: SimulatedLoop = new_loop()
         self.disk = StoppingMemoryDisk("/n1", self.loop, random.Random(seed), faults)
         #: Durable once, and not truncated since.
@@ -85,7 +84,7 @@ class Replica:
         self.term = 1
         self.rounds: FlushRounds | None = None
         journal = Journal.open(self.disk)
-        log = new_log(self.disk, self.config)
+        log = new_log(self.disk, CONFIG)
         journal.append(Vote(GROUP, 1, None))
         journal.flush()
         self._note(log)
@@ -105,7 +104,7 @@ class Replica:
             self.disk,
             f"{self.disk.root}/topic-0",
             GROUP,
-            self.config,
+            CONFIG,
             recorded=state.flushed_end,
             log_start=state.bounds.log_start if state.bounds is not None else 0,
             is_clean=is_clean,
@@ -208,8 +207,8 @@ class Replica:
         log, rng, rounds = self.log, self.rng, self.rounds
         assert rounds is not None
         match rng.choices(
-            ["append", "row", "flush", "wait", "truncate", "skip", "start", "roll"],
-            [10, 2, 6, 6, 1, 0.5 * self.config.may_have_holes, 0.7, 0.5],
+            ["append", "row", "flush", "wait", "truncate", "fill", "start", "roll"],
+            [10, 2, 6, 6, 1, 0.5, 0.7, 0.5],
         )[0]:
             case "append":
                 self._append()
@@ -226,10 +225,8 @@ class Replica:
                 self.committed = rng.randint(self.committed, max(self.committed, self.promised.end_index))
             case "truncate":
                 self._truncate(rounds)
-            case "skip":
-                # Only a committed part was ever compacted, so the hole's near side is.
-                self._settle(rounds)
-                log.skip_to(log.end_offset + rng.randint(1, 9))
+            case "fill":
+                self._append_filler()
                 rounds.mark_dirty(log)
             case "start":
                 self._raise_start()
@@ -249,6 +246,10 @@ class Replica:
             base_sequence=self.sequences[producer],
         )
         self.sequences[producer] += count
+        self.headers[header.base_offset] = header
+
+    def _append_filler(self) -> None:
+        header = append_filler(self.log, self.rng.randint(1, 9))
         self.headers[header.base_offset] = header
 
     def _truncate(self, rounds: FlushRounds) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from protocol.records.batch import HEADER_BYTES, iter_batches, parse_header
+from protocol.records.batch import HEADER_BYTES
 from storage.errors import CorruptLogError, UnfinishedLogError, WrongTopicError
 from storage.group_commit import FlushRounds
 from storage.journal import Journal
@@ -18,7 +18,7 @@ from storage.lineage import Row
 from storage.log import Log
 from storage.log_creation import create_log, install_log
 from storage.log_recovery import open_log
-from storage.log_types import FlushedEnd, GroupKey, LogConfig
+from storage.log_types import FlushedEnd, GroupKey
 from storage.partition_folder import METADATA_NAME
 from storage.producer_snapshot import encode_snapshot
 from storage.producer_state import ProducerStates
@@ -27,7 +27,6 @@ from tests.storage.helpers import (
     LONGEST_FOLDER_NAME,
     ROW_KIND,
     SMALL,
-    SMALL_WITH_HOLES,
     InlineDisk,
     StopError,
     StoppingDisk,
@@ -113,14 +112,13 @@ def test_a_batch_that_no_leader_has_stamped_is_no_entry(disk: InlineDisk) -> Non
 
 
 @settings(max_examples=40)
-@given(seed=st.integers(0, 2**32), config=st.sampled_from([SMALL, SMALL_WITH_HOLES]))
+@given(seed=st.integers(0, 2**32))
 # The base offset of a batch above the recorded end that is not the last one.
-@example(seed=538, config=SMALL)
-@example(seed=538, config=SMALL_WITH_HOLES)
-def test_a_flipped_bit_is_cut_above_the_recorded_end_and_refused_below(seed: int, config: LogConfig) -> None:
+@example(seed=538)
+def test_a_flipped_bit_is_cut_above_the_recorded_end_and_refused_below(seed: int) -> None:
     rng = random.Random(seed)
     with fresh_disk() as disk:
-        log = new_log(disk, config)
+        log = new_log(disk)
         fill(log, rng, rng.randint(1, 6))
         log.flush()
         recorded = log.end
@@ -139,30 +137,27 @@ def test_a_flipped_bit_is_cut_above_the_recorded_end_and_refused_below(seed: int
         if is_below:
             lineage = Path(log.directory, "lineage").read_bytes()
             with pytest.raises(CorruptLogError) as error:
-                reopen(disk, config, recorded=recorded)
+                reopen(disk, recorded=recorded)
             assert error.value.path == str(path)
             assert path.read_bytes() == data, "quarantine changes nothing"
             assert Path(log.directory, "lineage").read_bytes() == lineage
         else:
-            log = reopen(disk, config, recorded=recorded)
+            log = reopen(disk, recorded=recorded)
             assert log.end.end_index >= recorded.end_index
-            # Where holes may be, a base offset of the very last batch that rises looks like one (README).
-            last_base = [at for at, _ in iter_batches(memoryview(original))][-1]
-            is_hole = config.may_have_holes and last_base <= at < last_base + 8
-            assert set(entries(log)) <= set(written) or is_hole
+            assert set(entries(log)) <= set(written)
             append(log)
             grown = stored_headers(log)
             log.close(is_clean=True)
-            assert stored_headers(reopen(disk, config, is_clean=True)) == grown
+            assert stored_headers(reopen(disk, is_clean=True)) == grown
 
 
 @settings(max_examples=40)
-@given(seed=st.integers(0, 2**32), config=st.sampled_from([SMALL, SMALL_WITH_HOLES]))
-def test_a_flipped_bit_in_a_sealed_segment_is_never_torn(seed: int, config: LogConfig) -> None:
+@given(seed=st.integers(0, 2**32))
+def test_a_flipped_bit_in_a_sealed_segment_is_never_torn(seed: int) -> None:
     """The name of a later segment says that everything below it is durable, recorded or not."""
     rng = random.Random(seed)
     with fresh_disk() as disk:
-        log = new_log(disk, config)
+        log = new_log(disk)
         fill(log, rng, rng.randint(1, 6))
         log.flush()
         recorded = log.end
@@ -178,17 +173,14 @@ def test_a_flipped_bit_in_a_sealed_segment_is_never_torn(seed: int, config: LogC
         flip_a_bit(path, path.stat().st_size, rng)
         data = path.read_bytes()
         with pytest.raises(CorruptLogError) as error:
-            reopen(disk, config, recorded=recorded)
+            reopen(disk, recorded=recorded)
         assert error.value.path == str(path)
         assert path.read_bytes() == data, "quarantine changes nothing"
 
 
-@pytest.mark.parametrize("config", [SMALL, SMALL_WITH_HOLES])
-def test_of_two_batches_that_do_not_fit_the_one_behind_a_hole_is_wrong(
-    disk: InlineDisk, config: LogConfig
-) -> None:
+def test_of_two_batches_that_overlap_the_one_whose_base_offset_rose_is_wrong(disk: InlineDisk) -> None:
     """A base offset that rose above its successor's, at and above the recorded end (found by seed 538)."""
-    log = new_log(disk, config)
+    log = new_log(disk)
     first = append(log, count=1)
     append(log, count=2)
     append(log, count=1)
@@ -200,22 +192,23 @@ def test_of_two_batches_that_do_not_fit_the_one_behind_a_hole_is_wrong(
     data[first.size_bytes : first.size_bytes + 8] = (2).to_bytes(8, "big")  # ends where the log was recorded
     path.write_bytes(data)
     with pytest.raises(CorruptLogError) as error:
-        reopen(disk, config, recorded=end)
+        reopen(disk, recorded=end)
     assert error.value.position == first.size_bytes
-    log = reopen(disk, config, recorded=before)
+    log = reopen(disk, recorded=before)
     assert log.end == before
     assert stored_headers(log) == [first]
     assert log._segments[0].max_timestamp == (first.max_timestamp, 0)
 
 
-def test_a_hole_is_damage_where_none_may_be(disk: InlineDisk) -> None:
+def test_a_hole_is_damage(disk: InlineDisk) -> None:
     """Above the recorded end it is cut; a segment that is missing, at the start or in between, is no torn write."""
     log = new_log(disk)
     append(log)
     log.flush()
     recorded = log.end
-    log.append_batches([batch := batch_at(4, 1)], [parse_header(batch)], allow_holes=True)
+    path, size_bytes = log_files(disk.root)[-1], log.active_segment_bytes
     log.close(is_clean=False)
+    path.write_bytes(path.read_bytes()[:size_bytes] + batch_at(4, 1))
     log = reopen(disk, recorded=recorded)
     assert log.end == recorded
     fill(log, random.Random(1), 60)
@@ -315,10 +308,9 @@ def test_a_clean_start_finds_an_end_that_is_not_the_recorded_one(disk: InlineDis
     data = bytearray(path.read_bytes())
     data[position : position + 8] = (last.base_offset + 4).to_bytes(8, "big")
     path.write_bytes(data)
-    for config in (SMALL, SMALL_WITH_HOLES):
-        with pytest.raises(CorruptLogError) as error:
-            reopen(disk, config, recorded=end, is_clean=True)
-        assert error.value.position == position
+    with pytest.raises(CorruptLogError) as error:
+        reopen(disk, recorded=end, is_clean=True)
+    assert error.value.position == position
 
 
 def test_a_clean_start_does_not_vouch_for_a_log_that_was_not_open(disk: InlineDisk) -> None:

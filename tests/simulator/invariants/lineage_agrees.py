@@ -69,7 +69,7 @@ def _check_batches(log: Log, offset: int) -> None:
         where = f"{log.directory}: the batch at {header.base_offset}"
         if header.base_offset < offset:
             continue
-        is_next = header.base_offset == end_offset or log.config.may_have_holes
+        is_next = header.base_offset == end_offset
         assert is_next and header.base_offset >= end_offset, f"{where} follows the end {end_offset}"
         term = lineage.term_at_offset(header.base_offset)
         assert header.leader_epoch == term, (
