@@ -78,7 +78,13 @@ class JoinedCluster:
     def _open_metadata(self, founding: Formation | None = None) -> Formation | None:
         """Open (or begin) the metadata replica. Returns the formation that its row 0 tells, if it has one."""
         configuration = None if founding is None else founding_configuration(founding.voters)
-        config = TopicConfig.resolve({"cleanup.policy": "compact", "min.insync.replicas": "1"}, self._config)
+        settings = {
+            "cleanup.policy": "compact",
+            "min.insync.replicas": "1",
+            "segment.bytes": str(self._config.metadata_log_segment_bytes),
+            "segment.ms": str(self._config.metadata_log_segment_ms),
+        }
+        config = TopicConfig.resolve(settings, self._config)
         replica = self._replicas.open(
             METADATA_KEY,
             METADATA_TOPIC_NAME,

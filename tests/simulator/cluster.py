@@ -44,6 +44,7 @@ METADATA_KEY = GroupKey(METADATA_TOPIC_ID, 0)
 TINY = NodeConfig(
     log_min_free_bytes=0,
     log_segment_bytes=4096,
+    metadata_log_segment_bytes=4096,
     log_index_interval_bytes=256,
     log_retention_check_interval_ms=1000,
     leader_imbalance_check_interval_s=1,

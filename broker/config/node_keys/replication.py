@@ -36,6 +36,18 @@ class ReplicationKeys:
         """A follower that has not heard its leader for this long campaigns, at a random time within the next 150 ms. A
         leader that has not heard a majority for one and a half times as long steps down.""",
     )
+    metadata_log_segment_bytes: int = setting(
+        "metadata.log.segment.bytes",
+        integer(1024),
+        str(8 << 20),
+        "The segment.bytes of __cluster_metadata. (1 GiB in Kafka, which writes snapshots beside the log.)",
+    )
+    metadata_log_segment_ms: int = setting(
+        "metadata.log.segment.ms",
+        long(1),
+        str(7 * 24 * 3600 * 1000),
+        "The segment.ms of __cluster_metadata.",
+    )
     heartbeat_interval_ms: int = setting(
         "varve.heartbeat.interval.ms",
         integer(5),  # raft.liveness_types.LivenessTiming tells changes after 5 ms.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from broker.metadata.ids import METADATA_TOPIC_NAME
 from protocol.controller.brokers import UnregisterBroker
 from protocol.controller.topics import (
     CreateTopics,
@@ -14,6 +15,7 @@ from protocol.controller.topics import (
 )
 from protocol.errors import ErrorCode, KafkaError
 from storage.disk import BLOCK_BYTES
+from storage.segment_files import LOG_SUFFIX
 from tests.broker.world import World, running
 
 
@@ -120,3 +122,22 @@ def test_an_answer_that_the_link_lost_is_asked_for_again_when_there_is_a_new_one
         world.network.heal_all()
         world.wait(lambda: bool(answers), limit_s=5)
         assert isinstance(answers[0], CreateTopicsResult), answers
+
+
+def test_the_metadata_log_rolls_by_its_own_settings_and_is_read_again_whole() -> None:
+    with running(settings={"metadata.log.segment.bytes": "4096"}) as world:
+        names = [f"t{number}" for number in range(30)]
+        for name in names:
+            world.create_topic(name)
+        node_id = next(iter(world.nodes))
+        assert len(_segments(world, node_id, METADATA_TOPIC_NAME)) > 1
+        assert len(_segments(world, node_id, names[0])) == 1
+        world.stop(node_id)
+        world.start(node_id)
+        world.wait_ready(node_id)
+        world.wait(lambda: set(world.nodes[node_id].metadata.image.topic_names()) >= set(names))
+
+
+def _segments(world: World, node_id: int, topic: str) -> list[str]:
+    disk = world.disks[node_id]
+    return [name for name in disk.list(f"{disk.root}/{topic}-0") if name.endswith(LOG_SUFFIX)]
