@@ -151,6 +151,12 @@ class AbortedTransactions:
         self._known.pop(base_offset, None)
         self._unlink(base_offset)
 
+    def segments_replaced(self, base_offsets: Sequence[int], index: AbortedIndex) -> None:
+        """One segment has the place of these, and its file is there."""
+        for base_offset in base_offsets:
+            self._known.pop(base_offset, None)
+        self._known[base_offsets[0]] = index
+
     # -- files
 
     def _path(self, base_offset: int) -> str:

@@ -289,6 +289,27 @@ class Log(ReadableLog):
         self.aborted.segment_removed(self._bases.pop(at))
         self._segments.pop(at).remove()
 
+    # -- compaction
+
+    def begin_swap(self, bases: Sequence[int]) -> None:
+        """Segments with these base offsets are about to be replaced on disk (`storage.segment_swap`). Who reads them
+        keeps the files that are open. Until `end_swap`, nothing deletes segments of this log."""
+        at = self._bases.index(bases[0])
+        assert self._bases[at : at + len(bases)] == list(bases), "neighbours are replaced"
+        assert at + len(bases) < len(self._bases), "the active segment is never replaced"
+        for segment in self._segments[at : at + len(bases)]:
+            segment.keep_file()
+
+    def end_swap(self, bases: Sequence[int], aborted: AbortedIndex) -> None:
+        """They were replaced by one segment, in which these transactions were aborted."""
+        at = self._bases.index(bases[0])
+        file = self._disk.open(segment_path(self.directory, bases[0]))
+        new = Segment(self._disk, self.directory, bases[0], file, self.config.index_interval_bytes)
+        new.release_file()
+        self._segments[at : at + len(bases)] = [new]
+        self._bases[at : at + len(bases)] = [bases[0]]
+        self.aborted.segments_replaced(bases, aborted)
+
     # -- cutting off the start
 
     def set_start_offset(self, offset: int) -> None:

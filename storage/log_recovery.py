@@ -19,6 +19,7 @@ from storage.partition_folder import check_topic_id
 from storage.producer_snapshot import SnapshotDamagedError, read_snapshot
 from storage.segment import MAX_RELATIVE_OFFSET, Segment
 from storage.segment_files import DELETED_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, TEMPORARY_SUFFIX, segment_path
+from storage.segment_swap import discard_build, finish_swap
 
 #: Bytes read at once while scanning. A larger batch is read on its own.
 SCAN_BLOCK_BYTES = 1 << 20
@@ -41,6 +42,8 @@ def open_log(
     is bad: then segments and lineage are as they were.
     """
     check_topic_id(disk, directory, group.topic_id)
+    discard_build(disk, directory)
+    finish_swap(disk, directory)
     recovery = _Recovery(disk, directory, config, recorded or NOTHING_FLUSHED, log_start)
     return recovery.run(group, is_clean)
 

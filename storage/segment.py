@@ -93,6 +93,11 @@ class Segment:
         """Close the descriptor until it is needed again. The file must be durable."""
         self._file = None
 
+    def keep_file(self) -> None:
+        """Keep the descriptor: something else is about to have the file's name. Readers hold this object, and with
+        the last of them it goes."""
+        self._file = self.file
+
     # -- growing
 
     def note_batch(self, header: BatchHeader, position: int) -> None:

@@ -223,6 +223,16 @@ class StoppingDisk(Stopping, InlineDisk):
         self.step()
         super().unlink(path)
 
+    def make_directory(self, path: str) -> None:
+        self.step()
+        super().make_directory(path)
+
+    def remove_tree(self, path: str) -> None:
+        for name in self.list(path):
+            self.unlink(f"{path}/{name}")
+        self.step()
+        super().remove_tree(path)
+
     def flush_directory(self, path: str) -> None:
         self.step()
         super().flush_directory(path)
@@ -255,6 +265,10 @@ class StoppingMemoryDisk(Stopping, MemoryDisk):
     def unlink(self, path: str) -> None:
         self.step()
         super().unlink(path)
+
+    def make_directory(self, path: str) -> None:
+        self.step()
+        super().make_directory(path)
 
     def flush_directory(self, path: str) -> None:
         self.step()

@@ -1,0 +1,150 @@
+"""Putting one segment in the place of some neighbours: how compaction changes a log on disk.
+
+The new segment is built in the folder `.compacting`. Once everything in it is durable, it is renamed to `.compacted`:
+from then on the swap counts, and whoever meets that folder finishes it (`finish_swap`), in this process or in the next.
+A crash at any step leaves the old segments or the new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from protocol.records.batch import BatchHeader
+from protocol.records.crc import crc32c
+from storage.aborted_index import AbortedIndex
+from storage.disk import Buffer, Disk
+from storage.errors import CorruptLogError
+from storage.segment import Segment
+from storage.segment_files import (
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    segment_path,
+)
+
+COMPACTING_NAME = ".compacting"
+COMPACTED_NAME = ".compacted"
+#: In those folders: the base offsets of the segments that are replaced, and a checksum.
+_REPLACED_NAME = "replaced"
+#: Beside a segment. The segment itself comes last: while it is not moved, the swap is not over.
+_MOVED_SUFFIXES = (TRANSACTION_INDEX_SUFFIX, TIME_INDEX_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX)
+
+
+class SegmentBuild:
+    """Builds the segment that takes the place of those with the base offsets `replaced`, which rise: neighbours, all of
+    them sealed. One build per log at a time. Blocks for flushes: not for the event loop."""
+
+    def __init__(
+        self, disk: Disk, directory: str, replaced: Sequence[int], index_interval_bytes: int
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._folder = f"{directory}/{COMPACTING_NAME}"
+        self._replaced = replaced
+        discard_build(disk, directory)
+        disk.make_directory(self._folder)
+        file = disk.open(segment_path(self._folder, replaced[0]), create=True)
+        self._segment = Segment(disk, self._folder, replaced[0], file, index_interval_bytes)
+        self._end_offset = replaced[0]
+
+    def append(self, batches: Sequence[Buffer], headers: Sequence[BatchHeader]) -> None:
+        """Append batches, which leave no hole. Raises DiskFullError."""
+        segment = self._segment
+        position = segment.size_bytes
+        segment.file.append(batches)
+        for header in headers:
+            assert header.base_offset == self._end_offset, f"a hole at {self._end_offset}"
+            segment.note_batch(header, position)
+            position += header.size_bytes
+            self._end_offset = header.next_offset
+        segment.size_bytes = position
+        assert segment.file.size == position, "headers do not describe the batches"
+
+    def finish(self, end_offset: int, aborted: AbortedIndex) -> None:
+        """Make everything durable, and the swap count. `end_offset`: of the last segment that is replaced. `aborted`:
+        what was aborted in the new one. Raises DiskFullError; then nothing has changed."""
+        assert self._end_offset == end_offset, f"it ends at {self._end_offset}, not at {end_offset}"
+        segment = self._segment
+        segment.file.flush()
+        segment.write_index_files(is_sealed=True)
+        self._write(TRANSACTION_INDEX_SUFFIX, aborted.encode())
+        replaced = b"".join(b"%d\n" % base_offset for base_offset in self._replaced)
+        self._write_file(f"{self._folder}/{_REPLACED_NAME}", replaced + b"%08x\n" % crc32c(replaced))
+        segment.release_file()
+        self._disk.flush_directory(self._folder)
+        self._disk.rename(self._folder, f"{self._directory}/{COMPACTED_NAME}")
+        self._disk.flush_directory(self._directory)
+
+    def _write(self, suffix: str, data: bytes) -> None:
+        self._write_file(segment_path(self._folder, self._replaced[0], suffix), data)
+
+    def _write_file(self, path: str, data: bytes) -> None:
+        file = self._disk.open(path, create=True)
+        file.append([data])
+        file.flush()
+        file.close()
+
+
+def discard_build(disk: Disk, directory: str) -> None:
+    """Of a build that was not finished."""
+    folder = f"{directory}/{COMPACTING_NAME}"
+    if disk.exists(folder):
+        disk.remove_tree(folder)
+
+
+def finish_swap(disk: Disk, directory: str) -> None:
+    """Do what is left of a swap that counts; nothing where there is none. Blocks for flushes. Raises
+    CorruptLogError."""
+    for _ in swap_in_steps(disk, directory):
+        pass
+
+
+def swap_in_steps(disk: Disk, directory: str) -> Iterator[None]:
+    """As `finish_swap`; each step has one flush."""
+    folder = f"{directory}/{COMPACTED_NAME}"
+    if not disk.exists(folder):
+        return
+    # It may be without that file: a crash came while it was removed, when all was over.
+    replaced = _read_replaced(disk, f"{folder}/{_REPLACED_NAME}")
+    if replaced and disk.exists(segment_path(folder, replaced[0])):
+        for base_offset in replaced:
+            _set_aside(disk, directory, base_offset)
+        # None of the old ones may come back beside the new one: recovery would find two segments that overlap.
+        disk.flush_directory(directory)
+        yield
+        for suffix in _MOVED_SUFFIXES:
+            built = segment_path(folder, replaced[0], suffix)
+            if disk.exists(built):
+                disk.rename(built, segment_path(directory, replaced[0], suffix))
+        # Both: if the segment were back in this folder, a later start would put it in the place of a newer one.
+        disk.flush_together((), [directory, folder])
+        yield
+    disk.remove_tree(folder)
+    disk.flush_directory(directory)
+    yield
+
+
+def _set_aside(disk: Disk, directory: str, base_offset: int) -> None:
+    """The bytes are freed in the background: at once, a large file would stall the flushes of all others."""
+    for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
+        path = segment_path(directory, base_offset, suffix)
+        if disk.exists(path):
+            disk.unlink(path)
+    path = segment_path(directory, base_offset)
+    if disk.exists(path):
+        disk.rename(path, path + DELETED_SUFFIX)
+        disk.remove_later(path + DELETED_SUFFIX)
+
+
+def _read_replaced(disk: Disk, path: str) -> list[int]:
+    if not disk.exists(path):
+        return []
+    file = disk.open(path)
+    data = bytes(file.read(0, file.size))
+    file.close()
+    lines = data.splitlines(keepends=True)
+    if len(lines) < 2 or lines[-1] != b"%08x\n" % crc32c(b"".join(lines[:-1])):
+        raise CorruptLogError(path, 0, "the checksum is wrong")
+    return [int(line) for line in lines[:-1]]

@@ -1,0 +1,195 @@
+"""One segment takes the place of some: whole or not at all, whenever the process or the power ends, and unseen by
+those who read."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from protocol.records.batch import BatchHeader, parse_header
+from protocol.records.builder import build_filler
+from storage.aborted_index import AbortedIndex
+from storage.errors import CorruptLogError
+from storage.log import Log
+from storage.log_types import FlushedEnd
+from storage.segment_swap import COMPACTED_NAME, SegmentBuild, finish_swap
+from tests.simulator.disk import DiskFaults
+from tests.simulator.loop import new_loop
+from tests.storage.helpers import (
+    SMALL,
+    InlineDisk,
+    StopError,
+    StoppingDisk,
+    StoppingMemoryDisk,
+    append,
+    fill,
+    new_log,
+    reopen,
+    segment_bases,
+    stored_headers,
+)
+
+
+def some_log(disk: StoppingDisk | StoppingMemoryDisk | InlineDisk) -> Log:
+    """It has a dozen segments, and is durable."""
+    log = new_log(disk)
+    fill(log, random.Random(4), 100)
+    log.flush()
+    assert len(segment_bases(log)) > 8
+    return log
+
+
+def swap(log: Log, bases: list[int], end_offset: int) -> None:
+    """Only the last batch of these segments stays."""
+    *gone, last = [batch for batch in log.batches(bases[0]) if batch.header.base_offset < end_offset]
+    data = bytes(last.view())
+    build = SegmentBuild(log.disk, log.directory, bases, SMALL.index_interval_bytes)
+    if gone:
+        filler = build_filler(bases[0], last.header.base_offset, last.header.leader_epoch)
+        build.append([filler], [parse_header(filler)])
+    build.append([data], [last.header])
+    build.finish(end_offset, AbortedIndex())
+    log.begin_swap(bases)
+    finish_swap(log.disk, log.directory)
+    log.end_swap(bases, AbortedIndex())
+
+
+def whole(log: Log) -> list[BatchHeader]:
+    """All batches, each verified."""
+    return [header for header, _ in log.checked_batches(0)]
+
+
+def expected_after(before: list[BatchHeader], bases: list[int], end_offset: int) -> list[int]:
+    """Base offsets."""
+    replaced = [header for header in before if bases[0] <= header.base_offset < end_offset]
+    return [
+        *(header.base_offset for header in before if header.base_offset < bases[0]),
+        *sorted({bases[0], replaced[-1].base_offset}),
+        *(header.base_offset for header in before if header.base_offset >= end_offset),
+    ]
+
+
+@pytest.mark.parametrize(("first", "count"), [(0, 1), (0, 3), (2, 4), (5, 1)])
+def test_a_segment_takes_the_place_of_its_neighbours(disk: InlineDisk, first: int, count: int) -> None:
+    log = some_log(disk)
+    before, all_bases = whole(log), segment_bases(log)
+    bases, end_offset = all_bases[first : first + count], all_bases[first + count]
+    swap(log, bases, end_offset)
+    wanted = expected_after(before, bases, end_offset)
+    assert [header.base_offset for header in whole(log)] == wanted
+    assert segment_bases(log) == all_bases[: first + 1] + all_bases[first + count :]
+    append(log)
+    log.flush()
+    end, headers = log.end, whole(log)
+    log.close(is_clean=True)
+    log = reopen(disk, recorded=end, is_clean=True)
+    assert whole(log) == headers
+    assert [header.base_offset for header in headers[:-1]] == wanted
+
+
+def check_reopened(
+    disk: StoppingDisk | StoppingMemoryDisk, recorded: FlushedEnd, before: list[BatchHeader], after: list[int]
+) -> bool:
+    """Whether the swap is done."""
+    log = reopen(disk, recorded=recorded)
+    offsets = [header.base_offset for header in whole(log)]
+    is_done = offsets == after
+    assert is_done or whole(log) == before
+    assert not [name for name in disk.list(log.directory) if name.startswith(".compact")]
+    bases = segment_bases(log)
+    swap(log, bases[:-1], bases[-1])
+    append(log)
+    log.flush()
+    headers, end = whole(log), log.end
+    log.close(is_clean=False)
+    assert whole(reopen(disk, recorded=end)) == headers
+    return is_done
+
+
+def test_a_process_that_ends_at_any_step_leaves_the_old_log_or_the_new_one(tmp_path: Path) -> None:
+    step, outcomes = 0, []
+    is_over = False
+    while not is_over:
+        disk = StoppingDisk(str(tmp_path / str(step)))
+        log = some_log(disk)
+        before, bases = whole(log), segment_bases(log)
+        disk.calls_left = step
+        try:
+            swap(log, bases[1:5], bases[5])
+            is_over = True
+        except StopError:
+            pass
+        end = log.end
+        disk.calls_left = None
+        log.close(is_clean=False)
+        outcomes.append(check_reopened(disk, end, before, expected_after(before, bases[1:5], bases[5])))
+        disk.close()
+        step += 1
+    assert outcomes == sorted(outcomes), "from one step on it is done"
+    assert outcomes.index(True) > 5
+    assert outcomes.count(True) > 10
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_loss_of_power_at_any_step_leaves_the_old_log_or_the_new_one(seed: int) -> None:
+    step, outcomes = 0, set()
+    is_over = False
+    while not is_over:
+        loop = new_loop()
+        disk = StoppingMemoryDisk("/n1", loop, random.Random(seed * 1000 + step), DiskFaults())
+        log = some_log(disk)
+        before, bases = whole(log), segment_bases(log)
+        disk.calls_left = step
+        try:
+            swap(log, bases[1:5], bases[5])
+            is_over = True
+        except StopError:
+            pass
+        end = log.end
+        disk.calls_left = None
+        disk.crash()
+        outcomes.add(check_reopened(disk, end, before, expected_after(before, bases[1:5], bases[5])))
+        step += 1
+    assert outcomes == {False, True}
+    assert step > 30
+
+
+def test_who_reads_goes_on_with_the_segments_that_were_there(disk: InlineDisk) -> None:
+    log = some_log(disk)
+    before, bases = whole(log), segment_bases(log)
+    walk = log.checked_batches(0)
+    seen = [next(walk)[0]]
+    piece = log.read(bases[2], 10_000, below_offset=log.end_offset)
+    assert piece is not None
+    data = bytes(piece.view())
+    swap(log, bases[:6], bases[6])
+    seen += [header for header, _ in walk]
+    assert seen == before
+    assert bytes(piece.view()) == data
+    assert stored_headers(log) != before
+
+
+def test_a_list_of_segments_that_rotted_is_corruption(disk: InlineDisk) -> None:
+    log = some_log(disk)
+    bases = segment_bases(log)
+    build = SegmentBuild(disk, log.directory, bases[:2], SMALL.index_interval_bytes)
+    filler = build_filler(0, bases[2], log.lineage.last_term)
+    build.append([filler], [parse_header(filler)])
+    build.finish(bases[2], AbortedIndex())
+    end = log.end
+    log.close(is_clean=False)
+    path = Path(log.directory, COMPACTED_NAME, "replaced")
+    path.write_bytes(path.read_bytes().replace(b"%d" % bases[1], b"%d" % bases[3]))
+    with pytest.raises(CorruptLogError):
+        reopen(disk, recorded=end)
+
+
+def test_no_hole_is_built(disk: InlineDisk) -> None:
+    log = some_log(disk)
+    bases = segment_bases(log)
+    build = SegmentBuild(disk, log.directory, bases[:2], SMALL.index_interval_bytes)
+    filler = build_filler(1, bases[2], log.lineage.last_term)
+    with pytest.raises(AssertionError, match="a hole at 0"):
+        build.append([filler], [parse_header(filler)])
