@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from broker.controller.client import ControllerClient
@@ -17,6 +18,7 @@ from broker.partitions.publisher import Publisher
 from broker.scheduling.background import Steps
 from protocol.controller.brokers import AllocateProducerIds, AllocateProducerIdsResult
 from protocol.controller.request import Request
+from protocol.controller.topics import CreateTopics, NewTopic
 from protocol.errors import ErrorCode
 from tests.simulator.mutations.kind import Mutation
 from tests.simulator.mutations.stage import ELECTION_TIMEOUT_S, Stage
@@ -200,6 +202,27 @@ def a_node_forgets_what_it_has_acted_upon(stage: Stage) -> None:
 # -- who asked for a change sees it ----------------------------------------------------------------------------
 
 
+def who_asked_looks_at_once(stage: Stage) -> None:
+    """Topics are created through each node, and when that has the answer it is looked at what it knows."""
+    for number in range(10):
+        node_id, name = stage.rng.choice(stage.cluster.node_ids), f"asked-{number}"
+        known = _create_and_look(stage, node_id, name)
+        stage.wait(partial(bool, known))
+        assert known == [True], f"node {node_id} says that {name} is created, and does not know it"
+
+
+def _create_and_look(stage: Stage, node_id: int, name: str) -> list[bool]:
+    """The list gets whether the node knows the topic when it has the answer."""
+    node, known = stage.cluster.nodes[node_id], list[bool]()
+
+    def answered(_: object) -> None:
+        known.append(node.metadata.image.topic_named(name) is not None)
+
+    topic = NewTopic(name=name, num_partitions=stage.rng.randint(1, 20), replication_factor=1)
+    stage.call(node_id, node.controller.call, CreateTopics(topics=[topic]), answered)
+    return known
+
+
 def _whatever_is_replayed(_: object) -> object:
     def pass_on(self: ControllerClient, request_id: int, pending: Any) -> None:
         del self._pending[request_id]
@@ -239,8 +262,6 @@ MUTATIONS = (
         "change-is-seen-by-who-asked",
         "A node passes the controller's answer on when it has replayed what was decided (controller/README)",
         off((ControllerClient, "_pass_on", _whatever_is_replayed)),
-        ("kill",),
-        bound=120,
-        is_slow=True,
+        story=who_asked_looks_at_once,
     ),
 )
