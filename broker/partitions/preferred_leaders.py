@@ -23,6 +23,7 @@ from broker.scheduling.background import Background, Steps
 from broker.scheduling.ticks import SLOW_TICK_S, Ticks
 from protocol.controller.replicas import TransferLeadership, TransferLeadershipResult
 from protocol.errors import ErrorCode, KafkaError
+from raft.types import ReplicaId
 from storage.log_types import GroupKey
 
 logger = structlog.get_logger()
@@ -78,26 +79,27 @@ class PreferredLeaders:
         if preferred is None:
             return ErrorCode.ELECTION_NOT_NEEDED
         group, now = replica.group, self._replicas.now()
-        target = next((voter for voter in group.configuration.voters if voter.node_id == preferred), None)
         if (
-            target is None
-            or not self._cluster.is_connected(preferred)
-            or not group.is_caught_up(target, now, MAX_LAG_S)
+            preferred not in group.configuration.voters
+            or not self._cluster.is_connected(preferred.node_id)
+            or not group.is_caught_up(preferred, now, MAX_LAG_S)
         ):
             return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
-        if not replica.driver.transfer_leadership(target):
+        if not replica.driver.transfer_leadership(preferred):
             return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
-        _log_transfer(replica, preferred)
+        _log_transfer(replica, preferred.node_id)
         return ErrorCode.NONE
 
-    def _preferred(self, key: GroupKey) -> int | None:
-        """Who should lead a partition that this node leads; None where this node should, or does not."""
+    def _preferred(self, key: GroupKey) -> ReplicaId | None:
+        """Who should lead a partition that this node leads; None where this node should, or does not. As the metadata
+        names it: a voter of the same node that began anew since has the whole log for ever, and never takes over."""
         replica = self._replicas.by_key[key]
         topic = self._metadata.image.topics.get(key.topic_id)
         if key.topic_id == METADATA_TOPIC_ID or topic is None or not replica.is_leader:
             return None
-        preferred = topic.partitions[key.partition].replicas[0]
-        return None if preferred == self._me.node_id else preferred
+        assigned = topic.partitions[key.partition]
+        preferred = ReplicaId(assigned.replicas[0], assigned.directories[0].bytes, assigned.incarnations[0])
+        return None if preferred.node_id == self._me.node_id else preferred
 
     def execute(
         self,

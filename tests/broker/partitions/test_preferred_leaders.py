@@ -8,6 +8,7 @@ from broker.partitions.preferred_leaders import MAX_LAG_S
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
+from storage.errors import CorruptLogError
 from tests.broker.asking import ask
 from tests.broker.partitions.test_reassignment import create, reassign
 from tests.broker.world import World, running
@@ -55,6 +56,23 @@ def test_leadership_comes_back_by_itself_after_a_while() -> None:
         move_leadership(world, "foo0")
         world.wait(lambda: all(world.replica(1, f"foo{number}").is_serving for number in range(20)), 7)
         assert world.produce("foo0", b"after") == 1
+
+
+def test_nothing_is_transferred_to_what_a_preferred_leader_was_before_it_began_anew() -> None:
+    """Its old identity lacks nothing as long as nobody writes, and never takes over. Transfers to it, one after the
+    other, kept the leader from taking it out (seed 896810821095)."""
+    with running(settings=NEVER) as world:
+        create(world, "foo", [1, 2, 3])
+        move_leadership(world, "foo")
+        leader, damaged = world.leader("foo"), world.replica(1, "foo")
+        node, replica = world.nodes[leader], world.replica(leader, "foo")
+        error = CorruptLogError(damaged.log.directory, 0, "rot")
+        world.processes[1].call(damaged.host.log_corrupt, damaged, error)
+        image = node.metadata.image
+        world.wait(lambda: image.topics[replica.key.topic_id].partitions[0].incarnations[0] == 1)
+        assert (1, 0) in [(x.node_id, x.incarnation) for x in replica.group.configuration.voters]
+        code = world.processes[leader].call(node.preferred_leaders.transfer_leadership, replica.key)
+        assert code is ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
 
 
 def test_leadership_stays_where_it_is_if_rebalancing_is_off() -> None:
