@@ -1,0 +1,1 @@
+"""Log compaction as a value: which part of a log is cleaned, and what becomes of each batch."""
