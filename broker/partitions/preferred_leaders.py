@@ -17,6 +17,7 @@ from broker.config.layers import LiveSettings
 from broker.controller.service import MetadataService
 from broker.membership.cluster import Cluster
 from broker.metadata.ids import METADATA_TOPIC_ID, NodeIdentity
+from broker.partitions.reconciler import assigned_replicas
 from broker.replication.replica import Replica
 from broker.replication.replicas import Replicas
 from broker.scheduling.background import Background, Steps
@@ -97,8 +98,7 @@ class PreferredLeaders:
         topic = self._metadata.image.topics.get(key.topic_id)
         if key.topic_id == METADATA_TOPIC_ID or topic is None or not replica.is_leader:
             return None
-        assigned = topic.partitions[key.partition]
-        preferred = ReplicaId(assigned.replicas[0], assigned.directories[0].bytes, assigned.incarnations[0])
+        preferred, *_ = assigned_replicas(topic.partitions[key.partition])
         return None if preferred.node_id == self._me.node_id else preferred
 
     def execute(

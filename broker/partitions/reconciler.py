@@ -187,7 +187,7 @@ class Reconciler:
         if key.topic_id == METADATA_TOPIC_ID:
             return self._metadata_target()
         topic = self._metadata.image.topics.get(key.topic_id)
-        return [] if topic is None else _identities(topic.partitions[key.partition])
+        return [] if topic is None else assigned_replicas(topic.partitions[key.partition])
 
     def _metadata_target(self) -> list[ReplicaId]:
         """The configured voters, each with the directory that it registered. A voter that is not registered, yet or any
@@ -205,7 +205,8 @@ class Reconciler:
         return target
 
 
-def _identities(assignment: PartitionAssignment) -> list[ReplicaId]:
+def assigned_replicas(assignment: PartitionAssignment) -> list[ReplicaId]:
+    """As Raft names them; the preferred leader first."""
     return [
         ReplicaId(node_id, directory.bytes, incarnation)
         for node_id, directory, incarnation in assignment.identities
