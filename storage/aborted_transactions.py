@@ -12,7 +12,8 @@ from collections.abc import Iterable, Sequence
 
 from storage.aborted_index import AbortedIndex, AbortedIndexDamagedError, AbortedTransaction
 from storage.disk import Disk, DiskFullError
-from storage.segment_files import TEMPORARY_SUFFIX, TRANSACTION_INDEX_SUFFIX, segment_path
+from storage.segment_files import TRANSACTION_INDEX_SUFFIX, segment_path
+from storage.small_files import read_file, replace_file
 
 
 class AbortedIndexMissingError(Exception):
@@ -59,13 +60,10 @@ class AbortedTransactions:
         path = self._path(base_offset)
         if not self._disk.exists(path):
             return None
-        file = self._disk.open(path)
         try:
-            return AbortedIndex.decode(file.read(0, file.size))
+            return AbortedIndex.decode(read_file(self._disk, path))
         except AbortedIndexDamagedError:
             return None
-        finally:
-            file.close()
 
     def proved(self, base_offset: int, index: AbortedIndex) -> None:
         """The index of a sealed segment was read, and compared with the log."""
@@ -107,13 +105,7 @@ class AbortedTransactions:
                 raise
 
     def _write(self, base_offset: int, index: AbortedIndex) -> None:
-        path = self._path(base_offset)
-        file = self._disk.open(path + TEMPORARY_SUFFIX, create=True)
-        file.truncate(0)
-        file.append([index.encode()])
-        file.flush()
-        file.close()
-        self._disk.rename(path + TEMPORARY_SUFFIX, path)
+        replace_file(self._disk, self._path(base_offset), index.encode())
 
     # -- the log is opened, or cut
 

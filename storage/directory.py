@@ -23,6 +23,7 @@ from storage.partition_folder import (
     read_topic_id,
 )
 from storage.segment_files import LOG_SUFFIX
+from storage.small_files import read_file, replace_file
 
 META_NAME = "meta.properties"
 CLEAN_SHUTDOWN_NAME = ".kafka_cleanshutdown"
@@ -80,12 +81,7 @@ def _write_meta(disk: Disk, meta: MetaProperties) -> None:
         f"node.id={meta.node_id}",
         f"directory.id={encode_uuid(meta.directory_id)}",
     )
-    file = disk.open(path + ".tmp", create=True)
-    file.truncate(0)
-    file.append([("\n".join(lines) + "\n").encode("utf-8")])
-    file.flush()
-    file.close()
-    disk.rename(path + ".tmp", path)
+    replace_file(disk, path, ("\n".join(lines) + "\n").encode("utf-8"))
     disk.flush_directory(disk.root)
 
 
@@ -94,9 +90,7 @@ def read_meta(disk: Disk) -> MetaProperties:
     path = f"{disk.root}/{META_NAME}"
     if not disk.exists(path):
         raise DirectoryFormatError(f"{disk.root} is not formatted")
-    file = disk.open(path)
-    text = bytes(file.read(0, file.size)).decode("utf-8", "replace")
-    file.close()
+    text = read_file(disk, path).decode("utf-8", "replace")
     lines = (line.strip() for line in text.splitlines())
     fields = dict(line.partition("=")[::2] for line in lines if line and not line.startswith("#"))
     if fields.get("version") != "1":

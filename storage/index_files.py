@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from storage.disk import Disk
 from storage.offset_index import OffsetIndex, TimeIndex
-from storage.segment_files import INDEX_SUFFIX, TEMPORARY_SUFFIX, TIME_INDEX_SUFFIX, segment_path
+from storage.segment_files import INDEX_SUFFIX, TIME_INDEX_SUFFIX, segment_path
+from storage.small_files import read_file, replace_file
 
 
 def read_indexes(
@@ -24,12 +25,8 @@ def read_indexes(
     return index, time_index
 
 
-def _read(disk: Disk, directory: str, base_offset: int, suffix: str) -> memoryview:
-    file = disk.open(segment_path(directory, base_offset, suffix))
-    try:
-        return file.read(0, file.size)
-    finally:
-        file.close()
+def _read(disk: Disk, directory: str, base_offset: int, suffix: str) -> bytes:
+    return read_file(disk, segment_path(directory, base_offset, suffix))
 
 
 def write_indexes(
@@ -38,13 +35,7 @@ def write_indexes(
     """Write both durably, under their names only when they are whole. The names are durable with the folder's flush."""
     # The time index first: it is harmless without its partner, the offset index is not.
     for suffix, data in ((TIME_INDEX_SUFFIX, time_index.encode()), (INDEX_SUFFIX, index.encode())):
-        path = segment_path(directory, base_offset, suffix)
-        file = disk.open(path + TEMPORARY_SUFFIX, create=True)
-        file.truncate(0)
-        file.append([data])
-        file.flush()
-        file.close()
-        disk.rename(path + TEMPORARY_SUFFIX, path)
+        replace_file(disk, segment_path(directory, base_offset, suffix), data)
 
 
 def delete_indexes(disk: Disk, directory: str, base_offset: int) -> None:

@@ -18,8 +18,8 @@ from storage.lineage import Lineage, Row
 from storage.log_reader import ReadableLog
 from storage.log_types import FlushedEnd, FlushTicket, GroupKey, LogConfig
 from storage.retention import SegmentFacts, retention_start
-from storage.segment import MAX_RELATIVE_OFFSET, Segment
-from storage.segment_files import SNAPSHOT_SUFFIX, segment_path
+from storage.segment import Segment
+from storage.segment_files import MAX_RELATIVE_OFFSET, SNAPSHOT_SUFFIX, segment_path
 
 
 class Log(ReadableLog):

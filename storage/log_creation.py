@@ -23,6 +23,7 @@ from storage.partition_folder import (
 )
 from storage.segment import Segment
 from storage.segment_files import SNAPSHOT_SUFFIX, segment_path
+from storage.small_files import write_file
 
 
 class NewLog(NamedTuple):
@@ -129,10 +130,7 @@ def _write_folder(
     Lineage.create(disk, directory, rows).flush()
     disk.open(segment_path(directory, start_offset), create=True).close()
     if producer_snapshot is not None:
-        file = disk.open(segment_path(directory, start_offset, SNAPSHOT_SUFFIX), create=True)
-        file.append([producer_snapshot])
-        file.flush()
-        file.close()
+        write_file(disk, segment_path(directory, start_offset, SNAPSHOT_SUFFIX), producer_snapshot)
     disk.flush_directory(directory)
     write_topic_id(disk, directory, group.topic_id)
     disk.flush_directory(directory)

@@ -17,8 +17,15 @@ from storage.log import Log
 from storage.log_types import NOTHING_FLUSHED, FlushedEnd, GroupKey, LogConfig
 from storage.partition_folder import check_topic_id
 from storage.producer_snapshot import SnapshotDamagedError, read_snapshot
-from storage.segment import MAX_RELATIVE_OFFSET, Segment
-from storage.segment_files import DELETED_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, TEMPORARY_SUFFIX, segment_path
+from storage.segment import Segment
+from storage.segment_files import (
+    DELETED_SUFFIX,
+    LOG_SUFFIX,
+    MAX_RELATIVE_OFFSET,
+    SNAPSHOT_SUFFIX,
+    TEMPORARY_SUFFIX,
+    segment_path,
+)
 from storage.segment_swap import discard_build, finish_swap
 
 #: Bytes read at once while scanning. A larger batch is read on its own.

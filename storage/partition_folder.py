@@ -9,6 +9,7 @@ from uuid import UUID
 
 from storage.disk import Disk
 from storage.errors import CorruptLogError, DirectoryFormatError, UnfinishedLogError, WrongTopicError
+from storage.small_files import read_file, write_file
 
 METADATA_NAME = "partition.metadata"
 
@@ -46,18 +47,12 @@ def install_folder(disk: Disk, topic_id: UUID, partition: int) -> str:
 
 
 def write_install_target(disk: Disk, building: str, name: str) -> None:
-    file = disk.open(f"{building}/{INSTALL_TARGET_NAME}", create=True)
-    file.append([name.encode("ascii")])
-    file.flush()
-    file.close()
+    write_file(disk, f"{building}/{INSTALL_TARGET_NAME}", name.encode("ascii"))
 
 
 def read_install_target(disk: Disk, building: str) -> str:
     """Of an install that is whole: the name of the folder that it replaces."""
-    file = disk.open(f"{building}/{INSTALL_TARGET_NAME}")
-    name = bytes(file.read(0, file.size)).decode("ascii")
-    file.close()
-    return name
+    return read_file(disk, f"{building}/{INSTALL_TARGET_NAME}").decode("ascii")
 
 
 def parse_folder_name(name: str) -> tuple[str, int] | None:
@@ -76,9 +71,7 @@ def read_topic_id(disk: Disk, directory: str) -> UUID:
     path = f"{directory}/{METADATA_NAME}"
     if not disk.exists(path):
         raise UnfinishedLogError(directory)
-    file = disk.open(path)
-    text = bytes(file.read(0, file.size)).decode("ascii", "replace")
-    file.close()
+    text = read_file(disk, path).decode("ascii", "replace")
     fields = dict(line.partition(": ")[::2] for line in text.splitlines())
     if fields.get("version") != "0" or "topic_id" not in fields:
         raise CorruptLogError(path, 0, "not a version 0 partition.metadata")

@@ -28,7 +28,7 @@ from storage.disk import Disk
 from storage.errors import CorruptLogError
 from storage.log import Log
 from storage.producer_state import BATCHES_KEPT, BatchInfo, ProducerEntry, ProducerStates
-from storage.segment_files import TEMPORARY_SUFFIX
+from storage.small_files import read_file, replace_file
 
 _VERSION = 1
 _HEADER = struct.Struct(">hI")
@@ -238,10 +238,7 @@ def _read_newest(log: Log, offset: int) -> ProducerStates:
 
 def read_snapshot(disk: Disk, path: str, offset: int) -> ProducerStates:
     """The snapshot for `offset` at `path`. Raises SnapshotDamagedError."""
-    file = disk.open(path)
-    data = file.read(0, file.size)
-    file.close()
-    return decode_snapshot(data, offset)
+    return decode_snapshot(read_file(disk, path), offset)
 
 
 def write_snapshot(log: Log, snapshot: Snapshot, high_watermark: int) -> None:
@@ -251,13 +248,7 @@ def write_snapshot(log: Log, snapshot: Snapshot, high_watermark: int) -> None:
     that never happened.
     """
     assert snapshot.end_offset <= high_watermark, f"{snapshot.end_offset} above {high_watermark}"
-    path = log.snapshot_path(snapshot.end_offset)
-    file = log.disk.open(path + TEMPORARY_SUFFIX, create=True)
-    file.truncate(0)
-    file.append([snapshot.data])
-    file.flush()
-    file.close()
-    log.disk.rename(path + TEMPORARY_SUFFIX, path)
+    replace_file(log.disk, log.snapshot_path(snapshot.end_offset), snapshot.data)
     log.disk.flush_directory(log.directory)
 
 

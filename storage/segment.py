@@ -12,13 +12,10 @@ from storage.disk import Disk, File, MissingPathError
 from storage.errors import CorruptLogError
 from storage.index_files import delete_indexes, read_indexes, write_indexes
 from storage.offset_index import IndexDamagedError, OffsetIndex, TimeIndex
-from storage.segment_files import DELETED_SUFFIX, iter_headers
+from storage.segment_files import DELETED_SUFFIX, MAX_RELATIVE_OFFSET, iter_headers
 
 #: `Segment.write_again` reads and writes so many bytes at a time.
 REWRITE_BLOCK_BYTES = 1 << 20
-
-#: Offsets in an index are relative to the segment's base and 31 bits wide.
-MAX_RELATIVE_OFFSET = (1 << 31) - 1
 
 #: So many recent batch boundaries are kept per segment. A reader near the end finds its position among them, without
 #: index and walk.

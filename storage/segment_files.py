@@ -16,6 +16,9 @@ SNAPSHOT_SUFFIX = ".snapshot"
 DELETED_SUFFIX = ".deleted"
 TEMPORARY_SUFFIX = ".tmp"
 
+#: How far the last offset of a segment may lie from its base: offsets in an index are relative, and 31 bits wide.
+MAX_RELATIVE_OFFSET = (1 << 31) - 1
+
 #: Headers are read in blocks of this size: one read serves forty batches of 100 bytes, and a batch that is larger
 #: than a block wastes no more than one read.
 WALK_BLOCK_BYTES = 16 * 1024

@@ -7,13 +7,14 @@ A crash at any step leaves the old segments or the new one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from protocol.records.batch import BatchHeader
 from protocol.records.crc import crc32c
 from storage.aborted_index import AbortedIndex
 from storage.disk import Buffer, Disk
 from storage.errors import CorruptLogError
+from storage.index_files import delete_indexes
 from storage.segment import Segment
 from storage.segment_files import (
     DELETED_SUFFIX,
@@ -23,6 +24,7 @@ from storage.segment_files import (
     TRANSACTION_INDEX_SUFFIX,
     segment_path,
 )
+from storage.small_files import read_file, write_file
 
 COMPACTING_NAME = ".compacting"
 COMPACTED_NAME = ".compacted"
@@ -69,22 +71,15 @@ class SegmentBuild:
         segment = self._segment
         segment.file.flush()
         segment.write_index_files(is_sealed=True)
-        self._write(TRANSACTION_INDEX_SUFFIX, aborted.encode())
+        transactions = segment_path(self._folder, self._replaced[0], TRANSACTION_INDEX_SUFFIX)
+        write_file(self._disk, transactions, aborted.encode())
         replaced = b"".join(b"%d\n" % base_offset for base_offset in self._replaced)
-        self._write_file(f"{self._folder}/{_REPLACED_NAME}", replaced + b"%08x\n" % crc32c(replaced))
+        checked = replaced + b"%08x\n" % crc32c(replaced)
+        write_file(self._disk, f"{self._folder}/{_REPLACED_NAME}", checked)
         segment.release_file()
         self._disk.flush_directory(self._folder)
         self._disk.rename(self._folder, f"{self._directory}/{COMPACTED_NAME}")
         self._disk.flush_directory(self._directory)
-
-    def _write(self, suffix: str, data: bytes) -> None:
-        self._write_file(segment_path(self._folder, self._replaced[0], suffix), data)
-
-    def _write_file(self, path: str, data: bytes) -> None:
-        file = self._disk.open(path, create=True)
-        file.append([data])
-        file.flush()
-        file.close()
 
 
 def discard_build(disk: Disk, directory: str) -> None:
@@ -97,12 +92,6 @@ def discard_build(disk: Disk, directory: str) -> None:
 def finish_swap(disk: Disk, directory: str) -> None:
     """Do what is left of a swap that counts; nothing where there is none. Blocks for flushes. Raises
     CorruptLogError."""
-    for _ in swap_in_steps(disk, directory):
-        pass
-
-
-def swap_in_steps(disk: Disk, directory: str) -> Iterator[None]:
-    """As `finish_swap`; each step has one flush."""
     folder = f"{directory}/{COMPACTED_NAME}"
     if not disk.exists(folder):
         return
@@ -113,25 +102,22 @@ def swap_in_steps(disk: Disk, directory: str) -> Iterator[None]:
             _set_aside(disk, directory, base_offset)
         # None of the old ones may come back beside the new one: recovery would find two segments that overlap.
         disk.flush_directory(directory)
-        yield
         for suffix in _MOVED_SUFFIXES:
             built = segment_path(folder, replaced[0], suffix)
             if disk.exists(built):
                 disk.rename(built, segment_path(directory, replaced[0], suffix))
         # Both: if the segment were back in this folder, a later start would put it in the place of a newer one.
         disk.flush_together((), [directory, folder])
-        yield
     disk.remove_tree(folder)
     disk.flush_directory(directory)
-    yield
 
 
 def _set_aside(disk: Disk, directory: str, base_offset: int) -> None:
     """The bytes are freed in the background: at once, a large file would stall the flushes of all others."""
-    for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
-        path = segment_path(directory, base_offset, suffix)
-        if disk.exists(path):
-            disk.unlink(path)
+    delete_indexes(disk, directory, base_offset)
+    transactions = segment_path(directory, base_offset, TRANSACTION_INDEX_SUFFIX)
+    if disk.exists(transactions):
+        disk.unlink(transactions)
     path = segment_path(directory, base_offset)
     if disk.exists(path):
         disk.rename(path, path + DELETED_SUFFIX)
@@ -141,10 +127,7 @@ def _set_aside(disk: Disk, directory: str, base_offset: int) -> None:
 def _read_replaced(disk: Disk, path: str) -> list[int]:
     if not disk.exists(path):
         return []
-    file = disk.open(path)
-    data = bytes(file.read(0, file.size))
-    file.close()
-    lines = data.splitlines(keepends=True)
+    lines = read_file(disk, path).splitlines(keepends=True)
     if len(lines) < 2 or lines[-1] != b"%08x\n" % crc32c(b"".join(lines[:-1])):
         raise CorruptLogError(path, 0, "the checksum is wrong")
     return [int(line) for line in lines[:-1]]

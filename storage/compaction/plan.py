@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from storage.compaction.counts import Expiry
-
-MAX_SEGMENT_OFFSETS: Final = 2**31 - 1
-"""How far the last offset of a segment may lie from its base: the indexes have 31 bits for it."""
+from storage.segment_files import MAX_RELATIVE_OFFSET
 
 
 class SegmentFacts(NamedTuple):
@@ -188,7 +186,7 @@ def group_segments(
     segment each.
 
     A group is not larger than `segment_bytes` (a single segment may be), and its offsets lie within
-    MAX_SEGMENT_OFFSETS of its base. Sizes are those before the pass.
+    MAX_RELATIVE_OFFSET of its base. Sizes are those before the pass.
     """
     first = 0
     group_bytes = 0
@@ -196,7 +194,7 @@ def group_segments(
     for at, segment in enumerate(sealed):
         last_offset = segment.end_offset - 1
         is_too_large = group_bytes + segment.size_bytes > segment_bytes
-        if at > first and (is_too_large or last_offset - sealed[first].base_offset > MAX_SEGMENT_OFFSETS):
+        if at > first and (is_too_large or last_offset - sealed[first].base_offset > MAX_RELATIVE_OFFSET):
             yield sealed[first:at]
             first, group_bytes = at, 0
         group_bytes += segment.size_bytes

@@ -108,23 +108,32 @@ def check_reopened(
     return is_done
 
 
+def stopped_swap(
+    disk: StoppingDisk | StoppingMemoryDisk, step: int
+) -> tuple[bool, Log, list[BatchHeader], list[int]]:
+    """Whether the swap was over at this step, the log, its batches before the swap, and their base offsets after it."""
+    log = some_log(disk)
+    before, bases = whole(log), segment_bases(log)
+    is_over = False
+    disk.calls_left = step
+    try:
+        swap(log, bases[1:5], bases[5])
+        is_over = True
+    except StopError:
+        pass
+    disk.calls_left = None
+    return is_over, log, before, expected_after(before, bases[1:5], bases[5])
+
+
 def test_a_process_that_ends_at_any_step_leaves_the_old_log_or_the_new_one(tmp_path: Path) -> None:
     step, outcomes = 0, []
     is_over = False
     while not is_over:
         disk = StoppingDisk(str(tmp_path / str(step)))
-        log = some_log(disk)
-        before, bases = whole(log), segment_bases(log)
-        disk.calls_left = step
-        try:
-            swap(log, bases[1:5], bases[5])
-            is_over = True
-        except StopError:
-            pass
+        is_over, log, before, after = stopped_swap(disk, step)
         end = log.end
-        disk.calls_left = None
         log.close(is_clean=False)
-        outcomes.append(check_reopened(disk, end, before, expected_after(before, bases[1:5], bases[5])))
+        outcomes.append(check_reopened(disk, end, before, after))
         disk.close()
         step += 1
     assert outcomes == sorted(outcomes), "from one step on it is done"
@@ -137,20 +146,10 @@ def test_a_loss_of_power_at_any_step_leaves_the_old_log_or_the_new_one(seed: int
     step, outcomes = 0, set()
     is_over = False
     while not is_over:
-        loop = new_loop()
-        disk = StoppingMemoryDisk("/n1", loop, random.Random(seed * 1000 + step), DiskFaults())
-        log = some_log(disk)
-        before, bases = whole(log), segment_bases(log)
-        disk.calls_left = step
-        try:
-            swap(log, bases[1:5], bases[5])
-            is_over = True
-        except StopError:
-            pass
-        end = log.end
-        disk.calls_left = None
+        disk = StoppingMemoryDisk("/n1", new_loop(), random.Random(seed * 1000 + step), DiskFaults())
+        is_over, log, before, after = stopped_swap(disk, step)
         disk.crash()
-        outcomes.add(check_reopened(disk, end, before, expected_after(before, bases[1:5], bases[5])))
+        outcomes.add(check_reopened(disk, log.end, before, after))
         step += 1
     assert outcomes == {False, True}
     assert step > 30

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from broker.metadata.ids import METADATA_TOPIC_NAME
 from protocol.controller.brokers import UnregisterBroker
 from protocol.controller.topics import (
     CreateTopics,
@@ -15,8 +14,8 @@ from protocol.controller.topics import (
 )
 from protocol.errors import ErrorCode, KafkaError
 from storage.disk import BLOCK_BYTES
-from storage.segment_files import LOG_SUFFIX
 from tests.broker.world import World, running
+from tests.storage.helpers import segment_bases
 
 
 def _new_topic(name: str, partitions: int = 1) -> CreateTopics:
@@ -129,15 +128,11 @@ def test_the_metadata_log_rolls_by_its_own_settings_and_is_read_again_whole() ->
         names = [f"t{number}" for number in range(30)]
         for name in names:
             world.create_topic(name)
-        node_id = next(iter(world.nodes))
-        assert len(_segments(world, node_id, METADATA_TOPIC_NAME)) > 1
-        assert len(_segments(world, node_id, names[0])) == 1
+        node_id, node = next(iter(world.nodes.items()))
+        assert node.metadata.replica is not None
+        assert len(segment_bases(node.metadata.replica.log)) > 1
+        assert len(segment_bases(world.replica(node_id, names[0]).log)) == 1
         world.stop(node_id)
         world.start(node_id)
         world.wait_ready(node_id)
         world.wait(lambda: set(world.nodes[node_id].metadata.image.topic_names()) >= set(names))
-
-
-def _segments(world: World, node_id: int, topic: str) -> list[str]:
-    disk = world.disks[node_id]
-    return [name for name in disk.list(f"{disk.root}/{topic}-0") if name.endswith(LOG_SUFFIX)]

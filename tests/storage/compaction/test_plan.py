@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from storage.compaction.counts import Expiry
 from storage.compaction.plan import (
-    MAX_SEGMENT_OFFSETS,
     CompactionSettings,
     LogFacts,
     Obstacle,
@@ -20,6 +19,7 @@ from storage.compaction.plan import (
     group_segments,
     make_plan,
 )
+from storage.segment_files import MAX_RELATIVE_OFFSET
 
 NOW_MS = 100_000
 NO_LIMIT_MS = 2**63 - 1
@@ -188,7 +188,7 @@ def test_segments_above_the_end_of_the_pass_and_the_active_one_are_in_no_group()
 
 def test_a_group_spans_no_more_offsets_than_an_index_can_name() -> None:
     base = 7
-    for last_offset, expected in [(base + MAX_SEGMENT_OFFSETS, 1), (base + MAX_SEGMENT_OFFSETS + 1, 2)]:
+    for last_offset, expected in [(base + MAX_RELATIVE_OFFSET, 1), (base + MAX_RELATIVE_OFFSET + 1, 2)]:
         segments = [
             segment(base, 10),
             segment(10, last_offset + 1),
