@@ -1,4 +1,4 @@
-"""The other seams of a node: network and clock (architecture.md section 2).
+"""The other seams of a node: network, clock and cleaner (architecture.md section 2).
 
 Monotonic time is `asyncio.get_running_loop().time()`, but where microseconds count: uvloop's has milliseconds.
 """
@@ -6,8 +6,10 @@ Monotonic time is `asyncio.get_running_loop().time()`, but where microseconds co
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Protocol
+
+from storage.log_cleaning import CleaningEvent, CleaningTask
 
 #: Makes the receiving side of a connection.
 ProtocolFactory = Callable[[], asyncio.BufferedProtocol]
@@ -22,6 +24,14 @@ class Clock(Protocol):
 
     def worked_s(self) -> float:
         """Seconds that this process has worked, from any beginning: what the requests of a client cost."""
+
+
+class Cleaner(Protocol):
+    """Does what is heavy of a pass of compaction, beside the loop (`storage.log_cleaning`)."""
+
+    def clean(self, task: CleaningTask, max_bytes_per_second: float) -> AsyncGenerator[CleaningEvent]:
+        """All events of the pass but `BytesMoved`. It goes on when the next one is asked for. Raises what `clean`
+        raises, and CleanerDiedError."""
 
 
 class Listener(Protocol):

@@ -17,6 +17,7 @@ from typing import Any
 
 import structlog
 
+from broker.compaction.child_cleaner import ChildCleaner
 from broker.config.node_config import NodeConfig
 from broker.garbage import DeadReplicas, search_rarely
 from broker.log_lines import write_log_lines
@@ -109,7 +110,9 @@ async def _serve(config: NodeConfig, secret: ClusterSecret) -> int:
     disk = FileDisk(config.log_dir, post, watch)
     rng = random.Random(random.SystemRandom().getrandbits(64))
     authenticator = Authenticator(secret, os.urandom)
-    node = Node(config, disk, TcpNetwork(), SystemClock(), rng, authenticator, fail)
+    node = Node(
+        config, disk, TcpNetwork(), SystemClock(), rng, authenticator, fail, cleaner=ChildCleaner(disk.root)
+    )
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     starting = loop.create_task(node.start())

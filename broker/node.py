@@ -1,6 +1,6 @@
 """One node, assembled: the composition root (architecture.md section 2).
 
-    Node(config, disk, network, clock, rng, authenticator, fail, observer)
+    Node(config, disk, network, clock, rng, authenticator, fail, cleaner, observer)
 
 Everything that the outside world is comes in through the constructor; in production that is a real disk and TCP, in
 the simulator a memory disk and a memory network, and nothing in here can tell.
@@ -19,6 +19,7 @@ from functools import partial
 
 import structlog
 
+from broker.compaction.worker import CompactionWorker
 from broker.config.layers import LiveSettings
 from broker.config.node_config import NodeConfig
 from broker.config.resources import Resources
@@ -28,7 +29,7 @@ from broker.controller.registration import Registration
 from broker.controller.server import RequestServer
 from broker.controller.service import MetadataService, controller_config
 from broker.coordinators import Coordinators
-from broker.environment import Clock, Network, ProtocolFactory
+from broker.environment import Cleaner, Clock, Network, ProtocolFactory
 from broker.handlers import APIS
 from broker.membership.cluster import Cluster
 from broker.membership.cluster_events import ClusterEvents
@@ -46,7 +47,7 @@ from broker.partitions.new_topics import NewTopics
 from broker.partitions.preferred_leaders import PreferredLeaders
 from broker.partitions.publisher import Publisher
 from broker.partitions.reconciler import Reconciler
-from broker.replication.events import ObservedPeers, Observer, ReplicaEvents
+from broker.replication.events import Observer, ReplicaEvents
 from broker.replication.heartbeat import Heartbeat
 from broker.replication.messages import GroupMessages
 from broker.replication.reads import Reads
@@ -91,6 +92,7 @@ class Node:
         rng: random.Random,
         authenticator: Authenticator,
         fail: Callable[[BaseException], None],
+        cleaner: Cleaner,
         observer: Observer | None = None,
     ) -> None:
         self.settings = LiveSettings(config)
@@ -103,6 +105,7 @@ class Node:
         self._authenticator = authenticator
         self._fail = fail
         self._observer = observer
+        self._cleaner = cleaner
         self._listeners = Listeners(network)
         self._boot_id = random_uuid(rng)
         self._joined: JoinedCluster | None = None
@@ -150,8 +153,7 @@ class Node:
 
     def _assemble_replication(self) -> None:
         """From the disk up to the groups: flush rounds, replicas, and who is alive."""
-        config, loop = self.config, self.loop
-        steady_s = self.clock.steady_s
+        config, loop, steady_s = self.config, self.loop, self.clock.steady_s
         delay = CommitDelay(steady_s, config.commit_delay_us / 1e6)
         self.turn = Turn(loop, delay, LoopBudget(loop, steady_s, is_told=True))
         self.background = Background(loop, steady_s)
@@ -169,10 +171,7 @@ class Node:
             self.me, config, self._network, self.turn, loop, self.ticks, self._authenticator
         )
         self.replica_events = ReplicaEvents()
-        peers: Cluster | ObservedPeers = self.cluster
-        if self._observer is not None:
-            peers = ObservedPeers(peers, self._observer)
-            self.replica_events.observe(self._observer)
+        peers = self.replica_events.observe(self._observer, self.cluster)
         self.replicas = Replicas(
             peers,
             self.replica_events,
@@ -301,6 +300,7 @@ class Node:
             self.background,
             self.ticks,
         )
+        self.compaction = CompactionWorker(self.loop, self.replicas, self.settings, self._cleaner, self.ticks)
         self.metadata.on_read.append(self.controller.image_read)
         self.view = ClusterView(
             self.me, self.metadata, self.leaders, self.cluster, self.replicas, self.publisher
@@ -372,6 +372,7 @@ class Node:
 
     async def stop(self) -> None:
         """Transfer leaderships, answer what is open, make everything durable, leave the clean-shutdown marker."""
+        await self.compaction.stop()
         self.registration.close()
         self.replicas.stop_campaigning()
         self.publisher.close()
@@ -395,6 +396,5 @@ class Node:
     # -- what only the whole node can do -----------------------------------------------------------------
 
     def _quarantined(self, replica: Replica) -> None:
-        """The node lives on without a partition's log, but not without the metadata."""
-        if replica is self.metadata.replica:
+        if replica is self.metadata.replica:  # without the log of a partition the node lives on
             self._fail(StartError(f"the log of {METADATA_TOPIC_NAME} is corrupt; the next start rebuilds it"))

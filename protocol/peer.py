@@ -225,6 +225,48 @@ class LogStartAcks(PeerMessage):
     groups: list[LogStartAck] = field(array(LogStartAck))
 
 
+class BoundsReport(Message):
+    """How far a follower has compacted its log, durably (coordinated-compaction.md, REPORT). -1: not at all."""
+
+    topic_id: uuid.UUID = field(UUID)
+    partition: int = field(INT32)
+    incarnation: int = field(INT32)
+    term: int = field(INT32)
+    log_start: int = field(INT64)
+    mcco: int = field(INT64)
+    """Below it every key has one record at most."""
+    mxfo: int = field(INT64)
+    """Below it nothing carries the transactional bit but markers."""
+    mtro: int = field(INT64)
+    """The leader's bounds, as far as the follower knows them."""
+    mxro: int = field(INT64)
+    copied_in_term: int = field(INT32)
+    """The term of the leader that sent the first entry of this log. -1: it was founded with the group."""
+
+
+class BoundsReports(PeerMessage):
+    groups: list[BoundsReport] = field(array(BoundsReport))
+
+
+class BoundsUpdate(Message):
+    """Below which offsets all members may remove tombstones and transaction markers (BOUNDS). -1: nowhere."""
+
+    topic_id: uuid.UUID = field(UUID)
+    partition: int = field(INT32)
+    incarnation: int = field(INT32)
+    """Of the leader's log."""
+    follower_incarnation: int = field(INT32)
+    term: int = field(INT32)
+    mtro: int = field(INT64)
+    mxro: int = field(INT64)
+    must_discard: bool = field(BOOLEAN)
+    """The follower's log is no copy of the group's: others have removed what would delete records in it."""
+
+
+class BoundsUpdates(PeerMessage):
+    groups: list[BoundsUpdate] = field(array(BoundsUpdate))
+
+
 class TimeoutNow(PeerMessage):
     """Leadership transfer: campaign at once."""
 
@@ -308,5 +350,7 @@ PEER_KINDS: dict[int, type[PeerMessage]] = {
     16: LogStartAcks,
     17: AppendError,
     18: AppendRejection,
+    19: BoundsReports,
+    20: BoundsUpdates,
 }
 encode_peer, decode_peer = message_codec(PEER_KINDS)

@@ -13,6 +13,7 @@ from raft.types import (
     InstallSnapshotReply,
     Output,
     ProposalRefusedError,
+    RemovalBounds,
     ReplicaId,
     Row,
     RowKind,
@@ -46,7 +47,8 @@ class Leader:
         self, out: Output, kind: RowKind, configuration: Configuration | None, now: float
     ) -> None:
         state = self._state
-        row = Row(state.end_index, state.term, kind, configuration)
+        bounds = None if configuration is None else RemovalBounds(*state.watermarks[1:])
+        row = Row(state.end_index, state.term, kind, configuration, bounds)
         out.rows.append(row)
         state.append_row(row)
         state.end_index = row.index + 1
@@ -196,11 +198,7 @@ class Leader:
 
     def _follow_members(self, now: float) -> None:
         """Exactly the members of the newest configuration and, while it is uncommitted, of the one before."""
-        state = self._state
-        members = list(state.configuration.members)
-        if state.is_change_uncommitted:
-            members += state.committed_configuration.members
-        self.replication.set_members(members, now)
+        self.replication.set_members(self._state.members, now)
 
     def _change_committed(self, out: Output, now: float) -> None:
         state, replication = self._state, self.replication

@@ -252,6 +252,14 @@ class GroupState:
         to send, now or after an answer."""
         return self.leading is not None and self.leading.replication.has_unsent_commit
 
+    @property
+    def members(self) -> list[ReplicaId]:
+        """All that count for what the whole group has: a removal counts once it is committed, an addition at once."""
+        members = list(self.configuration.members)
+        if self.is_change_uncommitted:
+            members += [each for each in self.committed_configuration.members if each not in members]
+        return members
+
     def progress_of(self, replica: ReplicaId) -> Progress | None:
         return None if self.leading is None else self.leading.replication.progress_of(replica)
 

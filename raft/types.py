@@ -46,6 +46,13 @@ class RowKind(IntEnum):
     LEADER = 1
 
 
+class RemovalBounds(NamedTuple):
+    """Offsets below which every member may remove tombstones, and transaction markers. -1: unset."""
+
+    mtro: int
+    mxro: int
+
+
 class Row(NamedTuple):
     """A lineage row: an entry of the Raft log that clients never see."""
 
@@ -54,6 +61,9 @@ class Row(NamedTuple):
     kind: RowKind
     configuration: Configuration | None
     """Set iff kind is CONFIGURATION."""
+    removal_bounds: RemovalBounds | None = None
+    """Of a configuration: those that its leader knew. A member that begins with it copies a log that is clean below
+    them (coordinated-compaction.md, L7). None: the founding one, which nothing precedes."""
 
 
 class HardState(NamedTuple):

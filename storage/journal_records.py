@@ -19,7 +19,9 @@ _GROUP = struct.Struct(">16si")
 _VOTE = struct.Struct(">ibi16si")
 _FLUSHED = struct.Struct(">qib")
 _INCARNATION = struct.Struct(">i")
-_BOUNDS = struct.Struct(">qqqqq")
+_BOUNDS = struct.Struct(">qqqqqqq")
+#: Without the last two: from before there was compaction.
+_OLD_BOUNDS = struct.Struct(">qqqqq")
 _QUARANTINE = struct.Struct(">b")
 
 
@@ -125,6 +127,12 @@ class Bounds(NamedTuple):
     mcco: int = UNSET
     #: Below this the replica's own log holds no transactional data (max transaction-free offset).
     mxfo: int = UNSET
+    #: Below this compaction may have removed batches, also in a pass that is not over. Durable before the first of them
+    #: goes: a state of the producers that is replayed from further below is not what it was.
+    rewritten_end: int = 0
+    #: No offset: the term of the leader that sent the first entry of this log. It tells whether the log was begun under
+    #: the membership that its leader knows (`watermarks.membership_seed`). UNSET: it was founded here.
+    copied_in_term: int = UNSET
 
     def apply(self, state: GroupState) -> None:
         if state.bounds is not None:
@@ -199,7 +207,8 @@ def decode_record(kind: int, payload: bytes) -> JournalRecord:
         case RecordKind.INCARNATION:
             return Incarnation(group, _INCARNATION.unpack(rest)[0])
         case RecordKind.BOUNDS:
-            return Bounds(group, *_BOUNDS.unpack(rest))
+            layout = _OLD_BOUNDS if len(rest) == _OLD_BOUNDS.size else _BOUNDS
+            return Bounds(group, *layout.unpack(rest))
         case RecordKind.QUARANTINE:
             return Quarantine(group, bool(_QUARANTINE.unpack(rest)[0]))
         case RecordKind.FORGET:

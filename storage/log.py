@@ -16,10 +16,10 @@ from storage.disk import Buffer, Disk
 from storage.errors import CorruptLogError
 from storage.lineage import Lineage, Row
 from storage.log_reader import ReadableLog
-from storage.log_types import FlushedEnd, FlushTicket, GroupKey, LogConfig
-from storage.retention import SegmentFacts, retention_start
+from storage.log_types import FlushedEnd, FlushTicket, GroupKey, LogConfig, StoredSegment
 from storage.segment import Segment
 from storage.segment_files import MAX_RELATIVE_OFFSET, SNAPSHOT_SUFFIX, segment_path
+from storage.segment_swap import commit_swap, finish_swap
 
 
 class Log(ReadableLog):
@@ -33,6 +33,9 @@ class Log(ReadableLog):
     #: Where an installed follower begins: 0, or the end of a batch that has a producer snapshot.
     #: Invariant: first_stored_offset <= install_offset <= start_offset.
     install_offset: int
+    #: Compaction may have removed batches below this. So a state of the producers that was replayed from further below
+    #: is not what it was. Set by the owner of the journal, which has it durable before that happens.
+    rewritten_end: int
 
     def __init__(
         self,
@@ -54,6 +57,7 @@ class Log(ReadableLog):
         self.group = group
         self.config = config
         self.install_offset = install_offset
+        self.rewritten_end = 0
         self.flushed_end = flushed_end
         self.aborted = AbortedTransactions(disk, directory)
         if not segments[-1].size_bytes:
@@ -291,24 +295,26 @@ class Log(ReadableLog):
 
     # -- compaction
 
-    def begin_swap(self, bases: Sequence[int]) -> None:
-        """Segments with these base offsets are about to be replaced on disk (`storage.segment_swap`). Who reads them
-        keeps the files that are open. Until `end_swap`, nothing deletes segments of this log."""
+    def swap(self, bases: Sequence[int], aborted: AbortedIndex) -> None:
+        """The segment that was built (`storage.segment_swap`) takes the place of those with these base offsets, and
+        this was aborted in it. Who reads the old ones keeps the files that are open. Blocks for some flushes."""
         at = self._bases.index(bases[0])
         assert self._bases[at : at + len(bases)] == list(bases), "neighbours are replaced"
         assert at + len(bases) < len(self._bases), "the active segment is never replaced"
         for segment in self._segments[at : at + len(bases)]:
             segment.keep_file()
-
-    def end_swap(self, bases: Sequence[int], aborted: AbortedIndex) -> None:
-        """They were replaced by one segment, in which these transactions were aborted."""
-        at = self._bases.index(bases[0])
+        commit_swap(self._disk, self.directory)
+        finish_swap(self._disk, self.directory)
         file = self._disk.open(segment_path(self.directory, bases[0]))
         new = Segment(self._disk, self.directory, bases[0], file, self.config.index_interval_bytes)
         new.release_file()
         self._segments[at : at + len(bases)] = [new]
         self._bases[at : at + len(bases)] = [bases[0]]
         self.aborted.segments_replaced(bases, aborted)
+
+    def has_segments(self, bases: Sequence[int]) -> bool:
+        """Whether there are segments with these base offsets: none of them was deleted meanwhile."""
+        return set(bases) <= set(self._bases)
 
     # -- cutting off the start
 
@@ -317,24 +323,18 @@ class Log(ReadableLog):
         assert self.start_offset <= offset <= self.flushed_end.end_offset
         self.start_offset = offset
 
-    def retention_start(self, now_ms: int, retention_ms: int, retention_bytes: int, up_to_offset: int) -> int:
-        """The log start that retention asks for, at or below `up_to_offset` (the high watermark).
-
-        A limit below zero is no limit. Only the leader decides (replication.md section 6).
-        """
+    def segments(self) -> list[StoredSegment]:
+        """All of them; the last one is the active segment."""
         ends = [*self._bases[1:], self.end_offset]
-        facts = [
-            SegmentFacts(end, segment.size_bytes, segment.max_timestamp[0])
+        return [
+            StoredSegment(segment.base_offset, end, segment.size_bytes, segment.max_timestamp[0])
             for segment, end in zip(self._segments, ends, strict=True)
         ]
-        return retention_start(
-            facts,
-            self.start_offset,
-            now_ms=now_ms,
-            retention_ms=retention_ms,
-            retention_bytes=retention_bytes,
-            up_to_offset=up_to_offset,
-        )
+
+    def first_timestamp_ms(self, base_offset: int) -> int:
+        """The largest timestamp of the first batch of the segment with this base. -1: unknown, or there is none."""
+        first_ms = self._segments[self._bases.index(base_offset)].first_timestamp_ms
+        return -1 if first_ms is None else first_ms
 
     def whole_segments_end(self, offset: int) -> int:
         """Where the segments end that lie wholly below `offset`; `first_stored_offset` if none does."""

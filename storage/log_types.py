@@ -51,6 +51,17 @@ class LogConfig:
         assert self.index_interval_bytes >= 0
 
 
+class StoredSegment(NamedTuple):
+    """A segment, as far as those have to know it who decide what goes."""
+
+    base_offset: int
+    end_offset: int
+    """Base offset of the next segment, or the log end."""
+    size_bytes: int
+    max_timestamp_ms: int
+    """Of its records. -1: unknown, or it has none."""
+
+
 class LogSlice(NamedTuple):
     """Whole batches, contiguous in one file, as they lie on disk.
 

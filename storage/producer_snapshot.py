@@ -12,7 +12,8 @@ whose newest entry is a marker: (producer id int64, offset int64 of the marker).
 base offset int64 of the active segment, and its aborted index as in `.txnindex`. Kafka's reader stops at the end of its
 array.
 
-A snapshot cannot be rebuilt once the bytes below it are gone; the rules are in replication.md section 8.
+A snapshot cannot be rebuilt once the bytes below it are gone, or compaction has removed batches there
+(`Log.rewritten_end`); the rules are in replication.md section 8.
 """
 
 from __future__ import annotations
@@ -197,6 +198,10 @@ def load_producers(log: Log, end_offset: int | None = None) -> ProducerStates:
     end = log.end_offset if end_offset is None else end_offset
     states = newest_snapshot(log, end)
     snapshot_offset = states.end_offset
+    if snapshot_offset < log.rewritten_end <= end and end == log.end_offset:
+        raise CorruptLogError(
+            log.directory, 0, f"no whole snapshot of the producers at or above {log.rewritten_end}"
+        )
     for header, batch in log.checked_batches(max(snapshot_offset, log.first_stored_offset), end):
         if header.base_offset >= snapshot_offset:
             replay(log, states, batch, header)
@@ -265,3 +270,14 @@ def ensure_snapshot(log: Log, end_offset: int, high_watermark: int) -> None:
     log.disk.flush_directory(log.directory)
     if not any(end_offset <= snapshot <= log.start_offset for snapshot in log.snapshot_offsets()):
         write_snapshot(log, Snapshot.of(load_producers(log, end_offset)), high_watermark)
+
+
+def remove_needless_snapshots(log: Log) -> None:
+    """After compaction: those that no start needs. One at or above `Log.rewritten_end` is, and the one with which an
+    install may begin, at or below the log start."""
+    offsets = log.snapshot_offsets()
+    first = max((offset for offset in offsets if offset <= log.start_offset), default=-1)
+    last = min((offset for offset in offsets if offset >= log.rewritten_end), default=-1)
+    for offset in offsets:
+        if first < offset < last:
+            log.remove_snapshot(offset)

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
-
-class SegmentFacts(NamedTuple):
-    #: Base offset of the next segment, or the log end.
-    end_offset: int
-    size_bytes: int
-    #: Largest record timestamp. -1: it is unknown, and the segment never expires by time.
-    max_timestamp_ms: int
+from storage.log_types import StoredSegment
 
 
 def retention_start(
-    segments: Sequence[SegmentFacts],
+    segments: Sequence[StoredSegment],
     start_offset: int,
     *,
     now_ms: int,
@@ -26,15 +19,17 @@ def retention_start(
     """The new log start: the end of the last segment that may be deleted by time or size.
 
     Whole segments are deleted, oldest first, and none that reaches above `up_to_offset`. By size a segment is deleted
-    only if what is left still holds `retention_bytes`. A negative limit is no limit. The result is never below
-    `start_offset`.
+    only if what is left still holds `retention_bytes`. A segment of unknown age goes by time once one behind it does:
+    compaction may have left no record in it. A negative limit is no limit. The result is never below `start_offset`.
     """
     excess_bytes = sum(segment.size_bytes for segment in segments) - retention_bytes
     for segment in segments:
         is_old = retention_ms >= 0 and 0 <= segment.max_timestamp_ms < now_ms - retention_ms
         is_excess = retention_bytes >= 0 and excess_bytes >= segment.size_bytes > 0
-        if segment.end_offset > up_to_offset or not (is_old or is_excess):
+        has_no_age = retention_ms >= 0 and segment.max_timestamp_ms < 0
+        if segment.end_offset > up_to_offset or not (is_old or is_excess or has_no_age):
             break
         excess_bytes -= segment.size_bytes
-        start_offset = max(start_offset, segment.end_offset)
+        if is_old or is_excess:
+            start_offset = max(start_offset, segment.end_offset)
     return start_offset

@@ -183,7 +183,10 @@ class Segment:
     def first_timestamp_ms(self) -> int | None:
         """Largest timestamp of the first batch. None: there is no batch."""
         if self._first_timestamp_ms is None and self.size_bytes:
+            is_file_open = self._file is not None
             self._first_timestamp_ms = parse_header(self.file.read(0, HEADER_BYTES), 0).max_timestamp
+            if not is_file_open:
+                self.release_file()
         return self._first_timestamp_ms
 
     def _load(self) -> None:

@@ -1,8 +1,8 @@
 """Putting one segment in the place of some neighbours: how compaction changes a log on disk.
 
-The new segment is built in the folder `.compacting`. Once everything in it is durable, it is renamed to `.compacted`:
-from then on the swap counts, and whoever meets that folder finishes it (`finish_swap`), in this process or in the next.
-A crash at any step leaves the old segments or the new one.
+The new segment is built in the folder `.compacting`, by whoever does the work. Once everything in it is durable, the
+log renames it to `.compacted` (`commit_swap`): from then on the swap counts, and whoever meets that folder finishes it
+(`finish_swap`), in this process or in the next. A crash at any step leaves the old segments or the new one.
 """
 
 from __future__ import annotations
@@ -51,6 +51,10 @@ class SegmentBuild:
         self._segment = Segment(disk, self._folder, replaced[0], file, index_interval_bytes)
         self._end_offset = replaced[0]
 
+    @property
+    def size_bytes(self) -> int:
+        return self._segment.size_bytes
+
     def append(self, batches: Sequence[Buffer], headers: Sequence[BatchHeader]) -> None:
         """Append batches, which leave no hole. Raises DiskFullError."""
         segment = self._segment
@@ -65,8 +69,8 @@ class SegmentBuild:
         assert segment.file.size == position, "headers do not describe the batches"
 
     def finish(self, end_offset: int, aborted: AbortedIndex) -> None:
-        """Make everything durable, and the swap count. `end_offset`: of the last segment that is replaced. `aborted`:
-        what was aborted in the new one. Raises DiskFullError; then nothing has changed."""
+        """Make everything durable, for `commit_swap`. `end_offset`: of the last segment that is replaced. `aborted`:
+        what was aborted in the new one. Raises DiskFullError."""
         assert self._end_offset == end_offset, f"it ends at {self._end_offset}, not at {end_offset}"
         segment = self._segment
         segment.file.flush()
@@ -78,8 +82,12 @@ class SegmentBuild:
         write_file(self._disk, f"{self._folder}/{_REPLACED_NAME}", checked)
         segment.release_file()
         self._disk.flush_directory(self._folder)
-        self._disk.rename(self._folder, f"{self._directory}/{COMPACTED_NAME}")
-        self._disk.flush_directory(self._directory)
+
+
+def commit_swap(disk: Disk, directory: str) -> None:
+    """A build is finished: have the swap count. Blocks for a flush."""
+    disk.rename(f"{directory}/{COMPACTING_NAME}", f"{directory}/{COMPACTED_NAME}")
+    disk.flush_directory(directory)
 
 
 def discard_build(disk: Disk, directory: str) -> None:

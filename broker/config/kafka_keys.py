@@ -154,9 +154,8 @@ DYNAMIC_KEYS_WITHOUT_USE = frozenset(
     """
 background.threads compression.gzip.level compression.lz4.level compression.zstd.level
 follower.replication.throttled.rate group.coordinator.cached.buffer.max.bytes
-leader.replication.throttled.rate log.cleaner.backoff.ms log.cleaner.dedupe.buffer.size
-log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size log.cleaner.io.max.bytes.per.second
-log.cleaner.threads log.flush.interval.messages log.flush.interval.ms log.index.size.max.bytes
+leader.replication.throttled.rate log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size
+log.flush.interval.messages log.flush.interval.ms log.index.size.max.bytes
 log.preallocate log.roll.jitter.ms log.segment.delete.delay.ms max.connection.creation.rate
 num.io.threads num.network.threads num.recovery.threads.per.data.dir num.replica.fetchers
 replica.alter.log.dirs.io.max.bytes.per.second transaction.partition.verification.enable

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from broker.config.node_keys.compaction import CompactionKeys
 from broker.config.node_keys.connections import ConnectionKeys
 from broker.config.node_keys.groups import GroupKeys
 from broker.config.node_keys.identity import IdentityKeys
@@ -28,7 +29,14 @@ WILDCARD_HOSTS = frozenset({"", "0.0.0.0", "::"})
 # A dataclass has the fields of its last base first.
 @dataclass(frozen=True, kw_only=True)
 class NodeConfig(
-    ReplicationKeys, TransactionKeys, GroupKeys, ConnectionKeys, TopicKeys, SecurityKeys, IdentityKeys
+    ReplicationKeys,
+    CompactionKeys,
+    TransactionKeys,
+    GroupKeys,
+    ConnectionKeys,
+    TopicKeys,
+    SecurityKeys,
+    IdentityKeys,
 ):
     #: Names of the settings that were set at the start, by any source. DescribeConfigs tells them from defaults.
     given: frozenset[str] = frozenset()

@@ -62,8 +62,8 @@ class TopicConfig:
         "cleanup.policy",
         choices("delete", "compact"),
         "delete",
-        """delete: retention deletes old segments. compact: records without a key are refused, and nothing is removed
-        until compaction is built. Empty: everything is kept.""",
+        """delete: retention deletes old segments. compact: of each key, the last record is kept, and records without a
+        key are refused. Empty: everything is kept.""",
     )
     compression_gzip_level: int = setting(
         "compression.gzip.level",
@@ -87,7 +87,7 @@ class TopicConfig:
         "delete.retention.ms",
         long(0),
         "86400000",
-        "How long compaction keeps a tombstone. Without effect until compaction is built.",
+        "How long compaction keeps a tombstone.",
     )
     file_delete_delay_ms: int = setting(
         "file.delete.delay.ms",
@@ -132,7 +132,7 @@ class TopicConfig:
         "max.compaction.lag.ms",
         long(1),
         str(INT64_MAX),
-        "The age at which a record is compacted at the latest. Without effect until compaction is built.",
+        "The age at which a record is compacted at the latest.",
     )
     max_message_bytes: int = setting(
         "max.message.bytes",
@@ -162,13 +162,13 @@ class TopicConfig:
         "min.cleanable.dirty.ratio",
         number(0, 1),
         "0.5",
-        "The part of the log that must be dirty before it is compacted. Without effect until compaction is built.",
+        "The part of the log that must be dirty before it is compacted.",
     )
     min_compaction_lag_ms: int = setting(
         "min.compaction.lag.ms",
         long(0),
         "0",
-        "The age below which a record is not compacted. Without effect until compaction is built.",
+        "The age below which a record is not compacted.",
     )
     min_insync_replicas: int = setting(
         "min.insync.replicas",
@@ -237,7 +237,10 @@ class TopicConfig:
     @property
     def log_config(self) -> LogConfig:
         """The settings that storage needs for the log of a partition."""
-        return LogConfig(self.segment_bytes, self.segment_ms, self.index_interval_bytes)
+        segment_ms = self.segment_ms
+        if self.is_compacted:  # the active segment is never compacted, and no record may wait for longer
+            segment_ms = min(segment_ms, self.max_compaction_lag_ms)
+        return LogConfig(self.segment_bytes, segment_ms, self.index_interval_bytes)
 
     @staticmethod
     def validate(overrides: Mapping[str, str | None]) -> None:

@@ -139,7 +139,9 @@ class Reconciler:
         change = next_change(
             group.configuration,
             target,
-            lambda learner: group.is_caught_up(learner, now, CAUGHT_UP_S),
+            lambda learner: (
+                group.is_caught_up(learner, now, CAUGHT_UP_S) and replica.bounds.may_vote(learner)
+            ),
             leader=group.self_id,
         )
         if change is None or not replica.driver.propose_configuration(change):

@@ -35,10 +35,14 @@ class ReplicaEvents:
         #: A replica's log is bad and durably marked so, and it is closed: to be opened again as one that has nothing.
         self.quarantined: list[Callable[[Replica], None]] = []
 
-    def observe(self, observer: Observer) -> None:
+    def observe(self, observer: Observer | None, peers: Peers) -> Peers:
+        """Returns the way to other nodes, on which the observer looks, too. None: nobody observes."""
+        if observer is None:
+            return peers
         self.role_changed.append(observer.role_changed)
         self.commit_advanced.append(observer.commit_advanced)
         self.truncating.append(observer.truncating)
+        return ObservedPeers(peers, observer)
 
 
 class Peers(Protocol):

@@ -163,6 +163,7 @@ class LogOpener:
                 log_start=self._bounds.of(key).log_start,
                 is_clean=self._is_clean_start and key not in self._opened,
             )
+            log.rewritten_end = self._bounds.of(key).rewritten_end
             # Reads segments that recovery had no need to look at, so it may find them corrupt.
             return log, load_producers(log)
         except CorruptLogError as error:
@@ -230,7 +231,9 @@ class LogOpener:
             assert state is not None and log.end_index == 0
             own = self._own_id(state.incarnation)
             if founding is not None and _has_elected_nobody(state) and own in founding.voters:
-                log.append_row(FOUNDING_TERM, RowKind.CONFIGURATION, wire.encode_configuration(founding))
+                log.append_row(
+                    FOUNDING_TERM, RowKind.CONFIGURATION, wire.encode_configuration(founding, None)
+                )
                 tickets.append((log, log.begin_flush()))
         self._disk.flush_together([file for _, ticket in tickets for file in ticket.files])
         for log, ticket in tickets:

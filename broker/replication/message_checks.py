@@ -21,11 +21,13 @@ from raft import plausibility
 from raft.plausibility import Refusal
 from raft.types import ReplicaId, Row
 from storage.errors import CorruptLogError
+from storage.journal_records import UNSET
 from storage.producer_snapshot import SnapshotDamagedError, decode_snapshot
 
 if TYPE_CHECKING:
     from broker.replication.ranges import Batches
     from broker.replication.replica import Replica
+    from broker.replication.watermarks.compaction_bounds import CleanedReport
 
 
 class ContradictionError(Exception):
@@ -42,6 +44,27 @@ def check_log_start(replica: Replica, log_start: int) -> None:
     """Beyond `raft.plausibility`: nothing of the metadata is ever deleted. A node that began it anew would end."""
     if log_start > 0 and replica.is_metadata:
         raise ProtocolError(f"a log start of {log_start}, of metadata")
+
+
+def check_cleaned_report(replica: Replica, term: int, report: CleanedReport) -> None:
+    """What a follower says of its compaction: nobody compacts what is not committed."""
+    check(plausibility.log_start_ack_refusal(replica.group, term, report.log_start))
+    cleaned_end = max(report.mcco, report.mxfo)
+    if min(report.mcco, report.mxfo, report.mtro, report.mxro, report.copied_in_term) < UNSET:
+        raise ProtocolError(f"{report}")
+    if max(cleaned_end, report.mtro, report.mxro) > plausibility.MAX_INDEX or report.copied_in_term > term:
+        raise ProtocolError(f"{report} in term {term}")
+    if cleaned_end > replica.log.end_offset and replica.is_leader and term == replica.group.term:
+        raise ContradictionError(
+            f"cleaned up to {cleaned_end} where the log ends at {replica.log.end_offset}"
+        )
+
+
+def check_removal_bounds(replica: Replica, leader: ReplicaId, term: int, mtro: int, mxro: int) -> None:
+    """What a leader says that everybody may remove. A follower may be behind all of it."""
+    check(plausibility.leadership_refusal(replica.group, leader, term))
+    if min(mtro, mxro) < UNSET or max(mtro, mxro) > plausibility.MAX_INDEX:
+        raise ProtocolError(f"bounds of {mtro} and {mxro}")
 
 
 def check_range_message(replica: Replica, leader: ReplicaId, message: peer.Append) -> list[Row]:

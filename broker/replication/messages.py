@@ -14,13 +14,16 @@ from broker.network.peers import PeerIdentity
 from broker.replication.message_checks import (
     ContradictionError,
     check,
+    check_cleaned_report,
     check_log_start,
     check_match,
     check_range_message,
+    check_removal_bounds,
     check_snapshot,
 )
 from broker.replication.replica import Replica
 from broker.replication.replicas import Replicas
+from broker.replication.watermarks.compaction_bounds import CleanedReport
 from protocol import peer
 from protocol.errors import ProtocolError
 from protocol.peer import PeerMessage
@@ -67,6 +70,10 @@ class GroupMessages:
                     self._log_start_updates(sender, message)
                 case peer.LogStartAcks():
                     self._log_start_acks(sender, message)
+                case peer.BoundsReports():
+                    self._bounds_reports(sender, message)
+                case peer.BoundsUpdates():
+                    self._bounds_updates(sender, message)
                 case peer.VoteRequest():
                     self._vote_request(sender, message)
                 case peer.VoteReply():
@@ -196,6 +203,43 @@ class GroupMessages:
             check_log_start(replica, ack.log_start)
             follower = _identity(sender, ack.incarnation)
             replica.driver.log_start_ack_received(follower, ack.term, ack.log_start)
+
+    def _bounds_reports(self, sender: PeerIdentity, message: peer.BoundsReports) -> None:
+        for report in message.groups:
+            replica = self._find(report.topic_id, report.partition)
+            if replica is None:
+                continue
+            cleaned = CleanedReport(
+                report.log_start,
+                report.mcco,
+                report.mxfo,
+                report.mtro,
+                report.mxro,
+                report.copied_in_term,
+            )
+            try:
+                check_cleaned_report(replica, report.term, cleaned)
+            except ContradictionError as contradiction:
+                self._pass_over(report, contradiction)
+                continue
+            member = _identity(sender, report.incarnation)
+            self._replicas.bounds_exchange.reported(replica, member, report.term, cleaned)
+
+    def _bounds_updates(self, sender: PeerIdentity, message: peer.BoundsUpdates) -> None:
+        for update in message.groups:
+            replica = self._find(update.topic_id, update.partition)
+            if replica is None or update.follower_incarnation != replica.group.self_id.incarnation:
+                continue
+            leader = _identity(sender, update.incarnation)
+            try:
+                check_removal_bounds(replica, leader, update.term, update.mtro, update.mxro)
+            except ContradictionError as contradiction:
+                self._pass_over(update, contradiction)
+                continue
+            if update.must_discard:
+                self._replicas.discard_ordered(replica, leader, update.term)
+            else:
+                replica.bounds.bounds_received(leader, update.term, update.mtro, update.mxro)
 
     # -- elections ---------------------------------------------------------------------------------------
 

@@ -261,6 +261,8 @@ class RaftDriver:
 
     def snapshot_installed(self, snapshot: InstallSnapshot, log: Log) -> None:
         """The log was replaced by this one, durably, as `ReplicaHost.install_snapshot` was told."""
+        if self._replica.log.end_index == 0:
+            self._replica.bounds.copying_begins(self._group.term)
         self._replica.replace_log(log)
         self._sender.discard()
         self.carry_out(self._group.snapshot_installed(snapshot, self._host.now()))
@@ -309,10 +311,9 @@ class RaftDriver:
         if out.hard_state is not None:
             self._host.persist_vote(self._replica, out.hard_state)
             out.hard_state = None
-        if out.truncate_to is not None:
-            if not self._truncate(out.truncate_to, known_commit):
-                return False
-            out.truncate_to = None
+        if out.truncate_to is not None and not self._truncate(out.truncate_to, known_commit):
+            return False
+        out.truncate_to = None
         if not ((out.write_from is None or self._write(batches)) and self._append_rows(out.rows)):
             self._host.space.lacks_space(self._replica)
             self._group.write_failed(self._replica.log.end_index, known_commit)
@@ -365,10 +366,8 @@ class RaftDriver:
         return True
 
     def _refuse(self, what: str, reason: object) -> None:
-        replica = self._replica
-        logger.error(
-            f"{what}: disk full", topic=replica.topic, partition=replica.partition, error=str(reason)
-        )
+        topic, partition = self._replica.topic, self._replica.partition
+        logger.error(f"{what}: disk full", topic=topic, partition=partition, error=str(reason))
 
     def _append_rows(self, rows: Sequence[Row]) -> bool:
         """False: the disk is full, and the log lacks the last of them."""
@@ -384,6 +383,8 @@ class RaftDriver:
     def _append_row(self, row: Row) -> None:
         written = self._replica.log.append_row(row.term, row.kind, wire.row_payload(row))
         assert written.index == row.index, "the lineage and the group agree on indexes"
+        if not row.index:
+            self._replica.bounds.copying_begins(self._group.term)
         self._sender.discard()
         self._host.log_dirty(self._replica)
 

@@ -21,6 +21,7 @@ from broker.replication.raft_driver import RaftDriver
 from broker.replication.replica_host import ReplicaHost
 from broker.replication.sender import RangeSender
 from broker.replication.waits import ReplicaWaits
+from broker.replication.watermarks.compaction_bounds import CompactionBounds
 from broker.replication.watermarks.log_start import LogStart
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import TimestampType
@@ -29,9 +30,10 @@ from raft.group import Group
 from raft.types import Configuration
 from storage.disk import DiskFullError
 from storage.errors import CorruptLogError
+from storage.journal_records import Bounds
 from storage.log import Log
 from storage.log_types import GroupKey
-from storage.producer_snapshot import Snapshot, load_producers
+from storage.producer_snapshot import Snapshot, load_producers, write_snapshot
 from storage.producer_state import ProducerStates
 
 logger = structlog.get_logger()
@@ -52,7 +54,9 @@ class Replica:
         group: Group,
         producers: ProducerStates,
         config: TopicConfig,
+        bounds: Bounds,
     ) -> None:
+        """`bounds`: what the journal holds, durably."""
         self.host = host
         self.key = key
         self.topic = topic
@@ -67,6 +71,7 @@ class Replica:
         #: First offset clients may not see yet. Never goes back while the process lives.
         self.high_watermark = log.start_offset
         self.log_start = LogStart(self)
+        self.bounds = CompactionBounds(self, bounds)
         #: Until `stop`: a late flush or timer must not wake a replica that is gone.
         self.is_open = True
         self.waits = ReplicaWaits(self)
@@ -233,6 +238,16 @@ class Replica:
         self._appends.discard()
         self.waits.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.log_start.fail_waits(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def prepare_compaction(self) -> None:
+        """What keeps an idle log from being compacted: its records lie in the active segment, or no snapshot of the
+        producers lies behind them. Raises DiskFullError, CorruptLogError."""
+        log = self.log
+        if log.is_due_to_roll(self.host.now_ms()) and not log.dirty():
+            log.roll()
+        is_quiet = self.producers.end_offset == self.next_offset == log.end_offset == self.high_watermark
+        if is_quiet and max(log.snapshot_offsets(), default=0) < log.active_segment_base:
+            write_snapshot(log, Snapshot.of(self.producers, log.active_aborted), self.high_watermark)
 
     # -- maintenance, and the end ----------------------------------------------------------------------
 

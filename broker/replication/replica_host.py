@@ -9,6 +9,7 @@ from broker.scheduling.turn import Writer
 from protocol import peer
 from raft.types import HardState, InstallSnapshot, ReplicaId
 from storage.errors import CorruptLogError
+from storage.journal_records import Bounds
 
 if TYPE_CHECKING:
     from broker.replication.disk_space import DiskSpace
@@ -41,6 +42,10 @@ class ReplicaHost(Protocol):
 
     def persist_log_start(self, replica: Replica, offset: int) -> None:
         """Record a raised log start; `log_start_persisted` says when that is durable, before anything below goes."""
+
+    def persist_bounds(self, replica: Replica, bounds: Bounds) -> None:
+        """Record each of these bounds that is higher than what is recorded; `CompactionBounds.persisted` says when that
+        is durable."""
 
     def persist_vote(self, replica: Replica, state: HardState) -> None:
         """Write term and vote to the journal; `hard_state_persisted` says when they are durable, before anything else

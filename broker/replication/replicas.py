@@ -22,6 +22,7 @@ from broker.replication.ranges import MAX_APPEND_BYTES, check_own_range
 from broker.replication.replica import Replica
 from broker.replication.snapshot_install import SnapshotInstalls
 from broker.replication.watermarks.bounds import DurableBounds
+from broker.replication.watermarks.bounds_exchange import BoundsExchange
 from broker.replication.watermarks.log_start_exchange import LogStartExchange
 from broker.scheduling.ticks import SLOW_TICK_S, Ticks
 from broker.scheduling.timers import TimerHeap
@@ -101,6 +102,10 @@ class Replicas:
         self._commits_to_tell: dict[Replica, None] = {}
         self._is_telling = False
         self._log_start_exchange = LogStartExchange(loop, peers.send_to)
+        self.bounds_exchange = BoundsExchange(
+            loop, self.by_key, self._bounds, self.after_flush, peers.send_to, ticks
+        )
+        self.persist_bounds = self.bounds_exchange.persist
         installs = SnapshotInstalls(self, disk, journal, rounds, self._bounds, self._discard_log)
         self.send_snapshot = installs.send
         self.install_snapshot = installs.install
@@ -144,6 +149,7 @@ class Replicas:
         log, producers = opened
         self._rounds.log_opened(log)
         self_id, hard_state = self._logs.identity(key)
+        bounds = self._bounds.of(key)
         group = Group(
             self_id,
             hard_state,
@@ -151,12 +157,12 @@ class Replicas:
             log.end_index,
             # What is deleted was committed. A leader that missed this replica's last answers resumes below it.
             log.lineage.index_before(log.start_offset),
-            watermarks=Watermarks(log.start_offset, 0, 0),
+            watermarks=Watermarks(log.start_offset, bounds.mtro, bounds.mxro),
             install_offset=log.install_offset,
             timing=self._timing,
             rng=self._rng,
         )
-        replica = Replica(self, key, topic, log, group, producers, config)
+        replica = Replica(self, key, topic, log, group, producers, config, bounds)
         self.by_key[key] = self.by_number[(key.topic_id.int, key.partition)] = replica
         if not replica.is_metadata:
             self.by_name[(topic, key.partition)] = replica
@@ -171,6 +177,7 @@ class Replicas:
         self._commits_to_tell.pop(replica, None)
         self.space.forget(replica)
         self._log_start_exchange.discard_replica(replica)
+        self.bounds_exchange.discard_replica(replica)
         for closed in self._events.closed:
             closed(replica.key)
         self._timers.set(replica.driver, None)
@@ -238,6 +245,17 @@ class Replicas:
             self._log_start_exchange.add_replica(replica)
             if replica.is_leader:
                 self._note_commit(replica)  # the slow tick, for who cannot be told now
+
+    def recorded_end(self, replica: Replica) -> int:
+        """How far its log is durable, by the journal."""
+        state = self._journal.state(replica.key)
+        return 0 if state is None or state.flushed_end is None else state.flushed_end.end_offset
+
+    def discard_ordered(self, replica: Replica, leader: ReplicaId, term: int) -> None:
+        """The leader has found that this log is no legitimate copy (L6)."""
+        if term == replica.group.term and leader == replica.group.leader:
+            what = "others have removed what deletes records in this log"
+            self.log_corrupt(replica, CorruptLogError(replica.log.directory, 0, what))
 
     def truncate(self, replica: Replica, to_index: int, known_commit: int) -> bool:
         for truncating in self._events.truncating:

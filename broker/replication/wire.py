@@ -18,6 +18,7 @@ from raft.types import (
     Configuration,
     InstallSnapshotReply,
     Message,
+    RemovalBounds,
     ReplicaId,
     Row,
     RowKind,
@@ -29,37 +30,43 @@ from storage.lineage import Row as LineageRow
 
 _COUNTS = struct.Struct(">HH")
 _REPLICA = struct.Struct(">i16si")
+_REMOVAL_BOUNDS = struct.Struct(">qq")
 
 
-def encode_configuration(configuration: Configuration) -> bytes:
-    """Payload of a CONFIGURATION row: counts of voters and learners (uint16 each), then the identities."""
+def encode_configuration(configuration: Configuration, bounds: RemovalBounds | None) -> bytes:
+    """Payload of a CONFIGURATION row: counts of voters and learners (uint16 each), then the identities; MTRO and MXRO
+    (int64 each), if there are any."""
     packed = [_REPLICA.pack(*replica) for replica in configuration.members]
+    if bounds is not None:
+        packed.append(_REMOVAL_BOUNDS.pack(*bounds))
     return _COUNTS.pack(len(configuration.voters), len(configuration.learners)) + b"".join(packed)
 
 
-def decode_configuration(payload: bytes) -> Configuration:
+def decode_configuration(payload: bytes) -> tuple[Configuration, RemovalBounds | None]:
     """Raises ProtocolError; a row from the disk has passed its checksum, one from a peer has not."""
     try:
         voters, learners = _COUNTS.unpack_from(payload)
-        replicas = tuple(
-            ReplicaId(*_REPLICA.unpack_from(payload, _COUNTS.size + position * _REPLICA.size))
-            for position in range(voters + learners)
-        )
+        end = _COUNTS.size + (voters + learners) * _REPLICA.size
+        if len(payload) < end:
+            raise ProtocolError(f"configuration row of {voters + learners} replicas has {len(payload)} bytes")
+        replicas = tuple(ReplicaId(*each) for each in _REPLICA.iter_unpack(payload[_COUNTS.size : end]))
+        bounds = RemovalBounds(*_REMOVAL_BOUNDS.unpack(payload[end:])) if len(payload) != end else None
     except struct.error as error:
         raise ProtocolError(f"configuration row: {error}") from error
-    if len(payload) != _COUNTS.size + len(replicas) * _REPLICA.size:
-        raise ProtocolError(f"configuration row of {len(replicas)} replicas has {len(payload)} bytes")
-    return Configuration(replicas[:voters], replicas[voters:])
+    if bounds is not None and min(bounds) < -1:
+        raise ProtocolError(f"configuration row with {bounds}")
+    return Configuration(replicas[:voters], replicas[voters:]), bounds
 
 
 def row_payload(row: Row) -> bytes:
-    return b"" if row.configuration is None else encode_configuration(row.configuration)
+    return b"" if row.configuration is None else encode_configuration(row.configuration, row.removal_bounds)
 
 
 def row_from_log(row: LineageRow) -> Row:
     kind = RowKind(row.kind)
-    configuration = decode_configuration(row.payload) if kind is RowKind.CONFIGURATION else None
-    return Row(row.index, row.term, kind, configuration)
+    if kind is not RowKind.CONFIGURATION:
+        return Row(row.index, row.term, kind, None)
+    return Row(row.index, row.term, kind, *decode_configuration(row.payload))
 
 
 def row_to_wire(row: LineageRow) -> peer.AppendRow:

@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
+from broker.compaction.inline_cleaner import InlineCleaner
 from broker.config.sources import load
 from broker.metadata.ids import METADATA_TOPIC_NAME
 from broker.metadata.records import TopicRecord
@@ -80,6 +81,7 @@ class World:
                     self._new_rng(),
                     Authenticator(self.secrets[node_id], self._new_rng().randbytes),
                     process.die,
+                    InlineCleaner(self.disks[node_id]),
                 ),
             )
         )

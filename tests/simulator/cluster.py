@@ -11,6 +11,7 @@ from typing import Any
 
 import structlog
 
+from broker.compaction.inline_cleaner import InlineCleaner
 from broker.config.node_config import Address, Listener, NodeConfig
 from broker.config.values import INT32_MAX
 from broker.metadata.ids import METADATA_TOPIC_ID
@@ -61,6 +62,9 @@ TINY = NodeConfig(
     consumer_assignment_interval_ms=200,
     transaction_topic_num_partitions=2,
     transaction_topic_segment_bytes=4096,
+    compaction_initial_delay_ms=500,
+    compaction_interval_ms=300,
+    cleaner_backoff_ms=500,
 )
 
 
@@ -138,6 +142,7 @@ class SimulatedCluster:
                 rng,
                 Authenticator(SECRET, random.Random(rng.getrandbits(64)).randbytes),
                 fail,
+                InlineCleaner(self.disks[node_id]),
                 observer,
             )
             self.nodes[node_id] = node

@@ -42,6 +42,8 @@ class NodeObserver:
         """Somebody is being told this."""
         by_key = self.node.replicas.by_key
         own = (self.node.me.node_id, self.node.me.directory_id.bytes)
+        if isinstance(message, peer.BoundsUpdates | peer.BoundsReports):
+            return
         if isinstance(message, peer.LogStartUpdates | peer.LogStartAcks):
             for group in message.groups:
                 replica = by_key[GroupKey(group.topic_id, group.partition)]

@@ -13,8 +13,9 @@ from protocol.records.walk import STEP_BYTES
 from storage.disk import DiskFullError
 from storage.errors import CorruptLogError
 from storage.log import Log
-from storage.log_types import FlushedEnd, LogConfig
+from storage.log_types import FlushedEnd, LogConfig, StoredSegment
 from storage.producer_snapshot import ensure_snapshot
+from storage.retention import retention_start
 from tests.storage.helpers import (
     ROW_KIND,
     InlineDisk,
@@ -255,6 +256,30 @@ def test_a_filler_survives_a_restart_and_is_read_from_any_offset_inside(disk: In
     assert log.batch_across(30) is None
 
 
+def start_by_retention(
+    log: Log, now_ms: int, retention_ms: int, retention_bytes: int, up_to_offset: int
+) -> int:
+    return retention_start(
+        log.segments(),
+        log.start_offset,
+        now_ms=now_ms,
+        retention_ms=retention_ms,
+        retention_bytes=retention_bytes,
+        up_to_offset=up_to_offset,
+    )
+
+
+def test_a_segment_of_unknown_age_goes_by_time_once_one_behind_it_does() -> None:
+    segments = [StoredSegment(0, 10, 1, -1), StoredSegment(10, 20, 1, 500), StoredSegment(20, 30, 1, -1)]
+
+    def start(now_ms: int) -> int:
+        return retention_start(
+            segments, 0, now_ms=now_ms, retention_ms=100, retention_bytes=-1, up_to_offset=30
+        )
+
+    assert (start(600), start(601)) == (0, 20)
+
+
 def test_retention_keeps_no_segment_open(disk: InlineDisk) -> None:
     """It asks all of them after a restart: descriptors are fewer than segments of a node."""
     log = new_log(disk)
@@ -266,7 +291,7 @@ def test_retention_keeps_no_segment_open(disk: InlineDisk) -> None:
     log = reopen(disk, recorded=end, is_clean=True)
     assert len(log._segments) > 10
     before = len(os.listdir("/dev/fd"))
-    assert log.retention_start(10**15, -1, -1, log.end_offset) == 0
+    assert start_by_retention(log, 10**15, -1, -1, log.end_offset) == 0
     assert len(os.listdir("/dev/fd")) == before
     assert len(stored_headers(log)) == 40
 
@@ -276,10 +301,12 @@ def test_retention_deletes_whole_segments_below_the_start(disk: InlineDisk) -> N
     fill(log, random.Random(8), 60)
     log.flush()
     size, last = log.size_bytes, log._segments[-1]
-    start = log.retention_start(0, -1, size - log._segments[0].size_bytes, log.end_offset)
+    start = start_by_retention(log, 0, -1, size - log._segments[0].size_bytes, log.end_offset)
     assert start == log._segments[1].base_offset
-    assert log.retention_start(10**6, 1000, -1, log._segments[2].base_offset) == log._segments[2].base_offset
-    start = log.retention_start(10**6, 1000, -1, log.end_offset)
+    assert (
+        start_by_retention(log, 10**6, 1000, -1, log._segments[2].base_offset) == log._segments[2].base_offset
+    )
+    start = start_by_retention(log, 10**6, 1000, -1, log.end_offset)
     assert start == log.end_offset
     log.roll()
     delete_below(log, start, log.end_offset)

@@ -14,7 +14,7 @@ from storage.aborted_index import AbortedIndex
 from storage.errors import CorruptLogError
 from storage.log import Log
 from storage.log_types import FlushedEnd
-from storage.segment_swap import COMPACTED_NAME, SegmentBuild, finish_swap
+from storage.segment_swap import COMPACTED_NAME, SegmentBuild, commit_swap
 from tests.simulator.disk import DiskFaults
 from tests.simulator.loop import new_loop
 from tests.storage.helpers import (
@@ -51,9 +51,7 @@ def swap(log: Log, bases: list[int], end_offset: int) -> None:
         build.append([filler], [parse_header(filler)])
     build.append([data], [last.header])
     build.finish(end_offset, AbortedIndex())
-    log.begin_swap(bases)
-    finish_swap(log.disk, log.directory)
-    log.end_swap(bases, AbortedIndex())
+    log.swap(bases, AbortedIndex())
 
 
 def whole(log: Log) -> list[BatchHeader]:
@@ -177,6 +175,7 @@ def test_a_list_of_segments_that_rotted_is_corruption(disk: InlineDisk) -> None:
     filler = build_filler(0, bases[2], log.lineage.last_term)
     build.append([filler], [parse_header(filler)])
     build.finish(bases[2], AbortedIndex())
+    commit_swap(disk, log.directory)
     end = log.end
     log.close(is_clean=False)
     path = Path(log.directory, COMPACTED_NAME, "replaced")

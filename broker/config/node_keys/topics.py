@@ -131,7 +131,7 @@ class TopicKeys:
         "log.cleanup.policy",
         choices("delete", "compact"),
         "delete",
-        "What happens to old records. compact is accepted, and removes nothing until compaction is built.",
+        "What happens to old records.",
         dynamic=True,
     )
     compression_type: str = setting(
@@ -145,27 +145,27 @@ class TopicKeys:
         "log.cleaner.delete.retention.ms",
         long(0),
         str(24 * _HOUR_MS),
-        "How long compaction keeps a tombstone. Without effect until compaction is built.",
+        "How long compaction keeps a tombstone.",
         dynamic=True,
     )
     log_cleaner_min_compaction_lag_ms: int = setting(
         "log.cleaner.min.compaction.lag.ms",
         long(0),
         "0",
-        "The age below which a record is not compacted. Without effect until compaction is built.",
+        "The age below which a record is not compacted.",
         dynamic=True,
     )
     log_cleaner_max_compaction_lag_ms: int = setting(
         "log.cleaner.max.compaction.lag.ms",
         long(1),
         str(INT64_MAX),
-        "The age at which a record is compacted at the latest. Without effect until compaction is built.",
+        "The age at which a record is compacted at the latest.",
         dynamic=True,
     )
     log_cleaner_min_cleanable_ratio: float = setting(
         "log.cleaner.min.cleanable.ratio",
         number(0, 1),
         "0.5",
-        "The part of the log that must be dirty before it is compacted. Without effect until compaction is built.",
+        "The part of the log that must be dirty before it is compacted.",
         dynamic=True,
     )

@@ -1,4 +1,4 @@
-"""The bounds that the journal keeps of each replica: log start, MTRO, MXRO, MCCO and MXFO.
+"""The bounds that the journal keeps of each replica: log start, MTRO, MXRO, MCCO, MXFO, and what belongs to them.
 
 They are one record (`storage.journal_records.Bounds`), which replaces the one before it as a whole. This module is the
 only place that writes it: it takes what the journal holds, raises one field and leaves the others as they are.
@@ -9,7 +9,7 @@ own:
 
 - A raised incarnation discards the log and, in the journal, all of its bounds (`storage.journal_records.Incarnation`).
 - An installed log begins above everything that the replaced one had committed, and stores nothing below its start. So
-  the log start rises to it (`raise_log_start`), and what the other four say of the offsets below them still holds.
+  the log start rises to it (`raise_log_start`), and what the others say of the offsets below them still holds.
 """
 
 from __future__ import annotations
@@ -35,3 +35,13 @@ class DurableBounds:
         bounds = self.of(key)
         assert offset > bounds.log_start, f"the log start of {key} is {bounds.log_start}, not below {offset}"
         self._journal.append(bounds._replace(log_start=offset))
+
+    def raise_to(self, bounds: Bounds) -> Bounds | None:
+        """As `raise_log_start`, for every field that is higher than what is recorded. Returns all that is recorded
+        then; None: nothing was higher."""
+        recorded = self.of(bounds.group)
+        raised = Bounds(bounds.group, *map(max, recorded[1:], bounds[1:]))
+        if raised == recorded:
+            return None
+        self._journal.append(raised)
+        return raised

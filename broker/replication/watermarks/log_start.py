@@ -24,6 +24,7 @@ from protocol.errors import ErrorCode, KafkaError
 from storage.disk import DiskFullError
 from storage.errors import CorruptLogError
 from storage.producer_snapshot import Snapshot, ensure_snapshot, write_snapshot
+from storage.retention import retention_start
 
 if TYPE_CHECKING:
     from broker.replication.replica import Replica
@@ -162,10 +163,15 @@ class LogStart:
     def apply_retention(self) -> None:
         """On the leader, which alone decides what is too old or too much, and only below the high watermark."""
         replica = self._replica
-        config = replica.config
+        config, log = replica.config, replica.log
         self.raise_target(
-            replica.log.retention_start(
-                replica.host.now_ms(), config.retention_ms, config.retention_bytes, replica.high_watermark
+            retention_start(
+                log.segments(),
+                log.start_offset,
+                now_ms=replica.host.now_ms(),
+                retention_ms=config.retention_ms,
+                retention_bytes=config.retention_bytes,
+                up_to_offset=replica.high_watermark,
             )
         )
 

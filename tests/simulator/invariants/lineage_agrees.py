@@ -45,7 +45,7 @@ def _check_configurations(replica: Replica) -> None:
     for row in replica.log.lineage.rows:
         if row.kind != RowKind.CONFIGURATION:
             continue
-        configuration = wire.decode_configuration(row.payload)
+        configuration = wire.decode_configuration(row.payload)[0]
         if before is not None:
             changed = [
                 member

@@ -27,7 +27,7 @@ class OneVotePerTerm:
     def check_member(self, replica: Replica) -> None:
         """It votes or campaigns: some configuration in its log names it."""
         configurations = [
-            wire.decode_configuration(row.payload)
+            wire.decode_configuration(row.payload)[0]
             for row in replica.log.lineage.rows
             if row.kind == RowKind.CONFIGURATION
         ]

@@ -186,7 +186,7 @@ class Liar:
         term = group.term + rng.randint(500, 1000)
         payload, kind = b"", 1
         if rng.random() < 0.4:
-            payload, kind = wire.encode_configuration(self._configuration(replica)), 0
+            payload, kind = wire.encode_configuration(self._configuration(replica), None), 0
         row = peer.AppendRow(index=start, term=term, offset=offset, kind=kind, payload=payload)
         return found | {"rows": [row], "to_index": start + 1, "term": term}
 
@@ -277,7 +277,7 @@ class Liar:
         rng = self._rng
         choices = [b"", b"\0" * 20, rng.randbytes(rng.randint(0, 100))]
         if name == "payload" and replica is not None:
-            payload = wire.encode_configuration(self._configuration(replica))
+            payload = wire.encode_configuration(self._configuration(replica), None)
             choices += [payload, payload + b"\0", payload[:-1]]
         if name == "producer_snapshot":
             whole = encode_snapshot(ProducerStates())

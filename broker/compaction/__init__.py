@@ -1,0 +1,1 @@
+"""The worker that compacts the logs of a node."""

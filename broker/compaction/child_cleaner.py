@@ -1,0 +1,91 @@
+"""A pass of compaction in a process of its own, which this node starts: the heavy loop never holds up the event loop.
+
+The child reads the log and builds segments in a folder of its own. What changes the log is done by the node, between
+two segments (`storage.log_cleaning`). Both sides talk in pickled values, each behind its length.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import struct
+import sys
+from collections.abc import AsyncGenerator
+from typing import NamedTuple
+
+from storage.disk import DiskFullError, MissingPathError
+from storage.errors import CorruptLogError
+from storage.log_cleaning import CleaningEvent, CleaningTask, UncleanableError
+
+LENGTH = struct.Struct(">I")
+#: From the node: the segment is in place.
+GO_ON = b"\0"
+_CHILD_MODULE = "broker.compaction.child"
+
+
+class CleanerDiedError(Exception):
+    """The child ended without a word: killed, out of memory, or by a mistake of ours. Its stderr says more."""
+
+
+class Order(NamedTuple):
+    """The first thing that a child is told."""
+
+    root: str
+    """The data directory."""
+    task: CleaningTask
+    max_bytes_per_second: float
+
+
+class Failure(NamedTuple):
+    """What ended the pass."""
+
+    kind: str
+    message: str
+
+    def error(self, directory: str) -> Exception:
+        match self.kind:
+            case "corrupt":
+                return CorruptLogError(directory, 0, self.message)
+            case "full":
+                return DiskFullError(self.message)
+            case "missing":
+                return MissingPathError(self.message)
+            case _:
+                return UncleanableError(self.message)
+
+
+class ChildCleaner:
+    """Implements `broker.environment.Cleaner`."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+
+    async def clean(self, task: CleaningTask, max_bytes_per_second: float) -> AsyncGenerator[CleaningEvent]:
+        child = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", _CHILD_MODULE, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+        )
+        assert child.stdin is not None and child.stdout is not None
+        try:
+            order = pickle.dumps(Order(self._root, task, max_bytes_per_second))
+            child.stdin.write(LENGTH.pack(len(order)) + order)
+            while True:
+                said = await _read(child.stdout)
+                if said is None:
+                    return
+                if isinstance(said, Failure):
+                    raise said.error(task.directory)
+                yield said
+                child.stdin.write(GO_ON)
+        except (asyncio.IncompleteReadError, ConnectionError) as error:
+            raise CleanerDiedError(f"the cleaner of {task.directory} died") from error
+        finally:
+            if child.returncode is None:
+                child.kill()
+            await child.wait()
+
+
+async def _read(stream: asyncio.StreamReader) -> CleaningEvent | Failure | None:
+    """The next value. None: the pass is over."""
+    (length,) = LENGTH.unpack(await stream.readexactly(LENGTH.size))
+    said: CleaningEvent | Failure | None = pickle.loads(await stream.readexactly(length))
+    return said

@@ -1,0 +1,235 @@
+"""The compaction worker: which log is compacted when, and what a pass changes of it.
+
+Every replica compacts its own log, whoever leads. What is heavy is done by a `Cleaner`, beside the loop. The worker
+makes plans, puts built segments in place, and raises the bounds when a pass is over (coordinated-compaction.md).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from functools import partial
+
+import structlog
+
+from broker.compaction.child_cleaner import CleanerDiedError
+from broker.compaction.facts import HeldBack, cleaning_task, log_facts, settings_of
+from broker.config.layers import LiveSettings
+from broker.environment import Cleaner
+from broker.replication.replica import Replica
+from broker.replication.replicas import Replicas
+from broker.scheduling.ticks import SLOW_TICK_S, Ticks
+from storage.aborted_index import AbortedTransaction
+from storage.aborted_loading import load_aborted
+from storage.aborted_transactions import AbortedIndexMissingError
+from storage.compaction.counts import PassCounts
+from storage.compaction.key_map import KeyMapTooSmallError
+from storage.compaction.plan import Plan, make_plan
+from storage.disk import DiskFullError, MissingPathError
+from storage.errors import CorruptLogError
+from storage.log import Log
+from storage.log_cleaning import MapReady, PassOver, SegmentReady, UncleanableError
+from storage.log_types import GroupKey
+from storage.producer_snapshot import remove_needless_snapshots
+
+logger = structlog.get_logger()
+
+MAX_BACKOFF_S = 3600.0
+#: Plans are made of so many logs at a time.
+_PLANS_PER_STEP = 20
+
+
+@dataclass
+class LogCompaction:
+    """What the worker remembers of a log."""
+
+    held: HeldBack = field(default_factory=HeldBack)
+    counts: PassCounts | None = None
+    """Of the last pass since this process began."""
+    passed_at_ms: int = -1
+    failure: str | None = None
+    """Why the last pass did not come to an end."""
+    failure_count: int = 0
+    retry_at: float = 0.0
+
+
+class CompactionWorker:
+    """Of one node."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        replicas: Replicas,
+        settings: LiveSettings,
+        cleaner: Cleaner,
+        ticks: Ticks,
+    ) -> None:
+        self._loop = loop
+        self._replicas = replicas
+        self._settings = settings
+        self._cleaner = cleaner
+        self._logs: dict[GroupKey, LogCompaction] = {}
+        self._round: asyncio.Task[None] | None = None
+        #: Replicas to be compacted in this round, the most urgent one last.
+        self._due: list[Replica] = []
+        self._next_round_at = loop.time() + settings.config.compaction_initial_delay_ms / 1000
+        ticks.every(SLOW_TICK_S, self._tick)
+
+    def state_of(self, key: GroupKey) -> LogCompaction:
+        return self._logs.setdefault(key, LogCompaction())
+
+    async def stop(self) -> None:
+        """What is being built is given up. The next pass begins anew."""
+        self._next_round_at = float("inf")
+        if self._round is not None:
+            self._round.cancel()
+            await asyncio.wait([self._round])
+            self._round = None
+
+    # -- rounds
+
+    def _tick(self, now: float) -> None:
+        if self._round is not None and self._round.done():
+            self._round.result()  # a mistake of ours is not swallowed
+            self._round = None
+        if self._round is None and now >= self._next_round_at and self._settings.config.cleaner_enable:
+            self._next_round_at = now + self._settings.config.compaction_interval_ms / 1000
+            self._round = self._loop.create_task(self._run_round())
+
+    async def _run_round(self) -> None:
+        await self._find_due()
+        threads = min(self._settings.config.cleaner_threads, len(self._due))
+        async with asyncio.TaskGroup() as group:
+            for _ in range(threads):
+                group.create_task(self._clean_due())
+
+    async def _find_due(self) -> None:
+        found = []
+        for count, replica in enumerate(list(self._replicas.by_key.values())):
+            plan = self._plan(replica)
+            if plan is not None and plan.is_due:
+                found.append((plan.urgency(is_internal=_is_internal(replica)), replica))
+            elif replica.key in self._logs and not replica.is_open:
+                del self._logs[replica.key]
+            if count % _PLANS_PER_STEP == 0:
+                await asyncio.sleep(0)
+        found.sort(key=lambda each: each[0])
+        self._due = [replica for _, replica in found]
+
+    async def _clean_due(self) -> None:
+        while self._due:
+            replica = self._due.pop()
+            state = self.state_of(replica.key)
+            try:
+                plan = self._plan(replica)
+                if plan is not None and plan.is_due:
+                    await self._run_pass(replica, plan, state)
+                    state.failure, state.failure_count = None, 0
+            except CorruptLogError as error:
+                if replica.is_open:
+                    self._replicas.log_corrupt(replica, error)
+            except MissingPathError:
+                pass  # retention, or the topic's deletion, has taken a segment away
+            except (DiskFullError, UncleanableError, KeyMapTooSmallError, CleanerDiedError) as error:
+                self._failed(replica, state, error)
+
+    def _failed(self, replica: Replica, state: LogCompaction, error: Exception) -> None:
+        """It is tried again later, and others go on."""
+        state.failure = str(error)
+        wait_s = self._settings.config.cleaner_backoff_ms / 1000 * 2**state.failure_count
+        state.failure_count = min(state.failure_count + 1, 32)
+        state.retry_at = self._loop.time() + min(wait_s, MAX_BACKOFF_S)
+        logger.error("not compacted", topic=replica.topic, partition=replica.partition, error=str(error))
+
+    # -- one log
+
+    def _plan(self, replica: Replica) -> Plan | None:
+        """None: it is not to be looked at now."""
+        state = self._logs.get(replica.key)
+        is_waiting = state is not None and self._loop.time() < state.retry_at
+        if not replica.is_open or not replica.config.is_compacted or is_waiting:
+            return None
+        try:
+            replica.prepare_compaction()
+            held = HeldBack() if state is None else state.held
+            facts = log_facts(replica, self._replicas.recorded_end(replica), held)
+        except DiskFullError as error:
+            self._failed(replica, self.state_of(replica.key), error)
+            return None
+        except CorruptLogError as error:
+            self._replicas.log_corrupt(replica, error)
+            return None
+        return make_plan(facts, settings_of(replica.config), self._replicas.now_ms())
+
+    async def _run_pass(self, replica: Replica, plan: Plan, state: LogCompaction) -> None:
+        log, config = replica.log, self._settings.config
+        aborted = await self._aborted(replica, log, plan.first_uncleanable_offset)
+        if aborted is None or replica.log is not log:
+            return
+        task = cleaning_task(
+            replica,
+            plan,
+            aborted,
+            now_ms=self._replicas.now_ms(),
+            producer_id_expiration_ms=config.producer_id_expiration_ms,
+            map_bytes=config.cleaner_dedupe_buffer_bytes // config.cleaner_threads,
+        )
+        async with aclosing(self._cleaner.clean(task, config.cleaner_io_max_bytes_per_second)) as events:
+            async for event in events:
+                if not replica.is_open or replica.log is not log:
+                    return
+                match event:
+                    case MapReady(end_offset):
+                        # What is about to go cannot be replayed, whatever becomes of this pass.
+                        await self._record_rewriting(replica, end_offset)
+                    case SegmentReady(bases, aborted_in_segment):
+                        if not log.has_segments(bases):
+                            return
+                        log.swap(bases, aborted_in_segment)
+                    case PassOver(end_offset, counts):
+                        self._pass_over(replica, state, end_offset, counts)
+
+    async def _record_rewriting(self, replica: Replica, end_offset: int) -> None:
+        durable: asyncio.Future[None] = self._loop.create_future()
+        replica.bounds.rewriting_begins(end_offset)
+        self._replicas.after_flush(partial(_set_done, durable))
+        await durable
+        replica.log.rewritten_end = max(replica.log.rewritten_end, end_offset)
+
+    def _pass_over(self, replica: Replica, state: LogCompaction, end_offset: int, counts: PassCounts) -> None:
+        state.counts, state.held, state.passed_at_ms = counts, HeldBack.by(counts), self._replicas.now_ms()
+        replica.bounds.passed(end_offset, is_transaction_free=counts.is_transaction_free)
+        remove_needless_snapshots(replica.log)
+        logger.info(
+            "compacted",
+            topic=replica.topic,
+            partition=replica.partition,
+            cleaned_end=end_offset,
+            bytes_before=counts.bytes_in,
+            bytes_after=counts.bytes_out,
+            records_before=counts.records_in,
+            records_after=counts.records_out,
+        )
+
+    async def _aborted(
+        self, replica: Replica, log: Log, end_offset: int
+    ) -> Sequence[AbortedTransaction] | None:
+        """Those with records below. None: the log has changed."""
+        while replica.is_open and replica.log is log:
+            try:
+                return log.aborted_between(log.first_stored_offset, end_offset)
+            except AbortedIndexMissingError as missing:
+                for _ in load_aborted(log, missing.base_offset):
+                    await asyncio.sleep(0)
+        return None
+
+
+def _set_done(future: asyncio.Future[None]) -> None:
+    if not future.done():  # the pass was given up meanwhile
+        future.set_result(None)
+
+
+def _is_internal(replica: Replica) -> bool:
+    return replica.is_metadata or replica.topic.startswith("__")

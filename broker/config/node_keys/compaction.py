@@ -1,0 +1,55 @@
+"""The worker that compacts logs. What is compacted, and when, are settings of topics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker.config.values import INT32_MAX, boolean, integer, long, number, setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompactionKeys:
+    cleaner_enable: bool = setting(
+        "log.cleaner.enable", boolean, "true", "Whether topics with cleanup.policy compact are compacted."
+    )
+    cleaner_threads: int = setting(
+        "log.cleaner.threads",
+        integer(1, 64),
+        "1",
+        "How many logs are compacted at the same time, each by a process of its own.",
+        dynamic=True,
+    )
+    cleaner_dedupe_buffer_bytes: int = setting(
+        "log.cleaner.dedupe.buffer.size",
+        long(1 << 10),
+        str(128 << 20),
+        """How much memory the key maps of all cleaners may take: 24 bytes for a key, and a tenth stays free. A log with
+        more keys than one map holds is compacted in several passes.""",
+        dynamic=True,
+    )
+    cleaner_io_max_bytes_per_second: float = setting(
+        "log.cleaner.io.max.bytes.per.second",
+        number(1, 1e308),
+        "1.7976931348623157E308",
+        "How many bytes a cleaner may read and write per second.",
+        dynamic=True,
+    )
+    cleaner_backoff_ms: int = setting(
+        "log.cleaner.backoff.ms",
+        long(0),
+        "15000",
+        "How long a log that could not be compacted is left alone. Doubled with each failure, up to an hour.",
+        dynamic=True,
+    )
+    compaction_interval_ms: int = setting(
+        "varve.compaction.interval.ms",
+        integer(1, INT32_MAX),
+        "300000",
+        "How often the worker looks for logs that are to be compacted.",
+    )
+    compaction_initial_delay_ms: int = setting(
+        "varve.compaction.initial.delay.ms",
+        integer(0, INT32_MAX),
+        "60000",
+        "When it looks for the first time after a start.",
+    )

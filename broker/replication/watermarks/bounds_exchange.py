@@ -1,0 +1,153 @@
+"""REPORT and BOUNDS between nodes, many groups in one message (coordinated-compaction.md, section 2).
+
+A follower tells its leader how far it is cleaned. A leader tells its followers what the whole group may remove. Both
+are messages of their own: an idle group must exchange them, too. A follower repeats its report now and then, and at
+once when it has changed. A leader repeats the bounds until each member says that it knows them, so nothing depends on
+a single message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from broker.replication.watermarks.bounds import DurableBounds
+from broker.replication.watermarks.compaction_bounds import CleanedReport
+from broker.scheduling.ticks import Ticks
+from protocol import peer
+from raft.types import ReplicaId
+from storage.journal_records import Bounds
+from storage.log_types import GroupKey
+
+if TYPE_CHECKING:
+    from broker.replication.replica import Replica
+
+#: (node id, directory id): to whom a message goes.
+Directory = tuple[int, bytes]
+
+TICK_S = 1.0
+#: A report is repeated after this part of delete.retention.ms, within these limits.
+PERIOD_PART = 24
+MAX_PERIOD_S = 600.0
+
+
+class BoundsExchange:
+    """Gathers what a loop iteration has to say. Each directory is sent one message of a kind at its end."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        replicas: Mapping[GroupKey, Replica],
+        bounds: DurableBounds,
+        after_flush: Callable[[Callable[[], None]], None],
+        send_to: Callable[[Directory, peer.PeerMessage], None],
+        ticks: Ticks,
+    ) -> None:
+        self._loop = loop
+        self._replicas = replicas
+        self._bounds = bounds
+        self._after_flush = after_flush
+        self._send_to = send_to
+        #: Those with something to say, in that order.
+        self._due: dict[Replica, None] = {}
+        #: When the report of a follower is repeated, in loop time.
+        self._repeat_at: dict[Replica, float] = {}
+        ticks.every(TICK_S, self._tick)
+
+    def persist(self, replica: Replica, bounds: Bounds) -> None:
+        """As `ReplicaHost.persist_bounds`."""
+        recorded = self._bounds.raise_to(bounds)
+        if recorded is not None:
+            self._after_flush(partial(self._persisted, replica, recorded))
+
+    def _persisted(self, replica: Replica, bounds: Bounds) -> None:
+        if replica.is_open:
+            replica.bounds.persisted(bounds)
+            self.add_replica(replica)
+
+    def reported(self, replica: Replica, member: ReplicaId, term: int, report: CleanedReport) -> None:
+        """A member has told how far it is cleaned."""
+        replica.bounds.reported_by(member, term, report)
+        if replica.is_leader:
+            self.add_replica(replica)
+
+    def add_replica(self, replica: Replica) -> None:
+        """Its bounds have changed, durably, or it leads now, or a member has spoken."""
+        if not self._due:
+            self._loop.call_soon(self._send)
+        self._due[replica] = None
+
+    def discard_replica(self, replica: Replica) -> None:
+        """It is being closed."""
+        self._due.pop(replica, None)
+        self._repeat_at.pop(replica, None)
+
+    def _tick(self, now: float) -> None:
+        for replica in self._replicas.values():
+            if replica.bounds.is_in_use:
+                if replica.is_leader:
+                    replica.bounds.recompute()
+                self.add_replica(replica)
+
+    def _send(self) -> None:
+        due, self._due = self._due, {}
+        now = self._loop.time()
+        updates: dict[Directory, list[peer.BoundsUpdate]] = {}
+        reports: dict[Directory, list[peer.BoundsReport]] = {}
+        for replica in due:
+            leader = replica.group.leader
+            if replica.is_leader:
+                for member in replica.bounds.to_be_told():
+                    updates.setdefault(_directory(member), []).append(_update(replica, member))
+            elif leader is not None and self._is_report_due(replica, leader, now):
+                reports.setdefault(_directory(leader), []).append(_report(replica))
+        for directory, of_leaders in updates.items():
+            self._send_to(directory, peer.BoundsUpdates(groups=of_leaders))
+        for directory, of_followers in reports.items():
+            self._send_to(directory, peer.BoundsReports(groups=of_followers))
+
+    def _is_report_due(self, replica: Replica, leader: ReplicaId, now: float) -> bool:
+        bounds = replica.bounds
+        telling = (bounds.report(), leader, replica.group.term)
+        if telling == bounds.reported and now < self._repeat_at.get(replica, now):
+            return False
+        bounds.reported = telling
+        period_s = replica.config.delete_retention_ms / 1000 / PERIOD_PART
+        self._repeat_at[replica] = now + min(max(period_s, TICK_S), MAX_PERIOD_S)
+        return True
+
+
+def _directory(replica: ReplicaId) -> Directory:
+    return replica.node_id, replica.directory_id
+
+
+def _update(replica: Replica, member: ReplicaId) -> peer.BoundsUpdate:
+    group, bounds = replica.group, replica.bounds
+    return peer.BoundsUpdate(
+        topic_id=replica.key.topic_id,
+        partition=replica.key.partition,
+        incarnation=group.self_id.incarnation,
+        follower_incarnation=member.incarnation,
+        term=group.term,
+        mtro=bounds.mtro,
+        mxro=bounds.mxro,
+        must_discard=bounds.must_discard(member),
+    )
+
+
+def _report(replica: Replica) -> peer.BoundsReport:
+    group, report = replica.group, replica.bounds.report()
+    return peer.BoundsReport(
+        topic_id=replica.key.topic_id,
+        partition=replica.key.partition,
+        incarnation=group.self_id.incarnation,
+        term=group.term,
+        log_start=report.log_start,
+        mcco=report.mcco,
+        mxfo=report.mxfo,
+        mtro=report.mtro,
+        mxro=report.mxro,
+        copied_in_term=report.copied_in_term,
+    )

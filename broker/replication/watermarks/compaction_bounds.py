@@ -1,0 +1,203 @@
+"""How far a replica is cleaned, and what its whole group may therefore remove: MCCO, MXFO, MTRO and MXRO
+(coordinated-compaction.md, sections 1 and 2; the letters below are its rules).
+
+Each replica reports its own two to the leader. The leader takes the least of all members, also of those that are away,
+and tells everybody. All four are durable before anybody hears of them (F3), and none ever falls.
+
+A new leader starts from the bounds that it knows itself (L4). Votes carry those of the voters, but are not asked: one
+voter that is wrong would have the whole group remove what is needed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import structlog
+
+from broker.replication.watermarks.membership_seed import membership_seed
+from raft.types import RemovalBounds, ReplicaId
+from storage.journal_records import UNSET, Bounds
+
+if TYPE_CHECKING:
+    from broker.replication.replica import Replica
+
+logger = structlog.get_logger()
+
+
+class CleanedReport(NamedTuple):
+    """What a replica says of itself. All of it is durable there."""
+
+    log_start: int
+    mcco: int
+    mxfo: int
+    mtro: int
+    """As it knows them."""
+    mxro: int
+    copied_in_term: int
+
+
+class CompactionBounds:
+    """Of one replica. An install may replace the replica's log meanwhile."""
+
+    __slots__ = ("_replica", "_reports", "_reports_term", "durable", "reported")
+
+    #: Invariants: no field of `durable` ever falls. `_reports` are of members of the group, in the term
+    #: `_reports_term`.
+
+    def __init__(self, replica: Replica, durable: Bounds) -> None:
+        self._replica = replica
+        #: What the journal holds, durably. Its log start is not looked at: `LogStart` has it.
+        self.durable = durable
+        #: What the leader was told last, and which leader in which term.
+        self.reported: tuple[CleanedReport, ReplicaId, int] | None = None
+        self._reports: dict[ReplicaId, CleanedReport] = {}
+        self._reports_term = -1
+
+    # -- this replica
+
+    @property
+    def cleaned_end(self) -> int:
+        """MCCO. Below the log start nothing is left to be cleaned."""
+        return max(self.durable.mcco, self._floor())
+
+    @property
+    def mtro(self) -> int:
+        return self.durable.mtro
+
+    @property
+    def mxro(self) -> int:
+        return self.durable.mxro
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether there is anything to report: the topic is compacted, or was."""
+        return self._replica.config.is_compacted or max(self.durable[2:6]) > UNSET
+
+    def _floor(self) -> int:
+        start = self._replica.log.start_offset
+        return start if start > 0 else UNSET
+
+    def report(self) -> CleanedReport:
+        bounds = self.durable
+        start = self._replica.log.start_offset
+        return CleanedReport(start, bounds.mcco, bounds.mxfo, bounds.mtro, bounds.mxro, bounds.copied_in_term)
+
+    def passed(self, end_offset: int, *, is_transaction_free: bool) -> None:
+        """A pass is durable: the log is cleaned below `end_offset`."""
+        mxfo = end_offset if is_transaction_free else UNSET
+        self._raise(mcco=end_offset, mxfo=mxfo)
+
+    def rewriting_begins(self, end_offset: int) -> None:
+        """A pass is about to remove batches below (`Log.rewritten_end`)."""
+        self._raise(rewritten_end=end_offset)
+
+    def copying_begins(self, term: int) -> None:
+        """The log was empty. The leader of this term has sent its first entry."""
+        self._raise(copied_in_term=term)
+
+    def _raise(self, **fields: int) -> None:
+        self._replica.host.persist_bounds(self._replica, Bounds(self._replica.key, **fields))
+
+    def persisted(self, bounds: Bounds) -> None:
+        """The journal holds this, durably."""
+        self.durable = bounds
+        group = self._replica.group
+        group.watermarks = group.watermarks._replace(mtro=bounds.mtro, mxro=bounds.mxro)
+        if self._replica.is_leader:
+            self.recompute()
+
+    # -- a follower
+
+    def bounds_received(self, leader: ReplicaId, term: int, mtro: int, mxro: int) -> None:
+        """F1: an older leader's are passed over. F2: they say nothing of this replica's own log."""
+        group = self._replica.group
+        if term == group.term and leader == group.leader:
+            self._raise(mtro=mtro, mxro=mxro)
+
+    # -- the leader
+
+    def reported_by(self, member: ReplicaId, term: int, report: CleanedReport) -> None:
+        """L1: it counts if it was built in this leader's term, by a member under its present identity."""
+        group = self._replica.group
+        if self._replica.is_leader and term == group.term and member in group.members:
+            self._of_this_term()[member] = report
+            self.recompute()
+
+    def _of_this_term(self) -> dict[ReplicaId, CleanedReport]:
+        term = self._replica.group.term
+        if term != self._reports_term:
+            self._reports, self._reports_term = {}, term
+        return self._reports
+
+    def report_of(self, member: ReplicaId) -> CleanedReport | None:
+        """L3: None, and it blocks every rise, if the member has not reported in this term."""
+        if member == self._replica.group.self_id:
+            return self.report()
+        return self._of_this_term().get(member)
+
+    def is_legitimate(self, member: ReplicaId) -> bool | None:
+        """L6: whether what the member holds is a copy as others have it. None: it has not reported."""
+        report = self.report_of(member)
+        if report is None:
+            return None
+        cleaned = self._cleaned(member, report)
+        return cleaned is not None and cleaned.mtro >= self.mtro and cleaned.mxro >= self.mxro
+
+    def to_be_told(self) -> list[ReplicaId]:
+        """L5: the members that do not know the bounds, as far as they have said, or must discard their logs."""
+        told = []
+        for member in self._replica.group.members:
+            report = self.report_of(member)
+            if member == self._replica.group.self_id:
+                continue
+            is_behind = report is None or report.mtro < self.mtro or report.mxro < self.mxro
+            if is_behind or self.must_discard(member):
+                told.append(member)
+        return told
+
+    def must_discard(self, member: ReplicaId) -> bool:
+        """L6, for learners: nothing counts on what they hold, so an order that rests on a lie costs nothing. No voter
+        is in this state, because a learner does not become one before it has shown what it holds (`may_vote`)."""
+        return member in self._replica.group.configuration.learners and self.is_legitimate(member) is False
+
+    def may_vote(self, learner: ReplicaId) -> bool:
+        """A learner becomes a voter once it has shown that it is a legitimate copy. If nothing was ever removed, there
+        is nothing to show."""
+        return max(self.mtro, self.mxro) == UNSET or self.is_legitimate(learner) is True
+
+    def _cleaned(self, member: ReplicaId, report: CleanedReport) -> RemovalBounds | None:
+        """Below which offsets it is cleaned. None: its log is from before it was added."""
+        seed = membership_seed(self._replica.group.rows, member, report.copied_in_term)
+        if not seed.is_begun_here:
+            return None
+        start = report.log_start if report.log_start > 0 else UNSET
+        return RemovalBounds(
+            max(report.mcco, start, seed.bounds.mtro), max(report.mxfo, start, seed.bounds.mxro)
+        )
+
+    def recompute(self) -> None:
+        """L2, L3: the least of all members, if all of them have reported. Nothing is ever lowered."""
+        least: RemovalBounds | None = None
+        for member in self._replica.group.members:
+            report = self.report_of(member)
+            cleaned = None if report is None else self._cleaned(member, report)
+            if cleaned is None:
+                return
+            least = cleaned if least is None else RemovalBounds(*map(min, least, cleaned))
+        if least is not None and (least.mtro > self.mtro or least.mxro > self.mxro):
+            self._raise(mtro=least.mtro, mxro=least.mxro)
+
+    def pinning(self) -> list[ReplicaId]:
+        """The members that keep the bounds from rising: those that have not reported, else those that are cleaned the
+        least."""
+        members = self._replica.group.members
+        silent = [member for member in members if self.report_of(member) is None]
+        if silent:
+            return silent
+        ends = {member: self._end_of(member) for member in members}
+        return [member for member, end in ends.items() if end == min(ends.values())]
+
+    def _end_of(self, member: ReplicaId) -> int:
+        report = self.report_of(member)
+        cleaned = None if report is None else self._cleaned(member, report)
+        return UNSET if cleaned is None else cleaned.mtro
