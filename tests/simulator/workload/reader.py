@@ -85,7 +85,7 @@ class _Reader:
                 self._filter(key, header, aborted)
             position.offset = header.next_offset
             position.epoch = header.leader_epoch
-            position.seen.add(header.base_offset)
+            position.seen.update(self._oracle.read_in(key, header))
             self.batches_read += 1
 
     def _filter(self, key: GroupKey, header: BatchHeader, aborted: _Aborted) -> None:
