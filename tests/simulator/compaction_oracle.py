@@ -131,7 +131,8 @@ class CompactionOracle:
             self._rewritten.get(key, 0),
             bounds.mcco,
             bounds.mxfo,
-            min(log.end_offset, self.expired.end_offset(key)),
+            # What lies above could not break anything. What is above the high watermark may still be cut off.
+            min(replica.high_watermark, max(bounds.mcco, bounds.mxfo, self.expired.end_offset(key))),
         )
         if has_swapped or self._walked.get(log) != walked:
             self._walk(replica, bounds, values)
@@ -142,14 +143,13 @@ class CompactionOracle:
         return None if state is None else state.bounds
 
     def _walk(self, replica: Replica, bounds: Bounds, values: CommittedValues) -> None:
-        key, start = replica.key, replica.log.start_offset
-        written, batches = self.written(key), stored_in(replica)
+        key, start, end = replica.key, replica.log.start_offset, replica.high_watermark
+        written, batches = self.written(key), stored_in(replica, end)
         for header, batch in batches:
-            if header.base_offset < written.end_offset:
-                values.check(key, header, batch)
-        check_whole(key, batches, start, replica.log.end_offset)
+            values.check(key, header, batch)
+        check_whole(key, batches, start, end)
         check_clean(key, batches, start, bounds.mcco, bounds.mxfo)
-        self.expired.check(key, written, batches, start, replica.high_watermark)
+        self.expired.check(key, written, batches, start, end)
 
     def check_healed(
         self,
@@ -160,13 +160,13 @@ class CompactionOracle:
         """Once all replicas hold everything that is committed, and nobody writes any more."""
         written = self.written(key)
         for node_id, replica in replicas.items():
-            batches, start = stored_in(replica), replica.log.start_offset
+            batches, start = stored_in(replica, replica.high_watermark), replica.log.start_offset
             check_stable(key, written, start, replica.high_watermark, replica.last_stable_offset)
             check_readers_of_committed(key, written, batches, aborted[node_id])
             check_view(key, written, counted(written, batches, start), start, f"node {node_id}")
 
 
-def stored_in(replica: Replica) -> list[Stored]:
-    """All batches of a replica, from its log start on."""
+def stored_in(replica: Replica, end_offset: int) -> list[Stored]:
+    """The batches of a replica from its log start on."""
     log = replica.log
-    return [(stored.header, stored.view()) for stored in log.batches(log.start_offset)]
+    return [(stored.header, stored.view()) for stored in log.batches(log.start_offset, end_offset)]
