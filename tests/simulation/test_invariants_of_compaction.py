@@ -341,10 +341,17 @@ def test_a_member_holds_data_whose_marker_is_gone(world: World) -> None:
 # -- 4: bounds -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["mtro", "mxro", "mcco", "mxfo"])
-def test_a_bound_that_falls(name: str) -> None:
+@pytest.mark.parametrize(
+    ("high", "low"),
+    [
+        (Bounds(KEY, mtro=8), Bounds(KEY, mtro=7)),
+        (Bounds(KEY, mxro=8), Bounds(KEY, mxro=7)),
+        (Bounds(KEY, mcco=8), Bounds(KEY, mcco=7)),
+        (Bounds(KEY, mxfo=8), Bounds(KEY, mxfo=7)),
+    ],
+)
+def test_a_bound_that_falls(high: Bounds, low: Bounds) -> None:
     invariant = BoundsNeverFall()
-    high, low = UNSET._replace(**{name: 8}), UNSET._replace(**{name: 7})
     invariant.check(KEY, IDENTITY, low, 9, lambda: None)
     invariant.check(KEY, IDENTITY, high, 9, lambda: low)
     invariant.check(KEY, IDENTITY, low, 9, lambda: low)  # the higher one was in memory only

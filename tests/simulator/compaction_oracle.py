@@ -119,8 +119,11 @@ class CompactionOracle:
             return
         state, identity = journal.state(key), replica.group.self_id
         bounds = Bounds(key) if state is None or state.bounds is None else state.bounds
+        written = self.written(key)
+        if replica.high_watermark == written.end_offset:
+            check_stable(key, written, log.start_offset, replica.high_watermark, replica.last_stable_offset)
         self.bounds.check(
-            key, identity, bounds, self.written(key).end_offset, lambda: self._durable(identity.node_id, key)
+            key, identity, bounds, written.end_offset, lambda: self._durable(identity.node_id, key)
         )
         has_swapped = self._swaps.has_swapped(log)
         if has_swapped:
