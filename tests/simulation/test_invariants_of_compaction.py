@@ -418,6 +418,9 @@ def test_a_view_that_is_not_what_was_committed(world: World) -> None:
     check_view(KEY, written, [*of[0], *of[1], *of[2]], 0, "all")
     check_view(KEY, written, of[1], 0, "without the tombstone")
     check_view(KEY, written, [], 4, "nothing, and nothing is left")
+    check_view(KEY, written, [*of[0], *of[1]], 0, "slow", misses_tombstones=True)
+    with bites("same_view"):
+        check_view(KEY, written, [*of[0], *of[2]], 0, "slow, with an old value", misses_tombstones=True)
     for wrong in ([], of[0], [*of[0], *of[1]], of[2]):
         with bites("same_view"):
             check_view(KEY, written, wrong, 0, "wrong")
