@@ -95,7 +95,7 @@ def _compact(cluster: SimulatedCluster, node_id: int, key: GroupKey, now_ms: int
         bounds.mtro,
         bounds.mxro,
         log.end_offset - 1,
-        last_offsets(replica.producers, replica.high_watermark),
+        last_offsets(replica.producers, replica.high_watermark) | _retried(replica),
     )
     batch_filter = BatchFilter(key_map, data, rules)
     if not any(offset >= key_map.end_offset for offset in log.snapshot_offsets()):
@@ -114,6 +114,14 @@ def _compact(cluster: SimulatedCluster, node_id: int, key: GroupKey, now_ms: int
     free_end = end_offset if batch_filter.counts.is_transaction_free else bounds.mxfo
     journal.append(bounds._replace(mcco=max(bounds.mcco, end_offset), mxfo=max(bounds.mxfo, free_end)))
     return True
+
+
+def _retried(replica: Replica) -> frozenset[int]:
+    """The last offsets of all batches that a replica remembers: the answer to any of them may have been lost. To keep
+    only the last one of each producer is not enough (`invariants/equal_transactions.py`)."""
+    return frozenset(
+        batch.last_offset for entry in replica.producers.entries.values() for batch in entry.batches
+    )
 
 
 def _plan(

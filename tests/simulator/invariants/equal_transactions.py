@@ -1,5 +1,9 @@
 """All replicas of a partition know the same of its transactions, once they are equal: the producers, which transactions
-are open and which are aborted, and what is stable. So whoever leads next answers the same."""
+are open and which are aborted, and what is stable. So whoever leads next answers the same.
+
+Where compaction has been at work, each replica has kept as much as it needed: of each producer the batches that a retry
+may come of, and of the aborted transactions those whose data it still has.
+"""
 
 from __future__ import annotations
 
@@ -55,13 +59,15 @@ def _producers_of(states: ProducerStates) -> dict[int, object]:
     }
 
 
-def _last_of(states: ProducerStates) -> dict[int, object]:
-    """What a replay of a compacted log finds, too. Not the time of the last batch: it is that of the records left."""
+def _kept_of(states: ProducerStates) -> dict[int, object]:
+    """What a replay of a compacted log has to find, too. Not the time of a batch: it is that of the records left. But
+    every batch that is remembered: a retry of one that is not is refused as out of order, and its client sends it under
+    another epoch, so that it is there twice (storage/README.md, "Producer snapshots carry five batches")."""
     return {
         producer_id: (
             entry.epoch,
             entry.transaction_first_offset,
-            [(batch.last_sequence, batch.last_offset, batch.offset_delta) for batch in entry.batches[-1:]],
+            [(batch.last_sequence, batch.last_offset, batch.offset_delta) for batch in entry.batches],
         )
         for producer_id, entry in sorted(states.entries.items())
     }
@@ -72,7 +78,7 @@ def check_equal(
 ) -> None:
     """`replicas` of one partition, by node, which hold the same log; `aborted`: of each. Only a leader knows the
     committed log start, so last stable offsets are compared without it."""
-    producers = _producers_known(replicas, _last_of if is_compacted else _producers_of)
+    producers = _producers_known(replicas, _kept_of if is_compacted else _producers_of)
     seen = {
         node_id: (
             replica.producers.last_stable_offset(replica.high_watermark),
