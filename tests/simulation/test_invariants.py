@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import random
 import traceback
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,7 +17,7 @@ from broker.groups.shard import Shard
 from broker.replication import wire
 from broker.replication.replica import Replica
 from protocol import peer
-from protocol.controller.topics import CreateTopics, NewTopic
+from protocol.controller.topics import CreateTopics, NewTopic, TopicSetting
 from protocol.group_records import OffsetCommitKey
 from protocol.records.batch import iter_batches
 from protocol.records.builder import NewRecord, build_batch
@@ -44,13 +44,15 @@ T = TypeVar("T")
 class Small:
     """A cluster of three with one partition, a few committed batches and a second term."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Sequence[TopicSetting] = (), keys: int = 0) -> None:
+        """`keys`: how many keys its records have in turn; 0: none."""
+        self.keys = keys
         self.cluster = SimulatedCluster(random.Random(7))
         self.oracle = self.cluster.oracle
         self.cluster.start()
         nodes = self.cluster.nodes
         self.wait(lambda: len(nodes) == 3 and all(node.ready.is_set() for node in nodes.values()))
-        topic = NewTopic(name="t", num_partitions=1, replication_factor=3)
+        topic = NewTopic(name="t", num_partitions=1, replication_factor=3, settings=list(settings))
         self.call(1, nodes[1].controller.call, CreateTopics(topics=[topic]), lambda answer: None)
         self.wait(lambda: self.cluster.leader("t") is not None and len(self.replicas()) == 3)
         self.produce(5)
@@ -81,7 +83,8 @@ class Small:
             # It may be about to transfer its leadership to the preferred replica.
             self.wait(lambda: self.cluster.leader("t") is not None and self.leader.group.can_propose)
             leader = self.leader
-            batch = build_batch([NewRecord(None, b"%d" % number, 1)])
+            key = b"%d" % (number % self.keys) if self.keys else None
+            batch = build_batch([NewRecord(key, b"%d" % number, 1)])
             header = next(iter_batches(memoryview(batch)))[1]
             self.call(leader.group.self_id.node_id, leader.append, header, batch)
             end_offset = leader.next_offset

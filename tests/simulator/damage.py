@@ -42,6 +42,7 @@ from storage.lineage import LINEAGE_NAME, Lineage
 from storage.log_types import GroupKey
 from storage.partition_folder import METADATA_NAME, parse_folder_name, read_topic_id
 from storage.segment_files import INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, TIME_INDEX_SUFFIX
+from storage.segment_swap import COMPACTED_NAME
 from tests.simulator.disk import UNLIMITED_BYTES, InjectedError, MemoryDisk, VanishedError
 from tests.simulator.durable_journal import durable_journal
 from tests.simulator.process import looking_on
@@ -249,7 +250,10 @@ class Damage:
             path
             for path in disk.corrupt_files()
             if path == f"{disk.root}/{JOURNAL_NAME}"
-            or (path.rpartition("/")[0] == folder and not path.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX)))
+            or (
+                path.rpartition("/")[0] in (folder, f"{folder}/{COMPACTED_NAME}")
+                and not path.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX))
+            )
         ]
 
     # -- what it explains ------------------------------------------------------------------------------------

@@ -1,7 +1,9 @@
 """What a disk surely keeps of a log, whatever the process that writes it believes.
 
 Reads the durable bytes under a partition's folder with the rules of recovery (replication.md section 1: rows are
-chained, a batch's epoch equals the term of the last row at or before it) and looks at no state of the product.
+chained, a batch's epoch equals the term of the last row at or before it) and looks at no state of the product. A
+segment that compaction has built counts as those whose place it takes from the moment on from which the next start
+would put it there (storage/README.md).
 """
 
 from __future__ import annotations
@@ -10,10 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from protocol.records.batch import HEADER_BYTES, parse_header
+from protocol.records.crc import crc32c
 from storage.lineage import LINEAGE_NAME, Lineage
 from storage.log_types import GroupKey
 from storage.partition_folder import METADATA_NAME, encode_uuid, folder_name
-from storage.segment_files import LOG_SUFFIX
+from storage.segment_files import LOG_SUFFIX, segment_path
+from storage.segment_swap import COMPACTED_NAME
 from tests.simulator.disk import MemoryDisk
 
 
@@ -55,22 +59,21 @@ class DurableLogs:
         if directory is None:
             return None
         lineage = self._lineage(disk, f"{directory}/{LINEAGE_NAME}")
-        names = _segment_names(disk, directory)
-        end_offset = int(names[0].removesuffix(LOG_SUFFIX)) if names else 0
-        for name in names[-2:]:
+        last = _segments(disk, directory)[-2:]
+        end_offset = last[0][0] if last else 0
+        for base_offset, path in last:
             # A segment begins when all before it is durable; the last but one is read to see that it does.
-            base_offset = int(name.removesuffix(LOG_SUFFIX))
-            if name is not names[-2:][0] and base_offset != end_offset:
+            if base_offset != end_offset:
                 break
-            end_offset = self._segment_end(disk, f"{directory}/{name}", base_offset, lineage)
+            end_offset = self._segment_end(disk, path, base_offset, lineage)
         return DurableLog(lineage, end_offset + lineage.rows_before_or_at(end_offset))
 
     def start_offset(self, node_id: int, topic: str, key: GroupKey) -> int:
         """Where the first segment begins. 0 where no log of this group would be found."""
         disk = self._disks[node_id]
         directory = self._directory(disk, topic, key)
-        names = [] if directory is None else _segment_names(disk, directory)
-        return int(names[0].removesuffix(LOG_SUFFIX)) if names else 0
+        segments = [] if directory is None else _segments(disk, directory)
+        return segments[0][0] if segments else 0
 
     @staticmethod
     def _directory(disk: MemoryDisk, topic: str, key: GroupKey) -> str | None:
@@ -111,5 +114,27 @@ class DurableLogs:
         return parsed.end_offset
 
 
-def _segment_names(disk: MemoryDisk, directory: str) -> list[str]:
-    return sorted(name for name in disk.durable_names(directory) if name.endswith(LOG_SUFFIX))
+def _segments(disk: MemoryDisk, directory: str) -> list[tuple[int, str]]:
+    """Base offset and path of each segment that the next start would find, in order."""
+    names = disk.durable_names(directory)
+    found = {
+        int(name.removesuffix(LOG_SUFFIX)): f"{directory}/{name}"
+        for name in names
+        if name.endswith(LOG_SUFFIX)
+    }
+    if COMPACTED_NAME in names:
+        folder = f"{directory}/{COMPACTED_NAME}"
+        replaced = _replaced(disk.durable_contents(f"{folder}/replaced") or b"")
+        built = segment_path(folder, replaced[0]) if replaced else ""
+        if built.rpartition("/")[2] in disk.durable_names(folder):
+            for base_offset in replaced:
+                found.pop(base_offset, None)
+            found[replaced[0]] = built
+    return sorted(found.items())
+
+
+def _replaced(contents: bytes) -> list[int]:
+    """The base offsets of the segments that are replaced. None where the file is not whole."""
+    *lines, checksum = contents.splitlines(keepends=True) or [b""]
+    is_whole = checksum == b"%08x\n" % crc32c(b"".join(lines))
+    return [int(line) for line in lines] if is_whole else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.metadata.image import Change, TopicChanged, TopicDeleted
+from broker.metadata.image import Change, TopicChanged, TopicCreated, TopicDeleted
 from broker.node import Node
 from broker.replication.events import Directory
 from broker.replication.replica import Replica
@@ -58,6 +58,11 @@ class NodeObserver:
         """A node that is neither assigned nor needed any more gives its replica up, after this; so does every node that
         hears of a deletion, while a leader that has not heard may still count what it had acknowledged."""
         node_id = self.node.config.node_id
+        if isinstance(change, TopicCreated | TopicChanged) and "compact" in change.new.configs.get(
+            "cleanup.policy", ""
+        ):
+            for number in range(len(change.new.partitions)):
+                self._oracle.compaction.begins(GroupKey(change.new.topic_id, number))
         if isinstance(change, TopicDeleted):
             for number in range(len(change.old.partitions)):
                 self._give_up(GroupKey(change.old.topic_id, number))

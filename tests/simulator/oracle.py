@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping
 from broker.replication.replica import Replica
 from protocol.records.batch import BatchHeader
 from protocol.records.control import read_marker
+from storage.journal import Journal
 from storage.log_types import GroupKey
+from tests.simulator.compaction_oracle import CompactionOracle
 from tests.simulator.disk import MemoryDisk
 from tests.simulator.invariants.acknowledged_never_lost import AcknowledgedNeverLost
 from tests.simulator.invariants.acknowledged_once import AcknowledgedOnce
@@ -34,10 +36,11 @@ class Oracle:
 
     def __init__(self, disks: Mapping[int, MemoryDisk]) -> None:
         self.nodes = NodeOracle(disks)
-        self.values = OneValuePerOffset()
+        self.compaction = CompactionOracle(disks)
+        self.values = OneValuePerOffset(self.compaction)
         self.leaders = OneLeaderPerTerm()
         self.duplicates = NoDuplicate()
-        self.matching = LogMatching()
+        self.matching = LogMatching(self.values)
         self.acknowledged = AcknowledgedNeverLost(self.values)
         self.failed = FailedNeverAppears(self.values.places)
         self.once = AcknowledgedOnce(self.values.places)
@@ -72,6 +75,8 @@ class Oracle:
             self.nodes.given_up(node_id, key)
 
     def role_changed(self, replica: Replica) -> None:
+        if replica.config.is_compacted:
+            self.compaction.begins(replica.key)
         self.nodes.role_changed(replica)
         if replica.is_leader:
             self.leaders.leads(replica.key, replica.group.term, replica.group.self_id)
@@ -87,10 +92,12 @@ class Oracle:
         for stored in replica.log.batches(start, replica.high_watermark):
             header = stored.header
             if header.base_offset < start:
+                if header.is_filler:
+                    self.values.check(replica.key, header, stored.view())
                 continue
             self.nodes.completeness.batch_committed(replica, header.base_offset)
             value = value_of(header, stored.view())
-            if self.values.seen(replica.key, header.base_offset, value):
+            if self.values.seen(replica.key, header, stored.view(), value):
                 self.failed.check(value.digest)
                 self.once.check(value.digest)
                 if header.producer_id >= 0:
@@ -109,10 +116,19 @@ class Oracle:
     def read(self, key: GroupKey, header: BatchHeader, batch: memoryview) -> None:
         """A client read a batch."""
         assert (key, header.base_offset) in self.values.values, "a client read what no replica has committed"
-        self.values.seen(key, header.base_offset, value_of(header, batch))
+        self.values.check(key, header, batch)
 
-    def scan(self, replica: Replica) -> None:
+    def read_in(self, key: GroupKey, header: BatchHeader) -> list[int]:
+        """Base offsets of what was committed, and what a client has got to know with a batch that was checked."""
+        if not header.is_filler:
+            return [header.base_offset]
+        return [original.base_offset for original in self.values.originals(key, header)]
+
+    def scan(self, replica: Replica, journal: Journal) -> None:
         """Every batch and row of a log, committed or not."""
+        is_intact = self.nodes.identities.is_intact(replica.key, replica.group.self_id)
+        if is_intact:
+            self.compaction.scan(replica, journal, self.values)
         self.matching.scan(replica.key, replica.log)
         self.deletions.check(replica)
         assert replica.group.end_index == replica.log.end_index

@@ -141,7 +141,8 @@ class Writer:
         if not leaders or leaders[0] < 0:
             return described.error_code or ErrorCode.LEADER_NOT_AVAILABLE
         now_ms = EPOCH_MS + int(self._cluster.loop.time() * 1000)
-        batch = build_batch([NewRecord(None, f"written to {topic}-{partition}".encode(), now_ms)])
+        # With a key: topics that are compacted take no other records.
+        batch = build_batch([NewRecord(b"probe", f"written to {topic}-{partition}".encode(), now_ms)])
         data = PartitionProduceData(index=partition, records=memoryview(batch))
         body = ProduceRequest(
             acks=-1, timeout_ms=1000, topic_data=[TopicProduceData(name=topic, partition_data=[data])]

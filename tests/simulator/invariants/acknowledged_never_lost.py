@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from broker.replication.replica import Replica
+from storage.log_reader import StoredBatch
 from storage.log_types import GroupKey
 from tests.simulator.invariants.one_value_per_offset import OneValuePerOffset, value_of
 
@@ -59,17 +60,29 @@ class AcknowledgedNeverLost:
         self._check(replica, replica.high_watermark, replica.group.term)
 
     def _check(self, replica: Replica, below: int, term: int) -> None:
-        start = replica.log.start_offset
-        held = {
-            stored.header.base_offset: value_of(stored.header, stored.view())
-            for stored in replica.log.batches(start, below)
-        }
-        for offset, batch in self.batches.get(replica.key, {}).items():
-            promised = self._values.values.get((replica.key, offset))
+        start, key = replica.log.start_offset, replica.key
+        held: dict[int, StoredBatch] = {}
+        for stored in replica.log.batches(start, below):
+            for base_offset in self._bases(key, stored):
+                held[base_offset] = stored
+        for offset, batch in self.batches.get(key, {}).items():
+            promised = self._values.values.get((key, offset))
             if offset < start or (promised is not None and promised.leader_epoch > term):
                 continue
-            value = held.get(offset)
+            found = held.get(offset)
+            value = None if found is None else value_of(found.header, found.view())
+            if value is not None and value != promised and self._values.is_compacted(key):
+                assert found is not None
+                self._values.check(key, found.header, found.view())
+                continue
             assert value is not None and value == promised, (
                 f"{batch} was acknowledged at {offset} of {replica.topic}-{replica.partition}; "
                 f"{replica.group.self_id} of term {replica.group.term} has {value}"
             )
+
+    def _bases(self, key: GroupKey, stored: StoredBatch) -> list[int]:
+        """Of the batches for which one stands: a filler for those that compaction has removed."""
+        header = stored.header
+        if not header.is_filler or not self._values.is_compacted(key):
+            return [header.base_offset]
+        return [original.base_offset for original in self._values.originals(key, header)]

@@ -1,9 +1,13 @@
 """All replicas of a partition know the same of its transactions, once they are equal: the producers, which transactions
-are open and which are aborted, and what is stable. So whoever leads next answers the same."""
+are open and which are aborted, and what is stable. So whoever leads next answers the same.
+
+Where compaction has been at work, each replica has kept as much as it needed: of each producer the batches that a retry
+may come of, and of the aborted transactions those whose data it still has.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from broker.replication.replica import Replica
 from storage.aborted_index import AbortedTransaction
@@ -24,10 +28,12 @@ def aborted_of(replica: Replica) -> list[AbortedTransaction]:
                 pass
 
 
-def _producers_known(replicas: Mapping[int, Replica]) -> dict[int, dict[int, object]]:
+def _producers_known(
+    replicas: Mapping[int, Replica], of: Callable[[ProducerStates], dict[int, object]]
+) -> dict[int, dict[int, object]]:
     """By node: what is known of each producer. Where there are too many, each replica drops those that it has not heard
     of for longest: those that some replica has dropped do not count, but for the ones with an open transaction."""
-    known = {node_id: _producers_of(replica.producers) for node_id, replica in replicas.items()}
+    known = {node_id: of(replica.producers) for node_id, replica in replicas.items()}
     if any(replica.producers.has_dropped for replica in replicas.values()):
         everywhere = set.intersection(*(set(producers) for producers in known.values()))
         for node_id, replica in replicas.items():
@@ -53,14 +59,30 @@ def _producers_of(states: ProducerStates) -> dict[int, object]:
     }
 
 
-def check_equal(replicas: Mapping[int, Replica], aborted: Mapping[int, list[AbortedTransaction]]) -> None:
+def _kept_of(states: ProducerStates) -> dict[int, object]:
+    """What a replay of a compacted log has to find, too. Not the time of a batch: it is that of the records left. But
+    every batch that is remembered: a retry of one that is not is refused as out of order, and its client sends it under
+    another epoch, so that it is there twice (storage/README.md, "Producer snapshots carry five batches")."""
+    return {
+        producer_id: (
+            entry.epoch,
+            entry.transaction_first_offset,
+            [(batch.last_sequence, batch.last_offset, batch.offset_delta) for batch in entry.batches],
+        )
+        for producer_id, entry in sorted(states.entries.items())
+    }
+
+
+def check_equal(
+    replicas: Mapping[int, Replica], aborted: Mapping[int, list[AbortedTransaction]], *, is_compacted: bool
+) -> None:
     """`replicas` of one partition, by node, which hold the same log; `aborted`: of each. Only a leader knows the
     committed log start, so last stable offsets are compared without it."""
-    producers = _producers_known(replicas)
+    producers = _producers_known(replicas, _kept_of if is_compacted else _producers_of)
     seen = {
         node_id: (
             replica.producers.last_stable_offset(replica.high_watermark),
-            aborted[node_id],
+            [] if is_compacted else aborted[node_id],
             producers[node_id],
         )
         for node_id, replica in replicas.items()

@@ -10,18 +10,22 @@ from protocol.records.batch import check_crc
 from raft.types import Configuration, ReplicaId, RowKind
 from storage.lineage import LINEAGE_NAME, Lineage
 from storage.log import Log
+from tests.simulator.swaps import SwapWatch
 
 
 class LineageAgrees:
     def __init__(self) -> None:
         #: Of each log: the offset up to which it was walked, and the rows and truncations of then.
         self._walked: dict[Log, tuple[int, int, int]] = {}
+        self._swaps = SwapWatch()
 
     def scan(self, replica: Replica) -> None:
         log, rows = replica.log, replica.log.lineage.rows
         offset, row_count, truncations = self._walked.get(log, (0, -1, 0))
         if truncations != log.truncation_count:
             offset, row_count = 0, -1
+        if self._swaps.has_swapped(log):
+            offset = 0
         if row_count != len(rows):
             _check_rows(log)
             _check_configurations(replica)

@@ -1,4 +1,5 @@
-"""An idempotent producer's sequence is committed at one offset only (KIP-98; replication.md section 8)."""
+"""An idempotent producer's sequence is committed at one offset only (KIP-98; replication.md section 8). A batch takes a
+sequence for each of its offsets, also for those whose records compaction has removed."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ class NoDuplicate:
 
     def seen(self, key: GroupKey, header: BatchHeader) -> None:
         """Of a committed batch."""
-        for delta in range(header.count):
+        for delta in range(header.last_offset_delta + 1):
             sequence = (key, header.producer_id, header.producer_epoch, header.base_sequence + delta)
             offset = header.base_offset + delta
             known = self._offsets.setdefault(sequence, offset)

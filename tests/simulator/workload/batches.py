@@ -21,6 +21,7 @@ from tests.simulator.client import Connection
 from tests.simulator.clock import EPOCH_MS
 from tests.simulator.invariants.one_value_per_offset import content_digest
 from tests.simulator.oracle import Oracle
+from tests.simulator.workload.keyed import keyed_records
 from tests.simulator.workload.plan import TopicPlan
 from tests.simulator.workload.retry import REFUSALS
 
@@ -61,8 +62,10 @@ class Batch:
         return len(self.records)
 
 
-def make_records(rng: random.Random, name: str, number: int) -> list[NewRecord]:
+def make_records(rng: random.Random, topic: TopicPlan, name: str, number: int) -> list[NewRecord]:
     """Of a producer's batch of this number. No two batches of a run have the same content: values name them."""
+    if topic.is_compacted:
+        return keyed_records(rng, f"{name}/{number}")
     now_ms = EPOCH_MS + int(asyncio.get_running_loop().time() * 1000)
     records = [
         NewRecord(

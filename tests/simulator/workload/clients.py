@@ -29,6 +29,7 @@ from tests.simulator.workload.reader import Follower, Rereader
 from tests.simulator.workload.stale import DeposedLeader, StaleClient
 from tests.simulator.workload.topics import create_topic, recreate_topic
 from tests.simulator.workload.transactional import Job, TransactionalProducer, run_job
+from tests.simulator.workload.view_reader import ViewReader
 
 #: How many readers want what is committed.
 COMMITTED_SHARE = 0.7
@@ -51,6 +52,7 @@ class Clients:
         self._transactional: list[TransactionalProducer] = []
         self._followers: list[Follower] = []
         self._rereaders: list[Rereader] = []
+        self._view_readers: list[ViewReader] = []
         self._administrators: list[Administrator] = []
         #: They go on for ever; one that is done has found something.
         self._endless: list[asyncio.Task[None]] = []
@@ -63,7 +65,9 @@ class Clients:
 
     @property
     def batches_read(self) -> int:
-        return sum(reader.batches_read for reader in (*self._followers, *self._rereaders))
+        return sum(
+            reader.batches_read for reader in (*self._followers, *self._rereaders, *self._view_readers)
+        )
 
     def check(self) -> None:
         """Raise what a client found."""
@@ -72,9 +76,12 @@ class Clients:
                 task.result()
 
     def has_read_all(self) -> bool:
-        """Once all is done: every follower reached the end of its partition."""
+        """Once all is done: every reader that keeps something reached the end of its partition."""
         leaders = self._leaders()
         return all(
+            (leader := leaders.get(reader.partition)) is not None and reader.has_view_of(leader)
+            for reader in self._view_readers
+        ) and all(
             (leader := leaders.get(follower.partition)) is not None
             and follower.has_read_to(leader.key, leader.high_watermark)
             for follower in self._followers
@@ -88,6 +95,8 @@ class Clients:
         for follower in self._followers:
             leader = leaders[follower.partition]
             follower.check_all_seen(leader.key, leader.log.start_offset)
+        for reader in self._view_readers:
+            reader.check_view(leaders[reader.partition])
         self._cluster.oracle.transactions.check_all_ended(self._cluster.hosted())
         self._cluster.oracle.exactly_once.check()
 
@@ -158,6 +167,11 @@ class Clients:
             rereader = Rereader(self._client(), oracle, topic, partition, self._isolation(rng))
             self._rereaders.append(rereader)
             self._endless.append(loop.create_task(rereader.run()))
+        if topic.is_compacted:
+            for isolation in (READ_UNCOMMITTED, READ_COMMITTED):
+                view_reader = ViewReader(self._client(), oracle, topic, 0, isolation)
+                self._view_readers.append(view_reader)
+                self._endless.append(loop.create_task(view_reader.run()))
         if topic.is_purged:
             for partition in range(topic.partitions):
                 purger = Purger(

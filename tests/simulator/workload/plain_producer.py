@@ -62,14 +62,19 @@ class PlainProducer:
 
     def _make(self, number: int) -> tuple[Batch, bool]:
         """A batch, and whether it is one that has to be refused."""
-        records = make_records(self._rng, self._name, number)
+        records = make_records(self._rng, self._plan.topic, self._name, number)
         if self._rng.random() >= SPOILED_SHARE:
             return plain_batch(records), False
-        kind = self._rng.choice(("too large", "unreadable", "damaged"))
+        kinds = ["too large", "unreadable", "damaged"]
+        if self._plan.topic.is_compacted:
+            kinds.append("without a key")
+        kind = self._rng.choice(kinds)
         if kind == "too large":
             return plain_batch(
                 [*records, NewRecord(None, self._rng.randbytes(MAX_MESSAGE_BYTES), records[0].timestamp_ms)]
             ), True
+        if kind == "without a key":
+            return plain_batch([*records, records[0]._replace(key=None)]), True
         if kind == "unreadable":
             return unreadable_batch(self._rng, records), True
         data = bytearray(plain_batch(records).data)

@@ -14,7 +14,15 @@ RETRIES_S = (0.05, 0.3, 1.0)
 LASTS_S = (1.0, 6.0)
 #: How many seeds have transactional producers.
 TRANSACTIONAL_SHARE = 0.75
+#: How many seeds have a topic that is compacted.
+COMPACTED_SHARE = 0.4
 RETENTION = ("retention.bytes", "retention.ms")
+#: Settings of all topics.
+_USUAL = (
+    ("max.message.bytes", str(MAX_MESSAGE_BYTES)),
+    # Clocks of nodes jump; that a batch from the future is refused is not what is looked at here.
+    ("message.timestamp.after.max.ms", str((1 << 63) - 1)),
+)
 
 
 class TopicPlan(NamedTuple):
@@ -35,6 +43,15 @@ class TopicPlan(NamedTuple):
     @property
     def is_recreated(self) -> bool:
         return self.times_recreated > 0
+
+    @property
+    def is_compacted(self) -> bool:
+        return "compact" in dict(self.configs).get("cleanup.policy", "")
+
+    @property
+    def delete_retention_s(self) -> float:
+        """How long a tombstone stays, of a topic that is compacted."""
+        return int(dict(self.configs)["delete.retention.ms"]) / 1000
 
     @property
     def min_insync(self) -> int | None:
@@ -107,8 +124,9 @@ def workload_of(
     has_groups: bool | None = None,
     has_transactions: bool | None = None,
 ) -> Workload:
-    """One or two topics of the usual kind, and often one with something special; four to six producers or so; in every
-    other seed a group or two, in all or none if `has_groups` says so; and so with transactional producers."""
+    """One or two topics of the usual kind, and often one with something special, or one that is compacted; four to six
+    producers or so; in every other seed a group or two, in all or none if `has_groups` says so; and so with
+    transactional producers."""
     topics = [_topic(rng, "t0", rng.randint(1, 2), 3, is_special=False)]
     if rng.random() < 0.6:
         topics.append(
@@ -130,6 +148,12 @@ def workload_of(
             if rng.random() < 0.5:
                 producers.append(_producer(rng, topic, partition, is_steady=False))
     seed = rng.getrandbits(64)
+    # From a `Random` of its own, and last: what the others do does not depend on whether it is there.
+    own_rng = random.Random(seed + 2)
+    if own_rng.random() < COMPACTED_SHARE:
+        compacted = _compacted_topic(own_rng, "k0", node_count)
+        topics.append(compacted)
+        producers += [_producer(own_rng, compacted, 0, is_steady=is_steady) for is_steady in (True, False)]
     return Workload(
         tuple(topics),
         tuple(producers),
@@ -185,9 +209,7 @@ def _topic(
     """A special one is re-created, purged by clients, or loses what is old or too much. The settings of others may be
     changed, and they may get their second partition later."""
     configs = [
-        ("max.message.bytes", str(MAX_MESSAGE_BYTES)),
-        # Clocks of nodes jump; that a batch from the future is refused is not what is looked at here.
-        ("message.timestamp.after.max.ms", str((1 << 63) - 1)),
+        *_USUAL,
         ("segment.bytes", rng.choice(("1024", "4096", "16384"))),
     ]
     if replication_factor > 1:
@@ -211,6 +233,33 @@ def _topic(
         times_recreated,
         is_purged=special == "purged",
         times_altered=times_altered,
+    )
+
+
+def _compacted_topic(rng: random.Random, name: str, node_count: int) -> TopicPlan:
+    """Each sealed segment is dirty at once, and they are sealed soon: as much work for compaction as there can be. In
+    one of four, retention deletes, too."""
+    configs = [
+        *_USUAL,
+        ("cleanup.policy", "compact"),
+        ("segment.bytes", rng.choice(("1024", "4096"))),
+        ("segment.ms", rng.choice(("200", "500", "2000"))),
+        ("delete.retention.ms", rng.choice(("300", "1000", "2000"))),
+        ("min.cleanable.dirty.ratio", "0"),
+        ("min.insync.replicas", rng.choice(("1", "1", "2"))),
+    ]
+    if rng.random() < 0.25:
+        configs[len(_USUAL)] = ("cleanup.policy", "compact,delete")
+        configs.append(("retention.bytes", "6000"))
+    return TopicPlan(
+        name,
+        1,
+        1,
+        rng.choice((3, 3, 5 if node_count == 5 else 3)),
+        tuple(configs),
+        times_recreated=0,
+        is_purged=False,
+        times_altered=0,
     )
 
 

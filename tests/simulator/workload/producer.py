@@ -65,7 +65,7 @@ class Producer:
                 await self._init()
             wanted = self._rng.randint(1, MAX_IN_FLIGHT) if self._is_known else 1
             while self._made < self._plan.batches and len(self._pending) < wanted:
-                self._add(make_records(self._rng, self._name, self._made))
+                self._add(make_records(self._rng, self._plan.topic, self._name, self._made))
                 self._made += 1
             try:
                 await self._send()

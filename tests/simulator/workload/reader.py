@@ -37,8 +37,8 @@ class Position:
     seen: set[int] = field(default_factory=set)
 
 
-class _Reader:
-    """What both kinds have in common."""
+class Reader:
+    """What all kinds have in common."""
 
     def __init__(
         self, client: Client, oracle: Oracle, topic: TopicPlan, partition: int, isolation: int
@@ -80,22 +80,30 @@ class _Reader:
                 f"a hole: asked for {position.offset}, got {header.base_offset} to {header.last_offset}"
             )
             check_served(key, floor, header)
-            self._oracle.read(key, header, data.records[at : at + header.size_bytes])
-            if aborted is not None:
-                self._filter(key, header, aborted)
+            batch = data.records[at : at + header.size_bytes]
+            self._oracle.read(key, header, batch)
+            if not (self._is_left_out(key, header, aborted) or header.is_control):
+                self._given(header, batch)
             position.offset = header.next_offset
             position.epoch = header.leader_epoch
-            position.seen.add(header.base_offset)
+            position.seen.update(self._oracle.read_in(key, header))
             self.batches_read += 1
 
-    def _filter(self, key: GroupKey, header: BatchHeader, aborted: _Aborted) -> None:
+    def _is_left_out(self, key: GroupKey, header: BatchHeader, aborted: _Aborted | None) -> bool:
+        """`aborted`: None for a reader that wants everything."""
+        if aborted is None:
+            return False
         aborted.passes(header)
         if header.is_control:
-            return
+            return False
         if aborted.leaves_out(header):
             self._oracle.committed_reads.left_out(key, header)
-        else:
-            self._oracle.committed_reads.given(key, header)
+            return True
+        self._oracle.committed_reads.given(key, header)
+        return False
+
+    def _given(self, header: BatchHeader, batch: memoryview) -> None:
+        """The application gets a batch with data."""
 
 
 class _Aborted:
@@ -118,7 +126,7 @@ class _Aborted:
         return header.is_transactional and header.producer_id in self._producers
 
 
-class Follower(_Reader):
+class Follower(Reader):
     """Reads on and on, with its leader epoch, and finds its position valid after each change of leaders: as the Java
     consumer does. One that is below the log start begins at the earliest offset again."""
 
@@ -217,7 +225,7 @@ class Follower(_Reader):
         position.epoch = -1
 
 
-class Rereader(_Reader):
+class Rereader(Reader):
     """Reads a partition from its start to its end, again and again, with whoever serves it: without epochs, as old
     clients do. A stale leader may show it less than somebody else was shown, and nothing that is wrong."""
 

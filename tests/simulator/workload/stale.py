@@ -149,7 +149,7 @@ class StaleClient:
         if self._batches == BATCHES:
             return
         self._batches += 1
-        batch = plain_batch(make_records(self._rng, self._name, self._batches))
+        batch = plain_batch(make_records(self._rng, topic, self._name, self._batches))
         connection, partition = await self._client.broker(leader.node_id), leader.key.partition
         answer = await produce(connection, self._oracle, topic.name, partition, acks, batch)
         code = ErrorCode(answer.error_code)

@@ -18,6 +18,7 @@ from tests.simulator.invariants.transactions_are_atomic import Transaction
 from tests.simulator.oracle import Oracle
 from tests.simulator.workload import transaction_requests as requests
 from tests.simulator.workload.batches import Batch, acknowledged_by_all, produce, produce_request
+from tests.simulator.workload.keyed import keyed_records
 from tests.simulator.workload.plan import TopicPlan, TransactionalPlan
 from tests.simulator.workload.retry import RETRY_S
 from tests.simulator.workload.transaction_requests import VERSIONS, AbortableError
@@ -111,10 +112,14 @@ class TransactionalWriter:
     def _batch(self, transaction: Transaction, topic: TopicPlan, partition: int, number: int) -> Batch:
         now_ms = EPOCH_MS + int(asyncio.get_running_loop().time() * 1000)
         where = f"{transaction.name} {topic.name}-{partition}/{number}"
-        records = [
-            NewRecord(None, b"%s/%d " % (where.encode(), position) + self._rng.randbytes(30), now_ms)
-            for position in range(self._rng.randint(1, 3))
-        ]
+        records = (
+            keyed_records(self._rng, where)
+            if topic.is_compacted
+            else [
+                NewRecord(None, b"%s/%d " % (where.encode(), position) + self._rng.randbytes(30), now_ms)
+                for position in range(self._rng.randint(1, 3))
+            ]
+        )
         sequence = self._sequences.get((topic, partition), 0)
         self._sequences[topic, partition] = sequence + len(records)
         data = build_batch(
