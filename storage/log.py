@@ -361,11 +361,22 @@ class Log(ReadableLog):
         stems = (name.removesuffix(SNAPSHOT_SUFFIX) for name in names if name.endswith(SNAPSHOT_SUFFIX))
         return [int(stem) for stem in stems if stem.isdecimal()]
 
+    def newest_snapshot_offset(self, *, below: int | None = None, except_for: int = -1) -> int:
+        """At or below `below`. 0: there is none, as if nothing had been written yet."""
+        limit = self.end_offset if below is None else below
+        return max((x for x in self.snapshot_offsets() if x <= limit and x != except_for), default=0)
+
     def snapshot_path(self, offset: int) -> str:
         return segment_path(self.directory, offset, SNAPSHOT_SUFFIX)
 
     def remove_snapshot(self, offset: int) -> None:
-        """Remove the snapshot for this offset, if there is one. Not durable: it may be there again after a crash."""
+        """Remove the snapshot for this offset, if there is one. Not durable: it may be there again after a crash. The only
+        one at or above `rewritten_end` stays."""
+        if (
+            offset >= self.rewritten_end > 0
+            and self.newest_snapshot_offset(except_for=offset) < self.rewritten_end
+        ):
+            return
         path = self.snapshot_path(offset)
         if self._disk.exists(path):
             self._disk.unlink(path)

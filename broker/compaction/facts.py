@@ -43,8 +43,7 @@ def log_facts(replica: Replica, recorded_end: int, held: HeldBack) -> LogFacts:
     lacks below it for corruption. Nor is anything above the newest producer snapshot below it: what producers wrote
     cannot be replayed from a compacted log."""
     log, bounds = replica.log, replica.bounds
-    snapshots = [offset for offset in log.snapshot_offsets() if offset <= recorded_end]
-    end = min(replica.high_watermark, recorded_end, max(snapshots, default=0))
+    end = min(replica.high_watermark, recorded_end, log.newest_snapshot_offset(below=recorded_end))
     return LogFacts(
         segment_facts(log, bounds.cleaned_end, with_ages=replica.config.max_compaction_lag_ms < INT64_MAX),
         log.start_offset,

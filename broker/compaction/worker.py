@@ -31,7 +31,7 @@ from storage.disk import DiskFullError, MissingPathError
 from storage.errors import CorruptLogError
 from storage.log import Log
 from storage.log_cleaning import MapReady, PassOver, SegmentReady, UncleanableError
-from storage.log_types import GroupKey
+from storage.log_types import GroupKey, StoredSegment
 from storage.producer_snapshot import remove_needless_snapshots
 
 logger = structlog.get_logger()
@@ -49,6 +49,8 @@ class LogCompaction:
     counts: PassCounts | None = None
     """Of the last pass since this process began."""
     passed_at_ms: int = -1
+    segments: Sequence[StoredSegment] = ()
+    """Of the log, when the pass began."""
     failure: str | None = None
     """Why the last pass did not come to an end."""
     failure_count: int = 0
@@ -86,24 +88,24 @@ class CompactionWorker:
         if self._round is not None:
             self._round.cancel()
             await asyncio.wait([self._round])
-            self._round = None
 
     # -- rounds
 
     def _tick(self, now: float) -> None:
-        if self._round is not None and self._round.done():
-            self._round.result()  # a mistake of ours is not swallowed
-            self._round = None
         if self._round is None and now >= self._next_round_at and self._settings.config.cleaner_enable:
             self._next_round_at = now + self._settings.config.compaction_interval_ms / 1000
             self._round = self._loop.create_task(self._run_round())
+            self._round.add_done_callback(self._round_over)
+
+    def _round_over(self, task: asyncio.Task[None]) -> None:
+        self._round = None
+        if not task.cancelled():
+            task.result()  # a failed disk, or a mistake of ours, ends the node
 
     async def _run_round(self) -> None:
         await self._find_due()
         threads = min(self._settings.config.cleaner_threads, len(self._due))
-        async with asyncio.TaskGroup() as group:
-            for _ in range(threads):
-                group.create_task(self._clean_due())
+        await asyncio.gather(*(self._clean_due() for _ in range(threads)))
 
     async def _find_due(self) -> None:
         found = []
@@ -131,7 +133,9 @@ class CompactionWorker:
                 if replica.is_open:
                     self._replicas.log_corrupt(replica, error)
             except MissingPathError:
-                pass  # retention, or the topic's deletion, has taken a segment away
+                # Retention, a snapshot install or the deletion of the topic takes files away. Nobody else may.
+                if replica.is_open and state.segments == replica.log.segments():
+                    raise
             except (DiskFullError, UncleanableError, KeyMapTooSmallError, CleanerDiedError) as error:
                 self._failed(replica, state, error)
 
@@ -165,6 +169,7 @@ class CompactionWorker:
 
     async def _run_pass(self, replica: Replica, plan: Plan, state: LogCompaction) -> None:
         log, config = replica.log, self._settings.config
+        state.segments = log.segments()
         aborted = await self._aborted(replica, log, plan.first_uncleanable_offset)
         if aborted is None or replica.log is not log:
             return
@@ -183,20 +188,25 @@ class CompactionWorker:
                 match event:
                     case MapReady(end_offset):
                         # What is about to go cannot be replayed, whatever becomes of this pass.
+                        recorded_end = self._replicas.recorded_end(replica)
+                        if log.newest_snapshot_offset(below=recorded_end) < end_offset:
+                            return  # an append has removed it meanwhile
                         await self._record_rewriting(replica, end_offset)
                     case SegmentReady(bases, aborted_in_segment):
                         if not log.has_segments(bases):
                             return
                         log.swap(bases, aborted_in_segment)
+                        state.segments = log.segments()
                     case PassOver(end_offset, counts):
                         self._pass_over(replica, state, end_offset, counts)
 
     async def _record_rewriting(self, replica: Replica, end_offset: int) -> None:
         durable: asyncio.Future[None] = self._loop.create_future()
+        # At once: the snapshot that makes up for what goes must not be removed from now on.
+        replica.log.rewritten_end = max(replica.log.rewritten_end, end_offset)
         replica.bounds.rewriting_begins(end_offset)
         self._replicas.after_flush(partial(_set_done, durable))
         await durable
-        replica.log.rewritten_end = max(replica.log.rewritten_end, end_offset)
 
     def _pass_over(self, replica: Replica, state: LogCompaction, end_offset: int, counts: PassCounts) -> None:
         state.counts, state.held, state.passed_at_ms = counts, HeldBack.by(counts), self._replicas.now_ms()

@@ -246,7 +246,7 @@ class Replica:
         if log.is_due_to_roll(self.host.now_ms()) and not log.dirty():
             log.roll()
         is_quiet = self.producers.end_offset == self.next_offset == log.end_offset == self.high_watermark
-        if is_quiet and max(log.snapshot_offsets(), default=0) < log.active_segment_base:
+        if is_quiet and log.newest_snapshot_offset() < log.active_segment_base:
             write_snapshot(log, Snapshot.of(self.producers, log.active_aborted), self.high_watermark)
 
     # -- maintenance, and the end ----------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from broker.replication.replica import Replica
 from protocol.records.batch import BatchHeader
+from raft.types import Configuration
 from storage.aborted_index import AbortedTransaction
 from storage.journal import Journal
 from storage.journal_records import Bounds
@@ -61,6 +62,8 @@ class CompactionOracle:
         self._right: dict[tuple[GroupKey, BatchHeader, bytes], None] = {}
         self._swaps = SwapWatch()
         self._walked: dict[Log, _Walked] = {}
+        #: By group: the index of the newest row that any replica knows to be committed, and its members.
+        self._members: dict[GroupKey, tuple[int, Configuration]] = {}
 
     def written(self, key: GroupKey) -> Written:
         """What was committed in this group."""
@@ -118,6 +121,9 @@ class CompactionOracle:
         elif key not in self._compacted:
             return
         state, identity = journal.state(key), replica.group.self_id
+        group = replica.group
+        known = (group.committed_configuration_index, group.committed_configuration)
+        self._members[key] = max(self._members.get(key, known), known, key=lambda each: each[0])
         bounds = Bounds(key) if state is None or state.bounds is None else state.bounds
         written = self.written(key)
         if replica.high_watermark == written.end_offset:
@@ -152,7 +158,9 @@ class CompactionOracle:
             values.check(key, header, batch)
         check_whole(key, batches, start, end)
         check_clean(key, batches, start, bounds.mcco, bounds.mxfo)
-        self.expired.check(key, written, batches, start, end)
+        # One that was removed while it was away holds what it held. A learner shows first what it holds (L6).
+        if replica.group.self_id in self._members[key][1].voters:
+            self.expired.check(key, written, batches, start, end)
 
     def check_healed(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 from broker.config.values import INT32_MAX, boolean, integer, long, number, setting
@@ -29,7 +30,7 @@ class CompactionKeys:
     )
     cleaner_io_max_bytes_per_second: float = setting(
         "log.cleaner.io.max.bytes.per.second",
-        number(1, 1e308),
+        number(1, sys.float_info.max),
         "1.7976931348623157E308",
         "How many bytes a cleaner may read and write per second.",
         dynamic=True,

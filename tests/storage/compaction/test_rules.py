@@ -19,7 +19,7 @@ from storage.compaction import rewriting
 from storage.compaction.batch_filter import BatchFilter
 from storage.compaction.producers import last_offsets
 from storage.compaction.rewriting import ATTR_WAS_ABORT, ATTR_WAS_COMMIT, emptied, remnant_is_commit
-from storage.producer_state import ProducerStates
+from storage.producer_state import BATCHES_KEPT, ProducerStates
 from tests.storage.compaction.model import (
     EXPIRATION_MS,
     FOREVER,
@@ -436,9 +436,9 @@ def test_a_second_half_keeps_the_bit_until_it_is_below_the_end(replica: Replica)
 # -- batches without records
 
 
-def test_the_last_batch_of_an_active_producer_is_kept_emptied(replica: Replica) -> None:
+def test_the_remembered_batches_of_an_active_producer_are_kept_emptied(replica: Replica) -> None:
     history = replica.history
-    history.write((A, b"1"), pid=1)
+    history.write((A, b"1"))
     history.write((A, b"2"), (A, b"3"), pid=1, compression=Compression.ZSTD)
     history.write((A, b"4"))
     original = parse_header(present(replica, 1))
@@ -447,13 +447,13 @@ def test_the_last_batch_of_an_active_producer_is_kept_emptied(replica: Replica) 
     empty = present(replica, 1)
     header = parse_header(empty)
     assert identity(header) == identity(original)
-    assert (header.count, header.last_sequence, len(empty)) == (0, 2, 61)
+    assert (header.count, header.last_sequence, len(empty)) == (0, 1, 61)
     assert header.max_timestamp == header.base_timestamp == original.max_timestamp
     assert batch_filter.counts.records_out == 2
     assert batch_filter.counts.pinned_batches == 1
     replayed = ProducerStates()
     replayed.record_stored(memoryview(empty), header)
-    assert replayed.entries[1].batches == history.states.entries[1].batches[-1:]
+    assert replayed.entries[1].batches == history.states.entries[1].batches
     churn(replica)
     assert present(replica, 1) == empty
     churn(replica, producers_last_offsets=frozenset())
@@ -482,13 +482,27 @@ def test_a_marker_that_raised_the_epoch_of_an_active_producer_is_kept_emptied(re
     assert batch_filter.counts.pinned_batches == 1
 
 
+def test_all_batches_that_are_remembered_of_a_producer_stay(replica: Replica) -> None:
+    """A new leader that copied the log answers a retry of any of them."""
+    history = replica.history
+    offsets = [history.write((A, b"1"), pid=1) for _ in range(BATCHES_KEPT + 2)]
+    history.write((A, b"4"))
+    churn(replica)
+    assert [only(replica, offset) is not None for offset in offsets] == [False] * 2 + [True] * BATCHES_KEPT
+    replayed = ProducerStates()
+    for offset in offsets[2:]:
+        batch = memoryview(present(replica, offset))
+        replayed.record_stored(batch, parse_header(batch))
+    assert replayed.entries[1].batches == history.states.entries[1].batches
+
+
 def test_the_last_batch_of_a_producer_is_the_last_committed_one(replica: Replica) -> None:
     history = replica.history
     history.write((A, b"1"), pid=1)
     committed = history.end_offset
     history.write((A, b"2"), pid=1)
     history.write((A, b"2"), pid=2)
-    assert last_offsets(history.states, history.end_offset) == {1, 2}
+    assert last_offsets(history.states, history.end_offset) == {0, 1, 2}
     assert last_offsets(history.states, committed) == {0}
 
 
