@@ -1,7 +1,7 @@
 """How fast map and filter are on one core, in C and in Python: the command of scripts/bench-compaction.
 
-Batches are uncompressed and in memory, so no file and no flush counts. The twin is measured with a log of a
-twentieth.
+Batches are uncompressed and in memory, so no file and no flush counts. The twin is measured with a
+twentieth of the records and of the keys.
 MB are those of the log that is read, in millions of bytes.
 """
 
