@@ -1,7 +1,7 @@
 """Hatchling's hook: builds the parts in C into the wheel where there is a C compiler (pyproject.toml).
 
-Without one the wheel is pure Python and does the same more slowly (storage/flusher.py, protocol/records/walk.py). A
-part that does not build is left out. protocol/records/native needs Python's header files.
+Without one the wheel is pure Python and does the same more slowly (storage/flusher.py, protocol/records/walk.py,
+storage/compaction/key_table.py). A part that does not build is left out. The two modules need Python's header files.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ PARTS = (
     Part("storage/native_flusher.so", "storage/native_flusher.c", is_python_module=False),
     # abi3: it uses the stable ABI of Python 3.11 and later versions (native.h).
     Part("protocol/records/_native.abi3.so", "protocol/records/native/*.c", is_python_module=True),
+    Part("storage/compaction/_native.abi3.so", "storage/compaction/native/*.c", is_python_module=True),
 )
 
 

@@ -52,7 +52,7 @@ varve_venv() {
   fi
   mkdir -p "$venv/varve-extras"
   # One stamp per extra; it holds what was installed, so that a changed pyproject.toml installs again.
-  wanted=$(cd "$varve_root" && cat pyproject.toml scripts/build_native.py storage/native_flusher.c protocol/records/native/* | cksum)
+  wanted=$(cd "$varve_root" && cat pyproject.toml scripts/build_native.py storage/native_flusher.c protocol/records/native/* storage/compaction/native/* | cksum)
   extras=""
   for stamp in core "$@"; do
     [[ $(cat "$venv/varve-extras/$stamp" 2>/dev/null) == "$wanted" ]] || extras="$extras $stamp"

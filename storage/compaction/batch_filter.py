@@ -14,6 +14,7 @@ from protocol.schema import Buffer
 from storage.compaction.aborted_data import AbortedData
 from storage.compaction.counts import PassCounts
 from storage.compaction.key_map import KeyMap
+from storage.compaction.key_table import Split
 from storage.compaction.rewriting import (
     emptied,
     has_horizon,
@@ -21,9 +22,10 @@ from storage.compaction.rewriting import (
     remnant,
     remnant_is_commit,
     rewritten,
+    timestamp_of,
     without_transactional_bit,
 )
-from storage.compaction.scan import ScannedRecord, check_batch, payload_of, scan_records
+from storage.compaction.scan import check_batch, payload_of, scan_records
 
 
 class PassRules(NamedTuple):
@@ -81,49 +83,31 @@ class BatchFilter:
             return self._without_records(batch, header)
         if not header.count:
             return self._without_records(batch, header)
-        payload = payload_of(batch, header)
-        kept, tombstones = self._split(payload, header)
-        if not kept:
+        split = self._split(batch, header)
+        if not split.kept:
             return self._without_records(batch, header)
         horizon_ms = None
-        if tombstones:
+        if split.tombstones:
             if not has_horizon(header):
                 horizon_ms = horizon_after(self._rules.now_ms, self._rules.delete_retention_ms)
-            self._count_tombstones(header, tombstones, horizon_ms)
-        if len(kept) < header.count or horizon_ms is not None:
-            return rewritten(header, payload, kept, horizon_ms)
+            self._count_tombstones(header, split, horizon_ms)
+        if split.kept < header.count or horizon_ms is not None:
+            return rewritten(header, split.payload, split.kept, split.max_timestamp_ms, horizon_ms)
         return without_transactional_bit(batch, header) if header.is_transactional else batch
 
-    def _split(self, payload: bytes, header: BatchHeader) -> tuple[list[ScannedRecord], list[ScannedRecord]]:
-        """The records that stay, and those of them that are tombstones."""
-        is_superseded = self._key_map.is_superseded
+    def _split(self, batch: memoryview, header: BatchHeader) -> Split:
         tombstones_go = self._has_expired(header) and header.next_offset <= self._tombstones_go_below
-        base_offset = header.base_offset
-        counts = self.counts
-        kept: list[ScannedRecord] = []
-        tombstones: list[ScannedRecord] = []
-        for record in scan_records(payload, header):
-            _, _, offset_delta, _, _, key, is_null = record
-            if key is None:
-                counts.keyless_records += 1
-            elif is_superseded(key, base_offset + offset_delta):
-                counts.superseded_records += 1
-            elif not is_null:
-                kept.append(record)
-            elif tombstones_go:
-                counts.expired_tombstones += 1
-            else:
-                kept.append(record)
-                tombstones.append(record)
-        return kept, tombstones
+        split = self._key_map.split(payload_of(batch, header), header, tombstones_go=tombstones_go)
+        self.counts.keyless_records += split.keyless
+        self.counts.superseded_records += split.superseded
+        self.counts.expired_tombstones += split.expired
+        return split
 
-    def _count_tombstones(
-        self, header: BatchHeader, tombstones: list[ScannedRecord], new_horizon_ms: int | None
-    ) -> None:
+    def _count_tombstones(self, header: BatchHeader, split: Split, new_horizon_ms: int | None) -> None:
         horizon_ms = header.base_timestamp if new_horizon_ms is None else new_horizon_ms
         self.counts.tombstones.add(
-            len(tombstones),
-            sum(end - start for start, end, *_ in tombstones),
+            split.tombstones,
+            split.tombstone_bytes,
             horizon_ms,
             header.next_offset,
             is_expired=horizon_ms <= self._rules.now_ms,
@@ -156,8 +140,9 @@ class BatchFilter:
             # Of its transaction, all batches lie below it, hence in this pass: no data with the transactional bit is
             # left when the pass is over.
             horizon_ms = horizon_after(rules.now_ms, rules.delete_retention_ms)
-            payload = payload_of(batch, header)
-            output = rewritten(header, payload, list(scan_records(payload, header)), horizon_ms)
+            payload = bytes(payload_of(batch, header))
+            latest_ms = max(timestamp_of(header, record[3]) for record in scan_records(payload, header))
+            output = rewritten(header, payload, header.count, latest_ms, horizon_ms)
         self.counts.markers.add(
             1, len(output), horizon_ms, header.next_offset, is_expired=horizon_ms <= rules.now_ms
         )

@@ -9,7 +9,6 @@ librdkafka stops for ever at a compressed one (tests/storage/compaction/test_cli
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from protocol.records.batch import (
@@ -26,9 +25,9 @@ from protocol.records.batch import (
     renew_crc,
 )  # fmt: skip
 from protocol.records.compression import compress, max_payload_bytes
-from protocol.records.record import decode_varint, encode_varint
 from protocol.schema import Buffer
-from storage.compaction.scan import ScannedRecord
+from storage.compaction.key_table import rebased
+from storage.compaction.table_twin import wrapped
 
 ATTR_WAS_ABORT = 0x100
 ATTR_WAS_COMMIT = 0x200
@@ -48,7 +47,7 @@ def horizon_after(now_ms: int, retention_ms: int) -> int:
 
 def timestamp_of(header: BatchHeader, timestamp_delta: int) -> int:
     """The time of a record that was created at a producer's time. It wraps at 64 bits, as in Java."""
-    return _wrapped(header.base_timestamp + timestamp_delta)
+    return wrapped(header.base_timestamp + timestamp_delta)
 
 
 def remnant_is_commit(header: BatchHeader) -> bool | None:
@@ -92,28 +91,29 @@ def remnant(header: BatchHeader, is_commit: bool | None, horizon_ms: int) -> byt
 
 
 def rewritten(
-    header: BatchHeader, payload: bytes, records: Sequence[ScannedRecord], horizon_ms: int | None
+    header: BatchHeader, payload: Buffer, count: int, max_timestamp_ms: int, horizon_ms: int | None
 ) -> bytearray:
-    """A batch of at least one of its records, in order, without the transactional bit unless it is a control batch.
-    Each record keeps its offset and its time. `horizon_ms`: the delete horizon that the batch gets; None: it has one,
-    or needs none."""
+    """A batch of some of its records, at least one, without the transactional bit unless it is a control batch. Each
+    keeps its offset and its time.
+
+    The payload holds these records, as they were, and the latest of their times is given. `horizon_ms`: the delete
+    horizon that the batch gets; None: it has one, or needs none.
+    """
     attributes = header.attributes if header.is_control else header.attributes & ~ATTR_TRANSACTIONAL
-    max_timestamp, base_timestamp = header.max_timestamp, header.base_timestamp
-    if not attributes & ATTR_LOG_APPEND_TIME:
-        max_timestamp = max(timestamp_of(header, record[3]) for record in records)
-    if horizon_ms is None:
-        kept = _copied(payload, records)
-    else:
-        kept = _rebased(payload, records, base_timestamp - horizon_ms)
+    base_timestamp = header.base_timestamp
+    if attributes & ATTR_LOG_APPEND_TIME:
+        max_timestamp_ms = header.max_timestamp
+    if horizon_ms is not None:
+        payload = rebased(payload, wrapped(base_timestamp - horizon_ms))
         attributes |= ATTR_DELETE_HORIZON
         base_timestamp = horizon_ms
-    compressed = compress(Compression(header.compression_id), kept)
-    if len(kept) > max_payload_bytes(len(compressed)):
+    compressed = compress(Compression(header.compression_id), payload)
+    if len(payload) > max_payload_bytes(len(compressed)):
         # The records that made the batch large are gone, and nobody here would decompress so small a batch to so much.
-        compressed = kept
+        compressed = payload
         attributes &= ~ATTR_COMPRESSION
     changed = header._replace(
-        attributes=attributes, base_timestamp=base_timestamp, max_timestamp=max_timestamp, count=len(records)
+        attributes=attributes, base_timestamp=base_timestamp, max_timestamp=max_timestamp_ms, count=count
     )
     return _written(changed, compressed)
 
@@ -123,33 +123,3 @@ def _written(header: BatchHeader, payload: Buffer) -> bytearray:
     batch += payload
     renew_crc(batch)
     return batch
-
-
-def _copied(payload: bytes, records: Sequence[ScannedRecord]) -> bytes:
-    """The records as they are. Neighbours are copied together."""
-    parts = []
-    run_start = run_end = records[0][0]
-    for record in records:
-        if record[0] != run_end:
-            parts.append(payload[run_start:run_end])
-            run_start = record[0]
-        run_end = record[1]
-    parts.append(payload[run_start:run_end])
-    return b"".join(parts)
-
-
-def _rebased(payload: bytes, records: Sequence[ScannedRecord], shift_ms: int) -> bytes:
-    """The records with timestamp deltas from another base, which lies `shift_ms` before the old one."""
-    view = memoryview(payload)
-    parts = []
-    for start, end, _, timestamp_delta, behind_timestamp, _, _ in records:
-        _, attributes_at = decode_varint(view, start)
-        body = payload[attributes_at : attributes_at + 1]
-        body += encode_varint(_wrapped(timestamp_delta + shift_ms)) + payload[behind_timestamp:end]
-        parts.append(encode_varint(len(body)))
-        parts.append(body)
-    return b"".join(parts)
-
-
-def _wrapped(value: int) -> int:
-    return (value + 2**63) % 2**64 - 2**63

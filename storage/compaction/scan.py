@@ -13,6 +13,7 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import HEADER_BYTES, MAGIC, BatchHeader, check_crc
 from protocol.records.compression import decompress
 from protocol.records.record import decode_varint
+from protocol.schema import Buffer
 
 #: start, end, offset delta, timestamp delta, position behind the timestamp delta, key, whether the value is null.
 #: Positions are those of the payload. A plain tuple, because a named one takes twice the time.
@@ -29,14 +30,14 @@ def check_batch(batch: memoryview, header: BatchHeader) -> None:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"the batch at offset {header.base_offset} is corrupt")
 
 
-def payload_of(batch: memoryview, header: BatchHeader) -> bytes:
+def payload_of(batch: memoryview, header: BatchHeader) -> Buffer:
     """The decompressed payload of a batch. Raises what `decompress` raises."""
-    return bytes(decompress(header.compression_id, batch[HEADER_BYTES:]))
+    return decompress(header.compression_id, batch[HEADER_BYTES:])
 
 
 def scan_records(payload: bytes, header: BatchHeader) -> Iterator[ScannedRecord]:
     """Yields the records of a batch. Raises KafkaError CORRUPT_MESSAGE if the payload does not hold exactly
-    `header.count` records, whose offsets rise within the batch.
+    `header.count` records, whose offsets rise within the batch. native/records.c refuses the same payloads.
 
     Numbers of one byte, and most of two, are decoded in place: a call for each would double the time.
     """
@@ -93,7 +94,7 @@ def scan_records(payload: bytes, header: BatchHeader) -> Iterator[ScannedRecord]
         if not previous_delta < offset_delta <= last_offset_delta:
             raise _corrupt(header, index, f"an offset delta of {offset_delta} after {previous_delta}")
         # At least the count of the headers is behind the value.
-        if key_bytes < -1 or value_bytes < -1 or pos + value_bytes >= end:
+        if key_bytes < -1 or value_bytes < -1 or pos + max(value_bytes, 0) >= end:
             raise _corrupt(header, index, f"a key of {key_bytes} bytes, a value of {value_bytes}")
         yield start, end, offset_delta, timestamp_delta, behind_timestamp, key, value_bytes < 0
         previous_delta = offset_delta

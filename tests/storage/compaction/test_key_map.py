@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -19,6 +20,7 @@ from storage.compaction.key_map import ENTRY_BYTES, KeyMap, KeyMapTooSmallError,
 from storage.compaction.scan import payload_of, scan_records
 from tests.protocol import defects
 from tests.storage.compaction.model import key_buffer
+from tests.storage.compaction.test_key_table import TABLES
 
 NONE_ABORTED = AbortedData()
 LONG = b"a key of more than sixteen bytes, "
@@ -29,10 +31,19 @@ def batch_of(*keys: bytes | None, at: int = 0, compression: Compression = Compre
     return memoryview(bytes(build_batch(records, base_offset=at, compression=compression)))
 
 
-def new_map(key_count: int, start_offset: int = 0) -> KeyMap:
-    key_map = KeyMap(key_buffer(key_count), start_offset)
-    assert key_map.capacity == key_count
-    return key_map
+NewMap = Callable[..., KeyMap]
+
+
+@pytest.fixture(params=TABLES)
+def new_map(request: pytest.FixtureRequest) -> NewMap:
+    """Makes maps for so many keys, with a table in Python and in C."""
+
+    def make(key_count: int, start_offset: int = 0) -> KeyMap:
+        key_map = KeyMap(key_buffer(key_count), start_offset, table=request.param)
+        assert key_map.capacity == key_count
+        return key_map
+
+    return make
 
 
 def asked_for(error: KeyMapTooSmallError) -> int:
@@ -48,7 +59,7 @@ def test_the_capacity_is_nine_tenths_of_the_buffer() -> None:
 
 
 @pytest.mark.parametrize("compression", list(Compression))
-def test_a_map_holds_the_newest_offset_of_each_key(compression: Compression) -> None:
+def test_a_map_holds_the_newest_offset_of_each_key(new_map: NewMap, compression: Compression) -> None:
     key_map = new_map(10)
     assert key_map.add_batch(batch_of(b"a", LONG, b"a", compression=compression), NONE_ABORTED)
     assert key_map.add_batch(batch_of(LONG, b"b", at=3, compression=compression), NONE_ABORTED)
@@ -60,7 +71,7 @@ def test_a_map_holds_the_newest_offset_of_each_key(compression: Compression) -> 
     assert not key_map.is_superseded(b"unknown", 0)
 
 
-def test_keys_around_the_size_of_a_digest_are_told_apart() -> None:
+def test_keys_around_the_size_of_a_digest_are_told_apart(new_map: NewMap) -> None:
     keys = [b"k" * size for size in range(40)]
     key_map = new_map(100)
     assert key_map.add_batch(batch_of(*keys), NONE_ABORTED)
@@ -68,7 +79,7 @@ def test_keys_around_the_size_of_a_digest_are_told_apart() -> None:
     assert all(key_map.is_superseded(key, -1) for key in keys)
 
 
-def test_records_without_a_key_control_batches_and_aborted_data_add_nothing() -> None:
+def test_records_without_a_key_control_batches_and_aborted_data_add_nothing(new_map: NewMap) -> None:
     aborted = AbortedData([AbortedTransaction(7, 1, 5, 6)])
     key_map = new_map(1)
     assert key_map.add_batch(batch_of(None), aborted)
@@ -87,7 +98,7 @@ def test_records_without_a_key_control_batches_and_aborted_data_add_nothing() ->
     assert (len(key_map), key_map.end_offset) == (0, 6)
 
 
-def test_a_batch_that_does_not_fit_whole_is_not_begun() -> None:
+def test_a_batch_that_does_not_fit_whole_is_not_begun(new_map: NewMap) -> None:
     key_map = new_map(3)
     assert key_map.add_batch(batch_of(b"a", b"b"), NONE_ABORTED)
     assert not key_map.add_batch(batch_of(b"c", b"d", at=2), NONE_ABORTED)
@@ -95,14 +106,14 @@ def test_a_batch_that_does_not_fit_whole_is_not_begun() -> None:
     assert not key_map.is_superseded(b"c", 0)
 
 
-def test_a_batch_whose_keys_are_mostly_known_fits() -> None:
+def test_a_batch_whose_keys_are_mostly_known_fits(new_map: NewMap) -> None:
     key_map = new_map(3)
     assert key_map.add_batch(batch_of(b"a", b"b"), NONE_ABORTED)
     assert key_map.add_batch(batch_of(b"a", b"b", b"c", at=2), NONE_ABORTED)
     assert (len(key_map), key_map.end_offset) == (3, 5)
 
 
-def test_a_batch_with_more_keys_than_the_whole_map_names_the_setting() -> None:
+def test_a_batch_with_more_keys_than_the_whole_map_names_the_setting(new_map: NewMap) -> None:
     key_map = new_map(2)
     with pytest.raises(KeyMapTooSmallError, match=r"offset 4 .*log\.cleaner\.dedupe\.buffer\.size") as caught:
         key_map.add_batch(batch_of(b"a", b"b", b"c", at=4), NONE_ABORTED)
@@ -116,21 +127,21 @@ def test_what_the_error_asks_for_is_enough(key_count: int) -> None:
     assert key_count <= capacity_of(asked_for(KeyMapTooSmallError(header, 0))) <= key_count + 2
 
 
-def test_a_filler_adds_no_key_and_moves_the_end() -> None:
+def test_a_filler_adds_no_key_and_moves_the_end(new_map: NewMap) -> None:
     """The last batches of the dirty part may be gone already."""
     key_map = new_map(3, start_offset=10)
     assert key_map.add_batch(memoryview(build_filler(10, 20, 0)), NONE_ABORTED)
     assert (key_map.end_offset, len(key_map)) == (20, 0)
 
 
-def test_a_dirty_part_may_begin_inside_a_batch() -> None:
+def test_a_dirty_part_may_begin_inside_a_batch(new_map: NewMap) -> None:
     """The log start was raised to there."""
     key_map = new_map(3, start_offset=1)
     assert key_map.add_batch(batch_of(b"a", b"b"), NONE_ABORTED)
     assert key_map.end_offset == 2
 
 
-def test_a_corrupt_batch_leaves_no_trace() -> None:
+def test_a_corrupt_batch_leaves_no_trace(new_map: NewMap) -> None:
     key_map = new_map(10)
     damaged = bytearray(batch_of(b"a", b"b"))
     damaged[-2] ^= 1
@@ -176,7 +187,9 @@ def test_the_scan_reads_what_can_be_read_and_refuses_the_rest(name: str) -> None
     batch = memoryview(defects.raw_batch(defect.payload, defect.count, **defect.header))
     header = parse_header(batch)
     try:
-        scanned = [(key, is_null) for *_, key, is_null in scan_records(payload_of(batch, header), header)]
+        scanned = [
+            (key, is_null) for *_, key, is_null in scan_records(bytes(payload_of(batch, header)), header)
+        ]
     except KafkaError as error:
         assert error.code is ErrorCode.CORRUPT_MESSAGE
         assert not name.startswith("no defect")
@@ -199,7 +212,7 @@ def test_the_scan_finds_each_record(records: list[tuple[bytes | None, bytes | No
         build_batch([NewRecord(key, value, time) for key, value, time in records], base_offset=5)
     )
     header = parse_header(batch)
-    payload = payload_of(batch, header)
+    payload = bytes(payload_of(batch, header))
     position = 0
     for scanned, record in zip(scan_records(payload, header), iter_records(batch), strict=True):
         start, end, offset_delta, timestamp_delta, behind_timestamp, key, is_null = scanned
