@@ -52,7 +52,7 @@ class Log(ReadableLog):
         flushed_end: FlushedEnd,
     ) -> None:
         super().__init__(segments, lineage, start_offset, end_offset)
-        self._disk = disk
+        self.disk = disk
         self.directory = directory
         self.group = group
         self.config = config
@@ -193,12 +193,12 @@ class Log(ReadableLog):
         self.aborted.segment_sealed(segment.base_offset)
 
     def _add_segment(self, base_offset: int) -> None:
-        file = self._disk.open(segment_path(self.directory, base_offset), create=True)
+        file = self.disk.open(segment_path(self.directory, base_offset), create=True)
         assert file.size == 0, f"{file.path} was there already"
-        self._disk.flush_directory(self.directory)
+        self.disk.flush_directory(self.directory)
         self._segments[-1].release_file()
         self._segments.append(
-            Segment(self._disk, self.directory, base_offset, file, self.config.index_interval_bytes)
+            Segment(self.disk, self.directory, base_offset, file, self.config.index_interval_bytes)
         )
         self._bases.append(base_offset)
         self.aborted.segment_added(base_offset)
@@ -272,7 +272,7 @@ class Log(ReadableLog):
             self._cut_data(offset)
         self.lineage.cut(to_index - offset)
         self.remove_snapshots_above(offset)
-        self._disk.flush_directory(self.directory)
+        self.disk.flush_directory(self.directory)
         self.flush()
         assert self.end_index == to_index
 
@@ -303,18 +303,14 @@ class Log(ReadableLog):
         assert at + len(bases) < len(self._bases), "the active segment is never replaced"
         for segment in self._segments[at : at + len(bases)]:
             segment.keep_file()
-        commit_swap(self._disk, self.directory)
-        finish_swap(self._disk, self.directory)
-        file = self._disk.open(segment_path(self.directory, bases[0]))
-        new = Segment(self._disk, self.directory, bases[0], file, self.config.index_interval_bytes)
+        commit_swap(self.disk, self.directory)
+        finish_swap(self.disk, self.directory)
+        file = self.disk.open(segment_path(self.directory, bases[0]))
+        new = Segment(self.disk, self.directory, bases[0], file, self.config.index_interval_bytes)
         new.release_file()
         self._segments[at : at + len(bases)] = [new]
         self._bases[at : at + len(bases)] = [bases[0]]
         self.aborted.segments_replaced(bases, aborted)
-
-    def has_segments(self, bases: Sequence[int]) -> bool:
-        """Whether there are segments with these base offsets: none of them was deleted meanwhile."""
-        return set(bases) <= set(self._bases)
 
     # -- cutting off the start
 
@@ -357,7 +353,7 @@ class Log(ReadableLog):
 
     def snapshot_offsets(self) -> list[int]:
         """Offsets of the producer snapshots in the folder, rising."""
-        names = self._disk.list(self.directory)
+        names = self.disk.list(self.directory)
         stems = (name.removesuffix(SNAPSHOT_SUFFIX) for name in names if name.endswith(SNAPSHOT_SUFFIX))
         return [int(stem) for stem in stems if stem.isdecimal()]
 
@@ -370,30 +366,26 @@ class Log(ReadableLog):
         return segment_path(self.directory, offset, SNAPSHOT_SUFFIX)
 
     def remove_snapshot(self, offset: int) -> None:
-        """Remove the snapshot for this offset, if there is one. Not durable: it may be there again after a crash. The only
-        one at or above `rewritten_end` stays."""
+        """Remove the snapshot for this offset, if there is one; not durably. The only one at or above `rewritten_end`
+        stays."""
         if (
             offset >= self.rewritten_end > 0
             and self.newest_snapshot_offset(except_for=offset) < self.rewritten_end
         ):
             return
         path = self.snapshot_path(offset)
-        if self._disk.exists(path):
-            self._disk.unlink(path)
+        if self.disk.exists(path):
+            self.disk.unlink(path)
 
     def remove_snapshots_above(self, offset: int) -> None:
         for snapshot in self.snapshot_offsets():
             if snapshot > offset:
-                self._disk.unlink(self.snapshot_path(snapshot))
+                self.disk.unlink(self.snapshot_path(snapshot))
 
     def _remove_snapshots_below(self, offset: int) -> None:
         for snapshot in self.snapshot_offsets():
             if snapshot < offset:
-                self._disk.unlink(self.snapshot_path(snapshot))
-
-    @property
-    def disk(self) -> Disk:
-        return self._disk
+                self.disk.unlink(self.snapshot_path(snapshot))
 
     # -- the end
 
@@ -403,6 +395,6 @@ class Log(ReadableLog):
             self._segments[-1].file.trim()
             self.flush()
             self._segments[-1].write_index_files(is_sealed=False)
-            self._disk.flush_directory(self.directory)
+            self.disk.flush_directory(self.directory)
         for segment in self._segments:
             segment.release_file()

@@ -193,8 +193,8 @@ class CompactionWorker:
                             return  # an append has removed it meanwhile
                         await self._record_rewriting(replica, end_offset)
                     case SegmentReady(bases, aborted_in_segment):
-                        if not log.has_segments(bases):
-                            return
+                        if not set(bases) <= {segment.base_offset for segment in log.segments()}:
+                            return  # retention has deleted some
                         log.swap(bases, aborted_in_segment)
                         state.segments = log.segments()
                     case PassOver(end_offset, counts):

@@ -28,7 +28,7 @@ from storage.journal_records import Bounds
 from storage.log import Log
 from storage.log_types import GroupKey
 from storage.producer_snapshot import Snapshot, load_producers, write_snapshot
-from storage.segment_swap import SegmentBuild, finish_swap
+from storage.segment_swap import SegmentBuild
 from tests.simulator.cluster import SimulatedCluster
 from tests.simulator.invariants.equal_transactions import aborted_of
 
@@ -155,12 +155,10 @@ def _swap(
     stored = [batch for _, batch in log.checked_batches(bases[0], end_offset)]
     kept = [bytes(output) for batch in stored if (output := batch_filter.filter(batch)) is not None]
     batches, headers = _without_holes(log, kept, bases[0], end_offset)
-    log.begin_swap(bases)
     build = SegmentBuild(log.disk, log.directory, bases, log.config.index_interval_bytes)
     build.append(batches, headers)
     build.finish(end_offset, aborted)
-    finish_swap(log.disk, log.directory)
-    log.end_swap(bases, aborted)
+    log.swap(bases, aborted)
 
 
 def _without_holes(

@@ -13,7 +13,7 @@ from protocol.controller.topics import TopicSetting
 from protocol.records.batch import parse_header
 from protocol.records.builder import NewRecord, build_batch, build_filler
 from storage.aborted_index import AbortedIndex
-from storage.segment_swap import COMPACTED_NAME, SegmentBuild, finish_swap
+from storage.segment_swap import COMPACTED_NAME, SegmentBuild, commit_swap
 from tests.simulation.stand_in_compaction import compact
 from tests.simulation.test_invariants import Small, bites
 from tests.simulator.durable_log import DurableLogs
@@ -80,7 +80,6 @@ def build(replica: Replica, change: Callable[[bytes], bytes] = lambda batch: bat
     log = replica.log
     bases, end_offset = log._bases[:2], log._bases[2]
     batches = [change(bytes(batch)) for _, batch in log.checked_batches(0, end_offset)]
-    log.begin_swap(bases)
     made = SegmentBuild(log.disk, log.directory, bases, log.config.index_interval_bytes)
     made.append(batches, [parse_header(batch) for batch in batches])
     made.finish(end_offset, AbortedIndex())
@@ -90,8 +89,7 @@ def build(replica: Replica, change: Callable[[bytes], bytes] = lambda batch: bat
 def swap(small: Small, replica: Replica, change: Callable[[bytes], bytes]) -> None:
     def run() -> None:
         bases, _ = build(replica, change)
-        finish_swap(replica.log.disk, replica.log.directory)
-        replica.log.end_swap(bases, AbortedIndex())
+        replica.log.swap(bases, AbortedIndex())
 
     small.call(node_of(replica), run)
 
@@ -103,6 +101,7 @@ def test_a_swap_that_counts_is_what_the_disk_holds(small: Small) -> None:
     disk = small.cluster.disks[node_id]
     before = durable.of(node_id, "t", replica.key)
     small.call(node_id, build, replica)
+    small.call(node_id, commit_swap, disk, replica.log.directory)
     assert disk.durable_names(f"{replica.log.directory}/{COMPACTED_NAME}")
     for base_offset in replica.log._bases[:2]:
         disk.unlink(f"{replica.log.directory}/{base_offset:020}.log")

@@ -8,6 +8,7 @@ import random
 import traceback
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,7 +30,7 @@ from storage.journal import Journal
 from storage.journal_records import Flushed
 from storage.log_types import FlushedEnd
 from tests.simulator.client import Client
-from tests.simulator.cluster import CLIENT_PORT, METADATA_KEY, SimulatedCluster, host_of
+from tests.simulator.cluster import CLIENT_PORT, METADATA_KEY, TINY, SimulatedCluster, host_of
 from tests.simulator.invariants.acknowledged_never_lost import Acknowledged
 from tests.simulator.loop import SimulationError
 from tests.simulator.workload.consumers import Consumer
@@ -47,7 +48,8 @@ class Small:
     def __init__(self, settings: Sequence[TopicSetting] = (), keys: int = 0) -> None:
         """`keys`: how many keys its records have in turn; 0: none."""
         self.keys = keys
-        self.cluster = SimulatedCluster(random.Random(7))
+        # Tests compact for themselves, and wrongly.
+        self.cluster = SimulatedCluster(random.Random(7), config=replace(TINY, cleaner_enable=False))
         self.oracle = self.cluster.oracle
         self.cluster.start()
         nodes = self.cluster.nodes

@@ -42,7 +42,13 @@ class NodeObserver:
         """Somebody is being told this."""
         by_key = self.node.replicas.by_key
         own = (self.node.me.node_id, self.node.me.directory_id.bytes)
-        if isinstance(message, peer.BoundsUpdates | peer.BoundsReports):
+        if isinstance(message, peer.BoundsReports):
+            return
+        if isinstance(message, peer.BoundsUpdates):
+            for update in message.groups:
+                if update.must_discard:
+                    # What that one holds is from a membership that is over. It is to begin anew, with another identity.
+                    self._oracle.nodes.given_up(to[0], GroupKey(update.topic_id, update.partition))
             return
         if isinstance(message, peer.LogStartUpdates | peer.LogStartAcks):
             for group in message.groups:
