@@ -6,7 +6,7 @@ import pytest
 
 from broker.replication.watermarks.bounds import DurableBounds
 from storage.journal import Journal
-from storage.journal_records import UNSET, Bounds, JournalRecord
+from storage.journal_records import Bounds, JournalRecord
 from storage.lineage import LINEAGE_NAME
 from storage.log_types import GroupKey
 from tests.broker.world import World, running
@@ -90,10 +90,10 @@ def test_a_discarded_log_takes_its_bounds_along() -> None:
         world.wait_ready()
         world.wait_equal("foo")
         state = world.nodes[3].journal.state(key)
-        assert state is not None and (state.incarnation, state.bounds) == (1, None)
+        assert state is not None and (state.incarnation, state.bounds) == (1, Bounds(key, copied_in_term=0))
         delete_below(world, 2)
         world.wait(lambda: world.replica(3, "foo").log.start_offset == 2)
-        assert bounds_of(world, key, 3) == Bounds(key, 2, UNSET, UNSET, UNSET, UNSET)
+        assert bounds_of(world, key, 3) == Bounds(key, 2, copied_in_term=0)
 
 
 def test_a_log_start_only_rises() -> None:

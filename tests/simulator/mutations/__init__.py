@@ -4,6 +4,7 @@ tests/simulation/MUTATIONS.md). Used by tests and `scripts/simulate` only."""
 from __future__ import annotations
 
 from tests.simulator.mutations import (
+    compaction,
     coordination,
     flushing,
     groups,
@@ -33,6 +34,7 @@ MUTATIONS: dict[str, Mutation] = {
         *succession.MUTATIONS,
         *watermarks.MUTATIONS,
         *producers.MUTATIONS,
+        *compaction.MUTATIONS,
         *coordination.MUTATIONS,
         *groups.MUTATIONS,
         *transactions.MUTATIONS,

@@ -1,0 +1,89 @@
+"""What compaction may remove, and when (coordinated-compaction.md, sections 1 to 3)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.compaction import facts, worker
+from broker.replication.watermarks.compaction_bounds import CleanedReport, CompactionBounds
+from storage.compaction.aborted_data import AbortedData
+from storage.compaction.plan import LogFacts
+from tests.simulator.mutations.kind import Mutation
+from tests.simulator.mutations.switch import off
+
+_EVERYWHERE = 2**62
+
+
+def _with_rules(**rules: Any) -> Any:
+    """The pass goes by other rules than the replica's."""
+
+    def make(original: Any) -> Any:
+        def changed(*args: Any, **kwargs: Any) -> Any:
+            task = original(*args, **kwargs)
+            return task._replace(rules=task.rules._replace(**rules))
+
+        return changed
+
+    return make
+
+
+def _silent_members_are_left_out(original: Any) -> Any:
+    """Who has not reported counts as cleaned as far as this leader is."""
+
+    def report_of(self: CompactionBounds, member: Any) -> CleanedReport | None:
+        return original(self, member) or self.report()
+
+    return report_of
+
+
+def _with_last_stable_offset_of_high_watermark(original: Any) -> Any:
+    def changed(*args: Any, **kwargs: Any) -> LogFacts:
+        log_facts: LogFacts = original(*args, **kwargs)
+        return log_facts._replace(last_stable_offset=log_facts.high_watermark)
+
+    return changed
+
+
+MUTATIONS = (
+    Mutation(
+        "tombstones-below-mtro",
+        "A tombstone goes only below MTRO: every member is cleaned there (section 3)",
+        off((worker, "cleaning_task", _with_rules(max_tombstone_remove_offset=_EVERYWHERE))),
+        mix=None,
+    ),
+    Mutation(
+        "markers-below-mxro",
+        "A transaction marker goes only below MXRO: no member has transactional data there (section 3)",
+        off((worker, "cleaning_task", _with_rules(max_transaction_remove_offset=_EVERYWHERE))),
+        mix=None,
+        has_transactions=True,
+    ),
+    Mutation(
+        "silent-member-blocks",
+        "A member that has not reported blocks every rise (L3)",
+        off((CompactionBounds, "report_of", _silent_members_are_left_out)),
+        mix=None,
+        bound=200,
+        is_slow=True,
+    ),
+    Mutation(
+        "compacted-below-last-stable-offset",
+        "Only what lies wholly below the last stable offset is compacted (section 3)",
+        off((worker, "log_facts", _with_last_stable_offset_of_high_watermark)),
+        mix=None,
+        has_transactions=True,
+    ),
+    Mutation(
+        "aborted-data-supersedes-nothing",
+        "The data of aborted transactions never enters the key map (section 3)",
+        off((AbortedData, "covers", lambda _: lambda self, header: False)),
+        mix=None,
+        has_transactions=True,
+    ),
+    Mutation(
+        "remembered-batches-stay",
+        "The batches that are remembered of active producers stay, emptied (section 3)",
+        off((facts, "last_offsets", lambda _: lambda states, end_offset: frozenset())),
+        mix=None,
+    ),
+)
