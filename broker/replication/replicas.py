@@ -252,10 +252,14 @@ class Replicas:
         return 0 if state is None or state.flushed_end is None else state.flushed_end.end_offset
 
     def discard_ordered(self, replica: Replica, leader: ReplicaId, term: int) -> None:
-        """The leader has found that this log is no legitimate copy (L6)."""
-        if term == replica.group.term and leader == replica.group.leader:
-            what = "others have removed what deletes records in this log"
-            self.log_corrupt(replica, CorruptLogError(replica.log.directory, 0, what))
+        """The leader has found that this log is no legitimate copy (L6). A replica does not believe that while it is a
+        voter as far as it knows; if it is a learner by now, it gets the row that says so, and is told again."""
+        group = replica.group
+        if term == group.term and leader == group.leader and group.self_id in group.configuration.learners:
+            logger.warning(
+                "others removed what this log lacks", topic=replica.topic, partition=replica.partition
+            )
+            self._condemn(replica)
 
     def truncate(self, replica: Replica, to_index: int, known_commit: int) -> bool:
         for truncating in self._events.truncating:
@@ -313,11 +317,14 @@ class Replicas:
 
     def log_corrupt(self, replica: Replica, error: CorruptLogError) -> None:
         """Nothing more is said on the strength of this log: resign, mark it durably, have it built anew."""
-        if replica.key in self._quarantining:
-            return
-        logger.critical("log is corrupt", error=str(error), is_leader=replica.is_leader)
-        self._quarantining[replica.key] = None
-        self._loop.call_soon(self._quarantine, replica)
+        if replica.key not in self._quarantining:
+            logger.critical("log is corrupt", error=str(error), is_leader=replica.is_leader)
+            self._condemn(replica)
+
+    def _condemn(self, replica: Replica) -> None:
+        if replica.key not in self._quarantining:
+            self._quarantining[replica.key] = None
+            self._loop.call_soon(self._quarantine, replica)
 
     def _quarantine(self, replica: Replica) -> None:
         """In a loop iteration of its own, where the replica goes on with its work after it has found the corruption."""
@@ -373,16 +380,11 @@ class Replicas:
         self._commits_to_tell[replica] = None
         if replica.is_metadata and not self._is_telling:
             self._is_telling = True
-            self._loop.call_soon(self._tell_now)
-
-    def _tell_now(self) -> None:
-        self._is_telling = False
-        self.tell_commits()
+            self._loop.call_soon(self.tell_commits)
 
     def tell_commits(self) -> None:
         """Slow tick: followers learn the last commit index and log start although nothing else is sent to them."""
-        if not self._commits_to_tell:
-            return
+        self._is_telling = False
         for replica in list(self._commits_to_tell):
             if not replica.driver.send_commits():
                 del self._commits_to_tell[replica]

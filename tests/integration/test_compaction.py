@@ -30,7 +30,7 @@ LIMIT_S = 60.0
 def cluster_with_table(make_cluster: ClusterFactory) -> BrokerCluster:
     cluster = make_cluster(3, **NODE)
     with cluster.wire() as wire:
-        assert wire.create(TOPIC, replicas=3, **SETTINGS).error_code == 0
+        assert wire.create(TOPIC, 1, 3, **SETTINGS).error_code == 0
     return cluster
 
 
@@ -55,11 +55,14 @@ def read_table(cluster: BrokerCluster) -> tuple[dict[bytes, bytes], int, int]:
     records = deletions = 0
     while (message := consumer.poll(LIMIT_S)) is not None and message.error() is None:
         records += 1
-        if message.value() is None:
+        key, value = message.key(), message.value()
+        assert isinstance(key, bytes)
+        if value is None:
             deletions += 1
-            values.pop(message.key(), None)
+            values.pop(key, None)
         else:
-            values[message.key()] = message.value()
+            assert isinstance(value, bytes)
+            values[key] = value
     consumer.close()
     assert message is not None, "the end was not reached"
     return values, records, deletions
