@@ -252,10 +252,11 @@ class Replicas:
         return 0 if state is None or state.flushed_end is None else state.flushed_end.end_offset
 
     def discard_ordered(self, replica: Replica, leader: ReplicaId, term: int) -> None:
-        """The leader has found that this log is no legitimate copy (L6). A replica does not believe that while it is a
-        voter as far as it knows; if it is a learner by now, it gets the row that says so, and is told again."""
+        """The leader has found that this log is no legitimate copy (L6). A voter, as far as it knows, does not believe
+        that: if it is a learner by now, it will learn it, and be told again. Nor does metadata: no node lives without."""
         group = replica.group
-        if term == group.term and leader == group.leader and group.self_id in group.configuration.learners:
+        is_believed = term == group.term and leader == group.leader and not replica.is_metadata
+        if is_believed and group.self_id in group.configuration.learners:
             logger.warning(
                 "others removed what this log lacks", topic=replica.topic, partition=replica.partition
             )
