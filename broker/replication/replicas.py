@@ -253,7 +253,7 @@ class Replicas:
 
     def discard_ordered(self, replica: Replica, leader: ReplicaId, term: int) -> None:
         """The leader has found that this log is no legitimate copy (L6). A voter, as far as it knows, does not believe
-        that: if it is a learner by now, it will learn it, and be told again. Nor does metadata: no node lives without."""
+        that: if it is a learner by now, it will hear of it, and be told again. Nor does metadata: nodes need it."""
         group = replica.group
         is_believed = term == group.term and leader == group.leader and not replica.is_metadata
         if is_believed and group.self_id in group.configuration.learners:
