@@ -108,13 +108,13 @@ class CompactionWorker:
         await asyncio.gather(*(self._clean_due() for _ in range(threads)))
 
     async def _find_due(self) -> None:
+        by_key = self._replicas.by_key
+        self._logs = {key: state for key, state in self._logs.items() if key in by_key}
         found = []
-        for count, replica in enumerate(list(self._replicas.by_key.values())):
+        for count, replica in enumerate(list(by_key.values())):
             plan = self._plan(replica)
             if plan is not None and plan.is_due:
                 found.append((plan.urgency(is_internal=_is_internal(replica)), replica))
-            elif replica.key in self._logs and not replica.is_open:
-                del self._logs[replica.key]
             if count % _PLANS_PER_STEP == 0:
                 await asyncio.sleep(0)
         found.sort(key=lambda each: each[0])
