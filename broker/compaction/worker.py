@@ -18,6 +18,7 @@ from broker.compaction.child_cleaner import CleanerDiedError
 from broker.compaction.facts import HeldBack, cleaning_task, log_facts, settings_of
 from broker.config.layers import LiveSettings
 from broker.environment import Cleaner
+from broker.metadata.ids import INTERNAL_TOPICS
 from broker.replication.replica import Replica
 from broker.replication.replicas import Replicas
 from broker.scheduling.ticks import SLOW_TICK_S, Ticks
@@ -46,14 +47,10 @@ class LogCompaction:
     """What the worker remembers of a log."""
 
     held: HeldBack = field(default_factory=HeldBack)
-    counts: PassCounts | None = None
-    """Of the last pass since this process began."""
-    passed_at_ms: int = -1
     segments: Sequence[StoredSegment] = ()
     """Of the log, when the pass began."""
-    failure: str | None = None
-    """Why the last pass did not come to an end."""
     failure_count: int = 0
+    """Passes since the last one that came to an end."""
     retry_at: float = 0.0
 
 
@@ -78,9 +75,6 @@ class CompactionWorker:
         self._due: list[Replica] = []
         self._next_round_at = loop.time() + settings.config.compaction_initial_delay_ms / 1000
         ticks.every(SLOW_TICK_S, self._tick)
-
-    def state_of(self, key: GroupKey) -> LogCompaction:
-        return self._logs.setdefault(key, LogCompaction())
 
     async def stop(self) -> None:
         """What is being built is given up. The next pass begins anew."""
@@ -114,7 +108,8 @@ class CompactionWorker:
         for count, replica in enumerate(list(by_key.values())):
             plan = self._plan(replica)
             if plan is not None and plan.is_due:
-                found.append((plan.urgency(is_internal=_is_internal(replica)), replica))
+                is_internal = replica.is_metadata or replica.topic in INTERNAL_TOPICS
+                found.append((plan.urgency(is_internal=is_internal), replica))
             if count % _PLANS_PER_STEP == 0:
                 await asyncio.sleep(0)
         found.sort(key=lambda each: each[0])
@@ -123,12 +118,12 @@ class CompactionWorker:
     async def _clean_due(self) -> None:
         while self._due:
             replica = self._due.pop()
-            state = self.state_of(replica.key)
+            state = self._logs.setdefault(replica.key, LogCompaction())
             try:
                 plan = self._plan(replica)
                 if plan is not None and plan.is_due:
                     await self._run_pass(replica, plan, state)
-                    state.failure, state.failure_count = None, 0
+                    state.failure_count = 0
             except CorruptLogError as error:
                 if replica.is_open:
                     self._replicas.log_corrupt(replica, error)
@@ -141,7 +136,6 @@ class CompactionWorker:
 
     def _failed(self, replica: Replica, state: LogCompaction, error: Exception) -> None:
         """It is tried again later, and others go on."""
-        state.failure = str(error)
         wait_s = self._settings.config.cleaner_backoff_ms / 1000 * 2**state.failure_count
         state.failure_count = min(state.failure_count + 1, 32)
         state.retry_at = self._loop.time() + min(wait_s, MAX_BACKOFF_S)
@@ -160,7 +154,7 @@ class CompactionWorker:
             held = HeldBack() if state is None else state.held
             facts = log_facts(replica, self._replicas.recorded_end(replica), held)
         except DiskFullError as error:
-            self._failed(replica, self.state_of(replica.key), error)
+            self._failed(replica, self._logs.setdefault(replica.key, LogCompaction()), error)
             return None
         except CorruptLogError as error:
             self._replicas.log_corrupt(replica, error)
@@ -209,7 +203,7 @@ class CompactionWorker:
         await durable
 
     def _pass_over(self, replica: Replica, state: LogCompaction, end_offset: int, counts: PassCounts) -> None:
-        state.counts, state.held, state.passed_at_ms = counts, HeldBack.by(counts), self._replicas.now_ms()
+        state.held = HeldBack.by(counts)
         replica.bounds.passed(end_offset, is_transaction_free=counts.is_transaction_free)
         remove_needless_snapshots(replica.log)
         logger.info(
@@ -239,7 +233,3 @@ class CompactionWorker:
 def _set_done(future: asyncio.Future[None]) -> None:
     if not future.done():  # the pass was given up meanwhile
         future.set_result(None)
-
-
-def _is_internal(replica: Replica) -> bool:
-    return replica.is_metadata or replica.topic.startswith("__")

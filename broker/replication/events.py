@@ -10,10 +10,16 @@ from protocol import peer
 if TYPE_CHECKING:
     from broker.metadata.image import Change
     from broker.replication.replica import Replica
+    from raft.types import ReplicaId
     from storage.log_types import GroupKey
 
 #: A node's directory, to which a message goes: (node id, directory id).
 Directory = tuple[int, bytes]
+
+
+def directory_of(replica: ReplicaId) -> Directory:
+    """Where its messages go."""
+    return replica.node_id, replica.directory_id
 
 
 class ReplicaEvents:

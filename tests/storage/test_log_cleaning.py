@@ -82,15 +82,14 @@ def write_something(history: History, rng: random.Random) -> None:
         history.write(*pairs, pid=pid, is_transactional=is_transactional, compression=compression)
 
 
-def log_of(disk: Disk, replica: Replica) -> Log:
+def log_of(disk: Disk, replica: Replica, config: LogConfig = CONFIG) -> Log:
     """The same batches in the same segments, durable."""
-    log = new_log(disk, CONFIG, term=3)
+    log = new_log(disk, config, term=3)
     for segment in replica.segments:
         if log.end_offset:
             log.roll()
         for batch in segment:
             log.append_batches([batch], [parse_header(batch)])
-    log.note_aborted([])
     log.flush()
     return log
 
@@ -253,13 +252,7 @@ def test_a_batch_that_is_larger_than_a_block(disk: InlineDisk) -> None:
     history.write((b"b", value), (b"c", None))
     history.roll()
     history.write((b"b", b"1"))
-    log = new_log(disk, LogConfig(1 << 30, 1 << 40, 128), term=3)
-    for segment in replica.segments:
-        if log.end_offset:
-            log.roll()
-        for batch in segment:
-            log.append_batches([batch], [parse_header(batch)])
-    log.flush()
+    log = log_of(disk, replica, LogConfig(1 << 30, 1 << 40, 128))
     run_pass(log, task_of(log, replica))
     replica.compact()
     assert stored_in(log) == replica.stored

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
+from broker.replication.events import Directory, directory_of
 from broker.replication.watermarks.bounds import DurableBounds
 from broker.replication.watermarks.compaction_bounds import CleanedReport
 from broker.scheduling.ticks import Ticks
@@ -23,9 +24,6 @@ from storage.log_types import GroupKey
 
 if TYPE_CHECKING:
     from broker.replication.replica import Replica
-
-#: (node id, directory id): to whom a message goes.
-Directory = tuple[int, bytes]
 
 TICK_S = 1.0
 #: A report is repeated after this part of delete.retention.ms, within these limits.
@@ -100,9 +98,9 @@ class BoundsExchange:
             leader = replica.group.leader
             if replica.is_leader:
                 for member in replica.bounds.to_be_told():
-                    updates.setdefault(_directory(member), []).append(_update(replica, member))
+                    updates.setdefault(directory_of(member), []).append(_update(replica, member))
             elif leader is not None and self._is_report_due(replica, leader, now):
-                reports.setdefault(_directory(leader), []).append(_report(replica))
+                reports.setdefault(directory_of(leader), []).append(_report(replica))
         for directory, of_leaders in updates.items():
             self._send_to(directory, peer.BoundsUpdates(groups=of_leaders))
         for directory, of_followers in reports.items():
@@ -117,10 +115,6 @@ class BoundsExchange:
         period_s = replica.config.delete_retention_ms / 1000 / PERIOD_PART
         self._repeat_at[replica] = now + min(max(period_s, TICK_S), MAX_PERIOD_S)
         return True
-
-
-def _directory(replica: ReplicaId) -> Directory:
-    return replica.node_id, replica.directory_id
 
 
 def _update(replica: Replica, member: ReplicaId) -> peer.BoundsUpdate:
@@ -144,10 +138,5 @@ def _report(replica: Replica) -> peer.BoundsReport:
         partition=replica.key.partition,
         incarnation=group.self_id.incarnation,
         term=group.term,
-        log_start=report.log_start,
-        mcco=report.mcco,
-        mxfo=report.mxfo,
-        mtro=report.mtro,
-        mxro=report.mxro,
-        copied_in_term=report.copied_in_term,
+        **report._asdict(),
     )

@@ -12,16 +12,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-import structlog
-
 from broker.replication.watermarks.membership_seed import membership_seed
 from raft.types import RemovalBounds, ReplicaId
 from storage.journal_records import UNSET, Bounds
 
 if TYPE_CHECKING:
     from broker.replication.replica import Replica
-
-logger = structlog.get_logger()
 
 
 class CleanedReport(NamedTuple):
@@ -57,8 +53,8 @@ class CompactionBounds:
 
     @property
     def cleaned_end(self) -> int:
-        """MCCO. Below the log start nothing is left to be cleaned."""
-        return max(self.durable.mcco, self._floor())
+        """MCCO."""
+        return max(self.durable.mcco, _floor(self._replica.log.start_offset))
 
     @property
     def mtro(self) -> int:
@@ -72,10 +68,6 @@ class CompactionBounds:
     def is_in_use(self) -> bool:
         """Whether there is anything to report: the topic is compacted, or was."""
         return self._replica.config.is_compacted or max(self.durable[2:6]) > UNSET
-
-    def _floor(self) -> int:
-        start = self._replica.log.start_offset
-        return start if start > 0 else UNSET
 
     def report(self) -> CleanedReport:
         bounds = self.durable
@@ -170,9 +162,9 @@ class CompactionBounds:
         seed = membership_seed(self._replica.group.rows, member, report.copied_in_term)
         if not seed.is_begun_here:
             return None
-        start = report.log_start if report.log_start > 0 else UNSET
+        floor = _floor(report.log_start)
         return RemovalBounds(
-            max(report.mcco, start, seed.bounds.mtro), max(report.mxfo, start, seed.bounds.mxro)
+            max(report.mcco, floor, seed.bounds.mtro), max(report.mxfo, floor, seed.bounds.mxro)
         )
 
     def recompute(self) -> None:
@@ -187,17 +179,7 @@ class CompactionBounds:
         if least is not None and (least.mtro > self.mtro or least.mxro > self.mxro):
             self._raise(mtro=least.mtro, mxro=least.mxro)
 
-    def pinning(self) -> list[ReplicaId]:
-        """The members that keep the bounds from rising: those that have not reported, else those that are cleaned the
-        least."""
-        members = self._replica.group.members
-        silent = [member for member in members if self.report_of(member) is None]
-        if silent:
-            return silent
-        ends = {member: self._end_of(member) for member in members}
-        return [member for member, end in ends.items() if end == min(ends.values())]
 
-    def _end_of(self, member: ReplicaId) -> int:
-        report = self.report_of(member)
-        cleaned = None if report is None else self._cleaned(member, report)
-        return UNSET if cleaned is None else cleaned.mtro
+def _floor(log_start: int) -> int:
+    """Below a log start nothing is left to be cleaned. UNSET: nothing was ever deleted."""
+    return log_start if log_start > 0 else UNSET

@@ -13,14 +13,12 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from broker.replication.events import Directory, directory_of
 from protocol import peer
 from raft.types import ReplicaId
 
 if TYPE_CHECKING:
     from broker.replication.replica import Replica
-
-#: (node id, directory id): to whom a message goes.
-Directory = tuple[int, bytes]
 
 
 class LogStartExchange:
@@ -51,17 +49,13 @@ class LogStartExchange:
         for replica in replicas:
             if replica.is_leader:
                 for follower in replica.group.lacking_log_start():
-                    updates.setdefault(_directory(follower), []).append(_update(replica, follower))
+                    updates.setdefault(directory_of(follower), []).append(_update(replica, follower))
             elif (leader := replica.group.leader) is not None:
-                acks.setdefault(_directory(leader), []).append(_ack(replica))
+                acks.setdefault(directory_of(leader), []).append(_ack(replica))
         for directory, of_leaders in updates.items():
             self._send_to(directory, peer.LogStartUpdates(groups=of_leaders))
         for directory, of_followers in acks.items():
             self._send_to(directory, peer.LogStartAcks(groups=of_followers))
-
-
-def _directory(replica: ReplicaId) -> Directory:
-    return replica.node_id, replica.directory_id
 
 
 def _update(replica: Replica, follower: ReplicaId) -> peer.LogStartUpdate:
