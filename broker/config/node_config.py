@@ -57,6 +57,12 @@ class NodeConfig(
         """The address at which other nodes reach this one."""
         return self.quorum_voters[self.node_id]
 
+    @property
+    def stale_leader_ms(self) -> int:
+        """A leader that has a successor answers no longer than this after the successor's election: what
+        `raft.liveness_types.LivenessTiming.check_quorum_s` is checked against."""
+        return 2 * self.election_timeout_ms
+
     def advertised_address(self, listener: Listener) -> Address:
         """The address that clients of this listener are given."""
         if listener.name in self.advertised:

@@ -383,10 +383,9 @@ class Rebalance:
         self.stored_at_ms = value.current_state_timestamp_ms
         self.state = STABLE if value.members else EMPTY
 
-    def loaded(self, now: float) -> None:
-        """Every member has a whole session to find the new coordinator."""
+    def loaded(self, now: float, heard_until: float) -> None:
         for member in self.members:
-            self._renew_session(member.member_id, now)
+            self._renew_session(member.member_id, heard_until)
 
     def measure(self) -> Iterator[None]:
         return iter(())  # its members know their sizes

@@ -197,9 +197,9 @@ class ConsumerGroup:
 
     # -- deadlines ---------------------------------------------------------------------------------------
 
-    def loaded(self, now: float) -> None:
+    def loaded(self, now: float, heard_until: float) -> None:
         for member in self._durable.members.values():
-            self._schedule.renew_session(member, self._settings, now)
+            self._schedule.renew_session(member, self._settings, heard_until)
         self._schedule.matching_due_at = now if self._new_draft().has_new_regexes else None
 
     def next_deadline(self) -> float | None:

@@ -47,8 +47,9 @@ class Group(Protocol):
     def replay(self, record: GroupRecord) -> None:
         """Apply one of the group's own records. Durable state changes here and nowhere else."""
 
-    def loaded(self, now: float) -> None:
-        """All of the log is replayed. Every member has its full session timeout from now on."""
+    def loaded(self, now: float, heard_until: float) -> None:
+        """All of the log is replayed. Every member has its full session timeout from `heard_until` on: its heartbeats
+        until then may have been answered by the coordinator before this one."""
 
     def next_deadline(self) -> float | None:
         """When `expire` may have something to do: perhaps too early, never too late. Asked after every decision, so it

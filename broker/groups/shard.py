@@ -102,8 +102,9 @@ class Shard:
 
     def loaded(self, now: float, now_ms: int) -> Iterator[None]:
         """All of the log is replayed. The shard takes requests when these steps are done."""
+        heard_until = now + self.config.stale_leader_ms / 1000
         for group in self.groups.values():
-            group.loaded(now)
+            group.loaded(now, heard_until)
             self._deadlines.set(group.group_id, group.next_deadline())
             yield from group.measure()
             self._update_size(group.group_id)

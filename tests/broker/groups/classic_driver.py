@@ -17,6 +17,8 @@ from tests.broker.groups.tickets import AnyTicket, decided, new_ticket
 
 RANGE = (("range", b"r"),)
 SESSION_S = 10.0
+#: How long the coordinator before may have answered heartbeats after this one was elected.
+STALE_LEADER_S = 2.0
 REBALANCE_S = 60.0
 
 
@@ -123,7 +125,7 @@ class Driver:
         self.open.clear()
         for record in self.log[-1:]:
             self.group.replay(record)
-        self.group.loaded(self.now)
+        self.group.loaded(self.now, heard_until=self.now + STALE_LEADER_S)
 
     # -- helpers --------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from broker.groups.classic_subscription import subscribed_topics
 from broker.groups.records import encode
 from protocol.codec import at_once
 from protocol.errors import ErrorCode
-from tests.broker.groups.classic_driver import RANGE, REBALANCE_S, SESSION_S, Driver
+from tests.broker.groups.classic_driver import RANGE, REBALANCE_S, SESSION_S, STALE_LEADER_S, Driver
 
 EMPTY, PREPARING, COMPLETING, STABLE = ClassicState
 
@@ -250,7 +250,7 @@ def test_every_member_has_a_whole_session_after_loading() -> None:
     driver.stable(None, None)
     driver.pass_time(SESSION_S - 1)
     driver.fail_over()
-    driver.pass_time(SESSION_S - 1)
+    driver.pass_time(STALE_LEADER_S + SESSION_S - 1)
     assert len(driver.group.members) == 2
     driver.pass_time(1)
     assert driver.group.state is EMPTY

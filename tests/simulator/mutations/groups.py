@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeAlias
 
+from broker.config.node_config import NodeConfig
 from broker.coordinator.decisions import Decisions
 from broker.coordinator.led_partition import LedPartition
 from broker.coordinator.outcome import Outcome
@@ -17,6 +18,10 @@ from broker.groups.shard import Shard
 from broker.scheduling.background import Steps
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
+from protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from tests.simulator.mutations.kind import Mutation
 from tests.simulator.mutations.stage import Stage
@@ -85,6 +90,75 @@ async def _fetching(stage: Stage, node_id: int) -> None:
     await fetch(connection, stage.cluster.oracle, GROUP, [(stage.topic, 0)])
 
 
+def a_stale_coordinator_hears_a_member(stage: Stage) -> None:
+    """It is cut off, and its successor gives the member's partition to another one."""
+    stage.create_topic()
+    session_s = stage.cluster.config_of(1).consumer_session_timeout_ms / 1000
+    first, second = _Member(stage, "first"), _Member(stage, "second")
+    old = _join_somewhere(stage, first, stage.cluster.node_ids)
+    stage.run_for(stage.rng.uniform(0, 0.3))
+    stage.disconnect(old)
+    heard = True
+    while not second.has_partition:
+        heard = heard and stage.run(first.heartbeat(old))
+        if second.epoch == 0:
+            _join_somewhere(stage, second, [x for x in stage.cluster.node_ids if x != old])
+        else:
+            stage.run(second.heartbeat(second.coordinator))
+        stage.run_for(0.01)
+    assert stage.loop.time() >= first.heard_s + session_s, "the first member's session is not over"
+
+
+class _Member:
+    """Of a group of the consumer protocol, with one partition to be had."""
+
+    def __init__(self, stage: Stage, member_id: str) -> None:
+        self._stage = stage
+        self._member_id = member_id
+        self.epoch = 0
+        self.has_partition = False
+        #: When it sent the last heartbeat that was accepted, and to which node.
+        self.heard_s = 0.0
+        self.coordinator = 0
+
+    async def heartbeat(self, node_id: int) -> bool:
+        """Whether it is accepted."""
+        sent_s = self._stage.loop.time()
+        joins = self.epoch == 0
+        body = ConsumerGroupHeartbeatRequest(
+            group_id=GROUP,
+            member_id=self._member_id,
+            member_epoch=self.epoch,
+            rebalance_timeout_ms=5000 if joins else -1,
+            subscribed_topic_names=[self._stage.topic] if joins else None,
+            topic_partitions=[] if joins else None,
+        )
+        try:
+            connection = await self._stage.connection(node_id)
+            found = FindCoordinatorRequest(key_type=0, coordinator_keys=[GROUP])
+            # Who is asked first has the topic of offsets created.
+            await connection.request(ApiKey.FIND_COORDINATOR, 4, found, FindCoordinatorResponse)
+            answer = await connection.request(
+                ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, body, ConsumerGroupHeartbeatResponse
+            )
+        except (TimeoutError, OSError):
+            return False
+        if answer.error_code != ErrorCode.NONE:
+            return False
+        self.epoch, self.heard_s, self.coordinator = answer.member_epoch, sent_s, node_id
+        self.has_partition |= answer.assignment is not None and bool(answer.assignment.topic_partitions)
+        return True
+
+
+def _join_somewhere(stage: Stage, member: _Member, node_ids: list[int]) -> int:
+    """Until one of them accepts it: the group's coordinator."""
+    while True:
+        for node_id in node_ids:
+            if stage.run(member.heartbeat(node_id)):
+                return node_id
+        stage.run_for(0.02)
+
+
 MUTATIONS = (
     Mutation(
         "group-answers-committed",
@@ -105,6 +179,12 @@ MUTATIONS = (
         off((ConsumerGroupState, "owner", lambda _: lambda *arguments: None)),
         mix=("client cut", "stall", "pause"),
         has_groups=True,
+    ),
+    Mutation(
+        "sessions-outlive-a-stale-coordinator",
+        "After a fail-over, sessions begin when the coordinator before cannot have answered a heartbeat any more",
+        off((NodeConfig, "stale_leader_ms", lambda _: property(lambda config: 0))),
+        story=a_stale_coordinator_hears_a_member,
     ),
     Mutation(
         "group-generation-fences",
