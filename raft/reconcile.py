@@ -9,6 +9,7 @@ Safety of each step, taken when the step before has committed:
 - A voter that is to go stays until every target replica votes: the number of intact copies never falls below that
   of the smaller of current and target. The one exception is an identity whose node has come back with another
   one: that copy no longer exists, and taking it out of the count *lowers* the majority needed from the rest.
+  It goes first where the rest, half of the voters, could commit nothing else: of two voters, one began anew.
 """
 
 from __future__ import annotations
@@ -33,6 +34,9 @@ def next_change(
     if not target:
         return None
     voters, learners = configuration
+    gone = [voter for voter in voters if any(_is_later_incarnation(replica, voter) for replica in target)]
+    if gone and 2 * len(gone) == len(voters):
+        return Configuration(_without(voters, gone[0]), learners)
     for replica in learners:
         if replica not in target:
             return Configuration(voters, _without(learners, replica))
@@ -55,6 +59,14 @@ def next_change(
 
 def _without(replicas: tuple[ReplicaId, ...], replica: ReplicaId) -> tuple[ReplicaId, ...]:
     return tuple(other for other in replicas if other != replica)
+
+
+def _is_later_incarnation(replica: ReplicaId, earlier: ReplicaId) -> bool:
+    return (
+        replica.node_id == earlier.node_id
+        and replica.directory_id == earlier.directory_id
+        and replica.incarnation > earlier.incarnation
+    )
 
 
 def _same_node(voters: tuple[ReplicaId, ...], replica: ReplicaId) -> ReplicaId | None:

@@ -41,6 +41,20 @@ def test_a_lost_identity_goes_before_its_successor_votes() -> None:
     ]
 
 
+def test_of_two_voters_the_one_that_began_anew_goes_first() -> None:
+    """The other one can commit nothing before, not even a learner."""
+    assert steps(Configuration((A, C), ()), [A, C2]) == [
+        Configuration((A,), ()),
+        Configuration((A,), (C2,)),
+        Configuration((A, C2), ()),
+    ]
+    assert next_change(Configuration((A, C), (D,)), [A, C2], lambda one: False) == Configuration((A,), (D,))
+
+
+def test_a_target_that_is_behind_takes_no_voter_away() -> None:
+    assert next_change(Configuration((A, C2), ()), [A, C], lambda one: False) == Configuration((A, C2), (C,))
+
+
 def test_a_learner_votes_only_when_it_has_caught_up() -> None:
     assert next_change(Configuration((A, B, C), (D,)), [A, B, D], lambda one: False) is None
     assert next_change(Configuration((A, B, C), (C2,)), [A, B, C2], lambda one: False) is None

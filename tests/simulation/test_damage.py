@@ -15,6 +15,7 @@ from protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from raft.types import Configuration, ReplicaId
 from storage.disk import DiskFailedError, DiskFullError, MissingPathError
 from storage.journal import JOURNAL_NAME
 from tests.simulator.client import Client
@@ -23,6 +24,7 @@ from tests.simulator.damage import Damage, folders
 from tests.simulator.disk import InjectedError, VanishedError
 from tests.simulator.faults.disks import FAULTS
 from tests.simulator.loop import SimulationError
+from tests.simulator.mutations.stage import Stage
 from tests.simulator.run import simulate
 
 LIMIT_S = 20.0
@@ -108,6 +110,19 @@ def test_who_is_dead_and_intact_counts(cluster: SimulatedCluster) -> None:
     for node_id in cluster.node_ids[1:]:
         cluster.kill(node_id)
     assert cluster.damage.may_damage(1)
+
+
+def test_the_only_copy_and_the_learner_that_it_moves_to_are_needed(cluster: SimulatedCluster) -> None:
+    """Both vote soon, and each of two is needed (seed 848106086821)."""
+    stage = Stage(cluster, random.Random(5))
+    stage.create_topic(replicas=(1,))
+    key = stage.replica(1).key
+    assert cluster.damage.may_damage(2, key)
+    directory_id = cluster.nodes[2].metadata.image.brokers[2].directory_id.bytes
+    learner = ReplicaId(2, directory_id, 0)
+    stage.change(Configuration(stage.replica(1).group.configuration.voters, (learner,)))
+    assert not cluster.damage.may_damage(1, key)
+    assert not cluster.damage.may_damage(2, key)
 
 
 def test_rot_that_nobody_has_met_is_damage_still(cluster: SimulatedCluster) -> None:

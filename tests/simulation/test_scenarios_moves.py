@@ -10,7 +10,9 @@ from protocol.controller.replicas import ReassignedPartition, ReassignPartitions
 from protocol.controller.request import Request
 from protocol.controller.topics import CreateTopics, NewTopic, ReplicaAssignment
 from protocol.errors import KafkaError
+from storage.errors import CorruptLogError
 from tests.simulator.cluster import SimulatedCluster, host_of
+from tests.simulator.mutations.stage import Stage
 
 LIMIT_S = 20.0
 
@@ -45,6 +47,31 @@ def test_a_node_that_was_behind_may_come_back_as_somebody_else() -> None:
         replica = cluster.replica(4, "t")
         assert replica is not None
         assert replica.group.self_id.incarnation > 0
+    finally:
+        cluster.close()
+
+
+def test_of_two_replicas_one_may_find_its_log_corrupt() -> None:
+    """The other one holds everything, and could commit no learner while it waits for an identity that is gone."""
+    cluster = SimulatedCluster(random.Random(7))
+    try:
+        cluster.start()
+        stage = Stage(cluster, random.Random(7))
+        stage.ready()
+        stage.create_topic(replicas=(1, 2))
+        stage.write()
+        stage.everybody_has_all()
+        (follower,) = stage.followers()
+        replica = stage.replica(follower)
+        cluster.oracle.nodes.damaged(follower, replica.key)
+        host = cluster.nodes[follower].replicas
+        stage.call(follower, host.log_corrupt, replica, CorruptLogError("a log", 0, "by a test"))
+        stage.write()
+        anew = replica.group.self_id._replace(incarnation=1)
+        group = stage.replica(stage.leader()).group
+        stage.wait(lambda: anew in group.committed_configuration.voters)
+        stage.write()
+        stage.everybody_has_all()
     finally:
         cluster.close()
 

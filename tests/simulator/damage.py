@@ -20,6 +20,9 @@ it is what the metadata names as its founding replicas: they promised nothing ye
 controller places new partitions on the directories of both, and a partition whose founders are gone waits for an
 operator for ever.
 
+**Learners** count as the voters that they may be before their damage is met: of a partition that moves from its only
+copy, the new one is a voter soon, and both are needed then.
+
 Power may fail everywhere at once: what was not flushed was not promised.
 """
 
@@ -27,6 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from broker.membership.identity import StartError
@@ -85,6 +89,12 @@ def folders(disk: MemoryDisk) -> dict[GroupKey, Folder]:
     return found
 
 
+def _voters_soon(configuration: Configuration) -> list[tuple[ReplicaId, ...]]:
+    """The voters now, and when the learners vote, each in the place of what its node was before."""
+    by_node = {member.node_id: member for member in (*configuration.voters, *configuration.learners)}
+    return [configuration.voters, tuple(by_node.values())]
+
+
 class Damage:
     """Keeps the account. Asked by faults, between callbacks of the nodes."""
 
@@ -117,8 +127,7 @@ class Damage:
         named = self._in_force(held.values(), image)
         identities = {other: self._identities(other) for other in self._cluster.node_ids}
         for asked in named if key is None else [key]:
-            for configuration in named.get(asked, ()):
-                voters = configuration.voters
+            for voters in chain.from_iterable(map(_voters_soon, named.get(asked, ()))):
                 if all(voter.node_id != node_id for voter in voters):
                     continue
                 intact = [
