@@ -41,6 +41,7 @@ from broker.replication.wire import founding_configuration, row_from_log
 from raft.types import Configuration, ReplicaId, RowKind
 from storage.directory import is_formatted, read_meta
 from storage.disk import DiskFullError
+from storage.errors import CorruptLogError
 from storage.journal import JOURNAL_NAME
 from storage.lineage import LINEAGE_NAME, Lineage
 from storage.log_types import GroupKey
@@ -282,8 +283,8 @@ class Damage:
 
     def reveal(self) -> None:
         """Have the product read the corrupt files that it has not read yet; there is no scrubber. For a corrupt log, a
-        follower's refusal is imitated. For a lineage or a journal, the node is started again. A corrupt snapshot is
-        left until somebody needs it."""
+        follower's refusal is imitated, or a pass of compaction, which alone reads below the log start. For a lineage or
+        a journal, the node is started again. A corrupt snapshot is left until somebody needs it."""
         for node_id in self._cluster.alive():
             disk = self._cluster.disks[node_id]
             corrupt = [path for path in disk.corrupt_files() if not path.endswith(SNAPSHOT_SUFFIX)]
@@ -306,13 +307,19 @@ class Damage:
         replica = self._cluster.holders(key).get(node_id)
         if replica is None:
             return
+        log = replica.log
         positions = self._cluster.disks[node_id].corrupt_positions(path)
-        for batch in replica.log.batches(replica.log.start_offset):
+        for batch in log.batches(log.first_stored_offset):
             end = batch.position + batch.header.size_bytes
             if batch.file.path == path and any(batch.position <= at < end for at in positions):
-                index = replica.log.lineage.index_of(batch.header.base_offset)
-                node = self._cluster.nodes[node_id]
+                replicas = self._cluster.nodes[node_id].replicas
                 process = self._cluster.loop.process(f"n{node_id}")
                 assert process is not None
-                process.call(node.replicas.range_refused, replica, replica.group.self_id, index)
+                if batch.header.next_offset <= log.start_offset:
+                    process.call(
+                        replicas.log_corrupt, replica, CorruptLogError(path, batch.position, "found")
+                    )
+                else:
+                    index = log.lineage.index_of(batch.header.base_offset)
+                    process.call(replicas.range_refused, replica, replica.group.self_id, index)
                 return
