@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Generator, Sequence
+from itertools import islice
 
 from broker.config.topic_config import TopicConfig
 from broker.config.values import INT64_MAX
 from broker.replication.replica import Replica
 from storage.aborted_index import AbortedTransaction
 from storage.compaction.batch_filter import PassRules
-from storage.compaction.counts import Expiry, PassCounts
+from storage.compaction.held_back import HeldBack
 from storage.compaction.plan import CompactionSettings, LogFacts, Plan, SegmentFacts
 from storage.compaction.producers import last_offsets
 from storage.log import Log
 from storage.log_cleaning import CleaningTask
 
-
-class HeldBack(NamedTuple):
-    """The first of what the last pass left for later. None: nothing, or no pass has told since this process began."""
-
-    tombstones: Expiry | None = None
-    markers: Expiry | None = None
-    remnants: Expiry | None = None
-
-    @classmethod
-    def by(cls, counts: PassCounts) -> HeldBack:
-        return cls(counts.tombstones.first, counts.markers.first, counts.remnants.first)
+#: A step of `find_held_back` reads so many headers, which takes half a millisecond.
+_HEADERS_PER_STEP = 50
 
 
 def settings_of(config: TopicConfig) -> CompactionSettings:
@@ -52,8 +43,24 @@ def log_facts(replica: Replica, recorded_end: int, held: HeldBack) -> LogFacts:
         replica.last_stable_offset,
         bounds.mtro,
         bounds.mxro,
-        *held,
+        held,
     )
+
+
+def find_held_back(replica: Replica) -> Generator[None, None, HeldBack]:
+    """What passes of an earlier process have left for later. Yields after each step. Raises CorruptLogError."""
+    log, held = replica.log, HeldBack()
+    position = log.start_offset
+    while replica.is_open and replica.log is log and not held.has_all:
+        pinned = last_offsets(replica.producers, replica.high_watermark) | {log.end_offset - 1}
+        before = position
+        for stored in islice(log.batches(position, replica.bounds.cleaned_end), _HEADERS_PER_STEP):
+            held = held.with_batch(stored.header, pinned)
+            position = stored.header.next_offset
+        if position == before:
+            break
+        yield
+    return held
 
 
 def segment_facts(log: Log, cleaned_end: int, *, with_ages: bool) -> list[SegmentFacts]:

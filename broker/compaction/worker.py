@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 import structlog
 
 from broker.compaction.child_cleaner import CleanerDiedError
-from broker.compaction.facts import HeldBack, cleaning_task, log_facts, settings_of
+from broker.compaction.facts import cleaning_task, find_held_back, log_facts, settings_of
 from broker.config.layers import LiveSettings
 from broker.environment import Cleaner
 from broker.metadata.ids import INTERNAL_TOPICS
@@ -26,6 +26,7 @@ from storage.aborted_index import AbortedTransaction
 from storage.aborted_loading import load_aborted
 from storage.aborted_transactions import AbortedIndexMissingError
 from storage.compaction.counts import PassCounts
+from storage.compaction.held_back import HeldBack
 from storage.compaction.key_map import KeyMapTooSmallError
 from storage.compaction.plan import Plan, make_plan
 from storage.disk import DiskFullError, MissingPathError
@@ -46,7 +47,7 @@ _PLANS_PER_STEP = 20
 class LogCompaction:
     """What the worker remembers of a log."""
 
-    held: HeldBack = field(default_factory=HeldBack)
+    held: HeldBack
     segments: Sequence[StoredSegment] = ()
     """Of the log, when the pass began."""
     failure_count: int = 0
@@ -106,6 +107,7 @@ class CompactionWorker:
         self._logs = {key: state for key, state in self._logs.items() if key in by_key}
         found = []
         for count, replica in enumerate(list(by_key.values())):
+            await self._look_at(replica)
             plan = self._plan(replica)
             if plan is not None and plan.is_due:
                 is_internal = replica.is_metadata or replica.topic in INTERNAL_TOPICS
@@ -118,7 +120,7 @@ class CompactionWorker:
     async def _clean_due(self) -> None:
         while self._due:
             replica = self._due.pop()
-            state = self._logs.setdefault(replica.key, LogCompaction())
+            state = self._logs[replica.key]
             try:
                 plan = self._plan(replica)
                 if plan is not None and plan.is_due:
@@ -143,18 +145,30 @@ class CompactionWorker:
 
     # -- one log
 
+    async def _look_at(self, replica: Replica) -> None:
+        """Of a log that this process has not looked at yet: what is held back."""
+        if replica.key in self._logs or not _is_compacted(replica):
+            return
+        try:
+            search = find_held_back(replica)
+            while True:
+                next(search)
+                await asyncio.sleep(0)
+        except StopIteration as found:
+            self._logs[replica.key] = LogCompaction(found.value)
+        except CorruptLogError as error:
+            self._replicas.log_corrupt(replica, error)
+
     def _plan(self, replica: Replica) -> Plan | None:
         """None: it is not to be looked at now."""
         state = self._logs.get(replica.key)
-        is_waiting = state is not None and self._loop.time() < state.retry_at
-        if not replica.is_open or not replica.config.is_compacted or is_waiting:
+        if state is None or self._loop.time() < state.retry_at or not _is_compacted(replica):
             return None
         try:
             replica.prepare_compaction()
-            held = HeldBack() if state is None else state.held
-            facts = log_facts(replica, self._replicas.recorded_end(replica), held)
+            facts = log_facts(replica, self._replicas.recorded_end(replica), state.held)
         except DiskFullError as error:
-            self._failed(replica, self._logs.setdefault(replica.key, LogCompaction()), error)
+            self._failed(replica, state, error)
             return None
         except CorruptLogError as error:
             self._replicas.log_corrupt(replica, error)
@@ -228,6 +242,10 @@ class CompactionWorker:
                 for _ in load_aborted(log, missing.base_offset):
                     await asyncio.sleep(0)
         return None
+
+
+def _is_compacted(replica: Replica) -> bool:
+    return replica.is_open and replica.config.is_compacted
 
 
 def _set_done(future: asyncio.Future[None]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from storage.compaction.counts import Expiry
+from storage.compaction.held_back import HeldBack
 from storage.segment_files import MAX_RELATIVE_OFFSET
 
 
@@ -37,11 +37,8 @@ class LogFacts(NamedTuple):
     last_stable_offset: int
     max_tombstone_remove_offset: int
     max_transaction_remove_offset: int
-    held_tombstones: Expiry | None = None
-    """The first tombstone that the last pass left (`PassCounts.tombstones.first`). None: there is none, or no pass has
-    told since this process began."""
-    held_markers: Expiry | None = None
-    held_remnants: Expiry | None = None
+    held: HeldBack
+    """What the last pass left for later."""
 
 
 class CompactionSettings(NamedTuple):
@@ -165,12 +162,8 @@ def _may_something_go(log: LogFacts, now_ms: int) -> bool:
     tombstone_bound = min(log.max_tombstone_remove_offset, log.cleaned_end_offset)
     marker_bound = min(log.max_transaction_remove_offset, log.cleaned_end_offset)
     return any(
-        held is not None and held.horizon_ms <= now_ms and held.end_offset <= bound
-        for held, bound in (
-            (log.held_tombstones, tombstone_bound),
-            (log.held_markers, marker_bound),
-            (log.held_remnants, marker_bound),
-        )
+        first is not None and first.horizon_ms <= now_ms and first.end_offset <= bound
+        for first, bound in zip(log.held, (tombstone_bound, marker_bound, marker_bound), strict=True)
     )
 
 

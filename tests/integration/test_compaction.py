@@ -27,10 +27,10 @@ NODE = {
 LIMIT_S = 60.0
 
 
-def cluster_with_table(make_cluster: ClusterFactory) -> BrokerCluster:
+def cluster_with_table(make_cluster: ClusterFactory, **settings: str) -> BrokerCluster:
     cluster = make_cluster(3, **NODE)
     with cluster.wire() as wire:
-        assert wire.create(TOPIC, 1, 3, **SETTINGS).error_code == 0
+        assert wire.create(TOPIC, 1, 3, **{**SETTINGS, **settings}).error_code == 0
     return cluster
 
 
@@ -135,3 +135,20 @@ def test_a_deletion_stays_while_a_replica_is_away_and_a_deleted_key_never_comes_
             cluster.kill(node_id)
             break
     assert b"k" not in read_table(cluster)[0]
+
+
+def test_after_a_restart_a_deletion_goes_although_nobody_writes(make_cluster: ClusterFactory) -> None:
+    cluster = cluster_with_table(make_cluster, delete_retention_ms="5000")
+    write(cluster, (b"other", b"V"), (b"k", b"V"), (b"k", None))
+
+    def has_horizon() -> bool | None:
+        """Each replica has the two records that a first pass leaves, and nothing is dirty."""
+        logs = [broker.log_text() for broker in cluster.brokers.values()]
+        return True if all("records_after=2" in log for log in logs) else None
+
+    eventually(has_horizon, "the first pass", LIMIT_S)
+    cluster.kill(*cluster.brokers)
+    cluster.start(*cluster.brokers)
+    cluster.wait_ready()
+    assert read_table(cluster) == ({b"other": b"V"}, 2, 1)
+    eventually(lambda: read_table(cluster)[1:] == (1, 0) or None, "the deletion goes", LIMIT_S)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from broker.compaction.facts import cleaning_task, segment_facts
 from broker.replication.replica import Replica
 from broker.replication.watermarks.bounds import DurableBounds
+from storage.compaction.held_back import HeldBack
 from storage.compaction.plan import CompactionSettings, LogFacts, Plan, make_plan
 from storage.journal import Journal
 from storage.journal_records import Bounds
@@ -99,5 +100,6 @@ def _plan(replica: Replica, journal: Journal, bounds: Bounds, now_ms: int) -> Pl
         min(replica.last_stable_offset, end_offset),
         bounds.mtro,
         bounds.mxro,
+        HeldBack(),
     )
     return make_plan(facts, EAGER, now_ms)

@@ -31,6 +31,7 @@ from storage.aborted_index import AbortedTransaction
 from storage.compaction.aborted_data import AbortedData
 from storage.compaction.batch_filter import BatchFilter, PassRules
 from storage.compaction.counts import PassCounts
+from storage.compaction.held_back import HeldBack
 from storage.compaction.key_map import ENTRY_BYTES, KeyMap
 from storage.compaction.plan import (
     CompactionSettings,
@@ -255,9 +256,7 @@ class Replica:
             history.last_stable_offset,
             history.mtro,
             history.mxro,
-            counts.tombstones.first,
-            counts.markers.first,
-            counts.remnants.first,
+            HeldBack.by(counts),
         )
         return make_plan(facts, settings, history.now_ms)
 
@@ -323,8 +322,23 @@ class Replica:
         self.counts = batch_filter.counts
         self.cleaned_end = max(self.cleaned_end, key_map.end_offset)
         assert batch_filter.counts.is_transaction_free
+        self._assert_headers_tell(HeldBack.by(batch_filter.counts))
         self.transaction_free_end = self.cleaned_end
         return batch_filter
+
+    def _assert_headers_tell(self, held: HeldBack) -> None:
+        """After a restart, what is held back is found in the headers; of tombstones, perhaps more than there are."""
+        history = self.history
+        pinned = last_offsets(history.states, history.end_offset) | {history.end_offset - 1}
+        found = HeldBack()
+        for batch in self.stored:
+            header = parse_header(batch)
+            if header.next_offset <= self.cleaned_end:
+                found = found.with_batch(header, pinned)
+        assert (found.markers, found.remnants) == (held.markers, held.remnants)
+        if held.tombstones is not None:
+            assert found.tombstones is not None
+            assert found.tombstones.end_offset <= held.tombstones.end_offset
 
 
 def filtered(batch_filter: BatchFilter, batches: Iterable[bytes]) -> list[bytes]:

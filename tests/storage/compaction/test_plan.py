@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from storage.compaction.counts import Expiry
+from storage.compaction.held_back import HeldBack
 from storage.compaction.plan import (
     CompactionSettings,
     LogFacts,
@@ -46,7 +47,7 @@ def plan(
     **changes: Any,
 ) -> Plan:
     end = segments[-1].end_offset
-    facts = LogFacts(segments, 0, -1, end, end, -1, -1)._replace(**changes)
+    facts = LogFacts(segments, 0, -1, end, end, -1, -1, HeldBack())._replace(**changes)
     made = make_plan(facts, settings, now_ms)
     assert (made.trigger is None) is (made.obstacle is not None)
     assert made.is_due is (made.trigger is not None)
@@ -147,10 +148,11 @@ def test_a_dirty_record_older_than_the_maximum_lag_makes_a_log_due() -> None:
     assert plan(segments, lag, now_ms=NOW_MS + 1, cleaned_end_offset=10).trigger is Trigger.MAX_LAG
 
 
-@pytest.mark.parametrize("kind", ["held_tombstones", "held_markers", "held_remnants"])
+@pytest.mark.parametrize("kind", HeldBack._fields)
 def test_a_pass_is_due_when_something_may_go_and_nothing_is_dirty(kind: str) -> None:
-    bound = "max_tombstone_remove_offset" if kind == "held_tombstones" else "max_transaction_remove_offset"
-    clean: dict[str, Any] = {"cleaned_end_offset": 30, kind: Expiry(NOW_MS, 15)}
+    bound = "max_tombstone_remove_offset" if kind == "tombstones" else "max_transaction_remove_offset"
+    held = HeldBack(**{kind: Expiry(NOW_MS, 15)})
+    clean: dict[str, Any] = {"cleaned_end_offset": 30, "held": held}
     clean[bound] = 15
     assert plan(**clean).trigger is Trigger.EXPIRED
     assert not plan(now_ms=NOW_MS - 1, **clean).is_due
