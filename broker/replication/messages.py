@@ -239,7 +239,9 @@ class GroupMessages:
             if update.must_discard:
                 self._replicas.discard_ordered(replica, leader, update.term)
             else:
-                replica.bounds.bounds_received(leader, update.term, update.mtro, update.mxro)
+                self._replicas.bounds_exchange.told(
+                    replica, leader, update.term, update.mtro, update.mxro
+                )
 
     # -- elections ---------------------------------------------------------------------------------------
 

@@ -2,8 +2,8 @@
 
 A follower tells its leader how far it is cleaned. A leader tells its followers what the whole group may remove. Both
 are messages of their own: an idle group must exchange them, too. A follower repeats its report now and then, and at
-once when it has changed. A leader repeats the bounds until each member says that it knows them, so nothing depends on
-a single message.
+once when it has changed. A leader repeats the bounds until each member says that it knows them, and a member answers that, so
+nothing depends on a single message.
 """
 
 from __future__ import annotations
@@ -66,9 +66,14 @@ class BoundsExchange:
             self.add_replica(replica)
 
     def reported(self, replica: Replica, member: ReplicaId, term: int, report: CleanedReport) -> None:
-        """A member has told how far it is cleaned."""
-        replica.bounds.reported_by(member, term, report)
-        if replica.is_leader:
+        """A member has told how far it is cleaned. Who is no member yet is not answered: it would report again at
+        once."""
+        if replica.bounds.reported_by(member, term, report):
+            self.add_replica(replica)
+
+    def told(self, replica: Replica, leader: ReplicaId, term: int, mtro: int, mxro: int) -> None:
+        """A leader has told the bounds."""
+        if replica.bounds.bounds_received(leader, term, mtro, mxro):
             self.add_replica(replica)
 
     def add_replica(self, replica: Replica) -> None:

@@ -100,20 +100,30 @@ class CompactionBounds:
 
     # -- a follower
 
-    def bounds_received(self, leader: ReplicaId, term: int, mtro: int, mxro: int) -> None:
-        """F1: an older leader's are passed over. F2: they say nothing of this replica's own log."""
+    def bounds_received(self, leader: ReplicaId, term: int, mtro: int, mxro: int) -> bool:
+        """F1: an older leader's are passed over. F2: they say nothing of this replica's own log.
+
+        A leader tells only who does not know them, as far as it has heard. Returns True where they are known here: a
+        report was lost, and is to be repeated."""
         group = self._replica.group
-        if term == group.term and leader == group.leader:
+        if term != group.term or leader != group.leader:
+            return False
+        if mtro > self.mtro or mxro > self.mxro:
             self._raise(mtro=mtro, mxro=mxro)
+            return False
+        self.reported = None
+        return True
 
     # -- the leader
 
-    def reported_by(self, member: ReplicaId, term: int, report: CleanedReport) -> None:
-        """L1: it counts if it was built in this leader's term, by a member under its present identity."""
+    def reported_by(self, member: ReplicaId, term: int, report: CleanedReport) -> bool:
+        """Whether it counts (L1): it was built in this leader's term, by a member under its present identity."""
         group = self._replica.group
-        if self._replica.is_leader and term == group.term and member in group.members:
-            self._of_this_term()[member] = report
-            self.recompute()
+        if not self._replica.is_leader or term != group.term or member not in group.members:
+            return False
+        self._of_this_term()[member] = report
+        self.recompute()
+        return True
 
     def _of_this_term(self) -> dict[ReplicaId, CleanedReport]:
         term = self._replica.group.term
