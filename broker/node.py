@@ -237,11 +237,7 @@ class Node:
             self.me, self.settings, self.metadata, self.replicas, self.cluster, self.background, self.ticks
         )
         self.requests = RequestServer(
-            self.loop.time,
-            self.cluster,
-            self.metadata.execute,
-            self.background,
-            self.ticks,
+            self.loop.time, self.cluster, self.metadata.execute, self.background, self.ticks
         )
         self.requests.add_part(TransferLeadership, self.preferred_leaders.execute)
         self.controller = ControllerClient(
@@ -348,6 +344,7 @@ class Node:
             transactions=coordinators.transactions,
             marker_writer=coordinators.marker_writer,
             verifier=coordinators.verifier,
+            compaction=self.compaction,
             leader_waits=self.leader_waits,
             new_topics=self.new_topics,
             quotas=self.quotas,

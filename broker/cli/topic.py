@@ -10,6 +10,7 @@ import click
 from broker.cli.clients import TIMEOUT_S, admin_client, bootstrap_option, format_option, refusal
 from broker.cli.root import CommandError
 from broker.cli.start import parse_pairs
+from broker.cli.topic_compact import compact
 from broker.cli.topic_offsets import add_offsets, open_transaction_lines
 from broker.cli.topic_records import offsets as offsets_command
 from broker.cli.topic_records import purge
@@ -24,11 +25,12 @@ if TYPE_CHECKING:
 
 @click.group()
 def topic() -> None:
-    """Create, list, describe, change and delete topics; show and delete records."""
+    """Create, list, describe, change and delete topics; show, delete and compact records."""
 
 
 topic.add_command(offsets_command)
 topic.add_command(purge)
+topic.add_command(compact)
 
 
 @topic.command()

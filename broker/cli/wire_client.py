@@ -52,10 +52,15 @@ class WireClient:
 
 
 def ask_at(
-    host: str, port: int, request: Message, version: int, response: type[M], timeout_s: float = TIMEOUT_S
+    host: str,
+    port: int,
+    request: Message,
+    version: int,
+    response: type[M],
+    timeout_s: float | None = TIMEOUT_S,
 ) -> M:
-    """Raises OSError, ProtocolError."""
-    with socket.create_connection((host, port), timeout_s) as connection:
+    """`timeout_s` None: the answer may take as long as it wants. Raises OSError, ProtocolError."""
+    with socket.create_connection((host, port), TIMEOUT_S if timeout_s is None else timeout_s) as connection:
         connection.settimeout(timeout_s)
         return ask_on(connection, request, version, response)
 

@@ -14,6 +14,7 @@ from functools import partial
 
 import structlog
 
+from broker.compaction.asked import PATIENCE_S, AskedPass, PassResult
 from broker.compaction.child_cleaner import CleanerDiedError
 from broker.compaction.facts import cleaning_task, find_held_back, log_facts, settings_of
 from broker.config.layers import LiveSettings
@@ -22,13 +23,14 @@ from broker.metadata.ids import INTERNAL_TOPICS
 from broker.replication.replica import Replica
 from broker.replication.replicas import Replicas
 from broker.scheduling.ticks import SLOW_TICK_S, Ticks
+from protocol.errors import ErrorCode, KafkaError
 from storage.aborted_index import AbortedTransaction
 from storage.aborted_loading import load_aborted
 from storage.aborted_transactions import AbortedIndexMissingError
 from storage.compaction.counts import PassCounts
 from storage.compaction.held_back import HeldBack
 from storage.compaction.key_map import KeyMapTooSmallError
-from storage.compaction.plan import Plan, make_plan
+from storage.compaction.plan import Obstacle, Plan, make_plan
 from storage.disk import DiskFullError, MissingPathError
 from storage.errors import CorruptLogError
 from storage.log import Log
@@ -71,6 +73,7 @@ class CompactionWorker:
         self._settings = settings
         self._cleaner = cleaner
         self._logs: dict[GroupKey, LogCompaction] = {}
+        self._asked: dict[GroupKey, AskedPass] = {}
         self._round: asyncio.Task[None] | None = None
         #: Replicas to be compacted in this round, the most urgent one last.
         self._due: list[Replica] = []
@@ -84,46 +87,98 @@ class CompactionWorker:
             self._round.cancel()
             await asyncio.wait([self._round])
 
+    def ask(self, replica: Replica) -> AskedPass:
+        """Have a pass over the log made soon, its active segment included. Raises KafkaError."""
+        if not self._settings.config.cleaner_enable:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, "log.cleaner.enable is false on this node")
+        if not replica.config.is_compacted:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, "the cleanup.policy of the topic is not compact")
+        asked = self._asked.get(replica.key)
+        if asked is None:
+            try:
+                replica.log.roll()
+            except DiskFullError as error:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+            asked = AskedPass(replica.log.end_offset, self._loop.time() + PATIENCE_S)
+            self._asked[replica.key] = asked
+        return asked
+
+    def _answer(self, replica: Replica, result: PassResult | KafkaError) -> None:
+        if (asked := self._asked.pop(replica.key, None)) is not None:
+            asked.answer(result)
+
     # -- rounds
 
     def _tick(self, now: float) -> None:
-        if self._round is None and now >= self._next_round_at and self._settings.config.cleaner_enable:
+        if not self._settings.config.cleaner_enable:
+            return
+        asked = self._take_asked(now)
+        if self._round is not None:
+            self._due += asked
+        elif now >= self._next_round_at:
             self._next_round_at = now + self._settings.config.compaction_interval_ms / 1000
-            self._round = self._loop.create_task(self._run_round())
-            self._round.add_done_callback(self._round_over)
+            self._begin_round(list(self._replicas.by_key.values()))
+        elif asked:
+            self._begin_round(asked)
+
+    def _take_asked(self, now: float) -> list[Replica]:
+        """Logs of asked passes that may begin: what was there is committed, and recorded here."""
+        ready = []
+        for key, asked in list(self._asked.items()):
+            replica = self._replicas.by_key.get(key)
+            if replica is None:
+                del self._asked[key]
+                asked.answer(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            elif not asked.has_begun and replica.is_open:
+                end_offset = min(replica.high_watermark, self._replicas.recorded_end(replica))
+                asked.has_begun = end_offset >= asked.end_offset or now >= asked.begins_by
+                if asked.has_begun:
+                    ready.append(replica)
+        return ready
+
+    def _begin_round(self, replicas: list[Replica]) -> None:
+        self._round = self._loop.create_task(self._run_round(replicas))
+        self._round.add_done_callback(self._round_over)
 
     def _round_over(self, task: asyncio.Task[None]) -> None:
         self._round = None
         if not task.cancelled():
             task.result()  # a failed disk, or a mistake of ours, ends the node
 
-    async def _run_round(self) -> None:
-        await self._find_due()
+    async def _run_round(self, replicas: list[Replica]) -> None:
+        await self._find_due(replicas)
         threads = min(self._settings.config.cleaner_threads, len(self._due))
         await asyncio.gather(*(self._clean_due() for _ in range(threads)))
 
-    async def _find_due(self) -> None:
+    async def _find_due(self, replicas: list[Replica]) -> None:
         by_key = self._replicas.by_key
         self._logs = {key: state for key, state in self._logs.items() if key in by_key}
         found = []
-        for count, replica in enumerate(list(by_key.values())):
-            await self._look_at(replica)
-            plan = self._plan(replica)
-            if plan is not None and plan.is_due:
+        for count, replica in enumerate(replicas):
+            state = await self._look_at(replica)
+            plan = None if state is None else self._due_plan(replica, state)
+            if plan is not None:
                 is_internal = replica.is_metadata or replica.topic in INTERNAL_TOPICS
-                found.append((plan.urgency(is_internal=is_internal), replica))
+                urgency = plan.urgency(is_internal=is_internal)
+                found.append(((self._is_asked(replica), *urgency), replica))
             if count % _PLANS_PER_STEP == 0:
                 await asyncio.sleep(0)
         found.sort(key=lambda each: each[0])
-        self._due = [replica for _, replica in found]
+        self._due = [replica for _, replica in found] + self._due
+
+    def _is_asked(self, replica: Replica) -> bool:
+        asked = self._asked.get(replica.key)
+        return asked is not None and asked.has_begun
 
     async def _clean_due(self) -> None:
         while self._due:
             replica = self._due.pop()
-            state = self._logs[replica.key]
+            state = await self._look_at(replica)
+            if state is None:
+                continue
             try:
-                plan = self._plan(replica)
-                if plan is not None and plan.is_due:
+                plan = self._due_plan(replica, state)
+                if plan is not None:
                     await self._run_pass(replica, plan, state)
                     state.failure_count = 0
             except CorruptLogError as error:
@@ -142,27 +197,29 @@ class CompactionWorker:
         state.failure_count = min(state.failure_count + 1, 32)
         state.retry_at = self._loop.time() + min(wait_s, MAX_BACKOFF_S)
         logger.error("not compacted", topic=replica.topic, partition=replica.partition, error=str(error))
+        self._answer(replica, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
 
     # -- one log
 
-    async def _look_at(self, replica: Replica) -> None:
-        """Of a log that this process has not looked at yet: what is held back."""
-        if replica.key in self._logs or not _is_compacted(replica):
-            return
+    async def _look_at(self, replica: Replica) -> LogCompaction | None:
+        """None: it is not to be compacted. The first time, what is held back is looked for in the log."""
+        if not _is_compacted(replica):
+            return None
         try:
-            search = find_held_back(replica)
-            while True:
+            search = None if replica.key in self._logs else find_held_back(replica)
+            while search is not None:
                 next(search)
                 await asyncio.sleep(0)
         except StopIteration as found:
             self._logs[replica.key] = LogCompaction(found.value)
         except CorruptLogError as error:
             self._replicas.log_corrupt(replica, error)
+        return self._logs.get(replica.key)
 
-    def _plan(self, replica: Replica) -> Plan | None:
-        """None: it is not to be looked at now."""
-        state = self._logs.get(replica.key)
-        if state is None or self._loop.time() < state.retry_at or not _is_compacted(replica):
+    def _due_plan(self, replica: Replica, state: LogCompaction) -> Plan | None:
+        """None: no pass is due."""
+        is_asked = self._is_asked(replica)
+        if not _is_compacted(replica) or (self._loop.time() < state.retry_at and not is_asked):
             return None
         try:
             replica.prepare_compaction()
@@ -173,7 +230,11 @@ class CompactionWorker:
         except CorruptLogError as error:
             self._replicas.log_corrupt(replica, error)
             return None
-        return make_plan(facts, settings_of(replica.config), self._replicas.now_ms())
+        plan = make_plan(facts, settings_of(replica.config), self._replicas.now_ms())
+        if is_asked and plan.first_uncleanable_offset == facts.log_start_offset:
+            self._answer(replica, PassResult(0, 0, facts.log_start_offset, plan.range_limit.value))
+            return None
+        return plan if plan.is_due or is_asked else None
 
     async def _run_pass(self, replica: Replica, plan: Plan, state: LogCompaction) -> None:
         log, config = replica.log, self._settings.config
@@ -207,6 +268,10 @@ class CompactionWorker:
                         state.segments = log.segments()
                     case PassOver(end_offset, counts):
                         self._pass_over(replica, state, end_offset, counts)
+                        limit = _limit(plan, end_offset)
+                        self._answer(
+                            replica, PassResult(counts.bytes_in, counts.bytes_out, end_offset, limit)
+                        )
 
     async def _record_rewriting(self, replica: Replica, end_offset: int) -> None:
         durable: asyncio.Future[None] = self._loop.create_future()
@@ -242,6 +307,17 @@ class CompactionWorker:
                 for _ in load_aborted(log, missing.base_offset):
                     await asyncio.sleep(0)
         return None
+
+
+def _limit(plan: Plan, end_offset: int) -> str:
+    """Why a pass went no further, where somebody can do something about it."""
+    if end_offset < plan.first_uncleanable_offset:
+        return "the key map was full; the next pass goes on"
+    return (
+        ""
+        if plan.range_limit in (Obstacle.NOTHING_DIRTY, Obstacle.ACTIVE_SEGMENT)
+        else plan.range_limit.value
+    )
 
 
 def _is_compacted(replica: Replica) -> bool:

@@ -15,6 +15,7 @@ from broker.handlers import (
     alter_partition_reassignments,
     alter_replica_log_dirs,
     api_versions,
+    compact_partitions,
     consumer_group_describe,
     consumer_group_heartbeat,
     create_acls,
@@ -114,4 +115,5 @@ APIS: tuple[Api, ...] = (
     consumer_group_describe.API,
     list_config_resources.API,
     describe_topic_partitions.API,
+    compact_partitions.API,
 )

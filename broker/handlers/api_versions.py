@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from broker.metadata.features import FEATURES, GROUP_VERSION, Feature
 from broker.serving.api import Api
-from protocol.api_keys import ApiKey
+from protocol.api_keys import FIRST_OWN_KEY, ApiKey
 from protocol.codec import encode
 from protocol.errors import ErrorCode
 from protocol.messages.api_versions import (
@@ -51,6 +51,7 @@ def offered(apis: Iterable[Api]) -> list[ApiVersion]:
             max_version=api.max_version,
         )
         for api in sorted(apis, key=lambda api: api.key)
+        if api.key < FIRST_OWN_KEY
     ]
 
 

@@ -239,9 +239,7 @@ class GroupMessages:
             if update.must_discard:
                 self._replicas.discard_ordered(replica, leader, update.term)
             else:
-                self._replicas.bounds_exchange.told(
-                    replica, leader, update.term, update.mtro, update.mxro
-                )
+                self._replicas.bounds_exchange.told(replica, leader, update.term, update.mtro, update.mxro)
 
     # -- elections ---------------------------------------------------------------------------------------
 

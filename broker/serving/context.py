@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from broker.compaction.worker import CompactionWorker
     from broker.config.layers import LiveSettings
     from broker.config.node_config import NodeConfig
     from broker.config.resources import Resources
@@ -72,6 +73,7 @@ class Context:
     marker_writer: MarkerWriter
     verifier: TransactionVerifier
     """For the partitions that this node leads: whether records of a transaction may be appended there."""
+    compaction: CompactionWorker
     leader_waits: LeaderWaits
     new_topics: NewTopics
     quotas: ClientQuotas

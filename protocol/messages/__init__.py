@@ -15,6 +15,7 @@ from protocol.messages.alter_partition_reassignments import (
 )
 from protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from protocol.messages.compact_partitions import CompactPartitionsRequest, CompactPartitionsResponse
 from protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -97,6 +98,7 @@ _PAIRS: tuple[tuple[type[Message], type[Message]], ...] = (
     (CreateTopicsRequest, CreateTopicsResponse),
     (DeleteTopicsRequest, DeleteTopicsResponse),
     (DeleteRecordsRequest, DeleteRecordsResponse),
+    (CompactPartitionsRequest, CompactPartitionsResponse),
     (InitProducerIdRequest, InitProducerIdResponse),
     (OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse),
     (AddPartitionsToTxnRequest, AddPartitionsToTxnResponse),

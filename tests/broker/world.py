@@ -199,18 +199,20 @@ class World:
                 )
         return []
 
-    def append(self, node_id: int, name: str, *values: bytes, partition: int = 0) -> tuple[int, int]:
+    def append(
+        self, node_id: int, name: str, *values: bytes, partition: int = 0, key: bytes | None = None
+    ) -> tuple[int, int]:
         """Append one batch at this leader. Returns its base offset and its end offset."""
         replica = self.replica(node_id, name, partition)
-        batch = build_batch([NewRecord(None, value, self.nodes[node_id].clock.now_ms()) for value in values])
+        batch = build_batch([NewRecord(key, value, self.nodes[node_id].clock.now_ms()) for value in values])
         base_offset, end_offset = self.processes[node_id].call(replica.append, parse_header(batch), batch)
         return int(base_offset), int(end_offset)
 
-    def produce(self, name: str, *values: bytes, partition: int = 0) -> int:
+    def produce(self, name: str, *values: bytes, partition: int = 0, key: bytes | None = None) -> int:
         """Append one batch at the leader and wait until it is committed. Returns its base offset."""
         node_id = self.leader(name, partition)
         replica = self.replica(node_id, name, partition)
-        base_offset, end_offset = self.append(node_id, name, *values, partition=partition)
+        base_offset, end_offset = self.append(node_id, name, *values, partition=partition, key=key)
         self.wait(lambda: replica.high_watermark >= end_offset)
         return base_offset
 

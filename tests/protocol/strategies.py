@@ -7,7 +7,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from protocol.api_keys import FIRST_OWN_KEY
 from protocol.errors import ErrorCode
+from protocol.messages import ALL_MESSAGES
 from protocol.schema import (
     BOOLEAN,
     FLOAT64,
@@ -24,6 +26,9 @@ from protocol.schema import (
     Field,
     Message,
 )  # fmt: skip
+
+#: Those that other projects know, too.
+KAFKA_MESSAGES = [cls for cls in ALL_MESSAGES if cls.__schema__.api_key not in range(FIRST_OWN_KEY, 1 << 15)]
 
 _BITS = {INT8: 8, INT16: 16, INT32: 32, INT64: 64}
 _YEAR_2500_S = 16_725_225_600

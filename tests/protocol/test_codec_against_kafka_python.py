@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from protocol.api_keys import ApiKey
 from protocol.codec import encode
 from protocol.headers import RequestHeader, encode_request_header, response_header
-from protocol.messages import ALL_MESSAGES
 from protocol.schema import Message
 from tests.protocol.kafka_python_oracle import LACKS, classes, reencoded, theirs
-from tests.protocol.strategies import all_versions, messages
+from tests.protocol.strategies import KAFKA_MESSAGES, all_versions, messages
 
-CASES = [(cls, version) for cls in ALL_MESSAGES if cls.__name__ not in LACKS for version in all_versions(cls)]
+CASES = [
+    (cls, version) for cls in KAFKA_MESSAGES if cls.__name__ not in LACKS for version in all_versions(cls)
+]
 
 
 def name(value: Any) -> Any:
@@ -26,7 +27,7 @@ def name(value: Any) -> Any:
 
 def test_the_messages_that_kafka_python_lacks_are_listed() -> None:
     """If a release of kafka-python adds one of them, it must be compared, too."""
-    assert {cls.__name__ for cls in ALL_MESSAGES} - set(classes()) == LACKS
+    assert {cls.__name__ for cls in KAFKA_MESSAGES} - set(classes()) == LACKS
 
 
 @pytest.mark.parametrize(("cls", "version"), CASES, ids=name)

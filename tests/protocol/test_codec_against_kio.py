@@ -9,12 +9,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from protocol.codec import decode, encode, encode_parts
-from protocol.messages import ALL_MESSAGES
 from protocol.schema import Message
 from tests.protocol.kio_oracle import kio_class, kio_decode, kio_encode, to_kio
-from tests.protocol.strategies import all_versions, messages
+from tests.protocol.strategies import KAFKA_MESSAGES, all_versions, messages
 
-CASES = [(cls, version) for cls in ALL_MESSAGES for version in all_versions(cls)]
+CASES = [(cls, version) for cls in KAFKA_MESSAGES for version in all_versions(cls)]
 
 
 @pytest.mark.parametrize(("cls", "version"), CASES, ids=lambda x: x if isinstance(x, int) else x.__name__)
@@ -38,7 +37,9 @@ def test_kio_encodes_the_same_bytes_and_decodes_the_same_values(
 
 
 def test_declared_versions_are_those_of_the_table() -> None:
-    declared = {cls.__name__: tuple(cls.__schema__.versions) for cls in ALL_MESSAGES if "Req" in cls.__name__}
+    declared = {
+        cls.__name__: tuple(cls.__schema__.versions) for cls in KAFKA_MESSAGES if "Req" in cls.__name__
+    }
     assert declared == {
         "ProduceRequest": (3, 13),
         "FetchRequest": (4, 18),

@@ -2,8 +2,8 @@
 
 A follower tells its leader how far it is cleaned. A leader tells its followers what the whole group may remove. Both
 are messages of their own: an idle group must exchange them, too. A follower repeats its report now and then, and at
-once when it has changed. A leader repeats the bounds until each member says that it knows them, and a member answers that, so
-nothing depends on a single message.
+once when it has changed. A leader repeats the bounds until each member says that it knows them, and a member answers
+that. So nothing depends on a single message.
 """
 
 from __future__ import annotations

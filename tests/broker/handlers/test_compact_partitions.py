@@ -1,0 +1,103 @@
+"""CompactPartitions: passes that are asked for, and why there is none."""
+
+from __future__ import annotations
+
+from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
+from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from protocol.messages.compact_partitions import (
+    CompactPartition,
+    CompactPartitionsRequest,
+    CompactPartitionsResponse,
+    CompactTopic,
+)
+from tests.broker.asking import ask, begin_ask
+from tests.broker.world import World, running
+
+COMPACTED = {"cleanup.policy": "compact"}
+
+
+def request(topic: str, timeout_ms: int = 60_000, partition: int = 0) -> CompactPartitionsRequest:
+    named = CompactTopic(name=topic, partition_indexes=[partition])
+    return CompactPartitionsRequest(topics=[named], timeout_ms=timeout_ms)
+
+
+def compact(world: World, body: CompactPartitionsRequest) -> CompactPartition:
+    answer = ask(world, 1, ApiKey.COMPACT_PARTITIONS, 0, body, CompactPartitionsResponse)
+    return answer.topics[0].partitions[0]
+
+
+def write(world: World, topic: str) -> None:
+    for number in range(20):
+        world.produce(topic, b"%d" % number, key=b"k")
+
+
+def test_a_replica_is_compacted_with_its_active_segment() -> None:
+    with running() as world:
+        world.create_topic("table", configs=COMPACTED)
+        write(world, "table")
+        answer = compact(world, request("table"))
+        assert (answer.error_code, answer.cleaned_end_offset, answer.limit) == (ErrorCode.NONE, 20, "")
+        assert 0 < answer.bytes_after < answer.bytes_before
+
+
+def test_the_answer_does_not_wait_longer_than_asked_and_the_pass_goes_on() -> None:
+    with running() as world:
+        world.create_topic("table", configs=COMPACTED)
+        write(world, "table")
+        assert compact(world, request("table", timeout_ms=1)).error_code == ErrorCode.REQUEST_TIMED_OUT
+        replica = world.nodes[1].replicas.by_name["table", 0]
+        world.wait(lambda: replica.bounds.cleaned_end == 20)
+        assert compact(world, request("table", timeout_ms=0)).error_code == ErrorCode.NONE
+
+
+def test_a_pass_that_fails_is_answered_with_the_reason_and_may_be_asked_for_again_at_once() -> None:
+    with running() as world:
+        world.create_topic("table", configs=COMPACTED)
+        write(world, "table")
+        disk = world.disks[1]
+        room = disk.faults.capacity_bytes
+        asked = begin_ask(world, 1, ApiKey.COMPACT_PARTITIONS, 0, request("table"), CompactPartitionsResponse)
+        world.wait(lambda: len(world.nodes[1].replicas.by_name["table", 0].log.segments()) == 2)
+        disk.faults.capacity_bytes = room - disk.free_bytes()
+        world.wait(asked.done)
+        failed = asked.result().topics[0].partitions[0]
+        assert failed.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert failed.error_message
+        disk.faults.capacity_bytes = room
+        assert compact(world, request("table")).error_code == ErrorCode.NONE
+
+
+def test_who_asks_for_a_topic_that_goes_is_told() -> None:
+    with running() as world:
+        world.create_topic("table", configs=COMPACTED)
+        asked = begin_ask(world, 1, ApiKey.COMPACT_PARTITIONS, 0, request("table"), CompactPartitionsResponse)
+        world.delete_topic("table")
+        world.wait(asked.done)
+        assert asked.result().topics[0].partitions[0].error_code in (
+            ErrorCode.NONE,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        )
+
+
+def test_refusals() -> None:
+    with running(settings={"log.cleaner.enable": "false"}) as world:
+        world.create_topic("plain")
+        world.create_topic("table", configs=COMPACTED)
+        assert compact(world, request("none")).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert (
+            compact(world, request("table", partition=1)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        )
+        assert compact(world, request("no/name")).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+        off = compact(world, request("table"))
+        assert off.error_code == ErrorCode.POLICY_VIOLATION
+        assert "log.cleaner.enable" in (off.error_message or "")
+    with running() as world:
+        world.create_topic("plain")
+        assert compact(world, request("plain")).error_code == ErrorCode.POLICY_VIOLATION
+
+
+def test_clients_are_not_offered_what_kafka_does_not_know() -> None:
+    with running() as world:
+        answer = ask(world, 1, ApiKey.API_VERSIONS, 0, ApiVersionsRequest(), ApiVersionsResponse)
+        assert ApiKey.COMPACT_PARTITIONS not in [each.api_key for each in answer.api_keys]
