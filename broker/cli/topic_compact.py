@@ -40,6 +40,7 @@ class Compacted:
     error: str | None = None
     bytes_before: int | None = None
     bytes_after: int | None = None
+    elapsed_ms: int | None = None
     cleaned_end_offset: int | None = None
     limit: str | None = None
 
@@ -49,7 +50,8 @@ class Compacted:
             return f"{place}\terror: {self.error}"
         if self.bytes_before is None:
             return f"{place}\tbegun"
-        text = f"{place}\tbytes: {self.bytes_before} -> {self.bytes_after}\tclean below: {self.cleaned_end_offset}"
+        done = f"bytes: {self.bytes_before} -> {self.bytes_after}\ttook: {self.elapsed_ms} ms"
+        text = f"{place}\t{done}\tclean below: {self.cleaned_end_offset}"
         return f"{text}\tnot further: {self.limit}" if self.limit else text
 
 
@@ -145,4 +147,5 @@ def _ask(address: tuple[str, int] | None, replicas: list[Compacted], *, wait: bo
                 replica.error = error_text(each.error_code, each.error_message)
             elif wait:
                 replica.bytes_before, replica.bytes_after = each.bytes_before, each.bytes_after
+                replica.elapsed_ms = each.elapsed_ms
                 replica.cleaned_end_offset, replica.limit = each.cleaned_end_offset, each.limit

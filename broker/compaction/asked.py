@@ -16,6 +16,7 @@ class PassResult(NamedTuple):
     bytes_before: int
     bytes_after: int
     cleaned_end: int
+    elapsed_s: float
     limit: str
     """Why the pass did not go further."""
 

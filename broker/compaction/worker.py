@@ -232,12 +232,12 @@ class CompactionWorker:
             return None
         plan = make_plan(facts, settings_of(replica.config), self._replicas.now_ms())
         if is_asked and plan.first_uncleanable_offset == facts.log_start_offset:
-            self._answer(replica, PassResult(0, 0, facts.log_start_offset, plan.range_limit.value))
+            self._answer(replica, PassResult(0, 0, facts.log_start_offset, 0.0, plan.range_limit.value))
             return None
         return plan if plan.is_due or is_asked else None
 
     async def _run_pass(self, replica: Replica, plan: Plan, state: LogCompaction) -> None:
-        log, config = replica.log, self._settings.config
+        log, config, began_at = replica.log, self._settings.config, self._loop.time()
         state.segments = log.segments()
         aborted = await self._aborted(replica, log, plan.first_uncleanable_offset)
         if aborted is None or replica.log is not log:
@@ -267,11 +267,9 @@ class CompactionWorker:
                         log.swap(bases, aborted_in_segment)
                         state.segments = log.segments()
                     case PassOver(end_offset, counts):
-                        self._pass_over(replica, state, end_offset, counts)
-                        limit = _limit(plan, end_offset)
-                        self._answer(
-                            replica, PassResult(counts.bytes_in, counts.bytes_out, end_offset, limit)
-                        )
+                        elapsed_s, limit = self._loop.time() - began_at, _limit(plan, end_offset)
+                        result = PassResult(counts.bytes_in, counts.bytes_out, end_offset, elapsed_s, limit)
+                        self._pass_over(replica, state, counts, result)
 
     async def _record_rewriting(self, replica: Replica, end_offset: int) -> None:
         durable: asyncio.Future[None] = self._loop.create_future()
@@ -281,20 +279,24 @@ class CompactionWorker:
         self._replicas.after_flush(partial(_set_done, durable))
         await durable
 
-    def _pass_over(self, replica: Replica, state: LogCompaction, end_offset: int, counts: PassCounts) -> None:
+    def _pass_over(
+        self, replica: Replica, state: LogCompaction, counts: PassCounts, result: PassResult
+    ) -> None:
         state.held = HeldBack.by(counts)
-        replica.bounds.passed(end_offset, is_transaction_free=counts.is_transaction_free)
+        replica.bounds.passed(result.cleaned_end, is_transaction_free=counts.is_transaction_free)
         remove_needless_snapshots(replica.log)
         logger.info(
             "compacted",
             topic=replica.topic,
             partition=replica.partition,
-            cleaned_end=end_offset,
-            bytes_before=counts.bytes_in,
-            bytes_after=counts.bytes_out,
+            cleaned_end=result.cleaned_end,
+            bytes_before=result.bytes_before,
+            bytes_after=result.bytes_after,
             records_before=counts.records_in,
             records_after=counts.records_out,
+            elapsed_s=round(result.elapsed_s, 3),
         )
+        self._answer(replica, result)
 
     async def _aborted(
         self, replica: Replica, log: Log, end_offset: int

@@ -47,6 +47,7 @@ class PendingPasses(PendingAnswer[CompactPartition]):
             self.partition_done(slot, result.code)
             return
         answer.bytes_before, answer.bytes_after = result.bytes_before, result.bytes_after
+        answer.elapsed_ms = round(result.elapsed_s * 1000)
         answer.cleaned_end_offset, answer.limit = result.cleaned_end, result.limit
         self.partition_done(slot, ErrorCode.NONE)
 

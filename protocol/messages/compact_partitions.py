@@ -23,6 +23,8 @@ class CompactPartition(Message):
     #: Of the pass: bytes of the segments that it read, and of those that it left. -1: nothing is told of a pass.
     bytes_before: int = field(INT64, default=-1)
     bytes_after: int = field(INT64, default=-1)
+    #: How long the pass took.
+    elapsed_ms: int = field(INT64, default=-1)
     #: The replica is compacted below this offset. -1: unknown.
     cleaned_end_offset: int = field(INT64, default=-1)
     #: Why the pass did not go further, in words.

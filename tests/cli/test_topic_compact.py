@@ -61,7 +61,7 @@ def test_a_young_record_is_left_and_the_reason_is_shown(varve: Varve) -> None:
     write(varve, "table")
     shown = varve("topic", "compact", "table", "--wait")
     assert shown.stdout == (
-        "table-0\tbroker: 1\tbytes: 0 -> 0\tclean below: 0\t"
+        "table-0\tbroker: 1\tbytes: 0 -> 0\ttook: 0 ms\tclean below: 0\t"
         "not further: the next segment has records younger than min.compaction.lag.ms\n"
     )
 
