@@ -20,6 +20,8 @@ from benchmarks.cluster import (
     known_pids,
     running,
 )
+from benchmarks.compaction import DATA, KAFKA_SETTINGS, measure_pass, print_passes
+from benchmarks.compaction import document_of as document_of_passes
 from benchmarks.compare import compare, print_comparison
 from benchmarks.driver import BUILD_DIRECTORY, DriverError, find_driver
 from benchmarks.measure import Bench
@@ -211,6 +213,27 @@ def txn_command(
         click.echo(json.dumps(document, indent=1))
     else:
         print_transactions(sides, console())
+
+
+@main.command("compaction")
+@click.option("--beside-kafka", is_flag=True, help="Measure Apache Kafka behind it, and show both.")
+@click.option("--share", type=click.FloatRange(0.001, 1), default=1, show_default=True, help="Of the data.")
+@click.option("--config", "settings", multiple=True, metavar="KEY=VALUE", help="For each node of Varve.")
+@click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def compaction_command(beside_kafka: bool, share: float, settings: tuple[str, ...], output: str) -> None:
+    """One pass of compaction over a large log: MB/s, CPU, memory."""
+    clusters: list[VarveCluster | ApacheKafka] = [VarveCluster(settings)]
+    if beside_kafka:
+        clusters.append(ApacheKafka(KAFKA_SETTINGS))
+    sides = {}
+    for cluster in clusters:
+        refuse_company(cluster)
+        with running(cluster):
+            sides[cluster.name] = [measure_pass(cluster, data.part(share), log) for data in DATA]
+    if output == "json":
+        click.echo(json.dumps({name: document_of_passes(rows) for name, rows in sides.items()}, indent=1))
+    else:
+        print_passes(sides, console())
 
 
 @main.command("compare")

@@ -131,9 +131,13 @@ class VarveCluster:
     def restart(self, node: str) -> None:
         self._varve("up", *self._options)  # starts the nodes that died
 
-    def _varve(self, *arguments: str) -> str:
+    def run(self, *arguments: str) -> str:
+        """A command of its `varve`. Raises ClusterError."""
         assert self._directory is not None
-        return _run([str(self._command), "cluster", *arguments], self._directory)
+        return _run([str(self._command), *arguments], self._directory)
+
+    def _varve(self, *arguments: str) -> str:
+        return self.run("cluster", *arguments)
 
 
 class ApacheKafka:
@@ -167,6 +171,11 @@ class ApacheKafka:
 
     def restart(self, node: str) -> None:
         self._kafka("start", node)
+
+    def folders(self, name: str) -> list[Path]:
+        """Folders of this name in the nodes' data."""
+        home = Path(os.environ.get("KAFKA_HOME_DIR", "/tmp/apache-kafka"))
+        return list(home.glob(f"node*/data/{name}"))
 
     def _kafka(self, *arguments: str) -> str:
         if not self._tool.exists():
