@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from benchmarks import internal_logs
 from benchmarks.builds import changes, print_changes
 from benchmarks.cluster import (
     ApacheKafka,
@@ -234,6 +235,18 @@ def compaction_command(beside_kafka: bool, share: float, settings: tuple[str, ..
         click.echo(json.dumps({name: document_of_passes(rows) for name, rows in sides.items()}, indent=1))
     else:
         print_passes(sides, console())
+
+
+@main.command("internal-logs")
+@click.option("--changes", type=click.IntRange(1), default=200_000, show_default=True, help="Of one setting.")
+@click.option("--commits", type=click.IntRange(1), default=2_000_000, show_default=True, help="Of offsets.")
+def internal_logs_command(changes: int, commits: int) -> None:
+    """How large the internal logs of Varve become, and how long a start takes then."""
+    cluster = VarveCluster(internal_logs.SETTINGS)
+    refuse_company(cluster)
+    with running(cluster):
+        stages = internal_logs.measure_internal_logs(cluster, changes, commits, log)
+    internal_logs.print_stages(stages, console())
 
 
 @main.command("compare")

@@ -87,7 +87,7 @@ class VarveCluster:
         self.checkout = CHECKOUT
         self._command = OWN_COMMAND
         self._directory: Path | None = None
-        self._options = [argument for setting in settings for argument in ("--config", setting)]
+        self.options = [argument for setting in settings for argument in ("--config", setting)]
 
     @classmethod
     def of_checkout(cls, checkout: Path) -> VarveCluster:
@@ -97,7 +97,7 @@ class VarveCluster:
         cluster.bootstrap = ",".join(f"localhost:{port}" for port in OTHER_PORTS)
         cluster.checkout = checkout.resolve()
         cluster._command = cluster.checkout / ".venv" / "bin" / "varve"
-        cluster._options = ["--ports", ",".join(map(str, OTHER_PORTS))]
+        cluster.options = ["--ports", ",".join(map(str, OTHER_PORTS))]
         python = cluster._command.with_name("python")
         if not (python.exists() and cluster._command.exists()):
             raise ClusterError(
@@ -114,7 +114,7 @@ class VarveCluster:
     def start(self) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="varve-bench-"))
         try:
-            self._varve("up", *self._options)
+            self._varve("up", *self.options)
         except BaseException:
             self.stop()  # some nodes may be up
             raise
@@ -129,7 +129,12 @@ class VarveCluster:
         os.kill(self.pids()[node], signal.SIGKILL)
 
     def restart(self, node: str) -> None:
-        self._varve("up", *self._options)  # starts the nodes that died
+        self._varve("up", *self.options)  # starts the nodes that died
+
+    def node_folders(self, pattern: str) -> list[list[Path]]:
+        """Of each node, the folders of its data with such a name."""
+        assert self._directory is not None
+        return [list(node.glob(f"data/{pattern}")) for node in self._directory.glob(".varve/node-*")]
 
     def run(self, *arguments: str) -> str:
         """A command of its `varve`. Raises ClusterError."""
