@@ -1,6 +1,7 @@
 """Random logs, and every way to find something in them against a list of all records: reads, offsets by time, the
-youngest record; across rolls, truncations, deletions, holes and restarts; in batches of every codec, with the times of
-producers or of the append."""
+youngest record; across rolls, truncations, deletions, fillers, passes of compaction and restarts; in batches of every
+codec, with the times of producers or of the append. What a pass removes is a value that a newer one supersedes, or a
+deletion that may go: no look-up finds it any more, and nothing else is missing, wherever the log begins."""
 
 from __future__ import annotations
 
@@ -14,8 +15,12 @@ from protocol.records.batch import Compression, parse_header
 from protocol.records.builder import NewRecord, build_batch
 from protocol.records.record import iter_records
 from protocol.records.validate import set_log_append_time
+from storage.compaction.batch_filter import PassRules
+from storage.compaction.plan import SegmentFacts
 from storage.log import Log
+from storage.log_cleaning import CleaningTask, PassOver, SegmentReady, clean
 from storage.log_types import LogConfig
+from tests.storage.compaction.model import key_buffer
 from tests.storage.helpers import (
     ROW_KIND,
     append_filler,
@@ -29,6 +34,7 @@ from tests.storage.helpers import (
 
 TINY = LogConfig(segment_bytes=900, index_interval_bytes=100)
 STEPS = 60
+KEYS = [b"a", b"b", b"c", b"a key of more than sixteen bytes"]
 LOOKUPS = 6
 
 
@@ -47,6 +53,20 @@ def known_records(log: Log) -> list[Known]:
         for record in iter_records(stored.view())
         if record.offset >= log.start_offset
     ]
+
+
+def last_values(log: Log) -> dict[bytes, tuple[int, bytes]]:
+    """Of each key that is not deleted: where its last record is, and what it says."""
+    found: dict[bytes, tuple[int, bytes]] = {}
+    for stored in log.batches(log.first_stored_offset):
+        for record in iter_records(stored.view()):
+            if record.offset < log.start_offset:
+                continue
+            assert record.key is not None
+            found.pop(bytes(record.key), None)
+            if record.value is not None:
+                found[bytes(record.key)] = (record.offset, bytes(record.value))
+    return found
 
 
 def check_times(log: Log, known: list[Known], timestamp_ms: int, below: int) -> None:
@@ -87,11 +107,18 @@ class RandomLog:
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
         self.log: Log
+        #: How far passes have come. What lies below is committed, and recovery must not cut it.
+        self.cleaned_end = -1
+        self.passes = 0
 
     def append(self) -> None:
         rng, log = self.rng, self.log
         records = [
-            NewRecord(b"k", b"v" * rng.randint(0, 60), -1 if rng.random() < 0.1 else rng.randrange(200))
+            NewRecord(
+                rng.choice(KEYS),
+                None if rng.random() < 0.1 else b"v" * rng.randint(0, 60),
+                -1 if rng.random() < 0.1 else rng.randrange(200),
+            )
             for _ in range(rng.randint(1, 4))
         ]
         codec = rng.choice([Compression.NONE, Compression.NONE, *Compression])
@@ -113,7 +140,7 @@ class RandomLog:
 
     def truncate(self) -> None:
         ends = [header.last_offset + 1 for header in stored_headers(self.log)]
-        ends = [end for end in ends if end >= self.log.start_offset]
+        ends = [end for end in ends if end >= max(self.log.start_offset, self.cleaned_end)]
         if ends:
             self.log.truncate(self.log.lineage.index_of(self.rng.choice(ends) - 1) + 1, 0)
 
@@ -122,7 +149,7 @@ class RandomLog:
         log.flush()
         end, start = log.flushed_end, log.start_offset
         log.close(is_clean=is_clean)
-        recorded = end if is_clean or self.rng.random() < 0.5 else None
+        recorded = end if is_clean or self.passes or self.rng.random() < 0.5 else None
         self.log = reopen(log.disk, TINY, recorded=recorded, log_start=start, is_clean=is_clean)
         assert self.log.end == end
 
@@ -130,6 +157,33 @@ class RandomLog:
         log = self.log
         log.flush()
         delete_below(log, self.rng.randint(log.start_offset, log.end_offset), log.end_offset)
+
+    def compact(self) -> None:
+        """With a map that may be too small for all keys."""
+        log, rng = self.log, self.rng
+        log.flush()
+        first_dirty = max(self.cleaned_end, log.start_offset)
+        active_base = log.active_segment_base
+        before = last_values(log)
+        task = CleaningTask(
+            log.directory,
+            [SegmentFacts(*stored[:3], stored.max_timestamp_ms, -1) for stored in log.segments()],
+            [(row.offset, row.term) for row in log.lineage.rows],
+            first_dirty,
+            max(active_base, first_dirty),
+            PassRules(0, 0, 0, first_dirty, first_dirty, first_dirty, log.end_offset - 1, frozenset()),
+            [],
+            key_buffer(rng.choice([4, 1000])),
+            TINY.segment_bytes,
+            TINY.index_interval_bytes,
+        )
+        for event in clean(log.disk, task):
+            if isinstance(event, SegmentReady):
+                log.swap(event.bases, event.aborted)
+            elif isinstance(event, PassOver):
+                self.cleaned_end = max(self.cleaned_end, event.end_offset)
+        self.passes += 1
+        assert last_values(log) == before
 
     def look(self) -> None:
         check(self.log, self.rng)
@@ -143,6 +197,7 @@ class RandomLog:
             self.truncate: 1.5,
             self.restart: 1.5,
             self.delete: 1,
+            self.compact: 1.5,
             self.look: 3,
         }
         with fresh_disk() as disk:
