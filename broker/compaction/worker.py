@@ -129,7 +129,7 @@ class CompactionWorker:
             if replica is None:
                 del self._asked[key]
                 asked.answer(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-            elif not asked.has_begun and replica.is_open:
+            elif not asked.has_begun and _may_be_compacted(replica):
                 end_offset = min(replica.high_watermark, self._replicas.recorded_end(replica))
                 asked.has_begun = end_offset >= asked.end_offset or now >= asked.begins_by
                 if asked.has_begun:
@@ -203,7 +203,7 @@ class CompactionWorker:
 
     async def _look_at(self, replica: Replica) -> LogCompaction | None:
         """None: it is not to be compacted. The first time, what is held back is looked for in the log."""
-        if not _is_compacted(replica):
+        if not _may_be_compacted(replica):
             return None
         try:
             search = None if replica.key in self._logs else find_held_back(replica)
@@ -219,7 +219,7 @@ class CompactionWorker:
     def _due_plan(self, replica: Replica, state: LogCompaction) -> Plan | None:
         """None: no pass is due."""
         is_asked = self._is_asked(replica)
-        if not _is_compacted(replica) or (self._loop.time() < state.retry_at and not is_asked):
+        if not _may_be_compacted(replica) or (self._loop.time() < state.retry_at and not is_asked):
             return None
         try:
             replica.prepare_compaction()
@@ -322,8 +322,11 @@ def _limit(plan: Plan, end_offset: int) -> str:
     )
 
 
-def _is_compacted(replica: Replica) -> bool:
-    return replica.is_open and replica.config.is_compacted
+def _may_be_compacted(replica: Replica) -> bool:
+    """After a restart, a replica learns anew what is committed. Until then it does not know which batches the producers
+    wrote last, of those that it has cleaned."""
+    is_compacted = replica.is_open and replica.config.is_compacted
+    return is_compacted and replica.high_watermark >= replica.bounds.cleaned_end
 
 
 def _set_done(future: asyncio.Future[None]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker.compaction.asked import PATIENCE_S
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -22,8 +23,8 @@ def request(topic: str, timeout_ms: int = 60_000, partition: int = 0) -> Compact
     return CompactPartitionsRequest(topics=[named], timeout_ms=timeout_ms)
 
 
-def compact(world: World, body: CompactPartitionsRequest) -> CompactPartition:
-    answer = ask(world, 1, ApiKey.COMPACT_PARTITIONS, 0, body, CompactPartitionsResponse)
+def compact(world: World, body: CompactPartitionsRequest, node_id: int = 1) -> CompactPartition:
+    answer = ask(world, node_id, ApiKey.COMPACT_PARTITIONS, 0, body, CompactPartitionsResponse)
     return answer.topics[0].partitions[0]
 
 
@@ -49,6 +50,26 @@ def test_the_answer_does_not_wait_longer_than_asked_and_the_pass_goes_on() -> No
         replica = world.nodes[1].replicas.by_name["table", 0]
         world.wait(lambda: replica.bounds.cleaned_end == 20)
         assert compact(world, request("table", timeout_ms=0)).error_code == ErrorCode.NONE
+
+
+def test_a_replica_that_does_not_know_what_is_committed_waits() -> None:
+    """It would remove the batches that its producers wrote last (seed 67694275322)."""
+    with running() as world:
+        record = world.create_topic("table", replication_factor=2, configs=COMPACTED)
+        here, away = record.partitions[0].replicas
+        write(world, "table")
+        assert compact(world, request("table"), here).error_code == ErrorCode.NONE
+        world.kill(here)
+        world.kill(away)
+        world.start(here)
+        world.wait_ready(here)
+        assert compact(world, request("table", timeout_ms=0), here).error_code == ErrorCode.NONE
+        world.loop.run_for(PATIENCE_S - 0.5)
+        waits = request("table", timeout_ms=1500)
+        assert compact(world, waits, here).error_code == ErrorCode.REQUEST_TIMED_OUT
+        world.start(away)
+        world.leader("table")
+        assert compact(world, request("table"), here).error_code == ErrorCode.NONE
 
 
 def test_a_pass_that_fails_is_answered_with_the_reason_and_may_be_asked_for_again_at_once() -> None:
