@@ -81,6 +81,10 @@ class ReadableLog:
         return sum(segment.size_bytes for segment in self._segments)
 
     @property
+    def active_size_bytes(self) -> int:
+        return self._segments[-1].size_bytes
+
+    @property
     def first_stored_offset(self) -> int:
         """Where the first segment begins: below it, everything was deleted. At or below the log start."""
         return self._bases[0]

@@ -158,8 +158,7 @@ class CompactionWorker:
             state = await self._look_at(replica)
             plan = None if state is None else self._due_plan(replica, state)
             if plan is not None:
-                is_internal = replica.is_metadata or replica.topic in INTERNAL_TOPICS
-                urgency = plan.urgency(is_internal=is_internal)
+                urgency = plan.urgency(is_internal=_is_internal(replica))
                 found.append(((self._is_asked(replica), *urgency), replica))
             if count % _PLANS_PER_STEP == 0:
                 await asyncio.sleep(0)
@@ -222,7 +221,7 @@ class CompactionWorker:
         if not _may_be_compacted(replica) or (self._loop.time() < state.retry_at and not is_asked):
             return None
         try:
-            replica.prepare_compaction()
+            replica.prepare_compaction(is_internal=_is_internal(replica))
             facts = log_facts(replica, self._replicas.recorded_end(replica), state.held)
         except DiskFullError as error:
             self._failed(replica, state, error)
@@ -320,6 +319,10 @@ def _limit(plan: Plan, end_offset: int) -> str:
         if plan.range_limit in (Obstacle.NOTHING_DIRTY, Obstacle.ACTIVE_SEGMENT)
         else plan.range_limit.value
     )
+
+
+def _is_internal(replica: Replica) -> bool:
+    return replica.is_metadata or replica.topic in INTERNAL_TOPICS
 
 
 def _may_be_compacted(replica: Replica) -> bool:

@@ -40,6 +40,8 @@ logger = structlog.get_logger()
 
 #: A member that has had, within so long, all that the leader had then is one to count on when members change.
 CAUGHT_UP_S = 1.0
+#: The active segment of an internal log may always grow to this size.
+INTERNAL_ROLL_BYTES = 1 << 20
 
 
 class Replica:
@@ -239,11 +241,13 @@ class Replica:
         self.waits.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.log_start.fail_waits(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
-    def prepare_compaction(self) -> None:
-        """What keeps an idle log from being compacted: its records lie in the active segment, or no snapshot of the
-        producers lies behind them. Raises DiskFullError, CorruptLogError."""
+    def prepare_compaction(self, *, is_internal: bool) -> None:
+        """What keeps a log from being compacted: its records lie in the active segment, or no snapshot of the producers
+        lies behind them. An internal log is read as a whole by whoever begins to lead it, so its active segment is
+        sealed before it is most of the log. Raises DiskFullError, CorruptLogError."""
         log = self.log
-        if log.is_due_to_roll(self.host.now_ms()) and not log.dirty():
+        is_large = is_internal and log.active_size_bytes >= max(INTERNAL_ROLL_BYTES, log.size_bytes / 2)
+        if is_large or (log.is_due_to_roll(self.host.now_ms()) and not log.dirty()):
             log.roll()
         is_quiet = self.producers.end_offset == self.next_offset == log.end_offset == self.high_watermark
         if is_quiet and log.newest_snapshot_offset() < log.active_segment_base:

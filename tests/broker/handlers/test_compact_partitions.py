@@ -68,6 +68,7 @@ def test_a_replica_that_does_not_know_what_is_committed_waits() -> None:
         waits = request("table", timeout_ms=1500)
         assert compact(world, waits, here).error_code == ErrorCode.REQUEST_TIMED_OUT
         world.start(away)
+        world.wait_ready(away)
         world.leader("table")
         assert compact(world, request("table"), here).error_code == ErrorCode.NONE
 

@@ -434,3 +434,21 @@ def test_batches_before_and_after_a_refused_transfer_are_sent_once() -> None:
         world.processes[leader].call(both)
         world.wait(lambda: replica.high_watermark == 2)
         world.wait_equal("foo")
+
+
+def test_the_active_segment_of_an_internal_log_is_sealed_when_it_is_most_of_the_log() -> None:
+    with running() as world:
+        world.create_topic("t")
+        world.produce("t", b"v" * 600_000)
+        replica = world.replica(world.leader("t"), "t")
+        replica.prepare_compaction(is_internal=True)
+        assert len(replica.log.segments()) == 1, "it is small"
+        world.produce("t", b"v" * 600_000)
+        replica.prepare_compaction(is_internal=False)
+        assert len(replica.log.segments()) == 1, "of a user's topic, the settings decide"
+        replica.prepare_compaction(is_internal=True)
+        assert len(replica.log.segments()) == 2
+        world.produce("t", b"v" * 900_000)
+        world.produce("t", b"v" * 200_000)
+        replica.prepare_compaction(is_internal=True)
+        assert len(replica.log.segments()) == 2, "it is less than half"
