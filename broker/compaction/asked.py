@@ -30,7 +30,6 @@ class AskedPass:
     end_offset: int
     """Of the log, when it was asked for."""
     begins_by: float
-    has_begun: bool = False
     answers: list[Answer] = field(default_factory=list)
 
     def answer(self, result: PassResult | KafkaError) -> None:

@@ -14,7 +14,7 @@ from functools import partial
 
 import structlog
 
-from broker.compaction.asked import PATIENCE_S, AskedPass, PassResult
+from broker.compaction.asked import PATIENCE_S, Answer, AskedPass, PassResult
 from broker.compaction.child_cleaner import CleanerDiedError
 from broker.compaction.facts import cleaning_task, find_held_back, log_facts, settings_of
 from broker.config.layers import LiveSettings
@@ -55,6 +55,8 @@ class LogCompaction:
     failure_count: int = 0
     """Passes since the last one that came to an end."""
     retry_at: float = 0.0
+    is_running: bool = False
+    """A pass is under way. There is never another one beside it."""
 
 
 class CompactionWorker:
@@ -73,19 +75,27 @@ class CompactionWorker:
         self._settings = settings
         self._cleaner = cleaner
         self._logs: dict[GroupKey, LogCompaction] = {}
+        #: Passes that were asked for: those that have yet to begin, and those that are due or under way.
         self._asked: dict[GroupKey, AskedPass] = {}
+        self._begun: dict[GroupKey, AskedPass] = {}
+        #: A round looks at all logs for those that are due. The next one begins when they are done.
         self._round: asyncio.Task[None] | None = None
-        #: Replicas to be compacted in this round, the most urgent one last.
+        #: Replicas to be compacted, the most urgent one last.
         self._due: list[Replica] = []
+        #: As many as log.cleaner.threads at most. Each compacts one of `_due` after the other.
+        self._threads: set[asyncio.Task[None]] = set()
         self._next_round_at = loop.time() + settings.config.compaction_initial_delay_ms / 1000
         ticks.every(SLOW_TICK_S, self._tick)
 
     async def stop(self) -> None:
         """What is being built is given up. The next pass begins anew."""
         self._next_round_at = float("inf")
-        if self._round is not None:
-            self._round.cancel()
-            await asyncio.wait([self._round])
+        self._due = []
+        tasks = [*self._threads, *([] if self._round is None else [self._round])]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
 
     def ask(self, replica: Replica) -> AskedPass:
         """Have a pass over the log made soon, its active segment included. Raises KafkaError."""
@@ -93,18 +103,24 @@ class CompactionWorker:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, "log.cleaner.enable is false on this node")
         if not replica.config.is_compacted:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, "the cleanup.policy of the topic is not compact")
-        asked = self._asked.get(replica.key)
-        if asked is None:
-            try:
-                replica.log.roll()
-            except DiskFullError as error:
-                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-            asked = AskedPass(replica.log.end_offset, self._loop.time() + PATIENCE_S)
-            self._asked[replica.key] = asked
+        try:
+            replica.log.roll()
+        except DiskFullError as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        return self._wait_for_pass(replica, [])
+
+    def _wait_for_pass(self, replica: Replica, answers: list[Answer]) -> AskedPass:
+        """The next one, with others who wait for it."""
+        end_offset = replica.log.end_offset
+        new = AskedPass(end_offset, self._loop.time() + PATIENCE_S)
+        asked = self._asked.setdefault(replica.key, new)
+        asked.end_offset = end_offset
+        asked.answers += answers
         return asked
 
     def _answer(self, replica: Replica, result: PassResult | KafkaError) -> None:
-        if (asked := self._asked.pop(replica.key, None)) is not None:
+        """Of a pass that began after it was asked for."""
+        if (asked := self._begun.pop(replica.key, None)) is not None:
             asked.answer(result)
 
     # -- rounds
@@ -112,14 +128,12 @@ class CompactionWorker:
     def _tick(self, now: float) -> None:
         if not self._settings.config.cleaner_enable:
             return
-        asked = self._take_asked(now)
-        if self._round is not None:
-            self._due += asked
-        elif now >= self._next_round_at:
+        self._due += self._take_asked(now)
+        self._start_threads()
+        if self._round is None and not self._threads and now >= self._next_round_at:
             self._next_round_at = now + self._settings.config.compaction_interval_ms / 1000
-            self._begin_round(list(self._replicas.by_key.values()))
-        elif asked:
-            self._begin_round(asked)
+            self._round = self._loop.create_task(self._find_due())
+            self._round.add_done_callback(self._round_over)
 
     def _take_asked(self, now: float) -> list[Replica]:
         """Logs of asked passes that may begin: what was there is committed, and recorded here."""
@@ -129,66 +143,77 @@ class CompactionWorker:
             if replica is None:
                 del self._asked[key]
                 asked.answer(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-            elif not asked.has_begun and _may_be_compacted(replica):
+            elif key not in self._begun and not self._is_running(replica) and _may_be_compacted(replica):
                 end_offset = min(replica.high_watermark, self._replicas.recorded_end(replica))
-                asked.has_begun = end_offset >= asked.end_offset or now >= asked.begins_by
-                if asked.has_begun:
+                if end_offset >= asked.end_offset or now >= asked.begins_by:
+                    self._begun[key] = self._asked.pop(key)
                     ready.append(replica)
         return ready
 
-    def _begin_round(self, replicas: list[Replica]) -> None:
-        self._round = self._loop.create_task(self._run_round(replicas))
-        self._round.add_done_callback(self._round_over)
+    def _start_threads(self) -> None:
+        free = self._settings.config.cleaner_threads - len(self._threads)
+        for _ in range(min(free, len(self._due))):
+            thread = self._loop.create_task(self._clean_due())
+            self._threads.add(thread)
+            thread.add_done_callback(self._thread_over)
+
+    def _thread_over(self, thread: asyncio.Task[None]) -> None:
+        self._threads.discard(thread)
+        if not thread.cancelled():
+            thread.result()  # a failed disk, or a mistake of ours, ends the node
 
     def _round_over(self, task: asyncio.Task[None]) -> None:
         self._round = None
         if not task.cancelled():
-            task.result()  # a failed disk, or a mistake of ours, ends the node
+            task.result()
+            self._start_threads()
 
-    async def _run_round(self, replicas: list[Replica]) -> None:
-        await self._find_due(replicas)
-        threads = min(self._settings.config.cleaner_threads, len(self._due))
-        await asyncio.gather(*(self._clean_due() for _ in range(threads)))
-
-    async def _find_due(self, replicas: list[Replica]) -> None:
+    async def _find_due(self) -> None:
         by_key = self._replicas.by_key
         self._logs = {key: state for key, state in self._logs.items() if key in by_key}
         found = []
-        for count, replica in enumerate(replicas):
+        for count, replica in enumerate(list(by_key.values())):
             state = await self._look_at(replica)
             plan = None if state is None else self._due_plan(replica, state)
             if plan is not None:
-                urgency = plan.urgency(is_internal=_is_internal(replica))
-                found.append(((self._is_asked(replica), *urgency), replica))
+                found.append((plan.urgency(is_internal=_is_internal(replica)), replica))
             if count % _PLANS_PER_STEP == 0:
                 await asyncio.sleep(0)
         found.sort(key=lambda each: each[0])
         self._due = [replica for _, replica in found] + self._due
 
-    def _is_asked(self, replica: Replica) -> bool:
-        asked = self._asked.get(replica.key)
-        return asked is not None and asked.has_begun
+    def _is_running(self, replica: Replica) -> bool:
+        state = self._logs.get(replica.key)
+        return state is not None and state.is_running
 
     async def _clean_due(self) -> None:
         while self._due:
             replica = self._due.pop()
             state = await self._look_at(replica)
-            if state is None:
+            if state is not None and state.is_running:
                 continue
-            try:
-                plan = self._due_plan(replica, state)
-                if plan is not None:
-                    await self._run_pass(replica, plan, state)
-                    state.failure_count = 0
-            except CorruptLogError as error:
-                if replica.is_open:
-                    self._replicas.log_corrupt(replica, error)
-            except MissingPathError:
-                # Retention, a snapshot install or the deletion of the topic takes files away. Nobody else may.
-                if replica.is_open and state.segments == replica.log.segments():
-                    raise
-            except (DiskFullError, UncleanableError, KeyMapTooSmallError, CleanerDiedError) as error:
-                self._failed(replica, state, error)
+            if state is not None:
+                state.is_running = True
+                await self._clean(replica, state)
+                state.is_running = False
+            if (asked := self._begun.pop(replica.key, None)) is not None:
+                self._wait_for_pass(replica, asked.answers)  # the log has changed meanwhile: once more
+
+    async def _clean(self, replica: Replica, state: LogCompaction) -> None:
+        try:
+            plan = self._due_plan(replica, state)
+            if plan is not None:
+                await self._run_pass(replica, plan, state)
+                state.failure_count = 0
+        except CorruptLogError as error:
+            if replica.is_open:
+                self._replicas.log_corrupt(replica, error)
+        except MissingPathError:
+            # Retention, a snapshot install or the deletion of the topic takes files away. Nobody else may.
+            if replica.is_open and state.segments == replica.log.segments():
+                raise
+        except (DiskFullError, UncleanableError, KeyMapTooSmallError, CleanerDiedError) as error:
+            self._failed(replica, state, error)
 
     def _failed(self, replica: Replica, state: LogCompaction, error: Exception) -> None:
         """It is tried again later, and others go on."""
@@ -217,7 +242,7 @@ class CompactionWorker:
 
     def _due_plan(self, replica: Replica, state: LogCompaction) -> Plan | None:
         """None: no pass is due."""
-        is_asked = self._is_asked(replica)
+        is_asked = replica.key in self._begun
         if not _may_be_compacted(replica) or (self._loop.time() < state.retry_at and not is_asked):
             return None
         try:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncGenerator
+
 from broker.compaction.asked import PATIENCE_S
+from broker.environment import Cleaner
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -12,15 +16,16 @@ from protocol.messages.compact_partitions import (
     CompactPartitionsResponse,
     CompactTopic,
 )
+from storage.log_cleaning import CleaningEvent, CleaningTask
 from tests.broker.asking import ask, begin_ask
 from tests.broker.world import World, running
 
 COMPACTED = {"cleanup.policy": "compact"}
 
 
-def request(topic: str, timeout_ms: int = 60_000, partition: int = 0) -> CompactPartitionsRequest:
-    named = CompactTopic(name=topic, partition_indexes=[partition])
-    return CompactPartitionsRequest(topics=[named], timeout_ms=timeout_ms)
+def request(*topics: str, timeout_ms: int = 60_000, partition: int = 0) -> CompactPartitionsRequest:
+    named = [CompactTopic(name=topic, partition_indexes=[partition]) for topic in topics]
+    return CompactPartitionsRequest(topics=named, timeout_ms=timeout_ms)
 
 
 def compact(world: World, body: CompactPartitionsRequest, node_id: int = 1) -> CompactPartition:
@@ -88,6 +93,42 @@ def test_a_pass_that_fails_is_answered_with_the_reason_and_may_be_asked_for_agai
         assert failed.error_message
         disk.faults.capacity_bytes = room
         assert compact(world, request("table")).error_code == ErrorCode.NONE
+
+
+class OneAtATime:
+    """A cleaner that is never to be given a log that it works on."""
+
+    def __init__(self, cleaner: Cleaner) -> None:
+        self._cleaner = cleaner
+        self.folders: set[str] = set()
+        self.passes = 0
+
+    async def clean(self, task: CleaningTask, max_bytes_per_second: float) -> AsyncGenerator[CleaningEvent]:
+        assert task.directory not in self.folders
+        self.folders.add(task.directory)
+        await asyncio.sleep(3 if "long" in task.directory else 1)
+        async for event in self._cleaner.clean(task, max_bytes_per_second):
+            yield event
+        self.folders.remove(task.directory)
+        self.passes += 1
+
+
+def test_who_asks_during_a_pass_gets_the_next_one() -> None:
+    with running(settings={"log.cleaner.threads": "2"}) as world:
+        for topic in ("short", "long"):
+            world.create_topic(topic, configs=COMPACTED)
+            write(world, topic)
+        write(world, "long")
+        worker = world.nodes[1].compaction
+        cleaner = worker._cleaner = OneAtATime(worker._cleaner)
+        assert compact(world, request("short", "long", timeout_ms=0)).error_code == ErrorCode.NONE
+        # The thread of the short one is free before the other pass is over.
+        world.wait(lambda: len(cleaner.folders) == 2)
+        write(world, "long")
+        assert compact(world, request("long", timeout_ms=0)).error_code == ErrorCode.NONE
+        replica = world.replica(1, "long")
+        world.wait(lambda: replica.bounds.cleaned_end == 60)
+        assert cleaner.passes == 3
 
 
 def test_who_asks_for_a_topic_that_goes_is_told() -> None:
