@@ -163,6 +163,29 @@ def test_a_pass_that_calls_clean_what_is_not(small: Small) -> None:
         small.cluster.scan()
 
 
+def test_a_bound_that_is_higher_than_a_member_is_clean(small: Small) -> None:
+    """Whoever knows it. The other members have not been compacted."""
+    replica = small.follower
+    journal = small.cluster.nodes[node_of(replica)].journal
+    assert compact(small.cluster, node_of(replica), replica.key)
+    small.cluster.scan()
+    bounds = DurableBounds(journal).of(replica.key)
+    small.call(node_of(replica), journal.append, bounds._replace(mtro=bounds.mcco))
+    with bites("members_are_clean"):
+        small.cluster.scan()
+        small.cluster.scan()
+
+
+def test_a_checkpoint_is_told_before_it_is_durable(small: Small) -> None:
+    replica, cluster = small.follower, small.cluster
+    journal, identity = cluster.nodes[node_of(replica)].journal, replica.group.self_id
+    small.call(node_of(replica), journal.append, DurableBounds(journal).of(replica.key)._replace(mcco=20))
+    with bites("told_bounds_are_durable"):
+        small.oracle.compaction.told.told(replica.key, identity, mcco=20)
+    journal.flush()
+    small.oracle.compaction.told.told(replica.key, identity, mcco=20)
+
+
 def test_a_checkpoint_that_is_gone_after_a_loss_of_power(small: Small) -> None:
     replica, cluster = small.follower, small.cluster
     node_id = node_of(replica)

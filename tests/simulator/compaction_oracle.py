@@ -22,6 +22,7 @@ from tests.simulator.disk import MemoryDisk
 from tests.simulator.durable_journal import durable_journal
 from tests.simulator.invariants.bounds_never_fall import BoundsNeverFall
 from tests.simulator.invariants.expired_is_safe import ExpiredIsSafe
+from tests.simulator.invariants.members_are_clean import check_member
 from tests.simulator.invariants.nothing_expires_early import check_expired
 from tests.simulator.invariants.nothing_missing import (
     Reason,
@@ -33,11 +34,12 @@ from tests.simulator.invariants.one_record_per_key import check_clean
 from tests.simulator.invariants.same_view import check_view
 from tests.simulator.invariants.stable_without_open import check_stable
 from tests.simulator.invariants.survivors_unchanged import check_survivor
+from tests.simulator.invariants.told_bounds_are_durable import ToldBoundsAreDurable
 from tests.simulator.swaps import SwapWatch
 from tests.simulator.written import Stored, Written, counted
 
 #: Of a log that was walked as a whole: what has to change before it is walked again.
-_Walked = tuple[int, int, int, int]
+_Walked = tuple[int, int, int, int, int, int]
 
 
 class CommittedValues(Protocol):
@@ -51,6 +53,7 @@ class CompactionOracle:
         self._disks = disks
         self.bounds = BoundsNeverFall()
         self.expired = ExpiredIsSafe()
+        self.told = ToldBoundsAreDurable(disks)
         #: What the running nodes know of a group at this moment.
         self.bounds_now: Callable[[GroupKey], Iterable[Bounds]] = lambda key: ()
         self._written: dict[GroupKey, Written] = {}
@@ -121,9 +124,7 @@ class CompactionOracle:
         elif key not in self._compacted:
             return
         state, identity = journal.state(key), replica.group.self_id
-        group = replica.group
-        known = (group.committed_configuration_index, group.committed_configuration)
-        self._members[key] = max(self._members.get(key, known), known, key=lambda each: each[0])
+        self.note_members(replica)
         bounds = Bounds(key) if state is None or state.bounds is None else state.bounds
         written = self.written(key)
         if replica.high_watermark == written.end_offset:
@@ -134,18 +135,30 @@ class CompactionOracle:
         has_swapped = self._swaps.has_swapped(log)
         if has_swapped:
             self._rewritten.setdefault(key, 0)
-        if key not in self._rewritten and bounds.mcco <= 0 and bounds.mxfo <= 0:
+        highest = self.bounds.highest(key)
+        of_members = max(bounds.mcco, highest.mtro), max(bounds.mxfo, highest.mxro)
+        if key not in self._rewritten and max(of_members) <= 0:
             return
         walked = (
             self._rewritten.get(key, 0),
             bounds.mcco,
             bounds.mxfo,
+            highest.mtro,
+            highest.mxro,
             # What lies above could not break anything. What is above the high watermark may still be cut off.
-            min(replica.high_watermark, max(bounds.mcco, bounds.mxfo, self.expired.end_offset(key))),
+            min(replica.high_watermark, max(*of_members, self.expired.end_offset(key))),
         )
         if has_swapped or self._walked.get(log) != walked:
             self._walk(replica, bounds, values)
             self._walked[log] = walked
+
+    def note_members(self, replica: Replica) -> None:
+        """As this replica knows them to be committed, now."""
+        group = replica.group
+        known = (group.committed_configuration_index, group.committed_configuration)
+        self._members[replica.key] = max(
+            self._members.get(replica.key, known), known, key=lambda each: each[0]
+        )
 
     def _durable(self, node_id: int, key: GroupKey) -> Bounds | None:
         state = durable_journal(self._disks[node_id]).get(key)
@@ -160,6 +173,7 @@ class CompactionOracle:
         check_clean(key, batches, start, bounds.mcco, bounds.mxfo)
         # One that was removed while it was away holds what it held. A learner shows first what it holds (L6).
         if replica.group.self_id in self._members[key][1].voters:
+            check_member(key, batches, start, self.bounds.highest(key))
             self.expired.check(key, written, batches, start, end)
 
     def check_healed(

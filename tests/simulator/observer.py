@@ -9,7 +9,9 @@ from broker.node import Node
 from broker.replication.events import Directory
 from broker.replication.replica import Replica
 from protocol import peer
+from raft.types import ReplicaId
 from storage.log_types import GroupKey
+from tests.simulator.invariants.bounds_never_fall import NAMES as BOUND_NAMES
 from tests.simulator.process import looking_on
 
 if TYPE_CHECKING:
@@ -43,12 +45,20 @@ class NodeObserver:
         by_key = self.node.replicas.by_key
         own = (self.node.me.node_id, self.node.me.directory_id.bytes)
         if isinstance(message, peer.BoundsReports):
+            for report in message.groups:
+                key = GroupKey(report.topic_id, report.partition)
+                identity = ReplicaId(*own, report.incarnation)
+                values = {name: getattr(report, name) for name in BOUND_NAMES}
+                self._oracle.compaction.told.told(key, identity, **values)
             return
         if isinstance(message, peer.BoundsUpdates):
             for update in message.groups:
+                key = GroupKey(update.topic_id, update.partition)
+                identity = ReplicaId(*own, update.incarnation)
+                self._oracle.compaction.told.told(key, identity, mtro=update.mtro, mxro=update.mxro)
                 if update.must_discard:
                     # What that one holds is from a membership that is over. It is to begin anew, with another identity.
-                    self._oracle.nodes.given_up(to[0], GroupKey(update.topic_id, update.partition))
+                    self._oracle.nodes.given_up(to[0], key)
             return
         if isinstance(message, peer.LogStartUpdates | peer.LogStartAcks):
             for group in message.groups:

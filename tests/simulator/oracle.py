@@ -86,6 +86,8 @@ class Oracle:
     def committed(self, node_id: int, replica: Replica) -> None:
         """A replica's high watermark rose: compare what lies below it now."""
         self.nodes.commit_moved(replica)
+        if self.compaction.is_compacted(replica.key):
+            self.compaction.note_members(replica)
         self.deletions.check(replica)
         at = (node_id, replica.key, replica.group.self_id.incarnation)
         start = max(self._compared.get(at, 0), replica.log.start_offset)
