@@ -13,10 +13,13 @@ from protocol.controller.topics import TopicSetting
 from protocol.records.batch import parse_header
 from protocol.records.builder import NewRecord, build_batch, build_filler
 from storage.aborted_index import AbortedIndex
+from storage.journal_records import Bounds
 from storage.segment_swap import COMPACTED_NAME, SegmentBuild, commit_swap
 from tests.simulation.stand_in_compaction import compact
 from tests.simulation.test_invariants import Small, bites
 from tests.simulator.durable_log import DurableLogs
+from tests.simulator.invariants.members_are_clean import check_member
+from tests.simulator.written import Written
 
 COMPACTED = (
     TopicSetting(name="cleanup.policy", value="compact"),
@@ -174,6 +177,22 @@ def test_a_bound_that_is_higher_than_a_member_is_clean(small: Small) -> None:
     with bites("members_are_clean"):
         small.cluster.scan()
         small.cluster.scan()
+
+
+def test_a_member_lacks_what_has_superseded_a_value(small: Small) -> None:
+    """Below the bound, where each key has one record, but the wrong one."""
+    written, key = Written(), small.leader.key
+    batches = [
+        memoryview(build_batch([NewRecord(b"a", value, 1)], base_offset=offset))
+        for offset, value in enumerate((b"1", None))
+    ]
+    stored = [(parse_header(batch), batch) for batch in batches]
+    for header, batch in stored:
+        written.add(header, batch)
+    check_member(key, written, stored[1:], 0, Bounds(key, mtro=2))
+    check_member(key, written, stored[:1], 0, Bounds(key, mtro=1))
+    with bites("members_are_clean"):
+        check_member(key, written, stored[:1], 0, Bounds(key, mtro=2))
 
 
 def test_a_checkpoint_is_told_before_it_is_durable(small: Small) -> None:

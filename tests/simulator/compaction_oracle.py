@@ -173,7 +173,7 @@ class CompactionOracle:
         check_clean(key, batches, start, bounds.mcco, bounds.mxfo)
         # One that was removed while it was away holds what it held. A learner shows first what it holds (L6).
         if replica.group.self_id in self._members[key][1].voters:
-            check_member(key, batches, start, self.bounds.highest(key))
+            check_member(key, written, batches, start, self.bounds.highest(key))
             self.expired.check(key, written, batches, start, end)
 
     def check_healed(

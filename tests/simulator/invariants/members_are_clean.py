@@ -1,5 +1,5 @@
-"""Below MTRO no member has two records of a key, and below MXRO none has transactional data: that is what the bounds
-say of the members (coordinated-compaction.md, section 1).
+"""Below MTRO every key has at most one record in each member's log, which is the newest below it. Below MXRO no member
+has transactional data. That is what the bounds say of the members (coordinated-compaction.md, section 1).
 
 It holds from the moment at which anybody knows the bound. So a bound that rose too far is noticed before it has done
 any damage.
@@ -7,15 +7,25 @@ any damage.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from storage.journal_records import Bounds
 from storage.log_types import GroupKey
 from tests.simulator.invariants.one_record_per_key import first_unclean
-from tests.simulator.written import Stored
+from tests.simulator.written import Stored, Written, counted
 
 
-def check_member(key: GroupKey, batches: Iterable[Stored], start_offset: int, bounds: Bounds) -> None:
+def check_member(
+    key: GroupKey, written: Written, batches: Sequence[Stored], start_offset: int, bounds: Bounds
+) -> None:
     """The log of a voter. `bounds`: the highest that any replica ever knew."""
     found = first_unclean(batches, start_offset, bounds.mtro, bounds.mxro)
     assert found is None, f"{found} in a member's log of {key}, MTRO is {bounds.mtro}, MXRO is {bounds.mxro}"
+    newest_of = written.newest()
+    for record in counted(written, batches, start_offset):
+        if record.key is not None and record.offset < bounds.mtro:
+            newest = newest_of[record.key]
+            assert record.offset == newest.offset or newest.offset >= bounds.mtro, (
+                f"a member's log of {key} holds {record.key!r} at {record.offset}, which is superseded at "
+                f"{newest.offset}; MTRO is {bounds.mtro}"
+            )

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from broker.compaction import facts, worker
+from broker.replication.watermarks import compaction_bounds
 from broker.replication.watermarks.compaction_bounds import CleanedReport, CompactionBounds
+from broker.replication.watermarks.membership_seed import UNSET_BOUNDS, Seed
 from storage.compaction.aborted_data import AbortedData
 from storage.compaction.plan import LogFacts
+from tests.simulator.mutations.compaction_stories import a_removed_member_comes_back_with_its_log
 from tests.simulator.mutations.kind import Mutation
 from tests.simulator.mutations.switch import off
 
@@ -44,6 +48,14 @@ def _with_last_stable_offset_of_high_watermark(original: Any) -> Any:
     return changed
 
 
+def _every_log_was_begun_here(seed_of: Callable[..., Seed]) -> object:
+    return lambda rows, member, copied_in_term: seed_of(rows, member, _EVERYWHERE)
+
+
+def _without_bounds(seed_of: Callable[..., Seed]) -> object:
+    return lambda *args: seed_of(*args)._replace(bounds=UNSET_BOUNDS)
+
+
 MUTATIONS = (
     Mutation(
         "tombstones-below-mtro",
@@ -65,6 +77,32 @@ MUTATIONS = (
         mix=None,
         bound=200,
         is_slow=True,
+    ),
+    Mutation(
+        "log-of-this-membership",
+        "A member's log counts as a copy only if it was begun after the row that names the member (F5)",
+        off((compaction_bounds, "membership_seed", _every_log_was_begun_here)),
+        story=a_removed_member_comes_back_with_its_log,
+    ),
+    Mutation(
+        "no-copy-no-vote",
+        "A learner becomes a voter once it has shown that its log is a legitimate copy (L6)",
+        off((CompactionBounds, "may_vote", lambda _: lambda self, learner: True)),
+        story=a_removed_member_comes_back_with_its_log,
+    ),
+    Mutation(
+        "no-copy-discards",
+        "A learner whose log is no legitimate copy discards it (L6)",
+        off((CompactionBounds, "must_discard", lambda _: lambda self, member: False)),
+        story=a_removed_member_comes_back_with_its_log,
+        note="a property: without it the member never votes",
+    ),
+    Mutation(
+        "bounds-in-the-row",
+        "A member that is added is clean below the bounds in the row that names it (L7)",
+        off((compaction_bounds, "membership_seed", _without_bounds)),
+        story=a_removed_member_comes_back_with_its_log,
+        note="a property: without it the member never votes",
     ),
     Mutation(
         "compacted-below-last-stable-offset",

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -19,6 +19,7 @@ from protocol.controller.topics import (
     NewTopic,
     ReplicaAssignment,
     TopicReference,
+    TopicSetting,
 )
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
@@ -65,6 +66,8 @@ class Stage:
         self.loop = cluster.loop
         self.rng = rng
         self.topic = TOPIC
+        #: Of topics that are created from now on.
+        self.settings: Sequence[TopicSetting] = ()
         #: Nodes that this story cut off from the others.
         self._cut_off: dict[int, None] = {}
         #: Of each producer: the sequence of its next record.
@@ -146,7 +149,8 @@ class Stage:
     def begin_topic(self, via: int, replicas: tuple[int, ...] = ()) -> list[CreateTopicsResult | KafkaError]:
         """Ask for it through a node. The answer comes into the list."""
         nodes = ReplicaAssignment(partition=0, node_ids=list(replicas or self.cluster.node_ids[:3]))
-        request = CreateTopics(topics=[NewTopic(name=self.topic, assignments=[nodes])])
+        topic = NewTopic(name=self.topic, assignments=[nodes], settings=list(self.settings))
+        request = CreateTopics(topics=[topic])
         answers: list[CreateTopicsResult | KafkaError] = []
         self.call(via, self.cluster.nodes[via].controller.call, request, answers.append)
         return answers

@@ -1,0 +1,136 @@
+"""A topic that is compacted, for stories: who writes what to it, who compacts it when, and who knows what of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from broker.compaction.worker import CompactionWorker
+from protocol.controller.replicas import ReassignedPartition, ReassignPartitions
+from protocol.controller.topics import TopicSetting
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records.batch import parse_header
+from protocol.records.builder import NewRecord, build_batch
+from storage.journal_records import Bounds
+from storage.log_types import GroupKey
+from tests.simulator.mutations.stage import Stage
+from tests.simulator.mutations.switch import replaced
+from tests.simulator.written import records_of
+
+KEY = b"k"
+#: Everything is sealed, compacted and expired within some virtual seconds.
+SETTINGS = {
+    "cleanup.policy": "compact",
+    "segment.bytes": "1024",
+    "segment.ms": "200",
+    "delete.retention.ms": "300",
+    "min.cleanable.dirty.ratio": "0",
+    "min.insync.replicas": "1",
+}
+
+
+class CompactedTopic:
+    """The stage's topic, on three nodes."""
+
+    def __init__(self, stage: Stage, **settings: str) -> None:
+        """`settings`: in place of those above, with underscores for dots."""
+        changed = {name.replace("_", "."): value for name, value in settings.items()}
+        stage.settings = [
+            TopicSetting(name=name, value=value) for name, value in (SETTINGS | changed).items()
+        ]
+        stage.create_topic()
+        self.stage = stage
+        self.key: GroupKey = stage.replica(stage.leader()).key
+        #: Nodes on which no pass begins (`passes_held`).
+        self.held: dict[int, None] = {}
+
+    # -- clients
+
+    def put(self, value: bytes | None, key: bytes = KEY) -> int:
+        """As a producer that is not idempotent, and waits until it is acknowledged. None: the key is deleted. Returns
+        the offset."""
+        stage, error = self.stage, None
+        while error is not ErrorCode.NONE:
+            leader = stage.leader()
+            replica = stage.replica(leader)
+            batch = build_batch([NewRecord(key, value, 1)])
+            try:
+                offset, end_offset = stage.call(leader, replica.append, parse_header(bytes(batch)), batch)
+            except KafkaError:
+                stage.run_for(0.05)
+                continue
+            answer = _Answer()
+            stage.call(leader, replica.waits.add_commit, end_offset, answer, 0)
+            stage.wait(lambda answer=answer: answer.error is not None)  # type: ignore[misc]
+            error = answer.error
+        return offset
+
+    # -- passes
+
+    @contextmanager
+    def passes_held(self, *node_ids: int) -> Iterator[dict[int, None]]:
+        """No pass begins on these nodes. Whoever takes one out of the dict lets it go on."""
+        self.held.update(dict.fromkeys(node_ids))
+        cluster = self.stage.cluster
+
+        def hold(tick: Callable[..., None]) -> Any:
+            def ticked(worker: CompactionWorker, now: float) -> None:
+                nodes = {id(node.replicas): node_id for node_id, node in cluster.nodes.items()}
+                if nodes.get(id(worker._replicas)) not in self.held:
+                    tick(worker, now)
+
+            return ticked
+
+        with replaced(CompactionWorker, "_tick", hold):
+            yield self.held
+
+    def bounds(self, node_id: int) -> Bounds:
+        """As this node has them durably."""
+        return self.stage.replica(node_id).bounds.durable
+
+    def wait_cleaned(self, *node_ids: int, above: int) -> None:
+        """Until passes on these nodes have got beyond an offset."""
+        self.stage.wait(lambda: all(self.bounds(node_id).mcco > above for node_id in node_ids))
+
+    def wait_gone(self, offset: int, *node_ids: int) -> None:
+        """Until these nodes have dropped the record at an offset."""
+        self.stage.wait(lambda: not any(self.holds(node_id, offset) for node_id in node_ids))
+
+    def holds(self, node_id: int, offset: int) -> bool:
+        for stored in self.stage.replica(node_id).log.batches(offset, offset + 1):
+            if any(record.offset == offset for record in records_of(stored.view())):
+                return True
+        return False
+
+    # -- members
+
+    def reassign(self, *node_ids: int) -> None:
+        """... and wait until these are the voters, by a committed configuration."""
+        self.begin_reassigning(*node_ids)
+        self.wait_voters(node_ids)
+
+    def begin_reassigning(self, *node_ids: int) -> None:
+        target = ReassignedPartition(topic=self.stage.topic, partition=0, node_ids=list(node_ids))
+        answer = self.stage.ask_controller(self.stage.leader(), ReassignPartitions(partitions=[target]))
+        assert not any(item.error_code for item in answer.partitions), answer
+
+    def wait_voters(self, node_ids: Sequence[int]) -> None:
+        self.stage.wait(lambda: self.voters() == sorted(node_ids))
+
+    def voters(self) -> list[int]:
+        leader = self.stage.leader_now()
+        if leader is None or self.stage.replica(leader).group.configuration.learners:
+            return []
+        voters = self.stage.replica(leader).group.committed_configuration.voters
+        return sorted(voter.node_id for voter in voters)
+
+
+class _Answer:
+    """Implements `broker.replication.waits.Acknowledged`."""
+
+    def __init__(self) -> None:
+        self.error: ErrorCode | None = None
+
+    def partition_done(self, slot: int, error_code: ErrorCode) -> None:
+        self.error = ErrorCode(error_code)
