@@ -328,7 +328,7 @@ class Log(ReadableLog):
         ]
 
     def first_timestamp_ms(self, base_offset: int) -> int:
-        """The largest timestamp of the first batch of the segment with this base. -1: unknown, or there is none."""
+        """The largest timestamp of the first batch that has one, of the segment with this base. -1: there is none."""
         first_ms = self._segments[self._bases.index(base_offset)].first_timestamp_ms
         return -1 if first_ms is None else first_ms
 

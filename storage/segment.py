@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from protocol.records.batch import HEADER_BYTES, BatchHeader, parse_header
+from protocol.records.batch import HEADER_BYTES, MIN_LENGTH, NO_TIMESTAMP, BatchHeader, parse_header
 from storage.disk import Disk, File, MissingPathError
 from storage.errors import CorruptLogError
 from storage.index_files import delete_indexes, read_indexes, write_indexes
@@ -102,7 +102,7 @@ class Segment:
         last_offset = header.base_offset + header.last_offset_delta
         if header.max_timestamp > self._max_timestamp[0]:
             self._max_timestamp = (header.max_timestamp, last_offset)
-        if position == 0:
+        if position == 0 or self._first_timestamp_ms == NO_TIMESTAMP:
             self._first_timestamp_ms = header.max_timestamp
         if self._bytes_since_index > self._index_interval_bytes:
             self._index.add(last_offset, position)
@@ -181,13 +181,24 @@ class Segment:
 
     @property
     def first_timestamp_ms(self) -> int | None:
-        """Largest timestamp of the first batch. None: there is no batch."""
+        """Largest timestamp of the first batch that has one. -1: none has; None: there is no batch.
+
+        Fillers have none. A follower gets them in place of what its leader has compacted, and its segment would never
+        be old enough to be rolled."""
         if self._first_timestamp_ms is None and self.size_bytes:
             is_file_open = self._file is not None
-            self._first_timestamp_ms = parse_header(self.file.read(0, HEADER_BYTES), 0).max_timestamp
+            self._first_timestamp_ms = self._read_first_timestamp()
             if not is_file_open:
                 self.release_file()
         return self._first_timestamp_ms
+
+    def _read_first_timestamp(self) -> int:
+        position = 0
+        while (header := self._header_at(position)) is not None and header.length >= MIN_LENGTH:
+            if header.max_timestamp != NO_TIMESTAMP:
+                return header.max_timestamp
+            position += header.size_bytes
+        return NO_TIMESTAMP
 
     def _load(self) -> None:
         """Read the indexes from their files and walk the batches behind the last entry."""

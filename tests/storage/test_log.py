@@ -543,3 +543,20 @@ def test_the_age_of_a_segment_is_that_of_its_first_batch_after_a_restart_and_aft
     log.truncate(2, known_commit=0)
     append(log, timestamp_ms=4000)
     assert not log.is_due_to_roll(6500)
+
+
+def test_the_age_of_a_segment_that_begins_with_a_filler_is_that_of_what_follows(disk: InlineDisk) -> None:
+    """A follower gets fillers in place of what its leader has compacted."""
+    config = LogConfig(segment_bytes=20_000, index_interval_bytes=100, segment_ms=5000)
+    log = new_log(disk, config)
+    append_filler(log, 3)
+    assert not log.is_due_to_roll(1_000_000)
+    for number in range(20):
+        append(log, timestamp_ms=1000 + 100 * number)
+    assert log.is_due_to_roll(6500) and not log.is_due_to_roll(5500)
+    log.close(is_clean=True)
+    log = reopen(disk, config, is_clean=True)
+    assert len(log._segments[0].index)
+    assert log.is_due_to_roll(6500) and not log.is_due_to_roll(5500)
+    append(log, timestamp_ms=7000)
+    assert len(log._segments) == 2
