@@ -48,7 +48,7 @@ class CompactedTopic:
     # -- clients
 
     def put(self, value: bytes | None, key: bytes = KEY) -> int:
-        """As a producer that is not idempotent, and waits until it is acknowledged. None: the key is deleted. Returns
+        """As a producer that is not idempotent: sent again until it is acknowledged. None: the key is deleted. Returns
         the offset."""
         stage, error = self.stage, None
         while error is not ErrorCode.NONE:
@@ -62,7 +62,8 @@ class CompactedTopic:
                 continue
             answer = _Answer()
             stage.call(leader, replica.waits.add_commit, end_offset, answer, 0)
-            stage.wait(lambda answer=answer: answer.error is not None)  # type: ignore[misc]
+            # Its leader may be dead by now.
+            stage.waited(lambda answer=answer: answer.error is not None, 1.0)  # type: ignore[misc]
             error = answer.error
         return offset
 
@@ -91,7 +92,11 @@ class CompactedTopic:
 
     def wait_cleaned(self, *node_ids: int, above: int) -> None:
         """Until passes on these nodes have got beyond an offset."""
-        self.stage.wait(lambda: all(self.bounds(node_id).mcco > above for node_id in node_ids))
+        self.stage.wait(lambda: self.is_cleaned(*node_ids, above=above))
+
+    def is_cleaned(self, *node_ids: int, above: int) -> bool:
+        found = [self.stage.cluster.replica(node_id, self.stage.topic) for node_id in node_ids]
+        return all(replica is not None and replica.bounds.durable.mcco > above for replica in found)
 
     def wait_gone(self, offset: int, *node_ids: int) -> None:
         """Until these nodes have dropped the record at an offset."""

@@ -6,14 +6,25 @@ from collections.abc import Callable
 from typing import Any
 
 from broker.compaction import facts, worker
+from broker.compaction.worker import CompactionWorker
+from broker.replication.replica import Replica
 from broker.replication.watermarks import compaction_bounds
+from broker.replication.watermarks.bounds_exchange import BoundsExchange
 from broker.replication.watermarks.compaction_bounds import CleanedReport, CompactionBounds
 from broker.replication.watermarks.membership_seed import UNSET_BOUNDS, Seed
+from storage import log
 from storage.compaction.aborted_data import AbortedData
 from storage.compaction.plan import LogFacts
-from tests.simulator.mutations.compaction_stories import a_removed_member_comes_back_with_its_log
+from storage.journal_records import Bounds
+from storage.segment_swap import SegmentBuild
+from tests.simulator.disk import MemoryDisk
+from tests.simulator.memory_file import MemoryFile
+from tests.simulator.mutations.compaction_stories import (
+    a_removed_member_comes_back_with_its_log,
+    machines_lose_power_while_segments_are_taken_in_place,
+)
 from tests.simulator.mutations.kind import Mutation
-from tests.simulator.mutations.switch import off
+from tests.simulator.mutations.switch import off, without_call
 
 _EVERYWHERE = 2**62
 
@@ -54,6 +65,23 @@ def _every_log_was_begun_here(seed_of: Callable[..., Seed]) -> object:
 
 def _without_bounds(seed_of: Callable[..., Seed]) -> object:
     return lambda *args: seed_of(*args)._replace(bounds=UNSET_BOUNDS)
+
+
+def _before_the_flush(_: object) -> object:
+    def persist(self: BoundsExchange, replica: Replica, bounds: Bounds) -> None:
+        recorded = self._bounds.raise_to(bounds)
+        if recorded is not None:
+            self._persisted(replica, recorded)
+
+    return persist
+
+
+def _checkpoint_first(record: Callable[..., Any]) -> object:
+    async def recorded(self: CompactionWorker, replica: Replica, end_offset: int) -> None:
+        await record(self, replica, end_offset)
+        replica.bounds.passed(end_offset, is_transaction_free=False)
+
+    return recorded
 
 
 MUTATIONS = (
@@ -123,5 +151,49 @@ MUTATIONS = (
         "The batches that are remembered of active producers stay, emptied (section 3)",
         off((facts, "last_offsets", lambda _: lambda states, end_offset: frozenset())),
         mix=None,
+    ),
+    Mutation(
+        "told-when-durable",
+        "MCCO, MXFO, MTRO and MXRO are durable before anybody hears of them (F3)",
+        off((BoundsExchange, "persist", _before_the_flush)),
+        mix=None,
+    ),
+    Mutation(
+        "checkpoint-after-the-pass",
+        "MCCO is raised when all segments of a pass are in place (F3)",
+        off((CompactionWorker, "_record_rewriting", _checkpoint_first)),
+        story=machines_lose_power_while_segments_are_taken_in_place,
+    ),
+    Mutation(
+        "built-segment-durable",
+        "The segment that compaction has built is durable before it takes the place of others (section 3)",
+        without_call(MemoryFile, "flush", SegmentBuild, "finish"),
+        story=machines_lose_power_while_segments_are_taken_in_place,
+    ),
+    Mutation(
+        "built-segment-named",
+        "... and so are the names in its folder",
+        without_call(MemoryDisk, "flush_directory", SegmentBuild, "finish"),
+        story=machines_lose_power_while_segments_are_taken_in_place,
+    ),
+    Mutation(
+        "swap-decided-durably",
+        "That a built segment counts is durable before the old ones go (storage/segment_swap.py)",
+        without_call(MemoryDisk, "flush_directory", log, "commit_swap"),
+        story=machines_lose_power_while_segments_are_taken_in_place,
+        bound=120,
+    ),
+    Mutation(
+        "replaced-segments-gone",
+        "Replaced segments are gone durably before the built one has its name (storage/segment_swap.py)",
+        without_call(MemoryDisk, "flush_directory", log, "finish_swap"),
+        story=machines_lose_power_while_segments_are_taken_in_place,
+    ),
+    Mutation(
+        "built-segment-in-place",
+        "The built segment is durable in its place before its folder goes (storage/segment_swap.py)",
+        without_call(MemoryDisk, "flush_together", log, "finish_swap"),
+        story=machines_lose_power_while_segments_are_taken_in_place,
+        bound=120,
     ),
 )
