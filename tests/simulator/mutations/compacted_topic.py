@@ -7,11 +7,14 @@ from contextlib import contextmanager
 from typing import Any
 
 from broker.compaction.worker import CompactionWorker
+from broker.replication.replica import Replica
 from protocol.controller.replicas import ReassignedPartition, ReassignPartitions
 from protocol.controller.topics import TopicSetting
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import parse_header
 from protocol.records.builder import NewRecord, build_batch
+from raft.types import ReplicaId
+from storage.compaction.plan import Plan
 from storage.journal_records import Bounds
 from storage.log_types import GroupKey
 from tests.simulator.mutations.stage import Stage
@@ -31,15 +34,15 @@ SETTINGS = {
 
 
 class CompactedTopic:
-    """The stage's topic, on three nodes."""
+    """The stage's topic."""
 
-    def __init__(self, stage: Stage, **settings: str) -> None:
+    def __init__(self, stage: Stage, *, replicas: tuple[int, ...] = (1, 2, 3), **settings: str) -> None:
         """`settings`: in place of those above, with underscores for dots."""
         changed = {name.replace("_", "."): value for name, value in settings.items()}
         stage.settings = [
             TopicSetting(name=name, value=value) for name, value in (SETTINGS | changed).items()
         ]
-        stage.create_topic()
+        stage.create_topic(replicas=replicas)
         self.stage = stage
         self.key: GroupKey = stage.replica(stage.leader()).key
         #: Nodes on which no pass begins (`passes_held`).
@@ -73,17 +76,14 @@ class CompactedTopic:
     def passes_held(self, *node_ids: int) -> Iterator[dict[int, None]]:
         """No pass begins on these nodes. Whoever takes one out of the dict lets it go on."""
         self.held.update(dict.fromkeys(node_ids))
-        cluster = self.stage.cluster
 
-        def hold(tick: Callable[..., None]) -> Any:
-            def ticked(worker: CompactionWorker, now: float) -> None:
-                nodes = {id(node.replicas): node_id for node_id, node in cluster.nodes.items()}
-                if nodes.get(id(worker._replicas)) not in self.held:
-                    tick(worker, now)
+        def hold(plan: Callable[..., Plan | None]) -> Any:
+            def planned(worker: CompactionWorker, replica: Replica) -> Plan | None:
+                return None if replica.group.self_id.node_id in self.held else plan(worker, replica)
 
-            return ticked
+            return planned
 
-        with replaced(CompactionWorker, "_tick", hold):
+        with replaced(CompactionWorker, "_plan", hold):
             yield self.held
 
     def bounds(self, node_id: int) -> Bounds:
@@ -108,7 +108,37 @@ class CompactedTopic:
                 return True
         return False
 
+    def wait_reported(self, leader: int, *node_ids: int, above: int) -> None:
+        """Until this leader has heard that they are cleaned beyond an offset."""
+        group, bounds = self.stage.replica(leader).group, self.stage.replica(leader).bounds
+
+        def have_reported() -> bool:
+            reports = [bounds.report_of(each) for each in group.members if each.node_id in node_ids]
+            return all(report is not None and report.mcco > above for report in reports)
+
+        self.stage.wait(have_reported)
+
     # -- members
+
+    def leader_and_followers(self) -> tuple[int, ...]:
+        """... in an order of the seed's. The leader stays, unless something happens to it."""
+        # It is the preferred one soon.
+        self.stage.wait(lambda: self.stage.leader_now() == 1)
+        return 1, *self.stage.followers()
+
+    def identities(self, *node_ids: int) -> tuple[ReplicaId, ...]:
+        return tuple(self.stage.replica(node_id).group.self_id for node_id in node_ids)
+
+    def wait_identity(self, node_id: int, incarnation: int) -> None:
+        """Until its replica has this incarnation, and votes."""
+
+        def is_voter() -> bool:
+            leader, replica = self.stage.leader_now(), self.stage.cluster.replica(node_id, self.stage.topic)
+            if leader is None or replica is None or replica.group.self_id.incarnation != incarnation:
+                return False
+            return replica.group.self_id in self.stage.replica(leader).group.committed_configuration.voters
+
+        self.stage.wait(is_voter)
 
     def reassign(self, *node_ids: int) -> None:
         """... and wait until these are the voters, by a committed configuration."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from broker.compaction import facts, worker
@@ -12,6 +12,8 @@ from broker.replication.watermarks import compaction_bounds
 from broker.replication.watermarks.bounds_exchange import BoundsExchange
 from broker.replication.watermarks.compaction_bounds import CleanedReport, CompactionBounds
 from broker.replication.watermarks.membership_seed import UNSET_BOUNDS, Seed
+from raft.group import Group
+from raft.types import ReplicaId
 from storage import log
 from storage.compaction.aborted_data import AbortedData
 from storage.compaction.plan import LogFacts
@@ -20,7 +22,13 @@ from storage.segment_swap import SegmentBuild
 from tests.simulator.disk import MemoryDisk
 from tests.simulator.memory_file import MemoryFile
 from tests.simulator.mutations.compaction_stories import (
+    a_follower_misses_that_the_bounds_rise,
+    a_new_leader_knows_bounds_that_a_follower_does_not,
+    a_removal_is_appended_and_lost,
     a_removed_member_comes_back_with_its_log,
+    a_report_comes_when_its_member_has_begun_anew,
+    a_report_is_lost,
+    an_addition_is_appended_and_not_committed,
     machines_lose_power_while_segments_are_taken_in_place,
 )
 from tests.simulator.mutations.kind import Mutation
@@ -84,6 +92,61 @@ def _checkpoint_first(record: Callable[..., Any]) -> object:
     return recorded
 
 
+def _of_any_incarnation(reported_by: Callable[..., None]) -> object:
+    def reported(self: CompactionBounds, member: ReplicaId, term: int, report: CleanedReport) -> None:
+        for each in self._replica.group.members:
+            if each.node_id == member.node_id:
+                reported_by(self, each, term, report)
+
+    return reported
+
+
+def _least_of(members_of: Callable[[Group], Iterable[ReplicaId]]) -> Callable[[Any], Any]:
+    """Only these members count for the bounds."""
+
+    def make(_: object) -> object:
+        def recompute(self: CompactionBounds) -> None:
+            reports = {each: self.report_of(each) for each in members_of(self._replica.group)}
+            cleaned = [report and self._cleaned(each, report) for each, report in reports.items()]
+            known = [each for each in cleaned if each is not None]
+            if len(known) == len(cleaned):
+                self._raise(
+                    mtro=min((each.mtro for each in known), default=-1),
+                    mxro=min((each.mxro for each in known), default=-1),
+                )
+
+        return recompute
+
+    return make
+
+
+def _told_on_a_rise(*, by_each_leader: bool) -> Callable[[Any], Any]:
+    """Once, whether it arrives or not. `by_each_leader`: also by one whose bounds have not risen."""
+
+    def make(to_be_told: Callable[..., list[ReplicaId]]) -> object:
+        told: dict[tuple[int, int], tuple[int, int]] = {}
+
+        def only(self: CompactionBounds) -> list[ReplicaId]:
+            group, known = self._replica.group, (self.mtro, self.mxro)
+            at = id(self), group.term
+            begins_with = (-1, -1) if by_each_leader else known
+            has_risen = told.get(at, begins_with) != known
+            told[at] = known
+            return [each for each in group.members if has_risen and each != group.self_id]
+
+        return only
+
+    return make
+
+
+def _only_changes(is_report_due: Callable[..., bool]) -> object:
+    def is_due(self: BoundsExchange, replica: Replica, leader: ReplicaId, now: float) -> bool:
+        self._repeat_at[replica] = float("inf")
+        return is_report_due(self, replica, leader, now)
+
+    return is_due
+
+
 MUTATIONS = (
     Mutation(
         "tombstones-below-mtro",
@@ -103,8 +166,6 @@ MUTATIONS = (
         "A member that has not reported blocks every rise (L3)",
         off((CompactionBounds, "report_of", _silent_members_are_left_out)),
         mix=None,
-        bound=200,
-        is_slow=True,
     ),
     Mutation(
         "log-of-this-membership",
@@ -195,5 +256,47 @@ MUTATIONS = (
         without_call(MemoryDisk, "flush_together", log, "finish_swap"),
         story=machines_lose_power_while_segments_are_taken_in_place,
         bound=120,
+    ),
+    Mutation(
+        "report-of-this-incarnation",
+        "A report counts for the incarnation that has sent it (L1)",
+        off((CompactionBounds, "reported_by", _of_any_incarnation)),
+        story=a_report_comes_when_its_member_has_begun_anew,
+    ),
+    Mutation(
+        "removal-counts-when-committed",
+        "A member that is removed counts for the bounds until its removal is committed (L2)",
+        off((CompactionBounds, "recompute", _least_of(lambda group: group.configuration.members))),
+        story=a_removal_is_appended_and_lost,
+    ),
+    Mutation(
+        "addition-counts-when-appended",
+        "A member that is added counts for the bounds when its row is appended (L2)",
+        off(
+            (CompactionBounds, "recompute", _least_of(lambda group: group.committed_configuration.members)),
+            (CompactionBounds, "may_vote", lambda _: lambda self, learner: True),
+            (CompactionBounds, "must_discard", lambda _: lambda self, member: False),
+        ),
+        story=an_addition_is_appended_and_not_committed,
+        note="L6 is off, too: a learner that is not clean below the bounds discards its log",
+    ),
+    Mutation(
+        "bounds-told-until-known",
+        "A leader tells the bounds until each member says that it knows them (L5)",
+        off((CompactionBounds, "to_be_told", _told_on_a_rise(by_each_leader=True))),
+        story=a_follower_misses_that_the_bounds_rise,
+    ),
+    Mutation(
+        "bounds-told-by-a-new-leader",
+        "A new leader tells the bounds, even if they are the same (L4)",
+        off((CompactionBounds, "to_be_told", _told_on_a_rise(by_each_leader=False))),
+        story=a_new_leader_knows_bounds_that_a_follower_does_not,
+        note="L5 is off, too, which is enough alone",
+    ),
+    Mutation(
+        "reports-repeated",
+        "A follower repeats its report, also if nothing has changed (section 2)",
+        off((BoundsExchange, "_is_report_due", _only_changes)),
+        story=a_report_is_lost,
     ),
 )
