@@ -19,6 +19,7 @@ from tests.simulator.mutations.kind import Mutation
 from tests.simulator.mutations.removal_bounds_stories import (
     a_follower_misses_that_the_bounds_rise,
     a_leader_starts_again_with_a_removal_that_is_not_committed,
+    a_member_is_added_and_not_cleaned_yet,
     a_new_leader_knows_bounds_that_a_follower_does_not,
     a_new_leader_knows_older_bounds_than_a_follower,
     a_removal_is_appended_and_lost,
@@ -183,8 +184,8 @@ MUTATIONS = (
         "bounds-in-the-row",
         "A member that is added is clean below the bounds in the row that names it (L7)",
         off((compaction_bounds, "membership_seed", _without_bounds)),
-        story=a_removed_member_comes_back_with_its_log,
-        note="a property: without it the member never votes",
+        story=a_member_is_added_and_not_cleaned_yet,
+        note="a property: without it the member does not vote before it is cleaned",
     ),
     Mutation(
         "told-when-durable",

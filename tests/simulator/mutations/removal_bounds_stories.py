@@ -37,6 +37,18 @@ def a_removed_member_comes_back_with_its_log(stage: Stage) -> None:
     assert is_voter, "who was added again never votes"
 
 
+def a_member_is_added_and_not_cleaned_yet(stage: Stage) -> None:
+    """Its logs are many, or this one is not dirty enough. All that it copies is clean below the bounds."""
+    topic = CompactedTopic(stage, replicas=(1, 2))
+    topic.put(b"value")
+    tombstone = topic.put(None)
+    topic.wait_gone(tombstone, 1, 2)
+    with topic.passes_held(3):
+        topic.begin_reassigning(1, 2, 3)
+        is_voter = stage.waited(lambda: topic.voters() == [1, 2, 3], 10.0)
+        assert is_voter, "who was added never votes"
+
+
 def bounds_reach_who_is_back_before_it_reports(stage: Stage) -> None:
     """As `a_removed_member_comes_back_with_its_log`, but the leader is late to hear of that log, which is not cleaned
     meanwhile."""
