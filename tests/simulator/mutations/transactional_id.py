@@ -37,6 +37,8 @@ class TransactionalId:
         self.versions = requests.VERSIONS[version]
         self._adds_partitions = version == 1
         self._timeout_ms = timeout_ms
+        #: Of its records: a compacted topic takes none without.
+        self.key: bytes | None = None
         self._sequences: dict[str, int] = {}
         self._begun = 0
 
@@ -137,7 +139,7 @@ class TransactionalId:
         """The next one for partition 0, known to the oracle."""
         sequence = self._sequences.get(topic, 0)
         self._sequences[topic] = sequence + 1
-        record = NewRecord(None, f"{transaction.name} {topic} {sequence} {self.owner}".encode(), 1)
+        record = NewRecord(self.key, f"{transaction.name} {topic} {sequence} {self.owner}".encode(), 1)
         data = build_batch(
             [record],
             producer_id=self.owner.producer_id,

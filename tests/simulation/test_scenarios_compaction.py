@@ -1,0 +1,154 @@
+"""Liveness of coordinated compaction, and what may become of its messages: invariants 10, 11 and 12 of
+coordinated-compaction.md, section 5. The oracle looks on."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+
+from broker.replication.watermarks.bounds_exchange import BoundsExchange
+from broker.replication.watermarks.compaction_bounds import CompactionBounds
+from tests.simulator.cluster import SimulatedCluster, captured_logs
+from tests.simulator.mutations.compacted_topic import CompactedTopic
+from tests.simulator.mutations.stage import TOPIC, Stage, demand_progress
+from tests.simulator.mutations.switch import replaced
+from tests.simulator.mutations.transactional_id import TransactionalId
+
+#: A pass that removes values, one that keeps a tombstone for `delete.retention.ms`, the exchange of bounds every second
+#: at the latest, and the pass that removes it; twice.
+TWO_PERIODS_S = 5.0
+
+
+@contextmanager
+def told(seed: int) -> Iterator[Stage]:
+    """... and then everything has to be there and equal."""
+    cluster = SimulatedCluster(random.Random(seed))
+    try:
+        with captured_logs(cluster.loop):
+            cluster.start()
+            stage = Stage(cluster, random.Random(seed))
+            stage.ready()
+            yield stage
+            demand_progress(stage)
+    finally:
+        cluster.close()
+
+
+def markers_in(topic: CompactedTopic, node_id: int) -> list[int]:
+    log = topic.stage.replica(node_id).log
+    return [x.header.base_offset for x in log.batches(0) if x.header.is_control and x.header.count]
+
+
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_whatever_has_expired_goes_while_all_members_are_up(seed: int) -> None:
+    """Invariant 10: nobody writes any more, so nothing is dirty."""
+    with told(seed) as stage:
+        topic = CompactedTopic(stage)
+        tombstones = []
+        for number in range(stage.rng.randint(2, 5)):
+            key = b"%d" % number
+            topic.put(b"value" * stage.rng.randint(1, 100), key)
+            tombstones.append(topic.put(None, key))
+        producer = TransactionalId(stage, version=2)
+        producer.init()
+        producer.key = b"of a transaction"
+        for _ in range(2):
+            transaction = producer.begin()
+            producer.write(transaction, TOPIC)
+            producer.end(transaction, is_commit=stage.rng.random() < 0.5)
+        topic.put(b"last", b"last")
+        stage.everybody_has_all()
+        is_gone = stage.waited(
+            lambda: (
+                not any(
+                    markers_in(topic, node_id) or any(topic.holds(node_id, offset) for offset in tombstones)
+                    for node_id in (1, 2, 3)
+                )
+            ),
+            TWO_PERIODS_S,
+        )
+        assert is_gone, [(markers_in(topic, n), [topic.holds(n, x) for x in tombstones]) for n in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("returns", [True, False])
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_a_member_that_is_away_freezes_the_bounds(seed: int, *, returns: bool) -> None:
+    """Invariant 11. Its return frees them, and so does its removal, once that is committed."""
+    with told(seed) as stage:
+        topic = CompactedTopic(stage)
+        topic.put(b"value")
+        stage.everybody_has_all()
+        away = stage.followers()[0]
+        stay = [node_id for node_id in (1, 2, 3) if node_id != away]
+        stage.cluster.kill(away)
+        tombstone = topic.put(None)
+        topic.wait_cleaned(*stay, above=tombstone)
+        frozen = [topic.bounds(node_id).mtro for node_id in stay]
+        for number in range(5):
+            topic.put(b"%d" % number, b"another")
+            stage.run_for(stage.rng.uniform(0.5, 1.5))
+        assert [topic.bounds(node_id).mtro for node_id in stay] == frozen
+        assert max(frozen) <= tombstone
+        assert all(topic.holds(node_id, tombstone) for node_id in stay)
+        if returns:
+            stage.start(away)
+            stay.append(away)
+        else:
+            topic.reassign(*stay)
+        is_gone = stage.waited(
+            lambda: not any(topic.holds(node_id, tombstone) for node_id in stay), 2 * TWO_PERIODS_S
+        )
+        assert is_gone
+
+
+@contextmanager
+def remembered_messages(stage: Stage) -> Iterator[list[tuple[int, Callable[[], None]]]]:
+    """Every report and all bounds that arrive, each as (node, what has it arrive once more)."""
+    messages: list[tuple[int, Callable[[], None]]] = []
+
+    def arrived(receive: Callable[..., None], node_of: Callable[..., int]) -> Any:
+        def called(*args: Any) -> None:
+            messages.append((node_of(*args), partial(receive, *args)))
+            receive(*args)
+
+        return called
+
+    def bounds(receive: Callable[..., None]) -> Any:
+        return arrived(receive, lambda bounds, *_: bounds._replica.group.self_id.node_id)
+
+    def report(receive: Callable[..., None]) -> Any:
+        return arrived(receive, lambda exchange, replica, *_: replica.group.self_id.node_id)
+
+    with replaced(CompactionBounds, "bounds_received", bounds), replaced(BoundsExchange, "reported", report):
+        yield messages
+
+
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_messages_of_old_leaders_come_again_and_in_any_order(seed: int) -> None:
+    """Invariant 12, over changes of leaders and of members."""
+    with told(seed) as stage, remembered_messages(stage) as messages:
+        topic = CompactedTopic(stage)
+        repeated = 0
+        for number in range(6):
+            topic.put(b"value", b"%d" % (number % 3))
+            topic.put(None, b"%d" % (number % 3))
+            stage.run_for(stage.rng.uniform(0.2, 1.0))
+            if number == 2:
+                topic.reassign(1, 2)
+            elif number == 4:
+                topic.reassign(1, 2, 3)
+            else:
+                stage.lead(stage.followers()[0])
+            for node_id, again in stage.rng.sample(messages, min(len(messages), 30)):
+                replica = stage.cluster.replica(node_id, TOPIC)
+                if replica is not None and replica.is_open:
+                    stage.call(node_id, again)
+                    repeated += 1
+                    stage.run_for(0.01)
+        assert repeated > 50
+        stage.wait(lambda: all(topic.bounds(node_id).mtro > 0 for node_id in (1, 2, 3)))
