@@ -11,10 +11,12 @@ from broker.replication.replica import Replica
 from storage import log
 from storage.compaction.aborted_data import AbortedData
 from storage.compaction.plan import LogFacts
+from storage.log import Log
 from storage.segment_swap import SegmentBuild
 from tests.simulator.disk import MemoryDisk
 from tests.simulator.memory_file import MemoryFile
 from tests.simulator.mutations.compaction_stories import (
+    a_reader_is_slow,
     machines_lose_power_while_segments_are_taken_in_place,
 )
 from tests.simulator.mutations.kind import Mutation
@@ -50,6 +52,25 @@ def _checkpoint_first(record: Callable[..., Any]) -> object:
         replica.bounds.passed(end_offset, is_transaction_free=False)
 
     return recorded
+
+
+def _with_high_watermark_of_end(facts_of: Callable[..., LogFacts]) -> object:
+    """Whoever has an open transaction keeps its last stable offset."""
+
+    def changed(replica: Replica, *args: Any) -> LogFacts:
+        log_facts, end_offset = facts_of(replica, *args), replica.log.end_offset
+        is_open = replica.producers.first_open_offset is not None
+        stable = log_facts.last_stable_offset if is_open else end_offset
+        return log_facts._replace(high_watermark=end_offset, last_stable_offset=stable)
+
+    return changed
+
+
+def _snapshot_everywhere(newest: Callable[..., int]) -> object:
+    def found(self: Log, *, below: int | None = None, except_for: int = -1) -> int:
+        return newest(self, except_for=except_for) if below is None else below
+
+    return found
 
 
 MUTATIONS = (
@@ -123,5 +144,30 @@ MUTATIONS = (
         without_call(MemoryDisk, "flush_together", log, "finish_swap"),
         story=machines_lose_power_while_segments_are_taken_in_place,
         bound=120,
+    ),
+    Mutation(
+        "delete-retention",
+        "A tombstone stays for delete.retention.ms after the first pass that keeps it (section 3)",
+        off((worker, "cleaning_task", _with_rules(delete_retention_ms=0))),
+        story=a_reader_is_slow,
+    ),
+    Mutation(
+        "compacted-below-a-snapshot",
+        "Nothing is compacted above the newest snapshot of the producers that lies below the recorded end (section 1)",
+        off((Log, "newest_snapshot_offset", _snapshot_everywhere)),
+        mix=("power", "kill", "isolate leader"),
+        has_transactions=None,
+        bound=120,
+        is_slow=True,
+    ),
+    Mutation(
+        "compacted-below-the-high-watermark",
+        "Nothing is compacted above the high watermark, so MCCO lies at or below it (section 1)",
+        off(
+            (worker, "log_facts", _with_high_watermark_of_end),
+            (Log, "newest_snapshot_offset", _snapshot_everywhere),
+        ),
+        mix=("isolate leader", "isolate", "slow disk"),
+        note="said in two places: snapshots are of committed state, and nothing is compacted above the newest",
     ),
 )

@@ -50,3 +50,20 @@ def _death_in_a_swap(stage: Stage, topic: CompactedTopic, victim: int) -> Iterat
 
     with replaced(Log, "swap", dies):
         yield dead
+
+
+def a_reader_is_slow(stage: Stage) -> None:
+    """It has read the value, and has `delete.retention.ms` to read the tombstone."""
+    retention_s = stage.rng.uniform(2, 5)
+    topic = CompactedTopic(stage, delete_retention_ms=str(int(retention_s * 1000)))
+    topic.put(b"value")
+    tombstone = topic.put(None)
+    topic.wait_cleaned(1, 2, 3, above=tombstone)
+    # The first pass that keeps it was at most a round ago.
+    end_s = stage.loop.time() + retention_s - 0.5
+    while stage.loop.time() < end_s:
+        topic.put(b"more", b"another")
+        stage.run_for(0.2)
+        is_held = all(topic.holds(node_id, tombstone) for node_id in (1, 2, 3))
+        assert is_held, "a tombstone is gone before a reader could know it"
+    topic.wait_gone(tombstone, 1, 2, 3)
