@@ -75,10 +75,14 @@ def _compact(cluster: SimulatedCluster, node_id: int, key: GroupKey, now_ms: int
     )
     for event in clean(log.disk, task._replace(rules=rules)):
         match event:
-            case MapReady(end_offset) if log.newest_snapshot_offset() < end_offset:
-                # A replay of the compacted log would not find all that is known of the producers.
-                snapshot = Snapshot.of(load_producers(log, end_offset))
-                write_snapshot(log, snapshot, replica.high_watermark)
+            case MapReady(end_offset):
+                if log.newest_snapshot_offset() < end_offset:
+                    # A replay of the compacted log would not find all that is known of the producers.
+                    snapshot = Snapshot.of(load_producers(log, end_offset))
+                    write_snapshot(log, snapshot, replica.high_watermark)
+                bounds = bounds._replace(rewritten_end=max(bounds.rewritten_end, end_offset))
+                journal.append(bounds)
+                journal.flush()
             case SegmentReady(bases, aborted_in_segment):
                 log.swap(bases, aborted_in_segment)
             case PassOver(end_offset, counts):

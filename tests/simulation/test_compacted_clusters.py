@@ -136,6 +136,14 @@ def test_a_value_that_a_pass_has_changed(small: Small) -> None:
         small.cluster.scan()
 
 
+def test_a_segment_that_is_rewritten_before_that_is_recorded(small: Small) -> None:
+    """Although what is in it is right."""
+    small.cluster.scan()
+    swap(small, small.follower, lambda batch: batch)
+    with bites("rewriting_is_recorded"):
+        small.cluster.scan()
+
+
 def test_a_last_value_that_a_pass_has_removed(small: Small) -> None:
     follower, newest = small.follower, small.oracle.compaction.written(small.leader.key).newest()
     first = parse_header(bytes(next(follower.log.checked_batches(0))[1]))

@@ -31,6 +31,7 @@ from tests.simulator.invariants.nothing_missing import (
     reason_of,
 )
 from tests.simulator.invariants.one_record_per_key import check_clean
+from tests.simulator.invariants.rewriting_is_recorded import check_recorded
 from tests.simulator.invariants.same_view import check_view
 from tests.simulator.invariants.stable_without_open import check_stable
 from tests.simulator.invariants.survivors_unchanged import check_survivor
@@ -65,6 +66,8 @@ class CompactionOracle:
         self._right: dict[tuple[GroupKey, BatchHeader, bytes], None] = {}
         self._swaps = SwapWatch()
         self._walked: dict[Log, _Walked] = {}
+        #: How often each log had been cut when it was looked at. What has grown since then looks like a swap.
+        self._cuts: dict[Log, int] = {}
         #: By group: the index of the newest row that any replica knows to be committed, and its members.
         self._members: dict[GroupKey, tuple[int, Configuration]] = {}
 
@@ -132,8 +135,9 @@ class CompactionOracle:
         self.bounds.check(
             key, identity, bounds, written.end_offset, lambda: self._durable(identity.node_id, key)
         )
-        has_swapped = self._swaps.has_swapped(log)
-        if has_swapped:
+        cuts, self._cuts[log] = self._cuts.get(log, log.truncation_count), log.truncation_count
+        swapped_base = self._swaps.last_swapped(log)
+        if swapped_base is not None:
             self._rewritten.setdefault(key, 0)
         highest = self.bounds.highest(key)
         of_members = max(bounds.mcco, highest.mtro), max(bounds.mxfo, highest.mxro)
@@ -148,9 +152,11 @@ class CompactionOracle:
             # What lies above could not break anything. What is above the high watermark may still be cut off.
             min(replica.high_watermark, max(*of_members, self.expired.end_offset(key))),
         )
-        if has_swapped or self._walked.get(log) != walked:
+        if swapped_base is not None or self._walked.get(log) != walked:
             self._walk(replica, bounds, values)
             self._walked[log] = walked
+        if swapped_base is not None and cuts == log.truncation_count:
+            check_recorded(key, swapped_base, self._durable(identity.node_id, key))
 
     def note_members(self, replica: Replica) -> None:
         """As this replica knows them to be committed, now."""

@@ -16,13 +16,18 @@ class SwapWatch:
         self._seen: dict[Log, Sequence[Segment]] = {}
 
     def has_swapped(self, log: Log) -> bool:
-        """Since the last call. Of a log that is new: no."""
+        return self.last_swapped(log) is not None
+
+    def last_swapped(self, log: Log) -> int | None:
+        """Since the last call: where the last segment begins that took the place of another. None: there is none, or
+        the log is new."""
         seen = self._seen.get(log)
         if seen == log._segments:
-            return False
+            return None
         self._seen[log] = list(log._segments)
         if not seen:
-            return False
+            return None
         # What comes by itself begins above all that was there; what goes by itself leaves nothing in its place.
         last_base = seen[-1].base_offset
-        return any(segment.base_offset <= last_base and segment not in seen for segment in log._segments)
+        swapped = (x.base_offset for x in log._segments if x.base_offset <= last_base and x not in seen)
+        return max(swapped, default=None)

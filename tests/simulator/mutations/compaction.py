@@ -54,6 +54,10 @@ def _checkpoint_first(record: Callable[..., Any]) -> object:
     return recorded
 
 
+async def _not_recorded(worker: CompactionWorker, replica: Replica, end_offset: int) -> None:
+    del worker, replica, end_offset
+
+
 def _with_high_watermark_of_end(facts_of: Callable[..., LogFacts]) -> object:
     """Whoever has an open transaction keeps its last stable offset."""
 
@@ -169,5 +173,11 @@ MUTATIONS = (
         ),
         mix=("isolate leader", "isolate", "slow disk"),
         note="said in two places: snapshots are of committed state, and nothing is compacted above the newest",
+    ),
+    Mutation(
+        "rewriting-recorded-first",
+        "How far a pass may rewrite is recorded durably before the first segment is taken in place (broker/compaction)",
+        off((CompactionWorker, "_record_rewriting", lambda _: _not_recorded)),
+        mix=None,
     ),
 )
