@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from broker.compaction.worker import CompactionWorker
+from broker.compaction.worker import CompactionWorker, LogCompaction
 from broker.replication.replica import Replica
 from protocol.controller.replicas import ReassignedPartition, ReassignPartitions
 from protocol.controller.topics import TopicSetting
@@ -78,12 +78,12 @@ class CompactedTopic:
         self.held.update(dict.fromkeys(node_ids))
 
         def hold(plan: Callable[..., Plan | None]) -> Any:
-            def planned(worker: CompactionWorker, replica: Replica) -> Plan | None:
-                return None if replica.group.self_id.node_id in self.held else plan(worker, replica)
+            def planned(worker: CompactionWorker, replica: Replica, state: LogCompaction) -> Plan | None:
+                return None if replica.group.self_id.node_id in self.held else plan(worker, replica, state)
 
             return planned
 
-        with replaced(CompactionWorker, "_plan", hold):
+        with replaced(CompactionWorker, "_due_plan", hold):
             yield self.held
 
     def bounds(self, node_id: int) -> Bounds:

@@ -154,6 +154,16 @@ def _only_changes(is_report_due: Callable[..., bool]) -> object:
     return is_due
 
 
+def _heard_in_silence(bounds_received: Callable[..., bool]) -> object:
+    def received(self: CompactionBounds, *args: Any) -> bool:
+        reported = self.reported
+        bounds_received(self, *args)
+        self.reported = reported
+        return False
+
+    return received
+
+
 MUTATIONS = (
     Mutation(
         "silent-member-blocks",
@@ -232,8 +242,12 @@ MUTATIONS = (
     Mutation(
         "reports-repeated",
         "A follower repeats its report, also if nothing has changed (section 2)",
-        off((BoundsExchange, "_is_report_due", _only_changes)),
+        off(
+            (BoundsExchange, "_is_report_due", _only_changes),
+            (CompactionBounds, "bounds_received", _heard_in_silence),
+        ),
         story=a_report_is_lost,
+        note="to be told bounds that are known is no reason either, which is enough alone",
     ),
     Mutation(
         "all-but-the-newest-committed",
