@@ -30,7 +30,8 @@ COMPACTING_NAME = ".compacting"
 COMPACTED_NAME = ".compacted"
 #: In those folders: the base offsets of the segments that are replaced, and a checksum.
 _REPLACED_NAME = "replaced"
-#: Beside a segment. The segment itself comes last: while it is not moved, the swap is not over.
+#: In the order in which they are moved. The first one always exists: once it is moved, the old segments are set aside,
+#: durably. The segment itself comes last: while it is not moved, the swap is not over.
 _MOVED_SUFFIXES = (TRANSACTION_INDEX_SUFFIX, TIME_INDEX_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX)
 
 
@@ -106,10 +107,12 @@ def finish_swap(disk: Disk, directory: str) -> None:
     # It may be without that file: a crash came while it was removed, when all was over.
     replaced = _read_replaced(disk, f"{folder}/{_REPLACED_NAME}")
     if replaced and disk.exists(segment_path(folder, replaced[0])):
-        for base_offset in replaced:
-            _set_aside(disk, directory, base_offset)
-        # None of the old ones may come back beside the new one: recovery would find two segments that overlap.
-        disk.flush_directory(directory)
+        # Files that have been moved have the names of old ones. So nothing is set aside once the first one is moved.
+        if disk.exists(segment_path(folder, replaced[0], _MOVED_SUFFIXES[0])):
+            for base_offset in replaced:
+                _set_aside(disk, directory, base_offset)
+            # None of the old ones may come back beside the new one: recovery would find two segments that overlap.
+            disk.flush_directory(directory)
         for suffix in _MOVED_SUFFIXES:
             built = segment_path(folder, replaced[0], suffix)
             if disk.exists(built):

@@ -10,7 +10,7 @@ import pytest
 
 from protocol.records.batch import BatchHeader, parse_header
 from protocol.records.builder import build_filler
-from storage.aborted_index import AbortedIndex
+from storage.aborted_index import AbortedIndex, AbortedTransaction
 from storage.errors import CorruptLogError
 from storage.log import Log
 from storage.log_types import FlushedEnd
@@ -136,6 +136,63 @@ def test_a_process_that_ends_at_any_step_leaves_the_old_log_or_the_new_one(tmp_p
         step += 1
     assert outcomes == sorted(outcomes), "from one step on it is done"
     assert outcomes.index(True) > 5
+    assert outcomes.count(True) > 10
+
+
+def swap_all_but_the_first_batch(log: Log, bases: list[int], end_offset: int) -> None:
+    """The segment has indexes of its own: entries, and an aborted transaction."""
+    first, *kept = [batch for batch in log.batches(bases[0]) if batch.header.base_offset < end_offset]
+    aborted = AbortedIndex()
+    aborted.add(AbortedTransaction(7, bases[0], end_offset - 1, end_offset))
+    filler = build_filler(bases[0], first.header.next_offset, first.header.leader_epoch)
+    build = SegmentBuild(log.disk, log.directory, bases, SMALL.index_interval_bytes)
+    build.append([filler], [parse_header(filler)])
+    build.append([bytes(batch.view()) for batch in kept], [batch.header for batch in kept])
+    build.finish(end_offset, aborted)
+    log.swap(bases, aborted)
+
+
+def index_files(log: Log, base_offset: int) -> dict[str, bytes]:
+    names = (f"{base_offset:020}{suffix}" for suffix in (".index", ".timeindex", ".txnindex"))
+    return {
+        name: Path(log.directory, name).read_bytes() for name in names if Path(log.directory, name).exists()
+    }
+
+
+def swap_that_died(disk: StoppingDisk, step: int | None) -> tuple[bool, dict[str, bytes], dict[str, bytes]]:
+    """Whether it was over at this step, and the index files of the segment before it and after the next start."""
+    log = some_log(disk)
+    bases, end = segment_bases(log), log.end
+    before = index_files(log, bases[1])
+    is_over = False
+    disk.calls_left = step
+    try:
+        swap_all_but_the_first_batch(log, bases[1:5], bases[5])
+        is_over = True
+    except StopError:
+        pass
+    disk.calls_left = None
+    log.close(is_clean=False)
+    log = reopen(disk, recorded=end)
+    after = index_files(log, bases[1])
+    log.close(is_clean=False)
+    disk.close()
+    return is_over, before, after
+
+
+def test_a_process_that_ends_at_any_step_leaves_the_indexes_of_the_segment(tmp_path: Path) -> None:
+    """Also if some of them are in place already: the next start must not take them for those of the old segment."""
+    _, before, wanted = swap_that_died(StoppingDisk(str(tmp_path / "whole")), None)
+    assert len(wanted) == len(before) == 3
+    assert not set(wanted.values()) & set(before.values())
+    step, outcomes = 0, []
+    is_over = False
+    while not is_over:
+        is_over, _, found = swap_that_died(StoppingDisk(str(tmp_path / str(step))), step)
+        assert found in (before, wanted), step
+        outcomes.append(found == wanted)
+        step += 1
+    assert outcomes == sorted(outcomes), "from one step on it is done"
     assert outcomes.count(True) > 10
 
 
