@@ -8,33 +8,37 @@ from pathlib import Path
 
 import pytest
 
-from protocol.records.batch import Compression, parse_header, renew_crc
+from protocol.records.batch import renew_crc
 from protocol.records.builder import build_filler
-from storage.compaction.plan import SegmentFacts
-from storage.disk import Disk, MissingPathError
+from storage.disk import MissingPathError
 from storage.errors import CorruptLogError
 from storage.log import Log
 from storage.log_cleaning import (
     BLOCK_BYTES,
-    CleaningEvent,
     CleaningTask,
     MapReady,
     PassOver,
     SegmentReady,
     UncleanableError,
-    clean,
 )
 from storage.log_types import LogConfig
 from tests.simulator.disk import DiskFaults
 from tests.simulator.loop import new_loop
+from tests.storage.compaction.logs import (
+    CONFIG,
+    check_view,
+    facts_of,
+    log_of,
+    run_pass,
+    stored_in,
+    task_of,
+    write_history,
+)
 from tests.storage.compaction.model import (
-    SEGMENT_BYTES,
     History,
     Replica,
     aborted_in,
     key_buffer,
-    last_values,
-    read_committed,
 )
 from tests.storage.helpers import (
     InlineDisk,
@@ -46,84 +50,6 @@ from tests.storage.helpers import (
     new_log,
     reopen,
 )
-
-CONFIG = LogConfig(1 << 20, 1 << 40, 128)
-
-
-def write_history(rng: random.Random, rounds: int = 6) -> History:
-    """A history with one replica that was never compacted, in segments of some batches."""
-    history = History()
-    history.replica()
-    for _ in range(rounds):
-        for _ in range(rng.randint(2, 6)):
-            write_something(history, rng)
-        history.roll()
-    for pid, producer in history.producers.items():
-        if producer.transaction is not None:
-            history.end(pid, is_commit=rng.random() < 0.5)
-    history.roll()
-    history.write((b"z", b"the active segment"))
-    return history
-
-
-def write_something(history: History, rng: random.Random) -> None:
-    pairs = [
-        (rng.choice([b"a", b"b", b"a key of more than sixteen bytes"]), rng.choice([None, b"", b"v" * 60]))
-        for _ in range(rng.randint(1, 3))
-    ]
-    pid = rng.choice([-1, 1, 2])
-    producer = history.producers.get(pid)
-    is_open = producer is not None and producer.transaction is not None
-    if is_open and rng.random() < 0.4:
-        history.end(pid, is_commit=rng.random() < 0.5)
-    else:
-        is_transactional = is_open or (pid > 0 and rng.random() < 0.5)
-        compression = rng.choice([Compression.NONE, Compression.NONE, Compression.LZ4])
-        history.write(*pairs, pid=pid, is_transactional=is_transactional, compression=compression)
-
-
-def log_of(disk: Disk, replica: Replica, config: LogConfig = CONFIG) -> Log:
-    """The same batches in the same segments, durable."""
-    log = new_log(disk, config, term=3)
-    for segment in replica.segments:
-        if log.end_offset:
-            log.roll()
-        for batch in segment:
-            log.append_batches([batch], [parse_header(batch)])
-    log.flush()
-    return log
-
-
-def task_of(log: Log, replica: Replica, key_count: int = 1000) -> CleaningTask:
-    plan = replica.plan()
-    rules = replica.new_filter(replica.key_map(0, 0))._rules
-    segments = [SegmentFacts(*stored[:3], stored.max_timestamp_ms, -1) for stored in log.segments()]
-    rows = [(row.offset, row.term) for row in log.lineage.rows]
-    return CleaningTask(
-        log.directory,
-        segments,
-        rows,
-        plan.first_dirty_offset,
-        plan.first_uncleanable_offset,
-        rules,
-        aborted_in(replica.batches),
-        key_buffer(key_count),
-        SEGMENT_BYTES,
-        CONFIG.index_interval_bytes,
-    )
-
-
-def run_pass(log: Log, task: CleaningTask) -> list[CleaningEvent]:
-    events = []
-    for event in clean(log.disk, task):
-        events.append(event)
-        if isinstance(event, SegmentReady):
-            log.swap(event.bases, event.aborted)
-    return events
-
-
-def stored_in(log: Log) -> list[bytes]:
-    return [bytes(batch) for _, batch in log.checked_batches(0)]
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -228,7 +154,7 @@ def test_no_filler_spans_a_row(disk: InlineDisk) -> None:
     rules = history.replica().new_filter(history.replicas[0].key_map(0, 0))._rules
     task = CleaningTask(
         log.directory,
-        [SegmentFacts(*stored[:3], stored.max_timestamp_ms, -1) for stored in log.segments()],
+        facts_of(log),
         [(row.offset, row.term) for row in log.lineage.rows],
         0,
         21,
@@ -334,14 +260,6 @@ def passed_until(disk: StoppingDisk | StoppingMemoryDisk, seed: int, step: int) 
         is_over = False
     disk.calls_left = None
     return is_over, log, replica
-
-
-def check_view(log: Log, replica: Replica) -> None:
-    history = replica.history
-    seen = read_committed(stored_in(log), history.end_offset)
-    assert last_values(seen) == history.view()
-    everything = {written.record.offset: written for written in history.written}
-    assert all(everything[record.offset].record == record for record in seen)
 
 
 def test_a_process_that_dies_at_any_call_leaves_each_segment_old_or_new(tmp_path: Path) -> None:

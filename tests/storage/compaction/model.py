@@ -395,9 +395,13 @@ def data_of(batches: Iterable[bytes]) -> list[Seen]:
     return [seen for batch in batches if not parse_header(batch).is_control for seen in records_of(batch)]
 
 
-def read_committed(batches: Sequence[bytes], end_offset: int) -> list[Seen]:
-    """What a consumer makes of a log: it is sent the aborted transactions beside the batches (KIP-98)."""
-    waiting = sorted(aborted_in(batches), key=lambda aborted: aborted.first_offset)
+def read_committed(
+    batches: Sequence[bytes], end_offset: int, aborted: Sequence[AbortedTransaction] | None = None
+) -> list[Seen]:
+    """What a consumer makes of a log: it is sent the aborted transactions beside the batches (KIP-98). None: those that
+    a replay finds."""
+    known = aborted_in(batches) if aborted is None else aborted
+    waiting = sorted(known, key=lambda aborted: aborted.first_offset)
     aborted_pids: set[int] = set()
     seen: list[Seen] = []
     for batch in batches:
