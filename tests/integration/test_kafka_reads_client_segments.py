@@ -98,17 +98,10 @@ def test_kafka_finds_no_fault_with_what_clients_wrote(make_cluster: ClusterFacto
         for path in sorted(segments[0].parent.glob(pattern))
     ]
     assert {path.suffix for path in beside} == {".index", ".timeindex", ".snapshot"}
-    text = dump(*(path for segments in folders.values() for path in segments), *beside)
+    text, complaints = dump(*(path for segments in folders.values() for path in segments), *beside)
 
-    for fault in (
-        "isvalid: false",
-        "mismatch",
-        "out of order",
-        "not found",
-        "found timestamp",
-        "non-consecutive",
-    ):
-        assert fault not in text.lower(), text[text.lower().index(fault) - 300 :][:900]
+    assert not complaints
+    assert "isvalid: false" not in text
     _, *parts = re.split(r"^Dumping (.+)$", text, flags=re.MULTILINE)
     dumped = {Path(name): part for name, part in zip(parts[::2], parts[1::2], strict=True)}
     assert dumped.keys() >= {*beside}
