@@ -15,7 +15,7 @@ from typing import NamedTuple
 from storage.segment_swap import COMPACTED_NAME, COMPACTING_NAME
 from tests.storage.kill_points.judge import Found, judge
 from tests.storage.kill_points.prepared_log import Prepared
-from tests.storage.kill_points.strace import Point, run_killed, traced_points
+from tests.storage.kill_points.strace import KilledElsewhereError, Point, run_killed, traced_points
 
 _VICTIM = "tests.storage.kill_points.victim"
 _TRACE_NAME = "trace"
@@ -31,34 +31,59 @@ class Outcome(NamedTuple):
     failure: str = ""
 
 
+class Victim:
+    """A process that is killed while it works on a copy of a folder."""
+
+    def __init__(self, work: str, template: Path, folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
+        self._work = work
+        self._template = template
+        self._folder = folder
+        #: What it leaves if nobody kills it.
+        self.whole = folder / f"{work}-whole"
+        self.points = self._trace(self.whole)
+
+    def _trace(self, copy: Path) -> list[Point]:
+        shutil.copytree(self._template, copy)
+        return traced_points(_VICTIM, (self._work, str(copy)), self._folder / _TRACE_NAME)
+
+    def killed_at(self, position: int, copy: Path) -> Path:
+        """Returns what it leaves. Raises KilledElsewhereError."""
+        try:
+            self._kill(self.points[position], copy)
+        except KilledElsewhereError:
+            # The interpreter looks for modules before the work begins. Another program may have changed what it finds.
+            shutil.rmtree(copy)
+            self.points = self._trace(copy)
+            shutil.rmtree(copy)
+            self._kill(self.points[position], copy)
+        return copy
+
+    def _kill(self, point: Point, copy: Path) -> None:
+        shutil.copytree(self._template, copy)
+        run_killed(_VICTIM, (self._work, str(copy)), self._folder / _TRACE_NAME, point)
+
+
 class PassCampaign:
     """The pass over a prepared log, killed."""
 
     def __init__(self, prepared: Prepared, folder: Path) -> None:
         self._prepared = prepared
         self._folder = folder
-        whole = folder / "whole"
-        shutil.copytree(prepared.folder, whole)
-        self.points = traced_points(_VICTIM, ("pass", str(whole)), folder / _TRACE_NAME)
+        self.victim = Victim("pass", prepared.folder, folder)
+        self.points: Sequence[Point] = self.victim.points
         #: From here on, each swap counts.
         self.swap_positions = [point.position for point in self.points if _makes_a_swap_count(point)]
         assert len(self.swap_positions) == len(prepared.states) - 1
-        self.last_found = judge(whole, prepared)
-        shutil.rmtree(whole)
+        self.last_found = judge(self.victim.whole, prepared)
 
     def run(self, points: Iterable[Point]) -> Iterator[Outcome]:
         for point in points:
-            dead = self.killed_at(point, self._folder / "dead")
+            dead = self.victim.killed_at(point.position, self._folder / "dead")
             yield _outcome(point, dead, self._prepared, self.swaps_before(point))
 
     def swaps_before(self, point: Point) -> int:
         return sum(position < point.position for position in self.swap_positions)
-
-    def killed_at(self, point: Point, folder: Path) -> Path:
-        shutil.copytree(self._prepared.folder, folder)
-        run_killed(_VICTIM, ("pass", str(folder)), folder / _TRACE_NAME, point)
-        (folder / _TRACE_NAME).unlink()
-        return folder
 
 
 class StartCampaign:
@@ -68,17 +93,13 @@ class StartCampaign:
         self._prepared = prepared
         self._folder = folder
         self._swap_count = of_pass.swaps_before(death)
-        self._dead = of_pass.killed_at(death, folder / f"died-at-{death.position}")
-        started = folder / "started"
-        shutil.copytree(self._dead, started)
-        self.points = traced_points(_VICTIM, ("start", str(started)), folder / _TRACE_NAME)
-        shutil.rmtree(started)
+        dead = of_pass.victim.killed_at(death.position, folder / f"died-at-{death.position}")
+        self._victim = Victim("start", dead, dead.with_name(f"{dead.name}-starts"))
+        self.points: Sequence[Point] = self._victim.points
 
     def run(self, points: Iterable[Point]) -> Iterator[Outcome]:
         for point in points:
-            dead = self._folder / "dead"
-            shutil.copytree(self._dead, dead)
-            run_killed(_VICTIM, ("start", str(dead)), self._folder / _TRACE_NAME, point)
+            dead = self._victim.killed_at(point.position, self._folder / "dead")
             yield _outcome(point, dead, self._prepared, self._swap_count)
 
 

@@ -48,7 +48,7 @@ def campaign(prepared: Prepared, tmp_path: Path) -> PassCampaign:
 
 @needs_strace
 def test_some_points_of_a_pass(prepared: Prepared, campaign: PassCampaign) -> None:
-    assert campaign.last_found.is_recorded
+    assert campaign.last_found == (len(prepared.states) - 1, True)
     points = {*campaign.points[::_STEP_IN_PASS], *deaths_around_a_merge(campaign, prepared)}
     outcomes = list(campaign.run(sorted(points)))
     assert not [outcome for outcome in outcomes if outcome.failure]
@@ -72,7 +72,7 @@ def test_the_judge_notices_a_swap_that_is_forgotten(
 ) -> None:
     """A death in the middle of a swap leaves segments set aside. Without `.compacted` they are gone."""
     middle = deaths_around_a_merge(campaign, prepared)[-1]
-    dead = campaign.killed_at(middle, tmp_path / "dead")
+    dead = campaign.victim.killed_at(middle.position, tmp_path / "dead")
     (folder,) = dead.rglob(COMPACTED_NAME)
     folder.rename(tmp_path / "away")
     with pytest.raises(CorruptLogError):
