@@ -20,6 +20,9 @@ SETTINGS = {
     # kafka-python's group test asks for sessions of 3 s.
     "group.min.session.timeout.ms": "1000",
     "default.replication.factor": "3",
+    # librdkafka's 0077 waits for 20 s, and takes a topic for compacted then.
+    "varve.compaction.initial.delay.ms": "1000",
+    "varve.compaction.interval.ms": "1000",
 }
 NO_AUTO_CREATE = {"auto.create.topics.enable": "false"}
 #: So that what a stream job has purged leaves the disk while it runs. Not for all suites: librdkafka's 0052 writes
