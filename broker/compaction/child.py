@@ -25,16 +25,19 @@ _NICE = 10
 
 
 def main() -> int:
+    node_pid = int(sys.argv[1])
     prctl = libc.function("prctl", c_int, c_int)
     if prctl is not None:
         # The next life of the node clears the folder in which this process builds.
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != node_pid:
+        return 1  # the node died before that, and the order may be in the pipe all the same
     os.nice(_NICE)
     told, told_to = sys.stdin.buffer, sys.stdout.buffer
     (length,) = LENGTH.unpack(told.read(LENGTH.size))
     order: Order = pickle.loads(told.read(length))
     try:
-        _run(order, told, told_to)
+        _run(order, node_pid, told, told_to)
         _say(told_to, None)
     except CorruptLogError as error:
         _say(told_to, Failure("corrupt", str(error)))
@@ -47,10 +50,12 @@ def main() -> int:
     return 0
 
 
-def _run(order: Order, told: BinaryIO, told_to: BinaryIO) -> None:
+def _run(order: Order, node_pid: int, told: BinaryIO, told_to: BinaryIO) -> None:
     disk = FileDisk(order.root, lambda call: call())
     started_s, moved_bytes = monotonic(), 0
     for event in clean(disk, order.task):
+        if os.getppid() != node_pid:
+            return  # where there is no such signal
         if isinstance(event, BytesMoved):
             moved_bytes += event.byte_count
             ahead_s = moved_bytes / order.max_bytes_per_second - (monotonic() - started_s)

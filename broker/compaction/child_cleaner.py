@@ -7,6 +7,7 @@ two segments (`storage.log_cleaning`). Both sides talk in pickled values, each b
 from __future__ import annotations
 
 import asyncio
+import os
 import pickle
 import struct
 import sys
@@ -28,7 +29,7 @@ class CleanerDiedError(Exception):
 
 
 class Order(NamedTuple):
-    """The first thing that a child is told."""
+    """The first thing that a child is told. Its argument is the process id of its node."""
 
     root: str
     """The data directory."""
@@ -62,7 +63,9 @@ class ChildCleaner:
 
     async def clean(self, task: CleaningTask, max_bytes_per_second: float) -> AsyncGenerator[CleaningEvent]:
         child = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", _CHILD_MODULE, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+            *(sys.executable, "-m", _CHILD_MODULE, str(os.getpid())),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
         )
         assert child.stdin is not None and child.stdout is not None
         try:

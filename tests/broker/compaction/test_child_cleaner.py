@@ -1,0 +1,59 @@
+"""A pass in a process of its own does what a pass on the loop does, and that process works for nobody but its node."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from broker.compaction.child_cleaner import GO_ON, LENGTH, ChildCleaner, Order
+from storage.log_cleaning import PassOver, SegmentReady
+from storage.segment_swap import COMPACTING_NAME
+from tests.storage.helpers import InlineDisk
+from tests.storage.kill_points.journaled_log import FOLDER, data_directory, load_task, open_journaled
+from tests.storage.kill_points.prepared_log import Prepared, log_state, prepare
+
+RATE = 1e9
+
+
+@pytest.fixture
+def prepared(tmp_path: Path) -> Prepared:
+    return prepare(tmp_path / "prepared")
+
+
+async def test_a_child_does_the_whole_pass(prepared: Prepared) -> None:
+    root = str(data_directory(prepared.folder))
+    disk = InlineDisk(root)
+    journal, log = open_journaled(disk)
+    events = []
+    async for event in ChildCleaner(root).clean(load_task(prepared.folder), RATE):
+        events.append(event)
+        if isinstance(event, SegmentReady):
+            log.swap(event.bases, event.aborted)
+    assert isinstance(events[-1], PassOver) and events[-1].counts == prepared.counts
+    assert log_state(log, prepared.replica.history.last_stable_offset) == prepared.states[-1]
+    log.close(is_clean=False)
+    journal.close()
+    disk.close()
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_a_child_whose_node_is_gone_builds_nothing(prepared: Prepared, is_ours: bool) -> None:
+    """The node may die before its child has asked for the signal that ends it. The order is in the pipe by then, and
+    the next node starts a child of its own for the same folder."""
+    root = data_directory(prepared.folder)
+    order = pickle.dumps(Order(str(root), load_task(prepared.folder), RATE))
+    node = os.getpid() if is_ours else os.getppid()
+    ended = subprocess.run(
+        [sys.executable, "-m", "broker.compaction.child", str(node)],
+        # Goes on behind the first event, which is about the map, and ends with the second.
+        input=LENGTH.pack(len(order)) + order + GO_ON,
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
+    assert (root / FOLDER / COMPACTING_NAME).exists() == is_ours == bool(ended.stdout), ended.stderr
