@@ -26,7 +26,7 @@ from tests.storage.kill_points.strace import Point, why_not
 @click.option("--points", "chosen", metavar="A..B", help="Only these positions in the pass, and no starts.")
 def main(chosen: str | None) -> None:
     """Kill a pass of compaction at each of its system calls, open the log again, judge it, and run the pass once more.
-    Then kill the start of the node after three of these deaths in the same way.
+    Then kill the start of the node after four of these deaths in the same way.
 
     Exit code: 0 nothing found; 1 a log is neither before nor after; 2 it could not be done.
     """

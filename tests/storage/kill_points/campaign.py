@@ -12,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+from storage.segment_files import DELETED_SUFFIX
 from storage.segment_swap import COMPACTED_NAME, COMPACTING_NAME
 from tests.storage.kill_points.judge import Found, judge
 from tests.storage.kill_points.prepared_log import Prepared
@@ -19,8 +20,12 @@ from tests.storage.kill_points.strace import KilledElsewhereError, Point, run_ki
 
 _VICTIM = "tests.storage.kill_points.victim"
 _TRACE_NAME = "trace"
-#: Before the swap counts; when it does and nothing of it is done; half-way.
-START_NAMES = ("before a swap counts", "at its beginning", "in the middle of it")
+START_NAMES = (
+    "before a swap counts",
+    "before anything of it is done",
+    "when old segments are set aside",
+    "when some of its files are moved",
+)
 
 
 class Outcome(NamedTuple):
@@ -109,11 +114,10 @@ def deaths_around_a_merge(campaign: PassCampaign, prepared: Prepared) -> Sequenc
     merged = [old - new for old, new in pairwise(counts)]
     number = merged.index(max(merged))
     position = campaign.swap_positions[number]
-    removed = next(
-        x for x in campaign.points[position:] if x.name == "rmdir" and COMPACTED_NAME in x.arguments
-    )
-    middle = (position + removed.position) // 2
-    return [campaign.points[at] for at in (position, position + 1, middle)]
+    renames = [x for x in campaign.points[position + 1 :] if x.name.startswith("rename")]
+    aside = [x.position for x in renames if DELETED_SUFFIX in x.arguments]
+    moved = [x.position for x in renames if f"{COMPACTED_NAME}/" in x.arguments]
+    return [campaign.points[at] for at in (position, position + 1, aside[1], moved[2])]
 
 
 def _outcome(point: Point, dead: Path, prepared: Prepared, swap_count: int) -> Outcome:
