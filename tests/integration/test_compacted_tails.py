@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.integration.conftest import running
 from tests.integration.harness import BrokerCluster, eventually
-from tests.integration.test_compaction import LIMIT_S, NODE, SETTINGS, TOPIC, read_table, write
+from tests.integration.tables import LIMIT_S, NODE, SETTINGS, TOPIC, read_table, write
 from tests.pipeline.conftest import spark  # noqa: F401 a fixture
 from tests.storage.helpers import replace_by_filler
 from tests.storage.test_kafka_reads_our_files import TOOL

@@ -107,6 +107,15 @@ def _by_offsets_alone(seed_of: Callable[..., Seed]) -> object:
     return lambda *args: seed_of(*args)._replace(is_begun_here=True)
 
 
+def _takes_any(bounds_received: Callable[..., bool]) -> object:
+    def received(self: CompactionBounds, leader: ReplicaId, term: int, mtro: int, mxro: int) -> bool:
+        if term == self._replica.group.term and leader == self._replica.group.leader:
+            self._raise(mtro=mtro, mxro=mxro)
+        return False
+
+    return received
+
+
 def _as_told(raise_to: Callable[..., Bounds | None]) -> object:
     def lower_to(self: DurableBounds, bounds: Bounds) -> Bounds | None:
         recorded = self.of(bounds.group)
@@ -258,7 +267,11 @@ MUTATIONS = (
     Mutation(
         "bounds-never-lowered",
         "A replica takes the higher of the bounds that it has and is told (F1)",
-        off((DurableBounds, "raise_to", _as_told), (Bounds, "apply", _unchecked)),
+        off(
+            (CompactionBounds, "bounds_received", _takes_any),
+            (DurableBounds, "raise_to", _as_told),
+            (Bounds, "apply", _unchecked),
+        ),
         story=a_new_leader_knows_older_bounds_than_a_follower,
     ),
     Mutation(
