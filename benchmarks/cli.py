@@ -21,7 +21,14 @@ from benchmarks.cluster import (
     known_pids,
     running,
 )
-from benchmarks.compaction import DATA, KAFKA_SETTINGS, measure_pass, print_passes
+from benchmarks.compaction import (
+    DATA,
+    KAFKA_SETTINGS,
+    measure_pass,
+    measure_producing,
+    print_passes,
+    print_windows,
+)
 from benchmarks.compaction import document_of as document_of_passes
 from benchmarks.compare import compare, print_comparison
 from benchmarks.driver import BUILD_DIRECTORY, DriverError, find_driver
@@ -218,11 +225,34 @@ def txn_command(
 
 @main.command("compaction")
 @click.option("--beside-kafka", is_flag=True, help="Measure Apache Kafka behind it, and show both.")
+@click.option(
+    "--beside-produce", is_flag=True, help="What it costs a producer of 1 KB in 16 KB batches instead."
+)
+@click.option("--seconds", default=5.0, show_default=True, help="With --beside-produce: of each window.")
+@click.option("--rounds", default=3, show_default=True, help="With --beside-produce: passes.")
 @click.option("--share", type=click.FloatRange(0.001, 1), default=1, show_default=True, help="Of the data.")
 @click.option("--config", "settings", multiple=True, metavar="KEY=VALUE", help="For each node of Varve.")
 @click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
-def compaction_command(beside_kafka: bool, share: float, settings: tuple[str, ...], output: str) -> None:
-    """One pass of compaction over a large log: MB/s, CPU, memory."""
+def compaction_command(
+    beside_kafka: bool,
+    beside_produce: bool,
+    seconds: float,
+    rounds: int,
+    share: float,
+    settings: tuple[str, ...],
+    output: str,
+) -> None:
+    """One pass of compaction over a large log: MB/s, memory, what it costs a producer."""
+    if beside_produce:
+        varve = VarveCluster(settings)
+        refuse_company(varve)
+        bench = Bench(varve, find_driver(False), seconds, log)
+        with running(varve):
+            windows = measure_producing(
+                bench, varve, DATA[1].part(share), ROW_BY_NAME["produce-1k-16k"], rounds
+            )
+        print_windows(windows, console())
+        return
     clusters: list[VarveCluster | ApacheKafka] = [VarveCluster(settings)]
     if beside_kafka:
         clusters.append(ApacheKafka(KAFKA_SETTINGS))

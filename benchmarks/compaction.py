@@ -24,8 +24,10 @@ from rich.table import Table
 
 from benchmarks.cluster import ApacheKafka, ClusterError, VarveCluster
 from benchmarks.driver import DriverError
+from benchmarks.measure import Bench
 from benchmarks.process_stats import resident_mb
 from benchmarks.report import number
+from benchmarks.rows import Row
 
 Side = VarveCluster | ApacheKafka
 
@@ -111,6 +113,64 @@ def measure_pass(cluster: Side, data: Data, log: Callable[[str], None]) -> PassR
     watch.stop()
     admin.delete_topics([topic])[topic].result(30)
     return PassRow(data, mb_before, mb_after, seconds, watch.highest_mb, watch.before_mb)
+
+
+@dataclass
+class Window:
+    """A stretch of producing: alone, or while a log is compacted on all three nodes."""
+
+    is_beside: bool
+    mb_per_s: float
+    p99_ms: float
+    #: Of the passes beside it, the longest.
+    pass_s: float
+
+
+def measure_producing(bench: Bench, cluster: VarveCluster, data: Data, row: Row, rounds: int) -> list[Window]:
+    """What a pass over a log of three replicas costs whoever produces meanwhile. Raises ClusterError, DriverError."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    topics = [f"compaction-{time.time_ns() // 1_000_000}-{number}" for number in range(rounds)]
+    for topic in topics:
+        settings = {"cleanup.policy": "compact", "segment.bytes": str(SEGMENT_BYTES)}
+        admin.create_topics([NewTopic(topic, 1, 3, config=settings)])[topic].result(30)
+        bench.log(f"writing {data.name}")
+        _write(cluster, topic, data)
+    target = bench.create_topic()
+    bench.produce_into(target, row)  # connections, page cache
+    windows = [_window(bench, target, row, None)]
+    for topic in topics:
+        passes: list[float] = []
+
+        def compact(topic: str = topic, passes: list[float] = passes) -> None:
+            answer = cluster.run(
+                "topic", "compact", topic, "--wait", "--format", "json", "-b", cluster.bootstrap
+            )
+            passes += [each["elapsed_ms"] / 1e3 for each in json.loads(answer)]
+
+        bench.log("producing while a log is compacted")
+        windows.append(_window(bench, target, row, compact, passes))
+        bench.log("producing")
+        windows.append(_window(bench, target, row, None))
+    return windows
+
+
+def _window(
+    bench: Bench, topic: str, row: Row, beside: Callable[[], None] | None, passes: Sequence[float] = ()
+) -> Window:
+    metrics = bench.produce_into(topic, row, beside=beside).metrics
+    return Window(
+        beside is not None, metrics["mb_per_s"], metrics["record_p99_us"] / 1e3, max(passes, default=0.0)
+    )
+
+
+def print_windows(windows: Sequence[Window], out: Console) -> None:
+    table = Table("producing", box=box.SIMPLE)
+    for column in ("MB/s", "p99 ms", "pass s"):
+        table.add_column(column, justify="right")
+    for each in windows:
+        name = "while a log is compacted" if each.is_beside else "alone"
+        table.add_row(name, *map(number, (each.mb_per_s, each.p99_ms, each.pass_s)))
+    out.print(table)
 
 
 def _varve_pass(cluster: Side, admin: AdminClient, topic: str) -> tuple[float, float, float]:
