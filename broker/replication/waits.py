@@ -91,7 +91,8 @@ class ReplicaWaits:
         replica = self._replica
         group, required = replica.group, replica.config.min_insync_replicas
         voters = len(group.configuration.voters)
-        if required <= voters // 2 + 1:
+        # Until a change of members is committed, the high watermark is what a majority of the voters before it holds.
+        if required <= voters // 2 + 1 and not group.is_change_uncommitted:
             return replica.high_watermark
         if not replica.is_leader:
             return 0  # its own removal was committed, and that ended its leadership: nobody reports to it any more

@@ -18,6 +18,16 @@ from tests.broker.partitions.test_reassignment import create, nodes_of, reassign
 from tests.broker.world import World, running
 
 
+class _Producer:
+    """Waits with acks=all, and writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.answers: list[ErrorCode] = []
+
+    def partition_done(self, slot: int, error: ErrorCode) -> None:
+        self.answers.append(error)
+
+
 def _reassign(world: World, controller: int, node_id: int) -> None:
     """To this one node, asked of the controller itself: others may be cut off from it."""
     target = ReassignedPartition(topic="foo", partition=0, node_ids=[node_id])
@@ -131,17 +141,13 @@ def test_a_leader_that_is_moved_away_while_clients_wait_for_all_replicas_lives_o
         held = [node_id for node_id in world.ids if ("foo", 0) in world.nodes[node_id].replicas.by_name]
         (other,) = set(world.ids) - set(held)
         replica = world.replica(leader, "foo")
-        answers: list[ErrorCode] = []
+        producer = _Producer()
         asked = 0
-
-        class Waiter:
-            def partition_done(self, slot: int, error: ErrorCode) -> None:
-                answers.append(error)
 
         def produce() -> None:
             batch = build_batch([NewRecord(None, b"x", world.nodes[leader].clock.now_ms())])
             header = next(iter_batches(memoryview(batch)))[1]
-            replica.waits.add_commit(replica.append(header, batch)[1], Waiter(), 0)
+            replica.waits.add_commit(replica.append(header, batch)[1], producer, 0)
 
         reassign(world, "foo", *[node_id for node_id in held if node_id != leader], other)
         while replica.is_serving:
@@ -150,8 +156,39 @@ def test_a_leader_that_is_moved_away_while_clients_wait_for_all_replicas_lives_o
                 asked += 1
             world.loop.run_for(0.0005)
         world.loop.run_for(1)
-        assert len(answers) == asked > 0
+        assert len(producer.answers) == asked > 0
         assert world.processes[leader].alive
+
+
+def test_a_fourth_voter_does_not_answer_for_a_third_copy() -> None:
+    """Three copies are a majority of the four voters. What is committed by then has two, of three voters."""
+    with running(4) as world:
+        world.create_topic("foo", configs={"min.insync.replicas": "3"})
+        world.produce("foo", b"a")
+        leader = world.leader("foo")
+        replica = world.replica(leader, "foo")
+        group = replica.group
+        late = next(node_id for node_id in nodes_of(world, "foo") if node_id != leader)
+        (fourth,) = set(world.ids) - set(nodes_of(world, "foo"))
+        reassign(world, "foo", *nodes_of(world, "foo"), fourth)
+        world.wait(
+            lambda: any(group.is_caught_up(x, world.loop.time(), 1) for x in group.configuration.learners)
+        )
+        world.loop.pause(world.processes[fourth])
+        world.loop.pause(world.processes[late])
+        _, end_offset = world.append(leader, "foo", b"b")
+        producer = _Producer()
+        world.processes[leader].call(replica.waits.add_commit, end_offset, producer, 0)
+        world.wait(lambda: replica.high_watermark == end_offset)
+        assert len(group.configuration.voters) == 3 and producer.answers == []
+        world.wait(lambda: len(group.configuration.voters) == 4)
+        world.wait(lambda: group.durable_end(2) == group.end_index)
+        assert producer.answers == []
+        world.loop.resume(world.processes[late])
+        world.wait(lambda: bool(producer.answers))
+        assert producer.answers == [ErrorCode.NONE]
+        assert world.replica(late, "foo").durable_offset >= end_offset
+        world.loop.resume(world.processes[fourth])
 
 
 def test_a_leader_without_a_majority_of_its_new_members_steps_down(monkeypatch: pytest.MonkeyPatch) -> None:
