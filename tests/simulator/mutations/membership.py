@@ -1,4 +1,4 @@
-"""How a group changes its members (replication.md section 3; Raft thesis, chapter 4)."""
+"""How a group changes its members (replication.md section 3; Raft thesis, chapter 4), and who counts meanwhile."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from functools import partial
 
 from broker.partitions import reconciler
 from broker.partitions.reconciler import Reconciler
+from broker.replication.waits import ReplicaWaits
+from protocol.controller.topics import TopicSetting
 from protocol.errors import ErrorCode
 from raft import leader, plausibility
 from raft.group import Group
@@ -206,6 +208,47 @@ def a_fourth_voter_is_added_and_does_not_answer(stage: Stage) -> None:
     stage.write()
 
 
+# -- what was committed before a voter was added -------------------------------------------------------------
+
+
+def _by_the_present_voters(acknowledged_offset: Callable[[ReplicaWaits], int]) -> object:
+    def offset(self: ReplicaWaits) -> int:
+        replica = self._replica
+        if replica.config.min_insync_replicas <= len(replica.group.configuration.voters) // 2 + 1:
+            return replica.high_watermark
+        return acknowledged_offset(self)
+
+    return offset
+
+
+def a_fourth_voter_is_added_while_a_third_copy_is_late(stage: Stage) -> None:
+    """Two of three voters have committed a record, and its client waits for the third copy. A fourth voter is added,
+    which lacks the record too."""
+    stage.settings = (TopicSetting(name="min.insync.replicas", value="3"),)
+    ids = _four_voters(stage)
+    if not ids:
+        return
+    leader = stage.leader()
+    replica = stage.replica(leader)
+    fourth, late, prompt = stage.followers()
+    stage.change(Configuration(tuple(i for n, i in ids.items() if n != fourth), (ids[fourth],)))
+    stage.isolate(fourth)
+    stage.isolate(late)
+    written = stage.append(leader)
+    stage.wait(lambda: replica.high_watermark > written.base_offset)
+    wanted = Configuration(tuple(ids.values()), ())
+    stage.propose(wanted, leader)
+    stage.wait(lambda: stage.replica(prompt).group.persisted_end == replica.group.end_index)
+    stage.waited(lambda: written.error is not None, stage.rng.uniform(0.1, 0.4))
+    if written.error is ErrorCode.NONE:
+        in_sync, term = stage.cluster.oracle.nodes.in_sync, replica.group.term
+        in_sync.told(replica.key, stage.topic, written.base_offset, term, 3)
+    stage.heal()
+    _restore(stage, wanted)
+    stage.write(sequence=written.sequence)
+    stage.write()
+
+
 MUTATIONS = (
     Mutation(
         "one-change-at-a-time",
@@ -231,5 +274,13 @@ MUTATIONS = (
         off((reconciler, "next_change", _promoted_at_once)),
         story=a_fourth_voter_is_added_and_does_not_answer,
         note="a property: availability, not safety (Raft thesis, section 4.2.1). Needs four nodes",
+    ),
+    Mutation(
+        "in-sync-while-members-change",
+        "What is committed under fewer voters is no majority of the present ones (section 6, min.insync.replicas)",
+        off((ReplicaWaits, "acknowledged_offset", _by_the_present_voters)),
+        conditions=changes_are_the_storys_own,
+        story=a_fourth_voter_is_added_while_a_third_copy_is_late,
+        note="needs four nodes",
     ),
 )
