@@ -122,7 +122,7 @@ class LogOpener:
                 logger.error("partition is offline, its only log cannot be used", directory=directory)
                 return None
             logger.error("starting over, to be rebuilt from the other replicas", directory=directory)
-            self._raise_incarnation(key)
+            self._become_another(key)
         if opened is None:
             opened = self._begin_log(key, directory, config, founding), ProducerStates()
         elif opened[0].end_index == 0:
@@ -213,7 +213,7 @@ class LogOpener:
     ) -> Log:
         state = self._journal.state(key)
         log = create_log(self._disk, directory, key, config)
-        if state is not None and state.is_quarantined:
+        if state is not None:
             self._journal.append(Quarantine(key, False))
         # The vote record comes first: with it, the log is one whose history we know.
         term = FOUNDING_TERM if state is None else max(state.term, FOUNDING_TERM)
@@ -239,9 +239,12 @@ class LogOpener:
         for log, ticket in tickets:
             log.finish_flush(ticket)
 
-    def _raise_incarnation(self, key: GroupKey) -> None:
+    def _become_another(self, key: GroupKey) -> None:
+        """Take the next incarnation. Until its log is created, whatever lies in the folder is in quarantine: the names
+        that a killed process left there may be in the page cache only."""
         state = self._journal.state(key)
         self._journal.append(Incarnation(key, 1 if state is None else state.incarnation + 1))
+        self._journal.append(Quarantine(key, True))
         self._journal.flush()
 
 

@@ -578,7 +578,7 @@ def test_an_identity_that_is_given_up_without_need(small: Small) -> None:
     follower = small.follower
     node_id = follower.group.self_id.node_id
     replicas = small.cluster.nodes[node_id].replicas
-    small.call(node_id, replicas._logs._raise_incarnation, follower.key)
+    small.call(node_id, replicas._logs._become_another, follower.key)
     small.cluster.kill(node_id)
     with bites("identity_kept"):
         small.cluster.start(node_id)

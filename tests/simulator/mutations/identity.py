@@ -247,7 +247,7 @@ MUTATIONS = (
     Mutation(
         "raised-incarnation",
         "The incarnation is raised durably before a log is discarded: its successor is another voter (section 3)",
-        off((LogOpener, "_raise_incarnation", lambda _: lambda self, key: None)),
+        off((LogOpener, "_become_another", lambda _: lambda self, key: None)),
         story=a_corrupt_voter_is_asked_while_it_is_rebuilt,
     ),
     Mutation(
