@@ -251,7 +251,7 @@ class Node:
             self.ticks,
         )
         self.cluster_events = ClusterEvents(
-            joined.join, self.controller, self.requests, self.heartbeat, self.replicas, self.messages
+            joined, self.controller, self.requests, self.heartbeat, self.replicas, self.messages
         )
         self.producer_ids = ProducerIds(self.controller)
         self.registration = Registration(

@@ -54,6 +54,9 @@ class ClusterHost(Protocol):
     def form(self, formation: Formation, founding: bool) -> None:
         """Become part of this cluster, durably, before returning."""
 
+    def founding(self) -> Formation | None:
+        """How the cluster of this node was formed, if that is known here."""
+
     def group_message(self, sender: PeerIdentity, message: PeerMessage) -> None: ...
     def controller_message(self, sender: PeerIdentity, message: PeerMessage) -> None: ...
     def link_opened(self, node_id: int, boot_id: UUID) -> None:
@@ -143,12 +146,15 @@ class Cluster:
         return Dialler(self._authenticator, self._me.node_id, node_id, str(address))
 
     def _tick(self, now: float) -> None:
-        """Dial anew where a connection has gone silent, and say why there is no cluster yet, if that changes."""
+        """Dial anew where a connection has gone silent. Look whether it is known by now how the cluster was formed. Say
+        why there is no cluster yet, if that changes."""
         oldest = now - LINK_TIMEOUT_ELECTIONS * self._config.election_timeout_ms / 1000
         for link in self.links.values():
             if link.is_ready and link.last_echo_at < oldest:
                 logger.warning("no echo from a peer, dialling anew", node_id=link.node_id)
                 link.reconnect()
+        if self.formation.formation is None and (founding := self._host.founding()) is not None:
+            self._carry_out(self.formation.learned(founding))
         waiting_for = self.formation.waiting_for()
         if waiting_for != self._waiting_for:
             self._waiting_for = waiting_for

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from uuid import UUID
 
 from broker.controller.client import ControllerClient
 from broker.controller.server import RequestServer
-from broker.metadata.formation import Formation
+from broker.membership.joined_cluster import JoinedCluster
 from broker.network.peers import PeerIdentity
 from broker.replication.heartbeat import Heartbeat
 from broker.replication.messages import GroupMessages
@@ -21,15 +20,15 @@ class ClusterEvents:
 
     def __init__(
         self,
-        form: Callable[[Formation, bool], None],
+        joined: JoinedCluster,
         controller: ControllerClient,
         requests: RequestServer,
         heartbeat: Heartbeat,
         replicas: Replicas,
         messages: GroupMessages,
     ) -> None:
-        """`form`: become part of this cluster, durably, before returning."""
-        self.form = form
+        self.form = joined.join
+        self.founding = joined.founding
         self._controller = controller
         self._requests = requests
         self._heartbeat = heartbeat

@@ -53,7 +53,8 @@ class JoinedCluster:
         configured = self._config.cluster_id
         if configured is not None and (problem := cluster_id_problem(configured)) is not None:
             raise StartError(f"cluster.id: {problem}")
-        held = self._open_metadata() if self.cluster_id is not None else None
+        if self.cluster_id is not None:
+            self._open_metadata()
         return ClusterFormation(
             self._me.node_id,
             self._me.directory_id,
@@ -61,7 +62,7 @@ class JoinedCluster:
             self._rng,
             configured_cluster_id=configured,
             cluster_id=self.cluster_id,
-            held=held,
+            held=self.founding(),
         )
 
     def join(self, formation: Formation, founding: bool) -> None:
@@ -75,8 +76,8 @@ class JoinedCluster:
         # The others may have formed, and elected a leader, before this node heard of it.
         self._messages.opened(METADATA_KEY)
 
-    def _open_metadata(self, founding: Formation | None = None) -> Formation | None:
-        """Open (or begin) the metadata replica. Returns the formation that its row 0 tells, if it has one."""
+    def _open_metadata(self, founding: Formation | None = None) -> None:
+        """Open (or begin) the metadata replica."""
         configuration = None if founding is None else founding_configuration(founding.voters)
         settings = {
             "cleanup.policy": "compact",
@@ -95,10 +96,13 @@ class JoinedCluster:
         if replica is None:
             raise StartError(f"the log of {METADATA_TOPIC_NAME} is damaged, and there is no other copy of it")
         self._metadata.attach_replica(replica)
-        rows = replica.log.lineage.rows
-        if not rows or self.cluster_id is None:
+
+    def founding(self) -> Formation | None:
+        """The formation that row 0 of the metadata group tells. None where that row is not."""
+        replica = self._metadata.replica
+        if self.cluster_id is None or replica is None or not replica.log.lineage.rows:
             return None
-        first = row_from_log(rows[0])
+        first = row_from_log(replica.log.lineage.rows[0])
         assert first.kind is RowKind.CONFIGURATION and first.configuration is not None
         return Formation(
             self.cluster_id,

@@ -156,7 +156,7 @@ class ClusterFormation:
         self._configured_cluster_id = configured_cluster_id
         #: None in EMPTY and only there; from PERSISTING on, this is what our Hello says.
         self._cluster_id = cluster_id
-        #: What we pass on. None in EMPTY, and in a JOINED node that restarted.
+        #: What we pass on. None in EMPTY, and in a node that lost row 0 and has not been sent it again.
         self._held = held
         self._state = FormationState.EMPTY
         if cluster_id is not None:
@@ -259,8 +259,14 @@ class ClusterFormation:
         assert self._state is FormationState.PERSISTING and self._held is not None
         named = self._held.directory_of(self.node_id) == self.directory_id
         self._state = FormationState.MEMBER if named else FormationState.JOINED
-        empty = [node_id for node_id, answer in self._answers.items() if answer.is_empty]
-        return [SendForm(node_id, self._held) for node_id in sorted(empty)]
+        return self._tell_empty_nodes()
+
+    def learned(self, formation: Formation) -> list[Order]:
+        """Row 0 of the metadata group is here, from its leader. All others that held it may be gone, so we pass it on,
+        too."""
+        assert self._held is None and formation.cluster_id == self._cluster_id
+        self._held = formation
+        return self._tell_empty_nodes()
 
     def waiting_for(self) -> str | None:
         """For the log and for status: why this node has no cluster yet. None: it has one."""
@@ -305,6 +311,11 @@ class ClusterFormation:
         cluster_id = self._configured_cluster_id or random_cluster_id(self._rng)
         voters = tuple(FoundingVoter(node_id, directories[node_id]) for node_id in self._voters)
         return [self._persist(Formation(cluster_id, voters), founding=True)]
+
+    def _tell_empty_nodes(self) -> list[Order]:
+        assert self._held is not None
+        empty = [node_id for node_id, answer in self._answers.items() if answer.is_empty]
+        return [SendForm(node_id, self._held) for node_id in sorted(empty)]
 
     def _persist(self, formation: Formation, *, founding: bool) -> Persist:
         assert self._state is FormationState.EMPTY

@@ -15,6 +15,7 @@ from broker.controller.service import METADATA_KEY
 from broker.membership.identity import open_identity
 from broker.metadata.ids import METADATA_TOPIC_NAME
 from protocol.controller.topics import CreateTopics, NewTopic
+from raft.types import ReplicaId
 from storage.directory import MetaProperties, format_directory
 from storage.disk import File
 from storage.journal_records import Vote
@@ -139,6 +140,36 @@ def test_a_journal_without_a_record_is_a_lost_identity(damage: Callable[[File], 
         assert new != old
         assert world.folders(3, "journal.corrupt")
         world.wait(lambda: (3, new.bytes, 0) in world.voters("foo"))
+        world.wait_equal("foo")
+
+
+def test_an_empty_node_is_told_of_its_cluster_by_those_that_learned_of_it_again() -> None:
+    """Seed 605280942057: one node's journal is corrupt, another one's metadata log is gone, and both are sent it anew.
+    Nobody has held row 0 since it started when the third node comes back with an empty disk."""
+    with running() as world:
+        world.create_topic("foo")
+        world.kill(1)
+        journal = world.disks[1].open("/n1/journal")
+        journal.truncate(20)
+        journal.flush()
+        world.start(1)
+        world.wait_ready()
+        assert world.folders(1, "journal.corrupt")
+        new = world.nodes[1].me.directory_id.bytes
+        world.wait(lambda: (1, new, 0) in world.voters(METADATA_TOPIC_NAME))
+        world.wait(lambda: (1, new, 0) in world.voters("foo"))
+        world.kill(2)
+        world.disks[2].vanish(f"/n2/{METADATA_TOPIC_NAME}-0")
+        world.start(2)
+        world.wait_ready()
+        again = ReplicaId(2, world.nodes[2].me.directory_id.bytes, 1)
+        group = world.nodes[1].replicas.by_key[METADATA_KEY].group
+        world.wait(lambda: again in group.committed_configuration.voters)
+        world.kill(3)
+        world.wipe(3)
+        world.start(3)
+        world.wait_ready()
+        world.produce("foo", b"a")
         world.wait_equal("foo")
 
 
