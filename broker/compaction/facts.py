@@ -14,7 +14,8 @@ from storage.compaction.held_back import HeldBack
 from storage.compaction.plan import CompactionSettings, LogFacts, Plan, SegmentFacts
 from storage.compaction.producers import last_offsets
 from storage.log import Log
-from storage.log_cleaning import CleaningTask
+from storage.log_cleaning import CleaningTask, UncleanableError
+from storage.producer_snapshot import newest_snapshot
 
 #: A step of `find_held_back` reads so many headers, which takes half a millisecond.
 _HEADERS_PER_STEP = 50
@@ -31,10 +32,10 @@ def settings_of(config: TopicConfig) -> CompactionSettings:
 
 def log_facts(replica: Replica, recorded_end: int, held: HeldBack) -> LogFacts:
     """`recorded_end`: how far the log is durable by the journal. Nothing above is cleaned, because recovery takes what
-    lacks below it for corruption. Nor is anything above the newest producer snapshot below it: what producers wrote
-    cannot be replayed from a compacted log."""
+    lacks below it for corruption. Nor is anything above the newest producer snapshot below it, and below the high
+    watermark: what producers wrote cannot be replayed from a compacted log."""
     log, bounds = replica.log, replica.bounds
-    end = min(replica.high_watermark, recorded_end, log.newest_snapshot_offset(below=recorded_end))
+    end = log.newest_snapshot_offset(below=min(replica.high_watermark, recorded_end))
     return LogFacts(
         segment_facts(log, bounds.cleaned_end, with_ages=replica.config.max_compaction_lag_ms < INT64_MAX),
         log.start_offset,
@@ -50,9 +51,10 @@ def log_facts(replica: Replica, recorded_end: int, held: HeldBack) -> LogFacts:
 def find_held_back(replica: Replica) -> Generator[None, None, HeldBack]:
     """What passes of an earlier process have left for later. Yields after each step. Raises CorruptLogError."""
     log, held = replica.log, HeldBack()
+    remembered = last_offsets(newest_snapshot(log, replica.high_watermark), replica.producers.entries)
     position = log.start_offset
     while replica.is_open and replica.log is log and not held.has_all:
-        pinned = last_offsets(replica.producers, replica.high_watermark) | {log.end_offset - 1}
+        pinned = remembered | {log.end_offset - 1}
         before = position
         for stored in islice(log.batches(position, replica.bounds.cleaned_end), _HEADERS_PER_STEP):
             held = held.with_batch(stored.header, pinned)
@@ -85,7 +87,13 @@ def cleaning_task(
     producer_id_expiration_ms: int,
     map_bytes: int,
 ) -> CleaningTask:
+    """Raises CorruptLogError, and UncleanableError if it is not known what the producers wrote last."""
     log, bounds, config = replica.log, replica.bounds, replica.config
+    settled = newest_snapshot(log, replica.high_watermark)
+    if settled.end_offset < plan.first_uncleanable_offset:
+        raise UncleanableError(
+            f"the producer snapshot at or above {plan.first_uncleanable_offset} is damaged"
+        )
     rules = PassRules(
         now_ms,
         config.delete_retention_ms,
@@ -94,7 +102,7 @@ def cleaning_task(
         bounds.mtro,
         bounds.mxro,
         log.end_offset - 1,
-        last_offsets(replica.producers, replica.high_watermark),
+        last_offsets(settled, replica.producers.entries),
     )
     return CleaningTask(
         log.directory,

@@ -108,7 +108,7 @@ MUTATIONS = (
     Mutation(
         "remembered-batches-stay",
         "The batches that are remembered of active producers stay, emptied (section 3)",
-        off((facts, "last_offsets", lambda _: lambda states, end_offset: frozenset())),
+        off((facts, "last_offsets", lambda _: lambda settled, active: frozenset())),
         mix=None,
     ),
     Mutation(

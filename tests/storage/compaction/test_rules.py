@@ -473,7 +473,7 @@ def test_a_marker_that_raised_the_epoch_of_an_active_producer_is_kept_emptied(re
     history = replica.history
     history.write((A, b"v"), pid=1, is_transactional=True)
     offset = history.end(1, is_commit=True, bumps_epoch=True)
-    assert last_offsets(history.states, history.end_offset) == {offset}
+    assert last_offsets(history.states, history.states.entries) == {offset}
     for _ in range(5):
         batch_filter = churn(replica, 2000)
     header = parse_header(present(replica, offset))
@@ -496,14 +496,12 @@ def test_all_batches_that_are_remembered_of_a_producer_stay(replica: Replica) ->
     assert replayed.entries[1].batches == history.states.entries[1].batches
 
 
-def test_the_last_batch_of_a_producer_is_the_last_committed_one(replica: Replica) -> None:
+def test_the_batches_of_an_expired_producer_are_not_remembered(replica: Replica) -> None:
     history = replica.history
     history.write((A, b"1"), pid=1)
-    committed = history.end_offset
-    history.write((A, b"2"), pid=1)
     history.write((A, b"2"), pid=2)
-    assert last_offsets(history.states, history.end_offset) == {0, 1, 2}
-    assert last_offsets(history.states, committed) == {0}
+    assert last_offsets(history.states, {1, 2}) == {0, 1}
+    assert last_offsets(history.states, {2}) == {1}
 
 
 def test_the_last_batch_of_the_log_is_never_removed(replica: Replica) -> None:
