@@ -20,7 +20,7 @@ from broker.replication.replica import Replica
 from protocol import peer
 from protocol.controller.topics import CreateTopics, NewTopic, TopicSetting
 from protocol.group_records import OffsetCommitKey
-from protocol.records.batch import iter_batches
+from protocol.records.batch import iter_batches, parse_header
 from protocol.records.builder import NewRecord, build_batch
 from raft.group import Group as RaftGroup
 from raft.leader import Leader
@@ -404,6 +404,21 @@ def test_a_deletion_that_nobody_asked_for(small: Small) -> None:
     follower.log.set_start_offset(5)
     with bites("deleted_as_asked"):
         small.cluster.scan()
+
+
+def test_a_transaction_whose_records_are_deleted_is_open(small: Small) -> None:
+    """Seed 605280947560: the last stable offset was the high watermark again, and no marker had come."""
+    leader = small.leader
+    batch = build_batch(
+        [NewRecord(None, b"v", 1)], producer_id=8, producer_epoch=0, base_sequence=0, is_transactional=True
+    )
+    end_offset = leader.next_offset + 1
+    small.call(leader.group.self_id.node_id, leader.append, parse_header(batch), batch)
+    small.wait(lambda: all(replica.high_watermark == end_offset for replica in small.replicas()))
+    for replica in small.replicas():
+        replica.log_start.committed = end_offset  # of a leader that has deleted them
+        assert replica.last_stable_offset == end_offset
+    assert not small.cluster.have_no_open_transactions()
 
 
 def test_a_log_start_that_a_restart_forgets(small: Small) -> None:

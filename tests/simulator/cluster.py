@@ -367,9 +367,11 @@ class SimulatedCluster:
         return True
 
     def have_no_open_transactions(self) -> bool:
-        """Once nobody writes any more and all is committed: everything is stable, on each replica."""
+        """Once nobody writes any more and all is committed: everything is stable, on each replica. The last stable
+        offset does not tell of an open transaction whose records are deleted."""
         return all(
-            replica.last_stable_offset == replica.high_watermark
+            replica.producers.first_open_offset is None
+            and replica.last_stable_offset == replica.high_watermark
             for key in self.hosted()
             for replica in self.holders(key).values()
         )
