@@ -253,9 +253,9 @@ class Replicas:
 
     def discard_ordered(self, replica: Replica, leader: ReplicaId, term: int) -> None:
         """The leader has found that this log is no legitimate copy (L6). A voter, as far as it knows, does not believe
-        that: if it is a learner by now, it will hear of it, and be told again. Nor does metadata: nodes need it."""
+        that: if it is a learner by now, it will hear of it, and be told again."""
         group = replica.group
-        is_believed = term == group.term and leader == group.leader and not replica.is_metadata
+        is_believed = term == group.term and leader == group.leader
         if is_believed and group.self_id in group.configuration.learners:
             logger.warning(
                 "others removed what this log lacks", topic=replica.topic, partition=replica.partition

@@ -14,6 +14,7 @@ from broker.controller import service as metadata_service
 from broker.controller.service import METADATA_KEY
 from broker.membership.identity import open_identity
 from broker.metadata.ids import METADATA_TOPIC_NAME
+from broker.replication.watermarks.compaction_bounds import CompactionBounds
 from protocol.controller.topics import CreateTopics, NewTopic
 from raft.types import ReplicaId
 from storage.directory import MetaProperties, format_directory
@@ -141,6 +142,28 @@ def test_a_journal_without_a_record_is_a_lost_identity(damage: Callable[[File], 
         assert world.folders(3, "journal.corrupt")
         world.wait(lambda: (3, new.bytes, 0) in world.voters("foo"))
         world.wait_equal("foo")
+
+
+def test_a_metadata_log_that_is_no_legitimate_copy_is_rebuilt_by_the_next_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """L6 of coordinated-compaction.md. A node cannot do without its metadata, so it stops."""
+    with running() as world:
+        world.kill(3)
+        world.wipe(3)
+        monkeypatch.setattr(CompactionBounds, "may_vote", lambda self, learner: False)
+        world.start(3)
+        world.wait_ready()
+        own = world.nodes[3].me.directory_id.bytes
+        group = world.nodes[3].replicas.by_key[METADATA_KEY].group
+        world.wait(lambda: ReplicaId(3, own, 0) in group.configuration.learners)
+        monkeypatch.setattr(CompactionBounds, "must_discard", lambda self, member: member[0] == 3)
+        world.wait(lambda: not world.processes[3].alive)
+        monkeypatch.undo()
+        world.start(3)
+        world.wait_ready()
+        group = world.nodes[1].replicas.by_key[METADATA_KEY].group
+        world.wait(lambda: ReplicaId(3, own, 1) in group.committed_configuration.voters)
 
 
 def test_an_empty_node_is_told_of_its_cluster_by_those_that_learned_of_it_again() -> None:

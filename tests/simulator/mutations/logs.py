@@ -321,7 +321,7 @@ MUTATIONS = (
     ),
     Mutation(
         "corrupt-is-not-torn",
-        "At or below a recorded end a bad batch is corruption and never cut (replication.md section 2)",
+        "At or below a recorded end a bad batch is corruption and never cut (replication.md section 2; F4)",
         off((broker.replication.log_opener, "open_log", _nothing_recorded)),
         ("corrupt log", "kill", "power"),
     ),
