@@ -394,4 +394,4 @@ class Node:
 
     def _quarantined(self, replica: Replica) -> None:
         if replica is self.metadata.replica:  # without the log of a partition the node lives on
-            self._fail(StartError(f"the log of {METADATA_TOPIC_NAME} is of no use; the next start rebuilds it"))
+            self._fail(StartError(f"the log of {METADATA_TOPIC_NAME} is useless; the next start rebuilds it"))
