@@ -20,7 +20,7 @@ from raft.types import FOUNDING_TERM
 from storage.directory import MetaProperties, list_partitions
 from storage.disk import Disk
 from storage.journal import JOURNAL_NAME, Journal
-from storage.journal_records import Vote
+from storage.journal_records import Incarnation, Vote
 from storage.log_types import GroupKey
 from storage.partition_folder import METADATA_NAME, read_topic_id, write_topic_id
 from storage.segment_files import segment_path
@@ -237,6 +237,36 @@ def a_topic_is_made_anew_while_a_node_is_down(stage: Stage) -> None:
     stage.write()
 
 
+# -- a log that is begun anew ------------------------------------------------------------------------------
+
+
+def _at_once(_: object) -> object:
+    def become_another(self: LogOpener, key: GroupKey) -> None:
+        state = self._journal.state(key)
+        self._journal.append(Incarnation(key, 1 if state is None else state.incarnation + 1))
+        self._journal.flush()
+
+    return become_another
+
+
+def a_process_dies_while_it_makes_a_log_anew(stage: Stage) -> None:
+    """The folder of a replica is gone. The next process finds what the first one has made of a new one."""
+    stage.create_topic()
+    stage.write()
+    stage.everybody_has_all()
+    cluster, node_id = stage.cluster, stage.followers()[0]
+    replica, disk = stage.replica(node_id), cluster.disks[node_id]
+    cluster.kill(node_id)
+    cluster.damage.note(node_id, replica.key, is_lost=True)
+    disk.vanish(replica.log.directory)
+    disk.die_after(stage.rng.randrange(15, 25), lambda: cluster.kill(node_id))
+    cluster.start(node_id)
+    if stage.waited(lambda: not cluster.is_alive(node_id), 1.0):
+        stage.start(node_id)
+    stage.write()
+    stage.everybody_has_all()
+
+
 MUTATIONS = (
     Mutation(
         "wiped-voter",
@@ -249,6 +279,13 @@ MUTATIONS = (
         "The incarnation is raised durably before a log is discarded: its successor is another voter (section 3)",
         off((LogOpener, "_become_another", lambda _: lambda self, key: None)),
         story=a_corrupt_voter_is_asked_while_it_is_rebuilt,
+    ),
+    Mutation(
+        "begun-anew-in-quarantine",
+        "A log that is begun anew is not opened before its names are durable (broker/replication)",
+        off((LogOpener, "_become_another", _at_once)),
+        story=a_process_dies_while_it_makes_a_log_anew,
+        bound=120,
     ),
     Mutation(
         "lost-votes",
