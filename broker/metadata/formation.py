@@ -16,7 +16,7 @@ Promise: **when a formation is made, no intact disk holds another one, and none 
 node id). Two rules carry it, beside "all say empty":
 
 - *Bound answers.* A voter that told the starter "empty" refuses a formation that names another directory of the
-  starter, until the starter itself passes that formation on. Meanwhile it relays the formation to the starter.
+  starter, until the starter itself passes that formation on. Meanwhile it relays the formation to that directory.
 - *Two rounds.* After all have answered, the starter connects to each again and wants the same answers, from the same
   directories. So there was one moment at which all were empty: an answer cannot be out of date.
 
@@ -37,6 +37,8 @@ a new volume, F1 names (1, 2, 3), F2 names (1', 2, 3):
 7. *Holder meets a bound voter.* 1' was told "empty" by 2; 3 holds F1 and offers it to 2, which relays it to 1'. 1'
    joins and passes F1 on to 2, which takes it: now it comes from 1' itself. (Should 1' stop for ever in between, 2
    waits; a restart of 2 frees it, and is a person's decision that 1' formed nothing.)
+8. *Relayed too late.* As in 3, 2 refuses F1, and keeps it for 1', which cannot be reached. 1' makes F2, tells 3, and is
+   wiped. 2 does not tell 1'' of F1: 1'' would pass it on, and 2 take it, while 3 holds F2.
 """
 
 from __future__ import annotations
@@ -171,7 +173,7 @@ class ClusterFormation:
         self._former_starter_directories: list[UUID] = []
         #: The directory of the starter to which we answered "empty" and are bound.
         self._bound_to: UUID | None = None
-        #: A formation that we refused because we are bound: the starter has to hear of it.
+        #: A formation that we refused because we are bound: that directory of the starter has to hear of it.
         self._relayed: Formation | None = None
 
     @property
@@ -211,8 +213,9 @@ class ClusterFormation:
             assert self._starter_directory is not None
             self._former_starter_directories.append(self._starter_directory)
         self._starter_directory = directory_id
-        if cluster_id is None and self.node_id in self._voters:
+        if cluster_id is None and self.node_id in self._voters and self._bound_to != directory_id:
             self._bound_to = directory_id
+            self._relayed = None
         return None
 
     def answered(self, node_id: int, directory_id: UUID, cluster_id: str | None) -> list[Order]:
@@ -224,9 +227,7 @@ class ClusterFormation:
         self._answers[node_id] = _Answer(directory_id, cluster_id is None)
         if cluster_id is None and self._state in (FormationState.MEMBER, FormationState.JOINED):
             return [] if self._held is None else [SendForm(node_id, self._held)]
-        if node_id == self._starter and self._relayed is not None and cluster_id is None:
-            return [SendForm(node_id, self._relayed)]
-        return self._consider_starting()
+        return self._relay() or self._consider_starting()
 
     def closed(self, node_id: int) -> None:
         """The connection that we dialled is gone, and what was answered on it with it."""
@@ -247,7 +248,7 @@ class ClusterFormation:
             message = (
                 f"bound to node {self._starter}, which is forming a cluster and has to join this one first"
             )
-            return [Refuse(ErrorCode.INCONSISTENT_VOTER_SET, message), SendForm(self._starter, formation)]
+            return [Refuse(ErrorCode.INCONSISTENT_VOTER_SET, message), *self._relay()]
         named = formation.directory_of(self.node_id) == self.directory_id
         if named and [voter.node_id for voter in formation.voters] != self._voters:
             message = f"node {self.node_id} is configured with the voters {self._voters}, not with those of the Form"
@@ -295,6 +296,14 @@ class ClusterFormation:
 
     def _is_bound_against(self, formation: Formation) -> bool:
         return self._bound_to is not None and formation.directory_of(self._starter) != self._bound_to
+
+    def _relay(self) -> list[Order]:
+        """Only to the directory that we are bound to. It may have formed another cluster since, and been lost: then the
+        next one must not hear of this one."""
+        answer = self._answers.get(self._starter, _NOBODY)
+        if self._relayed is None or not answer.is_empty or answer.directory_id != self._bound_to:
+            return []
+        return [SendForm(self._starter, self._relayed)]
 
     def _consider_starting(self) -> list[Order]:
         if self._state is not FormationState.EMPTY or self.node_id != self._starter:

@@ -234,6 +234,50 @@ def test_schedule_7_a_bound_voter_takes_the_formation_from_the_new_starter() -> 
     assert world.states() == {1: JOINED, 2: MEMBER, 3: MEMBER}
 
 
+@pytest.mark.parametrize("first", ["introduced", "answered"])
+def test_schedule_8_what_one_starter_was_to_hear_of_is_not_told_to_the_next(first: str) -> None:
+    world = starter_alone_with_its_formation()  # F1
+    world.persist(1)
+    old = world.dialled(world.processes[1], 2)
+    assert old is not None
+    world.replace(1)
+    for _ in range(2):
+        world.greet(1, 2)
+        world.greet(1, 3)
+    old.deliver_to_accepter()
+    assert world.processes[2].formation.state is EMPTY, "bound to 1'"
+    world.processes[2].refusals.clear()
+    world.persist(1)  # F2
+    to_3 = world.dialled(world.processes[1], 3)
+    assert to_3 is not None
+    to_3.deliver_to_accepter()
+    world.persist(3)
+    world.replace(1)
+    world.connections.clear()
+    for dialler, accepter in [(1, 2), (2, 1)] if first == "introduced" else [(2, 1), (1, 2)]:
+        world.greet(dialler, accepter)
+    world.settle()
+    assert len(world.made) == 2 and world.cluster_ids() == {world.made[1].cluster_id}
+    assert world.states() == {1: JOINED, 2: MEMBER, 3: MEMBER}
+
+
+def test_a_node_that_joined_and_restarted_passes_on_what_its_log_has_brought() -> None:
+    world = formed()
+    for node_id in (1, 2, 3):
+        world.replace(node_id)
+        if node_id < 3:
+            world.settle()
+            world.kill(node_id)
+            world.start(node_id)
+    world.settle()
+    assert world.states() == {1: JOINED, 2: JOINED, 3: EMPTY}
+    process = world.processes[2]
+    process.carry_out(process.formation.learned(world.made[0]))
+    world.settle()
+    assert world.states() == {1: JOINED, 2: JOINED, 3: JOINED}
+    assert len(world.made) == 1
+
+
 def test_two_clusters_do_not_mix() -> None:
     world = formed()
     stranger = ClusterFormation(4, UUID(int=4), [4], random.Random(1), cluster_id="another")
