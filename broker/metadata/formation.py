@@ -20,8 +20,8 @@ node id). Two rules carry it, beside "all say empty":
 - *Two rounds.* After all have answered, the starter connects to each again and wants the same answers, from the same
   directories. So there was one moment at which all were empty: an answer cannot be out of date.
 
-Schedules (scripted in tests/broker/metadata/test_formation.py; others by random exploration there). 1' is node 1 on
-a new volume, F1 names (1, 2, 3), F2 names (1', 2, 3):
+Schedules (scripted in tests/broker/metadata/test_metadata_formation.py; others by random exploration there). 1' is
+node 1 on a new volume, F1 names (1, 2, 3), F2 names (1', 2, 3):
 
 1. *Two volumes lost.* 1' and 2' are empty, 3 holds F1. 3 answers, or does not: no formation either way. 3 passes F1
    on; 1' and 2' are not named and join. There is no majority, and 3 keeps what it has: a person decides.
