@@ -15,7 +15,8 @@ from storage.compaction.plan import CompactionSettings, LogFacts, Plan, SegmentF
 from storage.compaction.producers import last_offsets
 from storage.log import Log
 from storage.log_cleaning import CleaningTask, UncleanableError
-from storage.producer_snapshot import newest_snapshot
+from storage.producer_snapshot import SnapshotDamagedError, read_snapshot
+from storage.producer_state import ProducerStates
 
 #: A step of `find_held_back` reads so many headers, which takes half a millisecond.
 _HEADERS_PER_STEP = 50
@@ -32,10 +33,10 @@ def settings_of(config: TopicConfig) -> CompactionSettings:
 
 def log_facts(replica: Replica, recorded_end: int, held: HeldBack) -> LogFacts:
     """`recorded_end`: how far the log is durable by the journal. Nothing above is cleaned, because recovery takes what
-    lacks below it for corruption. Nor is anything above the newest producer snapshot below it, and below the high
-    watermark: what producers wrote cannot be replayed from a compacted log."""
+    lacks below it for corruption. Nor is anything above the newest producer snapshot below it: what producers wrote
+    cannot be replayed from a compacted log."""
     log, bounds = replica.log, replica.bounds
-    end = log.newest_snapshot_offset(below=min(replica.high_watermark, recorded_end))
+    end = min(replica.high_watermark, recorded_end, log.newest_snapshot_offset(below=recorded_end))
     return LogFacts(
         segment_facts(log, bounds.cleaned_end, with_ages=replica.config.max_compaction_lag_ms < INT64_MAX),
         log.start_offset,
@@ -51,10 +52,9 @@ def log_facts(replica: Replica, recorded_end: int, held: HeldBack) -> LogFacts:
 def find_held_back(replica: Replica) -> Generator[None, None, HeldBack]:
     """What passes of an earlier process have left for later. Yields after each step. Raises CorruptLogError."""
     log, held = replica.log, HeldBack()
-    remembered = last_offsets(newest_snapshot(log, replica.high_watermark), replica.producers.entries)
     position = log.start_offset
     while replica.is_open and replica.log is log and not held.has_all:
-        pinned = remembered | {log.end_offset - 1}
+        pinned = last_offsets(replica.producers) | {log.end_offset - 1}
         before = position
         for stored in islice(log.batches(position, replica.bounds.cleaned_end), _HEADERS_PER_STEP):
             held = held.with_batch(stored.header, pinned)
@@ -78,22 +78,34 @@ def segment_facts(log: Log, cleaned_end: int, *, with_ages: bool) -> list[Segmen
     return facts
 
 
+def known_at_snapshot(replica: Replica, snapshot_offset: int) -> ProducerStates:
+    """What producers had written up to a snapshot, but for those that have expired. Raises UncleanableError.
+
+    A snapshot is of committed state. The replica's own state is also of what may be cut off. (15,000 producers, as many
+    as a node remembers by default, take 0.1 s.)"""
+    log = replica.log
+    try:
+        states = read_snapshot(log.disk, log.snapshot_path(snapshot_offset), snapshot_offset)
+    except SnapshotDamagedError as error:
+        raise UncleanableError(f"the producer snapshot {snapshot_offset} is damaged: {error}") from error
+    for producer_id in states.entries.keys() - replica.producers.entries.keys():
+        del states.entries[producer_id]
+    return states
+
+
 def cleaning_task(
     replica: Replica,
     plan: Plan,
+    producers: ProducerStates,
     aborted: Sequence[AbortedTransaction],
     *,
     now_ms: int,
     producer_id_expiration_ms: int,
     map_bytes: int,
 ) -> CleaningTask:
-    """Raises CorruptLogError, and UncleanableError if it is not known what the producers wrote last."""
+    """`producers`: known at a snapshot at or above the end of the plan."""
     log, bounds, config = replica.log, replica.bounds, replica.config
-    settled = newest_snapshot(log, replica.high_watermark)
-    if settled.end_offset < plan.first_uncleanable_offset:
-        raise UncleanableError(
-            f"the producer snapshot at or above {plan.first_uncleanable_offset} is damaged"
-        )
+    assert producers.end_offset >= plan.first_uncleanable_offset
     rules = PassRules(
         now_ms,
         config.delete_retention_ms,
@@ -102,7 +114,7 @@ def cleaning_task(
         bounds.mtro,
         bounds.mxro,
         log.end_offset - 1,
-        last_offsets(settled, replica.producers.entries),
+        last_offsets(producers),
     )
     return CleaningTask(
         log.directory,

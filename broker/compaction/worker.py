@@ -16,7 +16,13 @@ import structlog
 
 from broker.compaction.asked import PATIENCE_S, Answer, AskedPass, PassResult
 from broker.compaction.child_cleaner import CleanerDiedError
-from broker.compaction.facts import cleaning_task, find_held_back, log_facts, settings_of
+from broker.compaction.facts import (
+    cleaning_task,
+    find_held_back,
+    known_at_snapshot,
+    log_facts,
+    settings_of,
+)
 from broker.config.layers import LiveSettings
 from broker.environment import Cleaner
 from broker.metadata.ids import INTERNAL_TOPICS
@@ -266,9 +272,13 @@ class CompactionWorker:
         aborted = await self._aborted(replica, log, plan.first_uncleanable_offset)
         if aborted is None or replica.log is not log:
             return
+        snapshot_offset = log.newest_snapshot_offset(below=self._replicas.recorded_end(replica))
+        if snapshot_offset < plan.first_uncleanable_offset:
+            return  # an append has removed it meanwhile
         task = cleaning_task(
             replica,
             plan,
+            known_at_snapshot(replica, snapshot_offset),
             aborted,
             now_ms=self._replicas.now_ms(),
             producer_id_expiration_ms=config.producer_id_expiration_ms,

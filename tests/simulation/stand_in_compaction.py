@@ -3,7 +3,7 @@ running node, and bounds that are computed by somebody who sees all nodes at onc
 
 from __future__ import annotations
 
-from broker.compaction.facts import cleaning_task, segment_facts
+from broker.compaction.facts import cleaning_task, known_at_snapshot, segment_facts
 from broker.replication.replica import Replica
 from broker.replication.watermarks.bounds import DurableBounds
 from storage.compaction.held_back import HeldBack
@@ -65,8 +65,13 @@ def _compact(cluster: SimulatedCluster, node_id: int, key: GroupKey, now_ms: int
         return False
     log = replica.log
     aborted = [] if replica.last_stable_offset <= log.start_offset else aborted_of(replica)
+    end_offset = plan.first_uncleanable_offset
+    if log.newest_snapshot_offset() < end_offset:
+        # A replay of the compacted log would not find all that is known of the producers.
+        write_snapshot(log, Snapshot.of(load_producers(log, end_offset)), replica.high_watermark)
+    producers = known_at_snapshot(replica, log.newest_snapshot_offset())
     task = cleaning_task(
-        replica, plan, aborted, now_ms=now_ms, producer_id_expiration_ms=1000, map_bytes=MAP_BYTES
+        replica, plan, producers, aborted, now_ms=now_ms, producer_id_expiration_ms=1000, map_bytes=MAP_BYTES
     )
     rules = task.rules._replace(
         cleaned_end_offset=bounds.mcco,
@@ -76,10 +81,6 @@ def _compact(cluster: SimulatedCluster, node_id: int, key: GroupKey, now_ms: int
     for event in clean(log.disk, task._replace(rules=rules)):
         match event:
             case MapReady(end_offset):
-                if log.newest_snapshot_offset() < end_offset:
-                    # A replay of the compacted log would not find all that is known of the producers.
-                    snapshot = Snapshot.of(load_producers(log, end_offset))
-                    write_snapshot(log, snapshot, replica.high_watermark)
                 bounds = bounds._replace(rewritten_end=max(bounds.rewritten_end, end_offset))
                 journal.append(bounds)
                 journal.flush()

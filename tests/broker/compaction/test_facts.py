@@ -1,45 +1,73 @@
-"""What a pass is told of its replica."""
+"""What a pass has to know of a replica."""
 
 from __future__ import annotations
 
-from broker.compaction.facts import cleaning_task, log_facts, settings_of
+from collections.abc import Iterator
+
+import pytest
+
+from broker.compaction.facts import known_at_snapshot
+from broker.replication.replica import Replica
 from protocol.records.batch import parse_header
 from protocol.records.builder import NewRecord, build_batch
-from storage.compaction.held_back import HeldBack
-from storage.compaction.plan import make_plan
+from storage.compaction.producers import last_offsets
+from storage.log_cleaning import UncleanableError
+from storage.producer_snapshot import Snapshot, write_snapshot
 from storage.producer_state import BATCHES_KEPT
 from tests.broker.world import World, running
 
 
-def _write(world: World, node_id: int, sequence: int) -> int:
-    """One batch of an idempotent producer. Returns the end offset."""
-    records = [NewRecord(b"k", b"v", world.nodes[node_id].clock.now_ms())]
-    batch = build_batch(records, producer_id=7, producer_epoch=0, base_sequence=sequence)
-    replica = world.replica(node_id, "foo")
-    _, end_offset = world.processes[node_id].call(replica.append, parse_header(batch), batch)
-    return int(end_offset)
+@pytest.fixture
+def world() -> Iterator[World]:
+    with running(size=1) as world:
+        world.create_topic("table", replication_factor=1, configs={"cleanup.policy": "compact"})
+        world.leader("table")
+        yield world
 
 
-def test_what_is_not_committed_pushes_no_committed_batch_out_of_what_stays() -> None:
-    """Seed 605280945286: a leader that nobody heard took three batches of a producer and compacted its log. Then they
-    were cut off, and three of the five that it had to remember were gone."""
-    with running() as world:
-        world.create_topic("foo", configs={"cleanup.policy": "compact"})
-        leader = world.leader("foo")
-        replica = world.replica(leader, "foo")
-        for sequence in range(BATCHES_KEPT):
-            committed = _write(world, leader, sequence)
-            world.wait(lambda end=committed: replica.high_watermark == end)  # type: ignore[misc]
-        world.processes[leader].call(replica.log.roll)
-        world.processes[leader].call(lambda: replica.prepare_compaction(is_internal=False))
-        for node_id in set(world.ids) - {leader}:
-            world.loop.pause(world.processes[node_id])
-        for sequence in range(BATCHES_KEPT, BATCHES_KEPT + 3):
-            _write(world, leader, sequence)
-        facts = log_facts(replica, committed, HeldBack())
-        plan = make_plan(facts, settings_of(replica.config), world.nodes[leader].clock.now_ms())
-        assert plan.first_uncleanable_offset == committed
-        task = cleaning_task(replica, plan, [], now_ms=0, producer_id_expiration_ms=1, map_bytes=1)
-        assert set(range(BATCHES_KEPT)) == task.rules.producers_last_offsets
-        for node_id in set(world.ids) - {leader}:
-            world.loop.resume(world.processes[node_id])
+def append(world: World, producer_id: int, sequence: int) -> int:
+    """Without waiting until it is committed. Returns its offset."""
+    batch = build_batch(
+        [NewRecord(b"k", b"v", 1)], producer_id=producer_id, producer_epoch=0, base_sequence=sequence
+    )
+    replica = world.replica(1, "table")
+    base_offset, _ = world.processes[1].call(replica.append, parse_header(batch), batch)
+    return int(base_offset)
+
+
+def snapshot_of(world: World, replica: Replica) -> int:
+    """Its offset."""
+    world.wait(lambda: replica.high_watermark == replica.producers.end_offset)
+    snapshot = Snapshot.of(replica.producers)
+    world.processes[1].call(write_snapshot, replica.log, snapshot, replica.high_watermark)
+    return snapshot.end_offset
+
+
+def test_what_is_not_committed_takes_the_place_of_nothing(world: World) -> None:
+    replica = world.replica(1, "table")
+    offsets = {append(world, 1, sequence) for sequence in range(BATCHES_KEPT)}
+    offset = snapshot_of(world, replica)
+    for sequence in range(BATCHES_KEPT):
+        append(world, 1, BATCHES_KEPT + sequence)
+    assert replica.high_watermark == offset
+    assert offsets.isdisjoint(last_offsets(replica.producers))
+    assert last_offsets(known_at_snapshot(replica, offset)) == offsets
+
+
+def test_of_producers_that_have_expired_nothing_stays(world: World) -> None:
+    replica = world.replica(1, "table")
+    append(world, 1, 0)
+    kept = append(world, 2, 0)
+    offset = snapshot_of(world, replica)
+    del replica.producers.entries[1]
+    assert last_offsets(known_at_snapshot(replica, offset)) == {kept}
+
+
+def test_a_log_whose_snapshot_is_damaged_is_left_alone(world: World) -> None:
+    """It serves on, and the next snapshot will do."""
+    replica = world.replica(1, "table")
+    append(world, 1, 0)
+    offset = snapshot_of(world, replica)
+    world.disks[1].corrupt(replica.log.snapshot_path(offset), 6, b"\1")
+    with pytest.raises(UncleanableError, match="snapshot 1 is damaged"):
+        world.processes[1].call(known_at_snapshot, replica, offset)

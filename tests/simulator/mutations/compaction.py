@@ -12,10 +12,12 @@ from storage import log
 from storage.compaction.aborted_data import AbortedData
 from storage.compaction.plan import LogFacts
 from storage.log import Log
+from storage.producer_state import ProducerStates
 from storage.segment_swap import SegmentBuild
 from tests.simulator.disk import MemoryDisk
 from tests.simulator.memory_file import MemoryFile
 from tests.simulator.mutations.compaction_stories import (
+    a_deposed_leader_has_compacted,
     a_reader_is_slow,
     machines_lose_power_while_segments_are_taken_in_place,
 )
@@ -77,6 +79,13 @@ def _snapshot_everywhere(newest: Callable[..., int]) -> object:
     return found
 
 
+def _known_now(replica: Replica, snapshot_offset: int) -> ProducerStates:
+    """With what is not committed, and without a snapshot."""
+    states = ProducerStates()
+    states.entries, states.end_offset = replica.producers.entries, snapshot_offset
+    return states
+
+
 MUTATIONS = (
     Mutation(
         "tombstones-below-mtro",
@@ -108,8 +117,14 @@ MUTATIONS = (
     Mutation(
         "remembered-batches-stay",
         "The batches that are remembered of active producers stay, emptied (section 3)",
-        off((facts, "last_offsets", lambda _: lambda settled, active: frozenset())),
+        off((facts, "last_offsets", lambda _: lambda states: frozenset())),
         mix=None,
+    ),
+    Mutation(
+        "remembered-when-committed",
+        "... those that were remembered at a committed offset: what is written above may be cut off (section 3)",
+        off((worker, "known_at_snapshot", lambda _: _known_now)),
+        story=a_deposed_leader_has_compacted,
     ),
     Mutation(
         "checkpoint-after-the-pass",
@@ -158,7 +173,10 @@ MUTATIONS = (
     Mutation(
         "compacted-below-a-snapshot",
         "Nothing is compacted above the newest snapshot of the producers that lies below the recorded end (section 1)",
-        off((Log, "newest_snapshot_offset", _snapshot_everywhere)),
+        off(
+            (Log, "newest_snapshot_offset", _snapshot_everywhere),
+            (worker, "known_at_snapshot", lambda _: _known_now),
+        ),
         mix=("power", "kill", "isolate leader"),
         has_transactions=None,
         bound=120,
@@ -170,6 +188,7 @@ MUTATIONS = (
         off(
             (worker, "log_facts", _with_high_watermark_of_end),
             (Log, "newest_snapshot_offset", _snapshot_everywhere),
+            (worker, "known_at_snapshot", lambda _: _known_now),
         ),
         mix=("isolate leader", "isolate", "slow disk"),
         note="said in two places: snapshots are of committed state, and nothing is compacted above the newest",

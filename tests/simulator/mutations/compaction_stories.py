@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from storage.log import Log
+from storage.producer_state import BATCHES_KEPT
 from tests.simulator.mutations.compacted_topic import CompactedTopic
-from tests.simulator.mutations.stage import Stage
+from tests.simulator.mutations.stage import CARELESS, Stage
 from tests.simulator.mutations.switch import replaced
 
 
@@ -67,3 +68,29 @@ def a_reader_is_slow(stage: Stage) -> None:
         is_held = all(topic.holds(node_id, tombstone) for node_id in (1, 2, 3))
         assert is_held, "a tombstone is gone before a reader could know it"
     topic.wait_gone(tombstone, 1, 2, 3)
+
+
+def a_deposed_leader_has_compacted(stage: Stage) -> None:
+    """Its producer has written what will never be committed, and perhaps as much as a replica remembers. When that is
+    cut off, what was committed before is remembered again: also by a replica that copies the compacted log."""
+    topic = CompactedTopic(stage)
+    leader, *others = topic.leader_and_followers()
+    with topic.passes_held(1, 2, 3) as held:
+        for _ in range(BATCHES_KEPT):
+            last = stage.write(producer_id=CARELESS)
+        topic.put(b"a segment of its own" * 60)
+        topic.put(b"the active segment")
+        stage.everybody_has_all()
+        stage.isolate(leader)
+        for _ in range(stage.rng.randint(1, BATCHES_KEPT + 1)):
+            stage.append(leader, producer_id=CARELESS)
+        del held[leader]
+        topic.wait_cleaned(leader, above=last)
+        stage.wait(lambda: stage.leader_now() in others)
+        topic.put(b"of the next leader")
+        stage.heal()
+        stage.everybody_has_all()
+        topic.reassign(leader, others[0])
+        stage.wait(lambda: stage.cluster.replica(others[1], stage.topic) is None)
+        stage.lead(leader)
+        topic.reassign(leader, *others)

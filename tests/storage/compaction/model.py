@@ -293,7 +293,7 @@ class Replica:
             max_tombstone_remove_offset=history.mtro,
             max_transaction_remove_offset=history.mxro,
             log_last_offset=history.end_offset - 1,
-            producers_last_offsets=last_offsets(history.states, history.states.entries),
+            producers_last_offsets=last_offsets(history.states),
         )
         return BatchFilter(key_map, AbortedData(aborted_in(self.batches)), rules._replace(**changes))
 
@@ -329,7 +329,7 @@ class Replica:
     def _assert_headers_tell(self, held: HeldBack) -> None:
         """After a restart, what is held back is found in the headers; of tombstones, perhaps more than there are."""
         history = self.history
-        pinned = last_offsets(history.states, history.states.entries) | {history.end_offset - 1}
+        pinned = last_offsets(history.states) | {history.end_offset - 1}
         found = HeldBack()
         for batch in self.stored:
             header = parse_header(batch)

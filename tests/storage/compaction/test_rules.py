@@ -473,7 +473,7 @@ def test_a_marker_that_raised_the_epoch_of_an_active_producer_is_kept_emptied(re
     history = replica.history
     history.write((A, b"v"), pid=1, is_transactional=True)
     offset = history.end(1, is_commit=True, bumps_epoch=True)
-    assert last_offsets(history.states, history.states.entries) == {offset}
+    assert last_offsets(history.states) == {offset}
     for _ in range(5):
         batch_filter = churn(replica, 2000)
     header = parse_header(present(replica, offset))
@@ -496,12 +496,19 @@ def test_all_batches_that_are_remembered_of_a_producer_stay(replica: Replica) ->
     assert replayed.entries[1].batches == history.states.entries[1].batches
 
 
-def test_the_batches_of_an_expired_producer_are_not_remembered(replica: Replica) -> None:
+def test_of_older_batches_an_earlier_state_remembers_all_that_a_later_one_does(replica: Replica) -> None:
+    """So what stays for a committed state is enough, whatever is written after it and cut off again."""
     history = replica.history
-    history.write((A, b"1"), pid=1)
-    history.write((A, b"2"), pid=2)
-    assert last_offsets(history.states, {1, 2}) == {0, 1}
-    assert last_offsets(history.states, {2}) == {1}
+    for _ in range(BATCHES_KEPT):
+        history.write((A, b"1"), pid=1)
+    history.write((A, b"1"), pid=2)
+    committed = history.end_offset
+    at_committed = last_offsets(history.states)
+    assert at_committed == set(range(committed))
+    for _ in range(BATCHES_KEPT):
+        history.write((A, b"2"), pid=1)
+        assert {x for x in last_offsets(history.states) if x < committed} < at_committed
+    assert {x for x in last_offsets(history.states) if x < committed} == {committed - 1}
 
 
 def test_the_last_batch_of_the_log_is_never_removed(replica: Replica) -> None:
