@@ -14,12 +14,14 @@ from typing import Any
 from broker.metadata.ids import INTERNAL_TOPICS
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
+from protocol.messages.alter_client_quotas import AlterClientQuotasResponse
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from protocol.records.builder import NewRecord, build_batch
 from tests.simulator.client import Client
 from tests.simulator.clock import EPOCH_MS
 from tests.simulator.cluster import CLIENT_PORT, SimulatedCluster, host_of
+from tests.simulator.faults.quotas import no_quotas
 from tests.simulator.workload.retry import RETRIABLE, RETRY_S
 
 #: Virtual seconds from healing until every partition has a leader that serves.
@@ -30,6 +32,7 @@ WRITES_LIMIT_S = 5.0
 LOOK_S = 0.1
 
 NEW_TOPIC = "after-healing"
+ALTER_QUOTAS_VERSION = 1
 CREATE_TOPICS_VERSION = 5
 PRODUCE_VERSION = 11
 
@@ -73,7 +76,8 @@ class ProgressDemand:
 
 
 class Writer:
-    """Creates a topic, and writes one batch into every partition that there is then, acks=all."""
+    """Creates a topic, and writes one batch into every partition that there is then, acks=all. Quotas are taken back
+    before: under one, a client may have to go on for longer than it is waited for (seed 1071564784523)."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
@@ -96,6 +100,7 @@ class Writer:
     async def _run(self) -> None:
         self._left[NEW_TOPIC, 0] = "not tried"
         await self._repeat(NEW_TOPIC, 0, self._create)
+        await self._repeat(NEW_TOPIC, 0, self._lift_quotas)
         images = [node.metadata.image for node in self._cluster.nodes.values() if node.ready.is_set()]
         newest = max(images, key=lambda image: image.end_offset)
         for topic in newest.topics.values():
@@ -134,6 +139,13 @@ class Writer:
         code = answer.topics[0].error_code
         # The answer to an earlier attempt may be lost.
         return ErrorCode.NONE if code == ErrorCode.TOPIC_ALREADY_EXISTS else code
+
+    async def _lift_quotas(self, client: Client, _: str, __: int) -> int:
+        connection = await client.any_broker()
+        answer = await connection.request(
+            ApiKey.ALTER_CLIENT_QUOTAS, ALTER_QUOTAS_VERSION, no_quotas(), AlterClientQuotasResponse
+        )
+        return max(entry.error_code for entry in answer.entries)
 
     async def _write(self, client: Client, topic: str, partition: int) -> int:
         described = await client.metadata(topic)
