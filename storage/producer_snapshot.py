@@ -266,10 +266,16 @@ def ensure_snapshot(log: Log, end_offset: int, high_watermark: int) -> None:
     (replication.md section 7).
     """
     assert end_offset <= log.start_offset <= high_watermark
+    if not has_durable_snapshot(log, end_offset, log.start_offset):
+        write_snapshot(log, Snapshot.of(load_producers(log, end_offset)), high_watermark)
+
+
+def has_durable_snapshot(log: Log, from_offset: int, to_offset: int) -> bool:
+    """Whether there is one for an offset from `from_offset` to `to_offset`. It is durable then: whoever destroys what a
+    replay would need asks this before. Blocks for a flush."""
     # A process that was killed may have left a snapshot whose name is not durable.
     log.disk.flush_directory(log.directory)
-    if not any(end_offset <= snapshot <= log.start_offset for snapshot in log.snapshot_offsets()):
-        write_snapshot(log, Snapshot.of(load_producers(log, end_offset)), high_watermark)
+    return any(from_offset <= snapshot <= to_offset for snapshot in log.snapshot_offsets())
 
 
 def remove_needless_snapshots(log: Log) -> None:

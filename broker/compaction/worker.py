@@ -42,7 +42,7 @@ from storage.errors import CorruptLogError
 from storage.log import Log
 from storage.log_cleaning import MapReady, PassOver, SegmentReady, UncleanableError
 from storage.log_types import GroupKey, StoredSegment
-from storage.producer_snapshot import remove_needless_snapshots
+from storage.producer_snapshot import has_durable_snapshot, remove_needless_snapshots
 
 logger = structlog.get_logger()
 
@@ -291,8 +291,7 @@ class CompactionWorker:
                 match event:
                     case MapReady(end_offset):
                         # What is about to go cannot be replayed, whatever becomes of this pass.
-                        recorded_end = self._replicas.recorded_end(replica)
-                        if log.newest_snapshot_offset(below=recorded_end) < end_offset:
+                        if not has_durable_snapshot(log, end_offset, self._replicas.recorded_end(replica)):
                             return  # an append has removed it meanwhile
                         await self._record_rewriting(replica, end_offset)
                     case SegmentReady(bases, aborted_in_segment):

@@ -1,5 +1,5 @@
 """Liveness of coordinated compaction, and what may become of its messages: invariants 10, 11 and 12 of
-coordinated-compaction.md, section 5. The oracle looks on."""
+coordinated-compaction.md, section 5; and a pass over what a killed process has left. The oracle looks on."""
 
 from __future__ import annotations
 
@@ -11,12 +11,17 @@ from typing import Any
 
 import pytest
 
+from broker.config.values import INT64_MAX
+from broker.replication.producer_state_maintenance import ProducerStateMaintenance
 from broker.replication.watermarks.bounds_exchange import BoundsExchange
 from broker.replication.watermarks.compaction_bounds import CompactionBounds
+from storage import producer_snapshot
+from storage.disk import Disk
+from storage.log import Log
 from tests.simulator.cluster import SimulatedCluster, captured_logs
 from tests.simulator.mutations.compacted_topic import CompactedTopic
 from tests.simulator.mutations.stage import TOPIC, Stage, demand_progress
-from tests.simulator.mutations.switch import replaced
+from tests.simulator.mutations.switch import Owner, replaced
 from tests.simulator.mutations.transactional_id import TransactionalId
 
 #: A pass that removes values, one that keeps a tombstone for `delete.retention.ms`, the exchange of bounds every second
@@ -152,3 +157,62 @@ def test_messages_of_old_leaders_come_again_and_in_any_order(seed: int) -> None:
                     stage.run_for(0.01)
         assert repeated > 50
         stage.wait(lambda: all(topic.bounds(node_id).mtro > 0 for node_id in (1, 2, 3)))
+
+
+@contextmanager
+def death_at(
+    stage: Stage, node_id: int, owner: Owner, name: str, end: Callable[[int], None], *, after: bool
+) -> Iterator[None]:
+    """Once this node has called a function with its log of the topic, or a file of it, or is about to (not `after`),
+    `end` comes in place of its disk's next operation. Waits for that."""
+    disk, dead = stage.cluster.disks[node_id], list[int]()
+
+    def death() -> None:
+        end(node_id)
+        dead.append(node_id)
+
+    def dies(function: Callable[..., None]) -> Any:
+        def called(of: Log | Disk, *args: Any) -> None:
+            is_meant = f"{disk.root}/{TOPIC}-0" in (of.directory if isinstance(of, Log) else args[0])
+            if is_meant and not after:
+                disk.die_after(0, death)
+            function(of, *args)
+            if is_meant and after:
+                disk.die_after(0, death)
+
+        return called
+
+    with replaced(owner, name, dies):
+        yield
+        stage.wait(lambda: bool(dead))
+
+
+@pytest.mark.parametrize("seed", range(1, 11))
+def test_the_snapshot_on_which_a_pass_rests_survives_a_loss_of_power(seed: int) -> None:
+    """A process is killed before the name of a snapshot is durable. The next one finds it, and begins a pass."""
+    with told(seed) as stage:
+        # Nothing rolls but for its size: a new segment would make all names of the folder durable.
+        topic = CompactedTopic(stage, segment_ms=str(INT64_MAX))
+        victim = topic.leader_and_followers()[1]
+        cluster, disk = stage.cluster, stage.cluster.disks[victim]
+
+        def not_on_victim(write: Callable[..., None]) -> Any:
+            def written(maintenance: object, log: Log, *args: Any) -> None:
+                if log.disk is not disk:
+                    write(maintenance, log, *args)
+
+            return written
+
+        # The only snapshot is that for the pass, as if there had been no room for others.
+        with replaced(ProducerStateMaintenance, "write_snapshot", not_on_victim):
+            with topic.passes_held(victim) as held:
+                for number in range(20):
+                    topic.put(b"value" * 40, b"%d" % (number % 2))
+                    stage.everybody_has_all()
+                stage.run_for(1.0)  # the ends are recorded
+                with death_at(stage, victim, producer_snapshot, "replace_file", cluster.kill, after=True):
+                    held.clear()
+            with death_at(stage, victim, Log, "swap", cluster.cut_power, after=False):
+                stage.start(victim)
+        stage.start(victim)
+        assert topic.identities(victim)[0].incarnation == 0
