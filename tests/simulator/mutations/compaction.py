@@ -176,6 +176,7 @@ MUTATIONS = (
         off(
             (Log, "newest_snapshot_offset", _snapshot_everywhere),
             (worker, "known_at_snapshot", lambda _: _known_now),
+            (worker, "has_durable_snapshot", lambda _: lambda log, from_offset, to_offset: True),
         ),
         mix=("power", "kill", "isolate leader"),
         has_transactions=None,
@@ -189,6 +190,7 @@ MUTATIONS = (
             (worker, "log_facts", _with_high_watermark_of_end),
             (Log, "newest_snapshot_offset", _snapshot_everywhere),
             (worker, "known_at_snapshot", lambda _: _known_now),
+            (worker, "has_durable_snapshot", lambda _: lambda log, from_offset, to_offset: True),
         ),
         mix=("isolate leader", "isolate", "slow disk"),
         note="said in two places: snapshots are of committed state, and nothing is compacted above the newest",
