@@ -14,6 +14,9 @@ class IdentityKept:
         self._current: dict[tuple[int, GroupKey], ReplicaId] = {}
         #: Whose log has corrupt bytes, known to it or not.
         self._damaged: dict[tuple[GroupKey, ReplicaId], None] = {}
+        #: The same, of replicas that were given up. One that is added again at once goes on with its folder (seed
+        #: 132976617202).
+        self._damaged_folders: dict[tuple[int, GroupKey], None] = {}
         #: Directories whose journal has corrupt bytes: all that votes under them may end with it, also groups that
         #: came later.
         self._forgetful: dict[bytes, None] = {}
@@ -28,6 +31,8 @@ class IdentityKept:
         identity = self._current.get((node_id, key))
         if identity is not None:
             self._damaged[key, identity] = None
+        else:
+            self._damaged_folders[node_id, key] = None
 
     def journal_damaged(self, directory_id: bytes) -> None:
         self._forgetful[directory_id] = None
@@ -39,6 +44,9 @@ class IdentityKept:
     def opened(self, replica: Replica) -> None:
         identity = replica.group.self_id
         at = (identity.node_id, replica.key)
+        if at in self._damaged_folders:
+            del self._damaged_folders[at]
+            self._damaged[replica.key, identity] = None
         known = self._current.get(at, identity)
         is_excused = (replica.key, known) in self._damaged or known.directory_id in self._forgetful
         assert known == identity or is_excused, (
