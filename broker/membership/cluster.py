@@ -54,7 +54,7 @@ class ClusterHost(Protocol):
     def form(self, formation: Formation, founding: bool) -> None:
         """Become part of this cluster, durably, before returning."""
 
-    def founding(self) -> Formation | None:
+    def known_formation(self) -> Formation | None:
         """How the cluster of this node was formed, if that is known here."""
 
     def group_message(self, sender: PeerIdentity, message: PeerMessage) -> None: ...
@@ -153,8 +153,8 @@ class Cluster:
             if link.is_ready and link.last_echo_at < oldest:
                 logger.warning("no echo from a peer, dialling anew", node_id=link.node_id)
                 link.reconnect()
-        if self.formation.formation is None and (founding := self._host.founding()) is not None:
-            self._carry_out(self.formation.learned(founding))
+        if self.formation.formation is None and (known := self._host.known_formation()) is not None:
+            self._carry_out(self.formation.learned(known))
         waiting_for = self.formation.waiting_for()
         if waiting_for != self._waiting_for:
             self._waiting_for = waiting_for

@@ -28,7 +28,7 @@ class ClusterEvents:
         messages: GroupMessages,
     ) -> None:
         self.form = joined.join
-        self.founding = joined.founding
+        self.known_formation = joined.known_formation
         self._controller = controller
         self._requests = requests
         self._heartbeat = heartbeat

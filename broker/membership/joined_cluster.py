@@ -62,7 +62,7 @@ class JoinedCluster:
             self._rng,
             configured_cluster_id=configured,
             cluster_id=self.cluster_id,
-            held=self.founding(),
+            held=self.known_formation(),
         )
 
     def join(self, formation: Formation, founding: bool) -> None:
@@ -97,7 +97,7 @@ class JoinedCluster:
             raise StartError(f"the log of {METADATA_TOPIC_NAME} is damaged, and there is no other copy of it")
         self._metadata.attach_replica(replica)
 
-    def founding(self) -> Formation | None:
+    def known_formation(self) -> Formation | None:
         """The formation that row 0 of the metadata group tells. None where that row is not."""
         replica = self._metadata.replica
         if self.cluster_id is None or replica is None or not replica.log.lineage.rows:

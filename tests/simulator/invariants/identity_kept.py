@@ -23,8 +23,9 @@ class IdentityKept:
 
     def disk_lost(self, node_id: int) -> None:
         """All of its contents are gone."""
-        for at in [at for at in self._current if at[0] == node_id]:
-            del self._current[at]
+        for of_replicas in (self._current, self._damaged_folders):
+            for at in [at for at in of_replicas if at[0] == node_id]:
+                del of_replicas[at]
 
     def damaged(self, node_id: int, key: GroupKey) -> None:
         """Bytes of that log are corrupt: whoever owns it may give it up, now or when it is read."""

@@ -86,6 +86,13 @@ def _known_now(replica: Replica, snapshot_offset: int) -> ProducerStates:
     return states
 
 
+#: A pass behaves as if there were one wherever it looks.
+_NO_SNAPSHOT_IS_ASKED_FOR = (
+    (Log, "newest_snapshot_offset", _snapshot_everywhere),
+    (worker, "known_at_snapshot", lambda _: _known_now),
+    (worker, "has_durable_snapshot", lambda _: lambda log, from_offset, to_offset: True),
+)
+
 MUTATIONS = (
     Mutation(
         "tombstones-below-mtro",
@@ -173,11 +180,7 @@ MUTATIONS = (
     Mutation(
         "compacted-below-a-snapshot",
         "Nothing is compacted above the newest snapshot of the producers that lies below the recorded end (section 1)",
-        off(
-            (Log, "newest_snapshot_offset", _snapshot_everywhere),
-            (worker, "known_at_snapshot", lambda _: _known_now),
-            (worker, "has_durable_snapshot", lambda _: lambda log, from_offset, to_offset: True),
-        ),
+        off(*_NO_SNAPSHOT_IS_ASKED_FOR),
         mix=("power", "kill", "isolate leader"),
         has_transactions=None,
         bound=120,
@@ -188,9 +191,7 @@ MUTATIONS = (
         "Nothing is compacted above the high watermark, so MCCO lies at or below it (section 1)",
         off(
             (worker, "log_facts", _with_high_watermark_of_end),
-            (Log, "newest_snapshot_offset", _snapshot_everywhere),
-            (worker, "known_at_snapshot", lambda _: _known_now),
-            (worker, "has_durable_snapshot", lambda _: lambda log, from_offset, to_offset: True),
+            *_NO_SNAPSHOT_IS_ASKED_FOR,
         ),
         mix=("isolate leader", "isolate", "slow disk"),
         note="said in two places: snapshots are of committed state, and nothing is compacted above the newest",

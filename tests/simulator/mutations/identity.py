@@ -20,7 +20,7 @@ from raft.types import FOUNDING_TERM
 from storage.directory import MetaProperties, list_partitions
 from storage.disk import Disk
 from storage.journal import JOURNAL_NAME, Journal
-from storage.journal_records import Incarnation, Vote
+from storage.journal_records import Quarantine, Vote
 from storage.log_types import GroupKey
 from storage.partition_folder import METADATA_NAME, read_topic_id, write_topic_id
 from storage.segment_files import segment_path
@@ -240,13 +240,13 @@ def a_topic_is_made_anew_while_a_node_is_down(stage: Stage) -> None:
 # -- a log that is begun anew ------------------------------------------------------------------------------
 
 
-def _at_once(_: object) -> object:
-    def become_another(self: LogOpener, key: GroupKey) -> None:
-        state = self._journal.state(key)
-        self._journal.append(Incarnation(key, 1 if state is None else state.incarnation + 1))
+def _without_quarantine(become_another: Callable[..., None]) -> object:
+    def become(self: LogOpener, key: GroupKey) -> None:
+        become_another(self, key)
+        self._journal.append(Quarantine(key, False))
         self._journal.flush()
 
-    return become_another
+    return become
 
 
 def a_process_dies_while_it_makes_a_log_anew(stage: Stage) -> None:
@@ -283,7 +283,7 @@ MUTATIONS = (
     Mutation(
         "begun-anew-in-quarantine",
         "A log that is begun anew is not opened before its names are durable (broker/replication)",
-        off((LogOpener, "_become_another", _at_once)),
+        off((LogOpener, "_become_another", _without_quarantine)),
         story=a_process_dies_while_it_makes_a_log_anew,
         bound=120,
     ),
