@@ -32,6 +32,7 @@ from storage.log_types import FlushedEnd
 from tests.simulator.client import Client
 from tests.simulator.cluster import CLIENT_PORT, METADATA_KEY, TINY, SimulatedCluster, host_of
 from tests.simulator.invariants.acknowledged_never_lost import Acknowledged
+from tests.simulator.invariants.disk_failure_ends_node import PASSING_ON_S
 from tests.simulator.loop import SimulationError
 from tests.simulator.workload.consumers import Consumer
 from tests.simulator.workload.group_requests import fetch
@@ -177,7 +178,9 @@ def test_a_node_that_lives_on_after_its_disk_failed(small: Small) -> None:
     small.call(1, swallow)
     disk.mend()
     small.cluster.scan()  # it may be about to end
-    small.cluster.loop.run_for(0.001)
+    small.cluster.loop.take_time(0.002)  # others are at work meanwhile (seed 433031750138)
+    small.cluster.scan()
+    small.cluster.loop.run_for(PASSING_ON_S)
     with bites("disk_failure_ends_node"):
         small.cluster.scan()
 
