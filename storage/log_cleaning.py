@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Generator, Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from protocol.errors import KafkaError
 from protocol.records.batch import HEADER_BYTES, MAGIC, MIN_LENGTH, BatchHeader, check_crc, parse_header
@@ -25,6 +25,9 @@ from storage.disk import Disk
 from storage.errors import CorruptLogError
 from storage.segment_files import segment_path
 from storage.segment_swap import SegmentBuild
+
+if TYPE_CHECKING:
+    from storage.log import Log
 
 #: Read and written at a time.
 BLOCK_BYTES = 1 << 20
@@ -111,6 +114,11 @@ def clean(disk: Disk, task: CleaningTask) -> Cleaning:
         if ready is not None:
             yield ready
     yield PassOver(key_map.end_offset, batch_filter.counts)
+
+
+def has_its_segments(log: Log) -> bool:
+    """Whether all files of the log that a pass reads are there, by name. If not, somebody else has taken them away."""
+    return all(log.disk.exists(segment_path(log.directory, each.base_offset)) for each in log.segments())
 
 
 def _fill_map(source: _Source, task: CleaningTask, key_map: KeyMap, aborted: AbortedData) -> Cleaning:

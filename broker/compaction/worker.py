@@ -40,8 +40,8 @@ from storage.compaction.plan import Obstacle, Plan, make_plan
 from storage.disk import DiskFullError, MissingPathError
 from storage.errors import CorruptLogError
 from storage.log import Log
-from storage.log_cleaning import MapReady, PassOver, SegmentReady, UncleanableError
-from storage.log_types import GroupKey, StoredSegment
+from storage.log_cleaning import MapReady, PassOver, SegmentReady, UncleanableError, has_its_segments
+from storage.log_types import GroupKey
 from storage.producer_snapshot import has_durable_snapshot, remove_needless_snapshots
 
 logger = structlog.get_logger()
@@ -56,8 +56,6 @@ class LogCompaction:
     """What the worker remembers of a log."""
 
     held: HeldBack
-    segments: Sequence[StoredSegment] = ()
-    """Of the log, when the pass began."""
     failure_count: int = 0
     """Passes since the last one that came to an end."""
     retry_at: float = 0.0
@@ -216,7 +214,7 @@ class CompactionWorker:
                 self._replicas.log_corrupt(replica, error)
         except MissingPathError:
             # Retention, a snapshot install or the deletion of the topic takes files away. Nobody else may.
-            if replica.is_open and state.segments == replica.log.segments():
+            if replica.is_open and not has_its_segments(replica.log):
                 raise
         except (DiskFullError, UncleanableError, KeyMapTooSmallError, CleanerDiedError) as error:
             self._failed(replica, state, error)
@@ -268,7 +266,6 @@ class CompactionWorker:
 
     async def _run_pass(self, replica: Replica, plan: Plan, state: LogCompaction) -> None:
         log, config, began_at = replica.log, self._settings.config, self._loop.time()
-        state.segments = log.segments()
         aborted = await self._aborted(replica, log, plan.first_uncleanable_offset)
         if aborted is None or replica.log is not log:
             return
@@ -298,7 +295,6 @@ class CompactionWorker:
                         if not set(bases) <= {segment.base_offset for segment in log.segments()}:
                             return  # retention has deleted some
                         log.swap(bases, aborted_in_segment)
-                        state.segments = log.segments()
                     case PassOver(end_offset, counts):
                         elapsed_s, limit = self._loop.time() - began_at, _limit(plan, end_offset)
                         result = PassResult(counts.bytes_in, counts.bytes_out, end_offset, elapsed_s, limit)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 
+import pytest
+
 from broker.compaction.asked import PATIENCE_S
 from broker.environment import Cleaner
 from protocol.api_keys import ApiKey
@@ -19,6 +21,7 @@ from protocol.messages.compact_partitions import (
 from storage.log_cleaning import CleaningEvent, CleaningTask
 from tests.broker.asking import ask, begin_ask
 from tests.broker.world import World, running
+from tests.simulator.loop import SimulationError
 
 COMPACTED = {"cleanup.policy": "compact"}
 
@@ -129,6 +132,36 @@ def test_who_asks_during_a_pass_gets_the_next_one() -> None:
         replica = world.replica(1, "long")
         world.wait(lambda: replica.bounds.cleaned_end == 60)
         assert cleaner.passes == 3
+
+
+class LateCleaner:
+    """Begins when it may."""
+
+    def __init__(self, cleaner: Cleaner) -> None:
+        self._cleaner = cleaner
+        self.may_begin = asyncio.Event()
+
+    async def clean(self, task: CleaningTask, max_bytes_per_second: float) -> AsyncGenerator[CleaningEvent]:
+        await self.may_begin.wait()
+        async for event in self._cleaner.clean(task, max_bytes_per_second):
+            yield event
+
+
+def test_a_node_ends_if_a_folder_is_gone_also_if_the_log_has_grown_meanwhile() -> None:
+    """It went on (seed 978041899145)."""
+    with running() as world:
+        world.create_topic("table", configs=COMPACTED)
+        write(world, "table")
+        worker = world.nodes[1].compaction
+        cleaner = worker._cleaner = LateCleaner(worker._cleaner)
+        replica = world.replica(1, "table")
+        assert compact(world, request("table", timeout_ms=0)).error_code == ErrorCode.NONE
+        world.wait(lambda: worker._is_running(replica))
+        write(world, "table")
+        world.disks[1].vanish(replica.log.directory)
+        world.loop.call_soon(cleaner.may_begin.set)
+        with pytest.raises(SimulationError, match="CompactionWorker"):
+            world.loop.run_for(1)
 
 
 def test_who_asks_for_a_topic_that_goes_is_told() -> None:
