@@ -242,6 +242,10 @@ class BoundsReport(Message):
     mxro: int = field(INT64)
     copied_in_term: int = field(INT32)
     """The term of the leader that sent the first entry of this log. -1: it was founded with the group."""
+    blocked_by: int = field(INT8)
+    """Why its next pass of compaction is not due: a number of `broker.replication.watermarks.blocked_by`."""
+    dirty_bytes: int = field(INT64)
+    """What its next pass would read anew."""
 
 
 class BoundsReports(PeerMessage):

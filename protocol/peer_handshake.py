@@ -16,7 +16,7 @@ from protocol.peer_frames import message_codec
 from protocol.schema import BOOLEAN, BYTES, INT16, INT32, STRING, Message, field
 
 #: Version 4: nodes prove themselves, and frames have checksums. In version 3 the first message was Hello.
-PEER_PROTOCOL_VERSION = 4
+PEER_PROTOCOL_VERSION = 5
 
 
 class HandshakeMessage(Message):

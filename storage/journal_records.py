@@ -19,9 +19,7 @@ _GROUP = struct.Struct(">16si")
 _VOTE = struct.Struct(">ibi16si")
 _FLUSHED = struct.Struct(">qib")
 _INCARNATION = struct.Struct(">i")
-_BOUNDS = struct.Struct(">qqqqqqq")
-#: Without the last two: from before there was compaction.
-_OLD_BOUNDS = struct.Struct(">qqqqq")
+_BOUND = struct.Struct(">q")
 _QUARANTINE = struct.Struct(">b")
 
 
@@ -133,6 +131,8 @@ class Bounds(NamedTuple):
     #: No offset: the term of the leader that sent the first entry of this log. It tells whether the log was begun under
     #: the membership that its leader knows (`watermarks.membership_seed`). UNSET: it was founded here.
     copied_in_term: int = UNSET
+    #: No offset: when the last pass of compaction ended, Unix milliseconds. A clock set back does not lower it.
+    passed_at_ms: int = UNSET
 
     def apply(self, state: GroupState) -> None:
         if state.bounds is not None:
@@ -184,7 +184,7 @@ def encode_record(record: JournalRecord) -> tuple[int, bytes]:
         case Incarnation(_, incarnation):
             return RecordKind.INCARNATION, group + _INCARNATION.pack(incarnation)
         case Bounds():
-            return RecordKind.BOUNDS, group + _BOUNDS.pack(*record[1:])
+            return RecordKind.BOUNDS, group + b"".join(map(_BOUND.pack, record[1:]))
         case Quarantine(_, is_quarantined):
             return RecordKind.QUARANTINE, group + _QUARANTINE.pack(is_quarantined)
         case Forget():
@@ -207,8 +207,11 @@ def decode_record(kind: int, payload: bytes) -> JournalRecord:
         case RecordKind.INCARNATION:
             return Incarnation(group, _INCARNATION.unpack(rest)[0])
         case RecordKind.BOUNDS:
-            layout = _OLD_BOUNDS if len(rest) == _OLD_BOUNDS.size else _BOUNDS
-            return Bounds(group, *layout.unpack(rest))
+            # Records of earlier versions lack the last ones.
+            values = [value for (value,) in _BOUND.iter_unpack(rest)]
+            if len(values) >= len(Bounds._fields):
+                raise ValueError(f"bounds of {len(values)} fields")
+            return Bounds(group, *values)
         case RecordKind.QUARANTINE:
             return Quarantine(group, bool(_QUARANTINE.unpack(rest)[0]))
         case RecordKind.FORGET:

@@ -12,6 +12,7 @@ import click
 from broker.cli.clients import admin_client, bootstrap_option, format_option
 from broker.cli.group_offsets import Scope, parse_target
 from broker.cli.root import CommandError
+from broker.cli.tables import print_table
 
 if TYPE_CHECKING:
     from broker.cli.group_admin import Group, GroupAdmin
@@ -239,11 +240,4 @@ def _print_state(found: Group) -> None:
 
 
 def _print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print columns side by side. A value that is None is printed as `-`."""
-    texts = [["-" if value is None else str(value) for value in row] for row in rows]
-    widths = [
-        max(_WIDTHS.get(column, _LEAST_WIDTH), *(len(row[at]) for row in [columns, *texts]))
-        for at, column in enumerate(columns)
-    ]
-    for row in [columns, *texts]:
-        click.echo(" ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+    print_table(columns, rows, least_width=_LEAST_WIDTH, least_widths=_WIDTHS)

@@ -11,6 +11,7 @@ from broker.cli.clients import TIMEOUT_S, admin_client, bootstrap_option, format
 from broker.cli.root import CommandError
 from broker.cli.start import parse_pairs
 from broker.cli.topic_compact import compact
+from broker.cli.topic_compaction import add_compaction, print_compaction
 from broker.cli.topic_offsets import add_offsets, open_transaction_lines
 from broker.cli.topic_records import offsets as offsets_command
 from broker.cli.topic_records import purge
@@ -100,6 +101,15 @@ def list_topics(exclude_internal: bool, bootstrap_server: str, shape: str) -> No
     help="""Show the offsets of each partition, too: its start, its end, and its last stable offset, at which
     readers of committed data stop; and for which open transactions they wait there.""",
 )
+@click.option(
+    "--compaction",
+    is_flag=True,
+    help="""Show how each partition stands with compaction: what of it is dirty, when it was compacted, up to which
+    offsets, and which replica keeps tombstones and transaction markers from going, why, and since when.""",
+)
+@click.option(
+    "--replicas", is_flag=True, help="With --compaction: a line for each replica; the leader has a *."
+)
 @_exclude_internal_option
 @bootstrap_option
 @format_option
@@ -107,6 +117,8 @@ def describe(
     names: tuple[str, ...],
     under_replicated_partitions: bool,
     offsets: bool,
+    compaction: bool,
+    replicas: bool,
     exclude_internal: bool,
     bootstrap_server: str,
     shape: str,
@@ -115,6 +127,8 @@ def describe(
 
     All topics are shown if none is named. JSON is one object if one topic is named, otherwise a list.
     """
+    if replicas and not compaction:
+        raise click.UsageError("--replicas belongs to --compaction")
     admin = admin_client(bootstrap_server)
     wanted = list(dict.fromkeys(names)) or _names(admin, bootstrap_server, with_internal=not exclude_internal)
     descriptions = _describe(admin, wanted, bootstrap_server)
@@ -125,14 +139,19 @@ def describe(
             ]
     if offsets:
         add_offsets(admin, descriptions, bootstrap_server)
+    states = add_compaction(descriptions, bootstrap_server) if compaction else []
     if shape == "json":
         click.echo(json.dumps(descriptions[0] if len(names) == 1 else descriptions))
         return
     for description in descriptions:
         if not under_replicated_partitions:
             click.echo(_headline(description))
-        for partition in description["partitions"]:
-            click.echo(_partition_line(description["topic"], partition))
+        if offsets or not compaction:
+            for partition in description["partitions"]:
+                click.echo(_partition_line(description["topic"], partition))
+        if compaction:
+            of_topic = [state for state in states if state.topic == description["topic"]]
+            print_compaction(of_topic, with_replicas=replicas)
 
 
 @topic.command()

@@ -31,12 +31,16 @@ def settings_of(config: TopicConfig) -> CompactionSettings:
     )
 
 
-def log_facts(replica: Replica, recorded_end: int, held: HeldBack) -> LogFacts:
+def cleanable_end(replica: Replica, recorded_end: int) -> int:
     """`recorded_end`: how far the log is durable by the journal. Nothing above is cleaned, because recovery takes what
     lacks below it for corruption. Nor is anything above the newest producer snapshot below it: what producers wrote
     cannot be replayed from a compacted log."""
+    return min(replica.high_watermark, recorded_end, replica.log.newest_snapshot_offset(below=recorded_end))
+
+
+def log_facts(replica: Replica, end: int, held: HeldBack) -> LogFacts:
+    """`end`: nothing is cleaned above it."""
     log, bounds = replica.log, replica.bounds
-    end = min(replica.high_watermark, recorded_end, log.newest_snapshot_offset(below=recorded_end))
     return LogFacts(
         segment_facts(log, bounds.cleaned_end, with_ages=replica.config.max_compaction_lag_ms < INT64_MAX),
         log.start_offset,

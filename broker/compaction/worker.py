@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from functools import partial
 
 import structlog
@@ -17,17 +16,20 @@ import structlog
 from broker.compaction.asked import PATIENCE_S, Answer, AskedPass, PassResult
 from broker.compaction.child_cleaner import CleanerDiedError
 from broker.compaction.facts import (
+    cleanable_end,
     cleaning_task,
     find_held_back,
     known_at_snapshot,
     log_facts,
     settings_of,
 )
+from broker.compaction.standing import LogCompaction, Standing, blocked_by, standing_of, why_not
 from broker.config.layers import LiveSettings
 from broker.environment import Cleaner
 from broker.metadata.ids import INTERNAL_TOPICS
 from broker.replication.replica import Replica
 from broker.replication.replicas import Replicas
+from broker.replication.watermarks.blocked_by import BlockedBy
 from broker.scheduling.ticks import SLOW_TICK_S, Ticks
 from protocol.errors import ErrorCode, KafkaError
 from storage.aborted_index import AbortedTransaction
@@ -49,18 +51,6 @@ logger = structlog.get_logger()
 MAX_BACKOFF_S = 3600.0
 #: Plans are made of so many logs at a time.
 _PLANS_PER_STEP = 20
-
-
-@dataclass
-class LogCompaction:
-    """What the worker remembers of a log."""
-
-    held: HeldBack
-    failure_count: int = 0
-    """Passes since the last one that came to an end."""
-    retry_at: float = 0.0
-    is_running: bool = False
-    """A pass is under way. There is never another one beside it."""
 
 
 class CompactionWorker:
@@ -113,6 +103,17 @@ class CompactionWorker:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         return self._wait_for_pass(replica, [])
 
+    def standing(self, replica: Replica) -> Standing:
+        """Raises CorruptLogError."""
+        return standing_of(
+            replica,
+            self._replicas.recorded_end(replica),
+            self._logs.get(replica.key),
+            is_cleaner_on=self._settings.config.cleaner_enable,
+            now=self._loop.time(),
+            now_ms=self._replicas.now_ms(),
+        )
+
     def _wait_for_pass(self, replica: Replica, answers: list[Answer]) -> AskedPass:
         """The next one, with others who wait for it."""
         end_offset = replica.log.end_offset
@@ -131,6 +132,7 @@ class CompactionWorker:
 
     def _tick(self, now: float) -> None:
         if not self._settings.config.cleaner_enable:
+            self._tell_cleaner_is_off(now)
             return
         self._due += self._take_asked(now)
         self._start_threads()
@@ -138,6 +140,12 @@ class CompactionWorker:
             self._next_round_at = now + self._settings.config.compaction_interval_ms / 1000
             self._round = self._loop.create_task(self._find_due())
             self._round.add_done_callback(self._round_over)
+
+    def _tell_cleaner_is_off(self, now: float) -> None:
+        if now >= self._next_round_at:
+            self._next_round_at = now + self._settings.config.compaction_interval_ms / 1000
+            for replica in self._replicas.by_key.values():
+                replica.bounds.blocked(BlockedBy.CLEANER_OFF, 0)
 
     def _take_asked(self, now: float) -> list[Replica]:
         """Logs of asked passes that may begin: what was there is committed, and recorded here."""
@@ -147,7 +155,7 @@ class CompactionWorker:
             if replica is None:
                 del self._asked[key]
                 asked.answer(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-            elif key not in self._begun and not self._is_running(replica) and _may_be_compacted(replica):
+            elif key not in self._begun and not self._is_running(replica) and why_not(replica) is None:
                 end_offset = min(replica.high_watermark, self._replicas.recorded_end(replica))
                 if end_offset >= asked.end_offset or now >= asked.begins_by:
                     self._begun[key] = self._asked.pop(key)
@@ -208,7 +216,8 @@ class CompactionWorker:
             plan = self._due_plan(replica, state)
             if plan is not None:
                 await self._run_pass(replica, plan, state)
-                state.failure_count = 0
+                state.failure_count, state.failure = 0, ""
+                self._due_plan(replica, state)
         except CorruptLogError as error:
             if replica.is_open:
                 self._replicas.log_corrupt(replica, error)
@@ -224,6 +233,8 @@ class CompactionWorker:
         wait_s = self._settings.config.cleaner_backoff_ms / 1000 * 2**state.failure_count
         state.failure_count = min(state.failure_count + 1, 32)
         state.retry_at = self._loop.time() + min(wait_s, MAX_BACKOFF_S)
+        state.failure = str(error)
+        replica.bounds.blocked(BlockedBy.FAILED, replica.bounds.report().dirty_bytes)
         logger.error("not compacted", topic=replica.topic, partition=replica.partition, error=str(error))
         self._answer(replica, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
 
@@ -231,7 +242,8 @@ class CompactionWorker:
 
     async def _look_at(self, replica: Replica) -> LogCompaction | None:
         """None: it is not to be compacted. The first time, what is held back is looked for in the log."""
-        if not _may_be_compacted(replica):
+        if (reason := why_not(replica)) is not None:
+            replica.bounds.blocked(reason, 0)
             return None
         try:
             search = None if replica.key in self._logs else find_held_back(replica)
@@ -245,13 +257,15 @@ class CompactionWorker:
         return self._logs.get(replica.key)
 
     def _due_plan(self, replica: Replica, state: LogCompaction) -> Plan | None:
-        """None: no pass is due."""
+        """None: no pass is due. What is in its way is told to the leader."""
         is_asked = replica.key in self._begun
-        if not _may_be_compacted(replica) or (self._loop.time() < state.retry_at and not is_asked):
+        if why_not(replica) is not None or (self._loop.time() < state.retry_at and not is_asked):
             return None
         try:
             replica.prepare_compaction(is_internal=_is_internal(replica))
-            facts = log_facts(replica, self._replicas.recorded_end(replica), state.held)
+            facts = log_facts(
+                replica, cleanable_end(replica, self._replicas.recorded_end(replica)), state.held
+            )
         except DiskFullError as error:
             self._failed(replica, state, error)
             return None
@@ -259,6 +273,7 @@ class CompactionWorker:
             self._replicas.log_corrupt(replica, error)
             return None
         plan = make_plan(facts, settings_of(replica.config), self._replicas.now_ms())
+        replica.bounds.blocked(blocked_by(plan.obstacle), plan.dirty_bytes)
         if is_asked and plan.first_uncleanable_offset == facts.log_start_offset:
             self._answer(replica, PassResult(0, 0, facts.log_start_offset, 0.0, plan.range_limit.value))
             return None
@@ -297,6 +312,7 @@ class CompactionWorker:
                         log.swap(bases, aborted_in_segment)
                     case PassOver(end_offset, counts):
                         elapsed_s, limit = self._loop.time() - began_at, _limit(plan, end_offset)
+                        state.is_map_full = end_offset < plan.first_uncleanable_offset
                         result = PassResult(counts.bytes_in, counts.bytes_out, end_offset, elapsed_s, limit)
                         self._pass_over(replica, state, counts, result)
 
@@ -311,8 +327,10 @@ class CompactionWorker:
     def _pass_over(
         self, replica: Replica, state: LogCompaction, counts: PassCounts, result: PassResult
     ) -> None:
-        state.held = HeldBack.by(counts)
-        replica.bounds.passed(result.cleaned_end, is_transaction_free=counts.is_transaction_free)
+        state.held, state.counts = HeldBack.by(counts), counts
+        replica.bounds.passed(
+            result.cleaned_end, self._replicas.now_ms(), is_transaction_free=counts.is_transaction_free
+        )
         remove_needless_snapshots(replica.log)
         logger.info(
             "compacted",
@@ -353,13 +371,6 @@ def _limit(plan: Plan, end_offset: int) -> str:
 
 def _is_internal(replica: Replica) -> bool:
     return replica.is_metadata or replica.topic in INTERNAL_TOPICS
-
-
-def _may_be_compacted(replica: Replica) -> bool:
-    """After a restart, a replica learns anew what is committed. Until then it does not know which batches the producers
-    wrote last, of those that it has cleaned."""
-    is_compacted = replica.is_open and replica.config.is_compacted
-    return is_compacted and replica.high_watermark >= replica.bounds.cleaned_end
 
 
 def _set_done(future: asyncio.Future[None]) -> None:

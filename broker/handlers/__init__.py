@@ -28,6 +28,7 @@ from broker.handlers import (
     describe_acls,
     describe_client_quotas,
     describe_cluster,
+    describe_compaction,
     describe_configs,
     describe_groups,
     describe_log_dirs,
@@ -116,4 +117,5 @@ APIS: tuple[Api, ...] = (
     list_config_resources.API,
     describe_topic_partitions.API,
     compact_partitions.API,
+    describe_compaction.API,
 )

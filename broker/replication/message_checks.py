@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from broker.metadata.record_codec import MetadataRecordError, decode
 from broker.replication import wire
+from broker.replication.watermarks.blocked_by import BlockedBy
+from broker.replication.watermarks.compaction_bounds import CleanedReport
 from protocol import peer
 from protocol.errors import KafkaError, ProtocolError
 from protocol.records.batch import BatchHeader
@@ -27,7 +29,6 @@ from storage.producer_snapshot import SnapshotDamagedError, decode_snapshot
 if TYPE_CHECKING:
     from broker.replication.ranges import Batches
     from broker.replication.replica import Replica
-    from broker.replication.watermarks.compaction_bounds import CleanedReport
 
 
 class ContradictionError(Exception):
@@ -44,6 +45,26 @@ def check_log_start(replica: Replica, log_start: int) -> None:
     """Beyond `raft.plausibility`: nothing of the metadata is ever deleted. A node that began it anew would end."""
     if log_start > 0 and replica.is_metadata:
         raise ProtocolError(f"a log start of {log_start}, of metadata")
+
+
+def cleaned_report(message: peer.BoundsReport) -> CleanedReport:
+    """Raises ProtocolError."""
+    try:
+        blocked_by = BlockedBy(message.blocked_by)
+    except ValueError as error:
+        raise ProtocolError(str(error)) from None
+    if message.dirty_bytes < 0:
+        raise ProtocolError(f"{message.dirty_bytes} dirty bytes")
+    return CleanedReport(
+        message.log_start,
+        message.mcco,
+        message.mxfo,
+        message.mtro,
+        message.mxro,
+        message.copied_in_term,
+        blocked_by,
+        message.dirty_bytes,
+    )
 
 
 def check_cleaned_report(replica: Replica, term: int, report: CleanedReport) -> None:

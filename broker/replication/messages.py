@@ -20,10 +20,10 @@ from broker.replication.message_checks import (
     check_range_message,
     check_removal_bounds,
     check_snapshot,
+    cleaned_report,
 )
 from broker.replication.replica import Replica
 from broker.replication.replicas import Replicas
-from broker.replication.watermarks.compaction_bounds import CleanedReport
 from protocol import peer
 from protocol.errors import ProtocolError
 from protocol.peer import PeerMessage
@@ -209,14 +209,7 @@ class GroupMessages:
             replica = self._find(report.topic_id, report.partition)
             if replica is None:
                 continue
-            cleaned = CleanedReport(
-                report.log_start,
-                report.mcco,
-                report.mxfo,
-                report.mtro,
-                report.mxro,
-                report.copied_in_term,
-            )
+            cleaned = cleaned_report(report)
             try:
                 check_cleaned_report(replica, report.term, cleaned)
             except ContradictionError as contradiction:

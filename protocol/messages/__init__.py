@@ -34,6 +34,7 @@ from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsRes
 from protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from protocol.messages.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
 from protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from protocol.messages.describe_compaction import DescribeCompactionRequest, DescribeCompactionResponse
 from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
@@ -99,6 +100,7 @@ _PAIRS: tuple[tuple[type[Message], type[Message]], ...] = (
     (DeleteTopicsRequest, DeleteTopicsResponse),
     (DeleteRecordsRequest, DeleteRecordsResponse),
     (CompactPartitionsRequest, CompactPartitionsResponse),
+    (DescribeCompactionRequest, DescribeCompactionResponse),
     (InitProducerIdRequest, InitProducerIdResponse),
     (OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse),
     (AddPartitionsToTxnRequest, AddPartitionsToTxnResponse),

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from broker.replication.watermarks.blocked_by import BlockedBy
 from broker.replication.watermarks.membership_seed import membership_seed
+from broker.replication.watermarks.pins import Pins
 from raft.types import RemovalBounds, ReplicaId
 from storage.journal_records import UNSET, Bounds
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class CleanedReport(NamedTuple):
-    """What a replica says of itself. All of it is durable there."""
+    """What a replica says of itself. Its offsets and its term are durable there. The last two are for users."""
 
     log_start: int
     mcco: int
@@ -30,12 +32,25 @@ class CleanedReport(NamedTuple):
     """As it knows them."""
     mxro: int
     copied_in_term: int
+    blocked_by: BlockedBy
+    """Why its next pass is not due."""
+    dirty_bytes: int
+    """What its next pass would read anew."""
 
 
 class CompactionBounds:
     """Of one replica. An install may replace the replica's log meanwhile."""
 
-    __slots__ = ("_replica", "_reports", "_reports_term", "durable", "reported")
+    __slots__ = (
+        "_blocked_by",
+        "_dirty_bytes",
+        "_pins",
+        "_replica",
+        "_reports",
+        "_reports_term",
+        "durable",
+        "reported",
+    )
 
     #: Invariants: no field of `durable` ever falls. `_reports` are of members of the group, in the term
     #: `_reports_term`.
@@ -46,8 +61,11 @@ class CompactionBounds:
         self.durable = durable
         #: What the leader was told last, and which leader in which term.
         self.reported: tuple[CleanedReport, ReplicaId, int] | None = None
+        self._blocked_by = BlockedBy.NOTHING
+        self._dirty_bytes = 0
         self._reports: dict[ReplicaId, CleanedReport] = {}
         self._reports_term = -1
+        self._pins = Pins()
 
     # -- this replica
 
@@ -71,13 +89,25 @@ class CompactionBounds:
 
     def report(self) -> CleanedReport:
         bounds = self.durable
-        start = self._replica.log.start_offset
-        return CleanedReport(start, bounds.mcco, bounds.mxfo, bounds.mtro, bounds.mxro, bounds.copied_in_term)
+        return CleanedReport(
+            self._replica.log.start_offset,
+            bounds.mcco,
+            bounds.mxfo,
+            bounds.mtro,
+            bounds.mxro,
+            bounds.copied_in_term,
+            self._blocked_by,
+            self._dirty_bytes,
+        )
 
-    def passed(self, end_offset: int, *, is_transaction_free: bool) -> None:
+    def blocked(self, blocked_by: BlockedBy, dirty_bytes: int) -> None:
+        """What the worker has found when it looked at the log."""
+        self._blocked_by, self._dirty_bytes = blocked_by, dirty_bytes
+
+    def passed(self, end_offset: int, now_ms: int, *, is_transaction_free: bool) -> None:
         """A pass is durable: the log is cleaned below `end_offset`."""
         mxfo = end_offset if is_transaction_free else UNSET
-        self._raise(mcco=end_offset, mxfo=mxfo)
+        self._raise(mcco=end_offset, mxfo=mxfo, passed_at_ms=now_ms)
 
     def rewriting_begins(self, end_offset: int) -> None:
         """A pass is about to remove batches below (`Log.rewritten_end`)."""
@@ -128,7 +158,7 @@ class CompactionBounds:
     def _of_this_term(self) -> dict[ReplicaId, CleanedReport]:
         term = self._replica.group.term
         if term != self._reports_term:
-            self._reports, self._reports_term = {}, term
+            self._reports, self._reports_term, self._pins = {}, term, Pins()
         return self._reports
 
     def report_of(self, member: ReplicaId) -> CleanedReport | None:
@@ -137,12 +167,17 @@ class CompactionBounds:
             return self.report()
         return self._of_this_term().get(member)
 
+    @property
+    def pins(self) -> Pins:
+        """Of this leader."""
+        self._of_this_term()
+        return self._pins
+
     def is_legitimate(self, member: ReplicaId) -> bool | None:
         """L6: whether what the member holds is a copy as others have it. None: it has not reported."""
-        report = self.report_of(member)
-        if report is None:
+        if self.report_of(member) is None:
             return None
-        cleaned = self._cleaned(member, report)
+        cleaned = self.cleaned_below(member)
         return cleaned is not None and cleaned.mtro >= self.mtro and cleaned.mxro >= self.mxro
 
     def to_be_told(self) -> list[ReplicaId]:
@@ -167,8 +202,11 @@ class CompactionBounds:
         is nothing to show."""
         return max(self.mtro, self.mxro) == UNSET or self.is_legitimate(learner) is True
 
-    def _cleaned(self, member: ReplicaId, report: CleanedReport) -> RemovalBounds | None:
-        """Below which offsets it is cleaned. None: its log is from before it was added."""
+    def cleaned_below(self, member: ReplicaId) -> RemovalBounds | None:
+        """None: it has not reported, or its log is from before it was added."""
+        report = self.report_of(member)
+        if report is None:
+            return None
         seed = membership_seed(self._replica.group.rows, member, report.copied_in_term)
         if not seed.is_begun_here:
             return None
@@ -179,15 +217,14 @@ class CompactionBounds:
 
     def recompute(self) -> None:
         """L2, L3: the least of all members, if all of them have reported. Nothing is ever lowered."""
-        least: RemovalBounds | None = None
-        for member in self._replica.group.members:
-            report = self.report_of(member)
-            cleaned = None if report is None else self._cleaned(member, report)
-            if cleaned is None:
-                return
-            least = cleaned if least is None else RemovalBounds(*map(min, least, cleaned))
-        if least is not None and (least.mtro > self.mtro or least.mxro > self.mxro):
-            self._raise(mtro=least.mtro, mxro=least.mxro)
+        cleaned = {member: self.cleaned_below(member) for member in self._replica.group.members}
+        self.pins.update(cleaned, self._replica.host.now())
+        known = [each for each in cleaned.values() if each is not None]
+        if not known or len(known) < len(cleaned):
+            return
+        mtro, mxro = map(min, zip(*known, strict=True))
+        if mtro > self.mtro or mxro > self.mxro:
+            self._raise(mtro=mtro, mxro=mxro)
 
 
 def _floor(log_start: int) -> int:

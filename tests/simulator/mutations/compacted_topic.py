@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from broker.compaction.worker import CompactionWorker, LogCompaction
+from broker.compaction.standing import LogCompaction
+from broker.compaction.worker import CompactionWorker
 from broker.replication.replica import Replica
 from protocol.controller.replicas import ReassignedPartition, ReassignPartitions
 from protocol.controller.topics import TopicSetting

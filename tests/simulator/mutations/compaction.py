@@ -51,7 +51,7 @@ def _with_last_stable_offset_of_high_watermark(original: Any) -> Any:
 def _checkpoint_first(record: Callable[..., Any]) -> object:
     async def recorded(self: CompactionWorker, replica: Replica, end_offset: int) -> None:
         await record(self, replica, end_offset)
-        replica.bounds.passed(end_offset, is_transaction_free=False)
+        replica.bounds.passed(end_offset, 0, is_transaction_free=False)
 
     return recorded
 

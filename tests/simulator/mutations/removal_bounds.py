@@ -74,8 +74,7 @@ def _least_of(members_of: Callable[[Group], Iterable[ReplicaId]]) -> Callable[[A
 
     def make(_: object) -> object:
         def recompute(self: CompactionBounds) -> None:
-            reports = {each: self.report_of(each) for each in members_of(self._replica.group)}
-            cleaned = [report and self._cleaned(each, report) for each, report in reports.items()]
+            cleaned = [self.cleaned_below(each) for each in members_of(self._replica.group)]
             known = [each for each in cleaned if each is not None]
             if len(known) == len(cleaned):
                 self._raise(
