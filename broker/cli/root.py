@@ -17,6 +17,11 @@ _COMMANDS: dict[str, tuple[str, str, str]] = {
     ),
     "broker": ("broker.cli.broker", "broker", "Remove a broker from the cluster."),
     "topic": ("broker.cli.topic", "topic", "Create, list, describe, change and delete topics."),
+    "explain": (
+        "broker.cli.explain",
+        "explain",
+        "Explain why a topic is not compacted, or what becomes of a record.",
+    ),
     "config": ("broker.cli.config", "config", "Describe and alter settings of topics, brokers and groups."),
     "group": ("broker.cli.group", "group", "List, describe, reset and delete consumer groups."),
     "txn": ("broker.cli.txn", "txn", "List, describe and abort transactions."),

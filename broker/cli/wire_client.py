@@ -38,17 +38,22 @@ class WireClient:
                 continue
         raise CommandError(f"no broker answers at {self._bootstrap_server}")
 
-    def ask_broker(self, node_id: int, request: Message, version: int, response: type[M]) -> M:
+    def address_of(self, node_id: int) -> tuple[str, int]:
+        """Raises CommandError."""
         metadata = self.ask(
             MetadataRequest(topics=[], allow_auto_topic_creation=False), _METADATA_VERSION, MetadataResponse
         )
         broker = next((broker for broker in metadata.brokers if broker.node_id == node_id), None)
         if broker is None:
             raise CommandError(f"there is no broker {node_id}")
+        return broker.host, broker.port
+
+    def ask_broker(self, node_id: int, request: Message, version: int, response: type[M]) -> M:
+        host, port = self.address_of(node_id)
         try:
-            return ask_at(broker.host, broker.port, request, version, response)
+            return ask_at(host, port, request, version, response)
         except (OSError, ProtocolError):
-            raise CommandError(f"broker {node_id} does not answer at {broker.host}:{broker.port}") from None
+            raise CommandError(f"broker {node_id} does not answer at {host}:{port}") from None
 
 
 def ask_at(
