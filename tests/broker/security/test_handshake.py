@@ -16,6 +16,7 @@ from broker.security.proofs import Authenticator, Transcript
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.peer_handshake import (
     HANDSHAKE_KINDS,
+    PEER_PROTOCOL_VERSION,
     AcceptorProof,
     DiallerProof,
     HandshakeChallenge,
@@ -143,13 +144,15 @@ def test_a_proof_of_another_connection_is_refused() -> None:
 def test_a_proof_sent_back_is_refused() -> None:
     """Whoever listens where the dialler dials has nothing but what the dialler says."""
     one = dialler()
-    proof = one.challenged(HandshakeChallenge(version=4, nonce=bytes(32)))
+    proof = one.challenged(HandshakeChallenge(version=PEER_PROTOCOL_VERSION, nonce=bytes(32)))
     with pytest.raises(HandshakeRefusedError, match="does not prove"):
         one.answered(AcceptorProof(proof=proof.proof))
     # ... and with nonces of its own choice on both connections.
     back = acceptor(node_id=1)
     request = one.begin()
-    echoed = back.requested(HandshakeRequest(version=4, has_secret=True, nonce=request.nonce))
+    echoed = back.requested(
+        HandshakeRequest(version=PEER_PROTOCOL_VERSION, has_secret=True, nonce=request.nonce)
+    )
     assert isinstance(echoed, HandshakeChallenge)
     fresh = Dialler(Authenticator(SECRET, lambda size: request.nonce), 1, 2, ADDRESS)
     own_proof = fresh.challenged(echoed)
@@ -175,7 +178,7 @@ def test_a_proof_for_another_node_is_of_no_use() -> None:
 def test_an_acceptor_that_proves_nothing_is_refused() -> None:
     for answer in (AcceptorProof(), AcceptorProof(proof=bytes(32))):
         one = dialler()
-        one.challenged(HandshakeChallenge(version=4, nonce=bytes(32)))
+        one.challenged(HandshakeChallenge(version=PEER_PROTOCOL_VERSION, nonce=bytes(32)))
         with pytest.raises(HandshakeRefusedError, match="does not prove"):
             one.answered(answer)
 
@@ -201,7 +204,7 @@ def test_messages_out_of_order_are_no_protocol() -> None:
         other.proved(DiallerProof(node_id=1, target_id=2, address=ADDRESS, proof=b""))
     proof = one.challenged(challenge(one, other))
     with pytest.raises(ProtocolError):
-        one.challenged(HandshakeChallenge(version=4, nonce=bytes(32)))
+        one.challenged(HandshakeChallenge(version=PEER_PROTOCOL_VERSION, nonce=bytes(32)))
     with pytest.raises(ProtocolError):
         other.requested(one.begin())
     accepted(other, proof)
@@ -212,9 +215,11 @@ def test_messages_out_of_order_are_no_protocol() -> None:
 def test_a_nonce_of_another_size_is_no_protocol() -> None:
     for size in (0, 31, 33):
         with pytest.raises(ProtocolError, match="nonce"):
-            acceptor().requested(HandshakeRequest(version=4, has_secret=True, nonce=bytes(size)))
+            acceptor().requested(
+                HandshakeRequest(version=PEER_PROTOCOL_VERSION, has_secret=True, nonce=bytes(size))
+            )
         with pytest.raises(ProtocolError, match="nonce"):
-            dialler().challenged(HandshakeChallenge(version=4, nonce=bytes(size)))
+            dialler().challenged(HandshakeChallenge(version=PEER_PROTOCOL_VERSION, nonce=bytes(size)))
 
 
 def test_nonces_and_proofs_are_new_for_each_connection() -> None:

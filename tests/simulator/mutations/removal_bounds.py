@@ -8,6 +8,7 @@ from typing import Any
 
 from broker.replication.replica import Replica
 from broker.replication.watermarks import compaction_bounds
+from broker.replication.watermarks.blocked_by import BlockedBy
 from broker.replication.watermarks.bounds import DurableBounds
 from broker.replication.watermarks.bounds_exchange import BoundsExchange
 from broker.replication.watermarks.compaction_bounds import CleanedReport, CompactionBounds
@@ -154,10 +155,14 @@ def _told_on_a_rise(*, by_each_leader: bool) -> Callable[[Any], Any]:
     return make
 
 
-def _only_changes(is_report_due: Callable[..., bool]) -> object:
+def _only_changes(_: object) -> object:
     def is_due(self: BoundsExchange, replica: Replica, leader: ReplicaId, now: float) -> bool:
-        self._repeat_at[replica] = float("inf")
-        return is_report_due(self, replica, leader, now)
+        # Without what users are told, which changes now and then, and repeats the rest by that.
+        report = replica.bounds.report()._replace(blocked_by=BlockedBy.NOTHING, dirty_bytes=0)
+        telling = report, leader, replica.group.term
+        is_new = telling != replica.bounds.reported
+        replica.bounds.reported = telling
+        return is_new
 
     return is_due
 
