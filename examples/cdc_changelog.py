@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from tables import Table, bootstrap_server
+from tables import Table, bootstrap_server, view
 
 Row = Mapping[str, object]
 ORDERS = 20
@@ -34,19 +34,10 @@ class Capture:
         self._topic.put(key, json.dumps({"op": operation, "before": before, "after": after}))
 
 
-def rebuild(topic: Table) -> tuple[dict[str, Row], int]:
-    """What a new reader makes of the topic: the table, and of how many records."""
-    rows: dict[str, Row] = {}
-
-    def change(key: str, envelope: str | None) -> None:
-        after = None if envelope is None else json.loads(envelope)["after"]
-        if after is None:
-            rows.pop(key, None)
-        else:
-            rows[key] = after
-
-    count = topic.read(change)
-    return rows, count
+def row_after(envelope: str) -> Row | None:
+    """None: the change has deleted the row."""
+    after: Row | None = json.loads(envelope)["after"]
+    return after
 
 
 def main() -> None:
@@ -58,7 +49,7 @@ def main() -> None:
     for number in range(0, ORDERS, 2):
         capture.delete_row(f"order-{number}")
 
-    rows, count = rebuild(topic)
+    rows, count = view(topic, row_after)
     assert rows == capture.rows
     print(f"{len(rows)} orders from {count} records")
 

@@ -21,7 +21,7 @@ def main() -> None:
     table.put("beta-banner", json.dumps({"shown": True}))
     table.put("beta-banner", None)  # withdrawn: instances that start later never see it
 
-    settings, _ = view(table)
+    settings, _ = view(table, str)
     for service, value in sorted(settings.items()):
         print(f"{service}: {value}")
 

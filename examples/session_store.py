@@ -16,7 +16,7 @@ class Sessions:
 
     def __init__(self, table: Table) -> None:
         self._table = table
-        self.open, self.records = view(table)
+        self.open, _ = view(table, str)
 
     def log_in(self, user: str, device: str) -> None:
         self._set(user, json.dumps({"device": device}))

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+
+V = TypeVar("V")
 
 LIMIT_S = 30.0
 
@@ -73,11 +76,13 @@ class Table:
         raise TimeoutError(f"nobody answers at {self._server}")
 
 
-def view(table: Table) -> tuple[dict[str, str], int]:
-    """The table as it is now, and of how many records it was made."""
-    values: dict[str, str] = {}
+def view(table: Table, decode: Callable[[str], V | None]) -> tuple[dict[str, V], int]:
+    """The table as it is now, and of how many records it was made. A key whose value is decoded as None is deleted,
+    too."""
+    values: dict[str, V] = {}
 
-    def change(key: str, value: str | None) -> None:
+    def change(key: str, text: str | None) -> None:
+        value = None if text is None else decode(text)
         if value is None:
             values.pop(key, None)
         else:

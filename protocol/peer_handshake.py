@@ -15,6 +15,7 @@ from __future__ import annotations
 from protocol.peer_frames import message_codec
 from protocol.schema import BOOLEAN, BYTES, INT16, INT32, STRING, Message, field
 
+#: Version 5: reports of compaction say what is in its way.
 #: Version 4: nodes prove themselves, and frames have checksums. In version 3 the first message was Hello.
 PEER_PROTOCOL_VERSION = 5
 

@@ -101,6 +101,7 @@ def clean(disk: Disk, task: CleaningTask) -> Cleaning:
     aborted = AbortedData(task.aborted)
     key_map = KeyMap(task.map_bytes, task.first_dirty_offset)
     yield from _fill_map(source, task, key_map, aborted)
+    yield from source.moved(at_least_bytes=1)
     yield MapReady(key_map.end_offset)
     batch_filter = BatchFilter(key_map, aborted, task.rules)
     for group in group_segments(task.segments, key_map.end_offset, task.segment_bytes):
@@ -111,6 +112,7 @@ def clean(disk: Disk, task: CleaningTask) -> Cleaning:
                     rewriting.add(header, batch, batch_filter.filter(batch))
                 yield from source.moved()
         ready = rewriting.finish(key_map.end_offset)
+        yield from source.moved(at_least_bytes=1)
         if ready is not None:
             yield ready
     yield PassOver(key_map.end_offset, batch_filter.counts)
@@ -165,8 +167,8 @@ class _Source:
         #: Bytes read and written since the last event.
         self.moved_bytes = 0
 
-    def moved(self) -> Iterator[BytesMoved]:
-        if self.moved_bytes >= BLOCK_BYTES:
+    def moved(self, at_least_bytes: int = BLOCK_BYTES) -> Iterator[BytesMoved]:
+        if self.moved_bytes >= at_least_bytes:
             moved, self.moved_bytes = self.moved_bytes, 0
             yield BytesMoved(moved)
 

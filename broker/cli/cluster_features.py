@@ -9,6 +9,7 @@ import click
 
 from broker.cli.clients import bootstrap_option, format_option
 from broker.cli.start import parse_pairs
+from broker.cli.tables import print_aligned
 
 if TYPE_CHECKING:
     from broker.cli.wire_client import WireClient
@@ -49,10 +50,9 @@ def features(context: click.Context, bootstrap_server: str, shape: str) -> None:
         click.echo(json.dumps(rows))
         return
     columns = ("Feature", "SupportedMinVersion", "SupportedMaxVersion", "FinalizedVersionLevel", "Epoch")
-    cells = [[f"{name}: {value}" for name, value in zip(columns, row.values(), strict=True)] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    for line in cells:
-        click.echo("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())
+    print_aligned(
+        [[f"{name}: {value}" for name, value in zip(columns, row.values(), strict=True)] for row in rows]
+    )
 
 
 @features.command(name="set")

@@ -55,14 +55,6 @@ class ReplicaState:
     def is_due(self) -> bool:
         return self.own is not None and self.blocked_by is BlockedBy.NOTHING and not self.own.is_running
 
-    @property
-    def dirty_ratio(self) -> float | None:
-        """As Kafka counts it: the dirty part of what could be compacted now."""
-        if self.own is None:
-            return None
-        total_bytes = self.own.clean_bytes + self.own.dirty_bytes
-        return self.own.dirty_bytes / total_bytes if total_bytes else 0.0
-
     def pins(self) -> Iterator[Pin]:
         if self.seen is not None:
             sinces = self.seen.pins_tombstones_since_ms, self.seen.pins_markers_since_ms
@@ -90,6 +82,12 @@ class PartitionState:
         return [pin for replica in self.replicas for pin in replica.pins()]
 
 
+def dirty_ratio(own: PartitionCompaction) -> float:
+    """As Kafka counts it: the dirty part of what could be compacted now."""
+    total_bytes = own.clean_bytes + own.dirty_bytes
+    return own.dirty_bytes / total_bytes if total_bytes else 0.0
+
+
 def partition_states(
     client: WireClient, names: Iterable[str], partitions: Sequence[int] | None = None
 ) -> list[PartitionState]:
@@ -103,29 +101,29 @@ def partition_states(
         return ask_at(*address, DescribeCompactionRequest(topics=topics), 0, DescribeCompactionResponse)
 
     answers = placement.ask_brokers(ask)
+    owns = {
+        (broker, topic.name, own.partition_index): own
+        for broker, answer in answers.items()
+        if isinstance(answer, DescribeCompactionResponse)
+        for topic in answer.topics
+        for own in topic.partitions
+    }
     states: dict[tuple[str, int], PartitionState] = {}
     for topic, partition, broker, leader in placement.places:
         state = states.setdefault(
             (topic, partition), PartitionState(topic, partition, leader if leader >= 0 else None)
         )
-        state.replicas.append(_replica(topic, partition, broker, answers[broker]))
+        answer = answers[broker]
+        if isinstance(answer, Exception):
+            state.replicas.append(ReplicaState(broker, error=str(answer)))
+        else:
+            state.replicas.append(_replica(broker, owns[broker, topic, partition]))
     for state in states.values():
         _add_leader_view(state)
     return list(states.values())
 
 
-def _replica(
-    topic: str, partition: int, broker: int, answer: DescribeCompactionResponse | Exception
-) -> ReplicaState:
-    if isinstance(answer, Exception):
-        return ReplicaState(broker, error=str(answer))
-    own = next(
-        each
-        for described in answer.topics
-        if described.name == topic
-        for each in described.partitions
-        if each.partition_index == partition
-    )
+def _replica(broker: int, own: PartitionCompaction) -> ReplicaState:
     if own.error_code != ErrorCode.NONE:
         return ReplicaState(broker, error=error_text(own.error_code, own.error_message))
     return ReplicaState(broker, own)
@@ -187,7 +185,7 @@ def _replica_dict(replica: ReplicaState) -> dict[str, Any]:
     return {
         **found,
         "is_running": own.is_running,
-        "dirty_ratio": replica.dirty_ratio,
+        "dirty_ratio": dirty_ratio(own),
         "size_bytes": own.size_bytes,
         "clean_bytes": own.clean_bytes,
         "dirty_bytes": own.dirty_bytes,

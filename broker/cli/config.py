@@ -27,7 +27,7 @@ from protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 
-_TOPIC, _BROKER, _GROUP = 2, 4, 32
+TOPIC, BROKER, _GROUP = 2, 4, 32
 
 #: The sources of a value, as kafka-configs prints them.
 _SOURCES = {
@@ -47,8 +47,8 @@ class _Resource(NamedTuple):
 
     @property
     def title(self) -> str:
-        if self.type != _BROKER:
-            return f"{'topic' if self.type == _TOPIC else 'group'} {self.name}"
+        if self.type != BROKER:
+            return f"{'topic' if self.type == TOPIC else 'group'} {self.name}"
         return f"broker {self.name}" if self.name else "brokers in the cluster"
 
 
@@ -61,9 +61,9 @@ def _resource(topic: str | None, broker: int | None, broker_defaults: bool, grou
     named = [
         _Resource(type_, name)
         for type_, name in (
-            (_TOPIC, topic),
-            (_BROKER, None if broker is None else str(broker)),
-            (_BROKER, "" if broker_defaults else None),
+            (TOPIC, topic),
+            (BROKER, None if broker is None else str(broker)),
+            (BROKER, "" if broker_defaults else None),
             (_GROUP, group),
         )
         if name is not None
@@ -92,22 +92,8 @@ def describe(
 ) -> None:
     """Show settings and where their values come from."""
     resource = _resource(topic, broker, broker_defaults, group)
-    request = DescribeConfigsRequest(
-        resources=[
-            DescribeConfigsResource(
-                resource_type=resource.type, resource_name=resource.name, configuration_keys=None
-            )
-        ],
-        include_synonyms=True,
-    )
-    client = WireClient(bootstrap_server)
-    if broker is None:
-        answer = client.ask(request, 4, DescribeConfigsResponse)
-    else:
-        answer = client.ask_broker(broker, request, 4, DescribeConfigsResponse)
-    (result,) = answer.results
-    _check_result(resource, result.error_code, result.error_message)
-    rows = [row for row in result.configs if show_all or row.config_source in _SET_BY_CLIENTS]
+    settings = describe_resource(WireClient(bootstrap_server), resource.type, resource.name)
+    rows = [row for row in settings if show_all or row.config_source in _SET_BY_CLIENTS]
     rows.sort(key=lambda row: row.name)
     if shape == "json":
         click.echo(json.dumps([_json(row) for row in rows]))
@@ -179,6 +165,23 @@ def alter(
     click.echo(f"Completed updating {which} for {resource.title}.")
 
 
+def describe_resource(
+    client: WireClient, resource_type: int, name: str
+) -> list[DescribeConfigsResourceResult]:
+    """All settings, those of a broker as it has them itself. Raises CommandError if the cluster refuses."""
+    resource = DescribeConfigsResource(
+        resource_type=resource_type, resource_name=name, configuration_keys=None
+    )
+    request = DescribeConfigsRequest(resources=[resource], include_synonyms=True)
+    if resource_type == BROKER and name:
+        answer = client.ask_broker(int(name), request, 4, DescribeConfigsResponse)
+    else:
+        answer = client.ask(request, 4, DescribeConfigsResponse)
+    (result,) = answer.results
+    _check_result(_Resource(resource_type, name), result.error_code, result.error_message)
+    return result.configs
+
+
 def alter_resource(
     client: WireClient,
     resource_type: int,
@@ -198,7 +201,7 @@ def alter_resource(
             )
         ]
     )
-    if resource_type == _BROKER and name:
+    if resource_type == BROKER and name:
         answer = client.ask_broker(int(name), request, 1, IncrementalAlterConfigsResponse)
     else:
         answer = client.ask(request, 1, IncrementalAlterConfigsResponse)
@@ -212,7 +215,7 @@ def alter_topic(client: WireClient, name: str, configs: dict[str, str], deleted:
         (key, AlterOperation.SET, value) for key, value in configs.items()
     ]
     operations += [(key, AlterOperation.DELETE, None) for key in deleted]
-    alter_resource(client, _TOPIC, name, operations)
+    alter_resource(client, TOPIC, name, operations)
 
 
 def _check_result(resource: _Resource, code: int, message: str | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -12,22 +12,14 @@ import click
 
 from broker.cli.clients import bootstrap_option, format_option
 from broker.cli.compaction_state import PartitionState, iso, partition_states
+from broker.cli.config import BROKER, TOPIC, describe_resource
 from broker.cli.explain_log import Cause, Known, log_causes
 from broker.cli.explain_records import Found, offset_causes, records_of_key, tell_fates
 from broker.cli.log_reading import read_batches
 from broker.cli.root import CommandError
 from broker.cli.tables import print_table
 from broker.cli.txn_admin import TransactionAdmin
-from broker.cli.wire_client import WireClient, error_text
-from protocol.errors import ErrorCode
-from protocol.messages.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    DescribeConfigsResponse,
-)
-
-_TOPIC, _BROKER = 2, 4
-_CONFIGS_VERSION = 4
+from broker.cli.wire_client import WireClient
 
 
 @click.command()
@@ -99,20 +91,9 @@ def _known(
 
 def _settings(client: WireClient, topic: str, broker: int | None) -> dict[str, str]:
     """Those of the topic, over those of a broker."""
-    settings = {} if broker is None else _described(client.ask_broker, _BROKER, str(broker), broker)
-    return settings | _described(lambda _, *args: client.ask(*args), _TOPIC, topic, 0)
-
-
-def _described(
-    ask: Callable[..., DescribeConfigsResponse], kind: int, name: str, broker: int
-) -> dict[str, str]:
-    resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
-    (found,) = ask(
-        broker, DescribeConfigsRequest(resources=[resource]), _CONFIGS_VERSION, DescribeConfigsResponse
-    ).results
-    if found.error_code != ErrorCode.NONE:
-        raise CommandError(error_text(found.error_code, found.error_message))
-    return {row.name: row.value for row in found.configs if row.value is not None}
+    rows = [] if broker is None else describe_resource(client, BROKER, str(broker))
+    rows += describe_resource(client, TOPIC, topic)
+    return {row.name: row.value for row in rows if row.value is not None}
 
 
 def _batches(client: WireClient, known: Known, start_offset: int) -> Iterator[memoryview]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from broker.cli.compaction_state import PartitionState, Pin, ReplicaState, iso
+from broker.cli.compaction_state import PartitionState, Pin, ReplicaState, dirty_ratio, iso
 from broker.cli.txn_admin import OpenTransaction
 from broker.replication.watermarks.blocked_by import BlockedBy
 from protocol.messages.describe_compaction import HeldRecords, PartitionCompaction
@@ -40,6 +40,16 @@ class Known:
     @property
     def place(self) -> str:
         return f"{self.state.topic} --partitions {self.state.partition}"
+
+    @property
+    def abort_command(self) -> str:
+        """What ends the first one of the open transactions, or lists those of the cluster if none is known here."""
+        if not self.transactions:
+            return "varve txn list --state Ongoing"
+        return (
+            f"varve txn abort --topic {self.state.topic} --partition {self.state.partition}"
+            f" --start-offset {self.transactions[0].start_offset} --force"
+        )
 
     def setting(self, name: str) -> str:
         return f"{name}={self.settings.get(name, '?')}"
@@ -169,12 +179,10 @@ def _explained(
             command = f"varve topic alter {topic} --config min.compaction.lag.ms=0"
             return Cause(code, text, known.setting("min.compaction.lag.ms"), command)
         case BlockedBy.DIRTY_RATIO if own is not None:
-            total = own.clean_bytes + own.dirty_bytes
-            part = own.dirty_bytes / total if total else 0.0
             text = (
-                f"{who}{part:.2f} of what may be compacted is dirty ({own.dirty_bytes:,} of {total:,} bytes). A pass"
-                " begins when it is more than min.cleanable.dirty.ratio, or when a dirty record is older than"
-                " max.compaction.lag.ms."
+                f"{who}{dirty_ratio(own):.2f} of what may be compacted is dirty ({own.dirty_bytes:,} of"
+                f" {own.clean_bytes + own.dirty_bytes:,} bytes). A pass begins when it is more than"
+                " min.cleanable.dirty.ratio, or when a dirty record is older than max.compaction.lag.ms."
             )
             return Cause(code, text, known.setting("min.cleanable.dirty.ratio"), now)
         case BlockedBy.CLEANER_OFF:
@@ -196,7 +204,6 @@ def _explained(
 
 def _open_transaction(known: Known, who: str) -> Cause:
     text = f"{who}A transaction in the next segment has not ended."
-    command = "varve txn list --state Ongoing"
     if known.transactions:
         first = known.transactions[0]
         text = (
@@ -204,11 +211,7 @@ def _open_transaction(known: Known, who: str) -> Cause:
             f" {first.start_offset} on, last write {iso(first.last_timestamp_ms)}. Nothing from there on is compacted"
             " until it ends, at the latest after the producer's transaction.timeout.ms."
         )
-        command = (
-            f"varve txn abort --topic {known.state.topic} --partition {known.state.partition}"
-            f" --start-offset {first.start_offset} --force"
-        )
-    return Cause("open_transaction", text, None, command)
+    return Cause("open_transaction", text, None, known.abort_command)
 
 
 # -- what a pass left for later

@@ -197,12 +197,11 @@ def _is_aborted(producer_id: int, following: Iterator[memoryview]) -> bool:
 def _waits(known: Known, own: PartitionCompaction) -> Cause:
     text = f"Readers of committed data stop at the last stable offset, {own.last_stable_offset}: a transaction is open."
     if not known.transactions:
-        return Cause("open_transaction", text, None, "varve txn list --state Ongoing")
+        return Cause("open_transaction", text, None, known.abort_command)
     first = known.transactions[0]
     return Cause(
         "open_transaction",
         f"{text} It is that of producer {first.producer_id}, last write {iso(first.last_timestamp_ms)}.",
         "transaction.timeout.ms of the producer",
-        f"varve txn abort --topic {known.state.topic} --partition {known.state.partition}"
-        f" --start-offset {first.start_offset} --force",
+        known.abort_command,
     )

@@ -7,6 +7,16 @@ from collections.abc import Iterable, Mapping, Sequence
 import click
 
 
+def print_aligned(
+    rows: Sequence[Sequence[str]], *, gap: str = "  ", least_widths: Sequence[int] | None = None
+) -> None:
+    """Print columns side by side. All rows have as many, and there is one at least."""
+    least = least_widths or [0] * len(rows[0])
+    widths = [max(at_least, *map(len, column)) for at_least, *column in zip(least, *rows, strict=True)]
+    for row in rows:
+        click.echo(gap.join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+
+
 def print_table(
     columns: Sequence[str],
     rows: Iterable[Sequence[object]],
@@ -14,11 +24,7 @@ def print_table(
     least_width: int = 0,
     least_widths: Mapping[str, int] | None = None,
 ) -> None:
-    """Print columns side by side. A value that is None is printed as `-`."""
+    """As Kafka's tool for groups prints tables. A value that is None is printed as `-`."""
     texts = [["-" if value is None else str(value) for value in row] for row in rows]
-    widths = [
-        max((least_widths or {}).get(column, least_width), *(len(row[at]) for row in [columns, *texts]))
-        for at, column in enumerate(columns)
-    ]
-    for row in [columns, *texts]:
-        click.echo(" ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+    widths = [(least_widths or {}).get(column, least_width) for column in columns]
+    print_aligned([columns, *texts], gap=" ", least_widths=widths)

@@ -11,6 +11,7 @@ from broker.cli.compaction_state import (
     PartitionState,
     ReplicaState,
     as_dict,
+    dirty_ratio,
     iso,
     offset,
     partition_states,
@@ -77,7 +78,7 @@ def _cells(replica: ReplicaState) -> list[object]:
         )
         return [None, None, *ends, None, None, None, None, replica.blocked_by.words]
     return [
-        f"{replica.dirty_ratio:.2f}",
+        f"{dirty_ratio(own):.2f}",
         iso(own.last_compacted_ms),
         offset(own.max_cleanly_compacted_offset),
         offset(own.max_transaction_free_offset),

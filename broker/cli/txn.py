@@ -11,6 +11,7 @@ import click
 
 from broker.cli.clients import bootstrap_option, format_option
 from broker.cli.root import CommandError
+from broker.cli.tables import print_aligned
 
 if TYPE_CHECKING:
     from broker.cli.txn_admin import OpenTransaction, TransactionAdmin
@@ -232,8 +233,5 @@ def _snake(column: str) -> str:
 
 
 def _print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Columns side by side. A value that is None is printed as `None`, as in Kafka's tool."""
-    texts = [[str(value) for value in row] for row in rows]
-    widths = [max(len(row[at]) for row in [columns, *texts]) for at in range(len(columns))]
-    for row in [columns, *texts]:
-        click.echo("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+    """A value that is None is printed as `None`, as in Kafka's tool."""
+    print_aligned([columns, *([str(value) for value in row] for row in rows)])

@@ -1,6 +1,6 @@
 """How a replica's log stands with compaction: what is dirty, whether a pass is due, and if not, why not.
 
-The worker decides by it, the leader is told of it, and `DescribeCompaction` shows it.
+For users (`DescribeCompaction`). The worker decides by the same plan.
 """
 
 from __future__ import annotations

@@ -311,8 +311,8 @@ class CompactionWorker:
                             return  # retention has deleted some
                         log.swap(bases, aborted_in_segment)
                     case PassOver(end_offset, counts):
-                        elapsed_s, limit = self._loop.time() - began_at, _limit(plan, end_offset)
                         state.is_map_full = end_offset < plan.first_uncleanable_offset
+                        elapsed_s, limit = self._loop.time() - began_at, _limit(plan, state)
                         result = PassResult(counts.bytes_in, counts.bytes_out, end_offset, elapsed_s, limit)
                         self._pass_over(replica, state, counts, result)
 
@@ -358,9 +358,9 @@ class CompactionWorker:
         return None
 
 
-def _limit(plan: Plan, end_offset: int) -> str:
+def _limit(plan: Plan, state: LogCompaction) -> str:
     """Why a pass went no further, where somebody can do something about it."""
-    if end_offset < plan.first_uncleanable_offset:
+    if state.is_map_full:
         return "the key map was full; the next pass goes on"
     return (
         ""

@@ -14,9 +14,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.integration.harness import ROOT, BrokerCluster, eventually
+from tests.integration.tables import LIMIT_S, TOPIC, write
 
-LIMIT_S = 60.0
-TOPIC = "table"
 #: Rounds come every 0.2 s. A topic's own settings say what is in the way.
 NODE = {
     "varve__compaction__initial__delay__ms": "100",
@@ -61,13 +60,6 @@ def create(cluster: BrokerCluster, replicas: Iterable[int] = (1,), **settings: s
     new = NewTopic(TOPIC, 1, replica_assignment=[list(replicas)], config=config)
     admin.create_topics([new])[TOPIC].result(LIMIT_S)
     cluster.leader_of(TOPIC)
-
-
-def write(cluster: BrokerCluster, *pairs: tuple[bytes, bytes | None], acks: str = "all") -> None:
-    producer = Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 0, "acks": acks})
-    for key, value in pairs:
-        producer.produce(TOPIC, value, key, partition=0)
-    assert producer.flush(LIMIT_S) == 0
 
 
 def fill(cluster: BrokerCluster, count: int = 100, keys: int = 10) -> None:

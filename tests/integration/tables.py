@@ -41,8 +41,8 @@ def cluster_with_table(
     return cluster
 
 
-def write(cluster: BrokerCluster, *pairs: tuple[bytes, bytes | None]) -> None:
-    producer = Producer({"bootstrap.servers": cluster.bootstrap})
+def write(cluster: BrokerCluster, *pairs: tuple[bytes, bytes | None], acks: str = "all") -> None:
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": acks})
     for key, value in pairs:
         producer.produce(TOPIC, value, key, partition=0)
     assert producer.flush(LIMIT_S) == 0

@@ -9,7 +9,6 @@ import pytest
 from tests.integration.conftest import ClusterFactory
 from tests.integration.explaining import (
     NODE,
-    TOPIC,
     causes,
     create,
     explain,
@@ -17,9 +16,9 @@ from tests.integration.explaining import (
     open_transaction,
     varve,
     wait_for,
-    write,
 )
 from tests.integration.harness import BrokerCluster, eventually
+from tests.integration.tables import TOPIC, write
 
 
 @pytest.fixture

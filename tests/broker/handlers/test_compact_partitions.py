@@ -12,33 +12,12 @@ from broker.environment import Cleaner
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from protocol.messages.compact_partitions import (
-    CompactPartition,
-    CompactPartitionsRequest,
-    CompactPartitionsResponse,
-    CompactTopic,
-)
+from protocol.messages.compact_partitions import CompactPartitionsResponse
 from storage.log_cleaning import CleaningEvent, CleaningTask
 from tests.broker.asking import ask, begin_ask
-from tests.broker.world import World, running
+from tests.broker.compacting import COMPACTED, compact, request, write
+from tests.broker.world import running
 from tests.simulator.loop import SimulationError
-
-COMPACTED = {"cleanup.policy": "compact"}
-
-
-def request(*topics: str, timeout_ms: int = 60_000, partition: int = 0) -> CompactPartitionsRequest:
-    named = [CompactTopic(name=topic, partition_indexes=[partition]) for topic in topics]
-    return CompactPartitionsRequest(topics=named, timeout_ms=timeout_ms)
-
-
-def compact(world: World, body: CompactPartitionsRequest, node_id: int = 1) -> CompactPartition:
-    answer = ask(world, node_id, ApiKey.COMPACT_PARTITIONS, 0, body, CompactPartitionsResponse)
-    return answer.topics[0].partitions[0]
-
-
-def write(world: World, topic: str) -> None:
-    for number in range(20):
-        world.produce(topic, b"%d" % number, key=b"k")
 
 
 def test_a_replica_is_compacted_with_its_active_segment() -> None:

@@ -8,11 +8,6 @@ from typing import Any
 from broker.replication.watermarks.blocked_by import BlockedBy
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
-from protocol.messages.compact_partitions import (
-    CompactPartitionsRequest,
-    CompactPartitionsResponse,
-    CompactTopic,
-)
 from protocol.messages.describe_compaction import (
     CompactionMember,
     DescribeCompactionRequest,
@@ -21,6 +16,7 @@ from protocol.messages.describe_compaction import (
     PartitionCompaction,
 )
 from tests.broker.asking import ask
+from tests.broker.compacting import COMPACTED, compact, request, write
 from tests.broker.world import World, running
 
 
@@ -31,17 +27,8 @@ def describe(world: World, node_id: int = 1, topic: str = "table", partition: in
     return answer.topics[0].partitions[0]
 
 
-def compact(world: World, node_id: int = 1) -> None:
-    request = CompactPartitionsRequest(
-        topics=[CompactTopic(name="table", partition_indexes=[0])], timeout_ms=60_000
-    )
-    answer = ask(world, node_id, ApiKey.COMPACT_PARTITIONS, 0, request, CompactPartitionsResponse)
-    assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
-
-
-def write(world: World, count: int = 20) -> None:
-    for number in range(count):
-        world.produce("table", b"%d" % number, key=b"k")
+def pass_over(world: World, node_id: int = 1) -> None:
+    assert compact(world, request("table"), node_id).error_code == ErrorCode.NONE
 
 
 def until(world: World, holds: Callable[[], bool]) -> None:
@@ -54,21 +41,19 @@ def until(world: World, holds: Callable[[], bool]) -> None:
 
 
 def create(world: World, replication_factor: int = 1, **settings: str) -> Any:
-    configs = {"cleanup.policy": "compact"} | {
-        key.replace("_", "."): value for key, value in settings.items()
-    }
+    configs = COMPACTED | {key.replace("_", "."): value for key, value in settings.items()}
     return world.create_topic("table", replication_factor=replication_factor, configs=configs)
 
 
 def test_a_log_before_and_after_its_first_pass() -> None:
     with running() as world:
         create(world)
-        write(world)
+        write(world, "table")
         before = describe(world)
         assert (before.blocked_by, before.limit) == (BlockedBy.ACTIVE_SEGMENT, BlockedBy.ACTIVE_SEGMENT)
         assert (before.max_cleanly_compacted_offset, before.last_compacted_ms) == (-1, -1)
         assert (before.tombstones.count, before.records_before) == (-1, -1)
-        compact(world)
+        pass_over(world)
         until(world, lambda: describe(world).max_tombstone_remove_offset == 20)
         after = describe(world)
         assert (after.blocked_by, after.dirty_bytes) == (BlockedBy.NOTHING_DIRTY, 0)
@@ -81,8 +66,8 @@ def test_a_log_before_and_after_its_first_pass() -> None:
 def test_the_time_of_the_last_pass_outlives_a_restart() -> None:
     with running() as world:
         create(world)
-        write(world)
-        compact(world)
+        write(world, "table")
+        pass_over(world)
         at_ms = describe(world).last_compacted_ms
         world.stop(1)
         world.start(1)
@@ -94,7 +79,7 @@ def test_the_time_of_the_last_pass_outlives_a_restart() -> None:
 def test_the_dirty_ratio_and_the_lag_are_in_the_way() -> None:
     with running() as world:
         create(world, min_compaction_lag_ms="600000", min_cleanable_dirty_ratio="1.0")
-        write(world)
+        write(world, "table")
         world.replica(1, "table").log.roll()
         until(world, lambda: describe(world).blocked_by == BlockedBy.MIN_LAG)
         world.loop.run_for(601)
@@ -118,7 +103,7 @@ def test_a_cleaner_that_is_off() -> None:
 def test_a_pass_that_failed_tells_why_and_when_it_is_tried_again() -> None:
     with running(settings={"varve.compaction.initial.delay.ms": "1000"}) as world:
         create(world, min_cleanable_dirty_ratio="0.01")
-        write(world)
+        write(world, "table")
         world.replica(1, "table").log.roll()
         disk = world.disks[1]
         disk.faults.capacity_bytes -= disk.free_bytes()
@@ -135,7 +120,7 @@ def members(world: World, leader: int) -> dict[int, CompactionMember]:
 def test_the_leader_tells_who_keeps_tombstones_from_going_why_and_since_when() -> None:
     with running(size=3) as world:
         create(world, replication_factor=3)
-        write(world)
+        write(world, "table")
         leader = world.leader("table")
         away = next(node_id for node_id in world.nodes if node_id != leader)
         there = [node_id for node_id in world.nodes if node_id != away]
@@ -143,7 +128,7 @@ def test_the_leader_tells_who_keeps_tombstones_from_going_why_and_since_when() -
         until(world, lambda: members(world, leader)[away].blocked_by == BlockedBy.OFFLINE)
         began_ms = world.nodes[leader].replicas.now_ms()
         for node_id in there:
-            compact(world, node_id)
+            pass_over(world, node_id)
         until(world, lambda: members(world, leader)[there[1]].max_cleanly_compacted_offset == 20)
         until(world, lambda: members(world, leader)[away].pins_tombstones_since_ms > 0)
         seen = members(world, leader)
@@ -152,7 +137,7 @@ def test_the_leader_tells_who_keeps_tombstones_from_going_why_and_since_when() -
         assert describe(world, leader).max_tombstone_remove_offset == -1
         world.start(away)
         until(world, lambda: members(world, leader)[away].blocked_by == BlockedBy.ACTIVE_SEGMENT)
-        compact(world, away)
+        pass_over(world, away)
         until(world, lambda: members(world, leader)[away].pins_tombstones_since_ms == -1)
         until(world, lambda: describe(world, leader).max_tombstone_remove_offset == 20)
 
