@@ -21,7 +21,7 @@ from broker.compaction.child_cleaner import ChildCleaner
 from broker.config.node_config import NodeConfig
 from broker.garbage import DeadReplicas, search_rarely
 from broker.log_lines import write_log_lines
-from broker.membership.identity import StartError
+from broker.membership.identity import RestartError, StartError
 from broker.network.tcp_network import TcpNetwork
 from broker.node import Node
 from broker.security.cluster_secret import ClusterSecret
@@ -86,6 +86,10 @@ async def _serve(config: NodeConfig, secret: ClusterSecret) -> int:
 
     def fail(error: BaseException) -> None:
         """A disk that failed or a broken invariant: stop at once, acknowledge nothing more."""
+        if isinstance(error, RestartError):
+            log.critical("node starts anew", reason=str(error))
+            cleaner.kill()
+            os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
         log.critical("node stops", error=str(error), kind=type(error).__name__)
         os._exit(70)
 
@@ -108,11 +112,10 @@ async def _serve(config: NodeConfig, secret: ClusterSecret) -> int:
 
     loop.set_exception_handler(unexpected)
     disk = FileDisk(config.log_dir, post, watch)
+    cleaner = ChildCleaner(disk.root)
     rng = random.Random(random.SystemRandom().getrandbits(64))
     authenticator = Authenticator(secret, os.urandom)
-    node = Node(
-        config, disk, TcpNetwork(), SystemClock(), rng, authenticator, fail, cleaner=ChildCleaner(disk.root)
-    )
+    node = Node(config, disk, TcpNetwork(), SystemClock(), rng, authenticator, fail, cleaner)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     starting = loop.create_task(node.start())

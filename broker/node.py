@@ -33,7 +33,7 @@ from broker.environment import Cleaner, Clock, Network, ProtocolFactory
 from broker.handlers import APIS
 from broker.membership.cluster import Cluster
 from broker.membership.cluster_events import ClusterEvents
-from broker.membership.identity import StartError, open_identity
+from broker.membership.identity import RestartError, open_identity
 from broker.membership.joined_cluster import JoinedCluster
 from broker.membership.listeners import Listeners
 from broker.membership.own_settings import OwnSettings
@@ -394,4 +394,4 @@ class Node:
 
     def _quarantined(self, replica: Replica) -> None:
         if replica is self.metadata.replica:  # without the log of a partition the node lives on
-            self._fail(StartError(f"the log of {METADATA_TOPIC_NAME} is useless; the next start rebuilds it"))
+            self._fail(RestartError(f"the log of {METADATA_TOPIC_NAME} is to be rebuilt from the others'"))

@@ -12,6 +12,7 @@ import pickle
 import struct
 import sys
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from typing import NamedTuple
 
 from storage.disk import DiskFullError, MissingPathError
@@ -60,6 +61,13 @@ class ChildCleaner:
 
     def __init__(self, root: str) -> None:
         self._root = root
+        self._children: set[asyncio.subprocess.Process] = set()
+
+    def kill(self) -> None:
+        """At once, and for good: this process becomes another node, which clears what its children build."""
+        for child in self._children:
+            with suppress(ProcessLookupError):
+                child.kill()
 
     async def clean(self, task: CleaningTask, max_bytes_per_second: float) -> AsyncGenerator[CleaningEvent]:
         child = await asyncio.create_subprocess_exec(
@@ -68,6 +76,7 @@ class ChildCleaner:
             stdout=asyncio.subprocess.PIPE,
         )
         assert child.stdin is not None and child.stdout is not None
+        self._children.add(child)
         try:
             order = pickle.dumps(Order(self._root, task, max_bytes_per_second))
             child.stdin.write(LENGTH.pack(len(order)) + order)
@@ -85,6 +94,7 @@ class ChildCleaner:
             if child.returncode is None:
                 child.kill()
             await child.wait()
+            self._children.discard(child)
 
 
 async def _read(stream: asyncio.StreamReader) -> CleaningEvent | Failure | None:

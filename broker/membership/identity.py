@@ -39,6 +39,10 @@ class StartError(Exception):
     """The node cannot start; the message is for the person who tries."""
 
 
+class RestartError(Exception):
+    """The node cannot go on as it is. It must be started again at once, and that start mends what the message says."""
+
+
 class Identity(NamedTuple):
     directory_id: UUID
     #: None: empty, of no cluster yet.

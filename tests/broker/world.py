@@ -6,9 +6,11 @@ import asyncio
 import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import NoReturn
 
 from broker.compaction.inline_cleaner import InlineCleaner
 from broker.config.sources import load
+from broker.membership.identity import RestartError
 from broker.metadata.ids import METADATA_TOPIC_NAME
 from broker.metadata.records import TopicRecord
 from broker.node import Node
@@ -70,6 +72,13 @@ class World:
         }
         config = load(flags=flags).config
         process = self.loop.start_process(f"n{node_id}")
+
+        def fail(error: BaseException) -> NoReturn:
+            if isinstance(error, RestartError):
+                self.kill(node_id)
+                self.loop.call_soon(self.start, node_id, context=self.loop.world.new_context())
+            process.die()
+
         node = process.call(
             lambda: _make(
                 self.loop,
@@ -80,7 +89,7 @@ class World:
                     SimulatedClock(self.loop),
                     self._new_rng(),
                     Authenticator(self.secrets[node_id], self._new_rng().randbytes),
-                    process.die,
+                    fail,
                     InlineCleaner(self.disks[node_id]),
                 ),
             )
@@ -246,12 +255,13 @@ class World:
 
 
 def _make(loop: asyncio.AbstractEventLoop, make: Callable[[], Node]) -> Node:
-    """`Node` takes the running loop, and no callback of the loop runs here."""
+    """`Node` takes the running loop; the harness calls this outside of the loop's callbacks, too."""
+    before = asyncio._get_running_loop()
     asyncio._set_running_loop(loop)
     try:
         return make()
     finally:
-        asyncio._set_running_loop(None)
+        asyncio._set_running_loop(before)
 
 
 @contextmanager

@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from broker.membership.identity import StartError
+from broker.membership.identity import RestartError, StartError
 from broker.metadata.ids import METADATA_TOPIC_ID
 from broker.metadata.image import MetadataImage
 from broker.replication.replica import Replica
@@ -277,7 +277,7 @@ class Damage:
             if isinstance(cause, DiskFullError):
                 return self._cluster.disks[node_id].faults.capacity_bytes < UNLIMITED_BYTES
             cause = cause.__cause__
-        return isinstance(error, StartError) and (node_id, METADATA_KEY) in self._wounds
+        return isinstance(error, StartError | RestartError) and (node_id, METADATA_KEY) in self._wounds
 
     # -- after everything healed -----------------------------------------------------------------------------
 
