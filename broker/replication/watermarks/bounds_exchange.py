@@ -89,7 +89,8 @@ class BoundsExchange:
 
     def _tick(self, now: float) -> None:
         for replica in self._replicas.values():
-            if replica.bounds.is_in_use:
+            # A learner shows what it holds before it votes, whatever the topic is.
+            if replica.bounds.is_in_use or replica.group.configuration.learners:
                 if replica.is_leader:
                     replica.bounds.recompute()
                 self.add_replica(replica)
@@ -113,6 +114,8 @@ class BoundsExchange:
 
     def _is_report_due(self, replica: Replica, leader: ReplicaId, now: float) -> bool:
         bounds = replica.bounds
+        if not bounds.may_report:
+            return False
         telling = (bounds.report(), leader, replica.group.term)
         if telling == bounds.reported and now < self._repeat_at.get(replica, now):
             return False

@@ -43,6 +43,7 @@ class CompactionBounds:
 
     __slots__ = (
         "_blocked_by",
+        "_copied_in_term",
         "_dirty_bytes",
         "_pins",
         "_replica",
@@ -59,6 +60,8 @@ class CompactionBounds:
         self._replica = replica
         #: What the journal holds, durably. Its log start is not looked at: `LogStart` has it.
         self.durable = durable
+        #: The journal holds this, perhaps not durably yet.
+        self._copied_in_term = durable.copied_in_term
         #: What the leader was told last, and which leader in which term.
         self.reported: tuple[CleanedReport, ReplicaId, int] | None = None
         self._blocked_by = BlockedBy.NOTHING
@@ -84,8 +87,14 @@ class CompactionBounds:
 
     @property
     def is_in_use(self) -> bool:
-        """Whether there is anything to report: the topic is compacted, or was."""
+        """Whether there are bounds: the topic is compacted, or was."""
         return self._replica.config.is_compacted or max(self.durable[2:6]) > UNSET
+
+    @property
+    def may_report(self) -> bool:
+        """Not while it would look like a log from before this replica was added: it is empty, or has just been
+        begun, which is not durable yet."""
+        return self._replica.log.end_index > 0 and self.durable.copied_in_term >= self._copied_in_term
 
     def report(self) -> CleanedReport:
         bounds = self.durable
@@ -115,6 +124,7 @@ class CompactionBounds:
 
     def copying_begins(self, term: int) -> None:
         """The log was empty. The leader of this term has sent its first entry."""
+        self._copied_in_term = term
         self._raise(copied_in_term=term)
 
     def _raise(self, **fields: int) -> None:
@@ -198,9 +208,12 @@ class CompactionBounds:
         return member in self._replica.group.configuration.learners and self.is_legitimate(member) is False
 
     def may_vote(self, learner: ReplicaId) -> bool:
-        """A learner becomes a voter once it has shown that it is a legitimate copy. If nothing was ever removed, there
-        is nothing to show."""
-        return max(self.mtro, self.mxro) == UNSET or self.is_legitimate(learner) is True
+        """A learner becomes a voter once it has shown that it is a legitimate copy, whatever the topic is to this
+        leader: that it knows no bounds, or no policy that compacts, does not mean that nobody removes anything.
+
+        *Schedule:* A leads, knows the bounds, and drops a tombstone. C has not heard of them. A adds B, which has a log
+        from before, and sends it what comes after the tombstone. C is elected."""
+        return self.is_legitimate(learner) is True
 
     def cleaned_below(self, member: ReplicaId) -> RemovalBounds | None:
         """None: it has not reported, or its log is from before it was added."""
@@ -217,6 +230,8 @@ class CompactionBounds:
 
     def recompute(self) -> None:
         """L2, L3: the least of all members, if all of them have reported. Nothing is ever lowered."""
+        if not self.is_in_use:
+            return
         cleaned = {member: self.cleaned_below(member) for member in self._replica.group.members}
         self.pins.update(cleaned, self._replica.host.now())
         known = [each for each in cleaned.values() if each is not None]

@@ -7,7 +7,7 @@ that the group had when the copying began. The row that names the member holds t
 That is true only of a log that was begun under this row. *Schedule:* B is away, a tombstone is cleaned on A and C, B
 is removed, the bounds jump, the tombstone goes. B is added again, with its old log, in which the deleted value still
 is. So a member tells the term of the leader that sent its first entry. If that is older than the row, the log is from
-before.
+before. That holds also if the row has no bounds: the leader that appended it may know less than others.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ UNSET_BOUNDS = RemovalBounds(-1, -1)
 
 class Seed(NamedTuple):
     bounds: RemovalBounds
+    """Those in the row."""
     is_begun_here: bool
-    """False: the log may be from before the member was added, so it must be discarded."""
+    """False: the log may be from before the member was added."""
 
 
 def membership_seed(rows: Iterable[Row], member: ReplicaId, copied_in_term: int) -> Seed:
@@ -44,9 +45,6 @@ def membership_seed(rows: Iterable[Row], member: ReplicaId, copied_in_term: int)
             named = None
         elif named is None:
             named = row
-    if named is None or named.removal_bounds is None or named.removal_bounds == UNSET_BOUNDS:
-        # The group had no bounds yet, so nothing had expired. It cannot have any without this member since.
-        return Seed(UNSET_BOUNDS, True)
-    if copied_in_term < named.term or copied_in_term <= last_end_term:
-        return Seed(UNSET_BOUNDS, False)
-    return Seed(named.removal_bounds, True)
+    if named is None or named.removal_bounds is None:
+        return Seed(UNSET_BOUNDS, True)  # a founding member
+    return Seed(named.removal_bounds, copied_in_term >= named.term and copied_in_term > last_end_term)

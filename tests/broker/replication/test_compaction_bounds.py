@@ -48,9 +48,11 @@ def test_a_log_from_an_earlier_membership_is_no_copy() -> None:
     assert membership_seed(rows, C, 7) == Seed(LATER, True)
 
 
-def test_where_nothing_was_ever_removed_every_log_is_a_copy() -> None:
+def test_a_log_from_before_is_no_copy_if_its_row_has_no_bounds() -> None:
+    """Whoever appended the row may not have heard of the bounds."""
     rows = [FOUNDING, LEADER, row(7, A, B, C, bounds=UNSET_BOUNDS)]
-    assert membership_seed(rows, C, -1) == Seed(UNSET_BOUNDS, True)
+    assert membership_seed(rows, C, -1) == Seed(UNSET_BOUNDS, False)
+    assert membership_seed(rows, C, 7) == Seed(UNSET_BOUNDS, True)
 
 
 def test_a_later_change_of_others_is_not_its_own_row() -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from broker.replication.log_opener import LogOpener
 from broker.replication.replica import Replica
 from broker.replication.watermarks import compaction_bounds
 from broker.replication.watermarks.blocked_by import BlockedBy
@@ -14,12 +15,14 @@ from broker.replication.watermarks.bounds_exchange import BoundsExchange
 from broker.replication.watermarks.compaction_bounds import CleanedReport, CompactionBounds
 from broker.replication.watermarks.membership_seed import UNSET_BOUNDS, Seed
 from raft.group import Group
-from raft.types import Configuration, ReplicaId
+from raft.types import Configuration, RemovalBounds, ReplicaId
 from storage.journal_records import UNSET, Bounds, GroupState
 from tests.simulator.mutations.kind import Mutation
 from tests.simulator.mutations.removal_bounds_stories import (
+    a_cleaned_log_is_lost_and_copied_again,
     a_follower_misses_that_the_bounds_rise,
     a_leader_starts_again_with_a_removal_that_is_not_committed,
+    a_leader_that_has_not_heard_of_the_bounds_judges_a_learner,
     a_member_is_added_and_not_cleaned_yet,
     a_new_leader_knows_bounds_that_a_follower_does_not,
     a_new_leader_knows_older_bounds_than_a_follower,
@@ -27,6 +30,7 @@ from tests.simulator.mutations.removal_bounds_stories import (
     a_removed_member_comes_back_with_its_log,
     a_report_comes_when_its_member_has_begun_anew,
     a_report_is_lost,
+    a_transaction_is_over_and_a_member_is_not_cleaned,
     an_addition_is_appended_and_not_committed,
     bounds_reach_who_is_back_before_it_reports,
 )
@@ -50,6 +54,26 @@ def _every_log_was_begun_here(seed_of: Callable[..., Seed]) -> object:
 
 def _without_bounds(seed_of: Callable[..., Seed]) -> object:
     return lambda *args: seed_of(*args)._replace(bounds=UNSET_BOUNDS)
+
+
+def _if_its_row_has_bounds(seed_of: Callable[..., Seed]) -> object:
+    def seed(*args: Any) -> Seed:
+        found = seed_of(*args)
+        return found._replace(is_begun_here=found.is_begun_here or found.bounds == UNSET_BOUNDS)
+
+    return seed
+
+
+def _if_bounds_are_known(may_vote: Callable[..., bool]) -> object:
+    return lambda self, learner: max(self.mtro, self.mxro) == UNSET or may_vote(self, learner)
+
+
+def _outcome_is_enough(cleaned_of: Callable[..., RemovalBounds | None]) -> object:
+    def cleaned(self: CompactionBounds, *args: Any) -> RemovalBounds | None:
+        found = cleaned_of(self, *args)
+        return found and found._replace(mxro=max(found.mxro, self._replica.last_stable_offset))
+
+    return cleaned
 
 
 def _before_the_flush(_: object) -> object:
@@ -191,6 +215,15 @@ MUTATIONS = (
         story=a_removed_member_comes_back_with_its_log,
     ),
     Mutation(
+        "judged-without-bounds",
+        "... also if neither its row nor the leader that judges it has bounds: others may know some (F5, L6)",
+        off(
+            (compaction_bounds, "membership_seed", _if_its_row_has_bounds),
+            (CompactionBounds, "may_vote", _if_bounds_are_known),
+        ),
+        story=a_leader_that_has_not_heard_of_the_bounds_judges_a_learner,
+    ),
+    Mutation(
         "no-copy-no-vote",
         "A learner becomes a voter once it has shown that its log is a legitimate copy (L6)",
         off((CompactionBounds, "may_vote", lambda _: lambda self, learner: True)),
@@ -277,6 +310,18 @@ MUTATIONS = (
             (Bounds, "apply", _unchecked),
         ),
         story=a_new_leader_knows_older_bounds_than_a_follower,
+    ),
+    Mutation(
+        "lost-log-forgets-its-bounds",
+        "A log that is lost is begun anew under another incarnation, of which nothing is known (F4)",
+        off((LogOpener, "_become_another", lambda _: lambda self, key: None)),
+        story=a_cleaned_log_is_lost_and_copied_again,
+    ),
+    Mutation(
+        "free-of-transactional-data",
+        "MXFO says that no data carry the transactional bit, not that the outcome is known (section 1)",
+        off((CompactionBounds, "cleaned_below", _outcome_is_enough)),
+        story=a_transaction_is_over_and_a_member_is_not_cleaned,
     ),
     Mutation(
         "own-values-are-its-own",

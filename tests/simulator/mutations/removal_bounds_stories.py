@@ -10,11 +10,13 @@ from typing import Any
 
 from broker.replication.replica import Replica
 from broker.replication.watermarks.bounds_exchange import BoundsExchange
+from broker.replication.watermarks.compaction_bounds import CompactionBounds
 from raft.types import Configuration, ReplicaId
 from storage.errors import CorruptLogError
 from tests.simulator.mutations.compacted_topic import CompactedTopic
 from tests.simulator.mutations.stage import Stage
 from tests.simulator.mutations.switch import replaced
+from tests.simulator.mutations.transactional_id import TransactionalId
 
 
 def a_removed_member_comes_back_with_its_log(stage: Stage) -> None:
@@ -68,6 +70,46 @@ def bounds_reach_who_is_back_before_it_reports(stage: Stage) -> None:
             stage.start(b)
             stage.run_for(stage.rng.uniform(1, 3))
         topic.wait_voters((1, 2, 3))
+
+
+def a_leader_that_has_not_heard_of_the_bounds_judges_a_learner(stage: Stage) -> None:
+    """B is away while a key is deleted. A and C are cleaned, B is removed, the bounds rise, and A drops the tombstone.
+    C does not hear of the bounds. B is added again, with its old log, and A sends it what comes after the tombstone.
+    Then C leads."""
+    topic = CompactedTopic(stage)
+    topic.put(b"value")
+    stage.everybody_has_all()
+    a, b, c = topic.leader_and_followers()
+    _go_away(stage, b)
+    tombstone = topic.put(None)
+    topic.wait_cleaned(a, c, above=tombstone)
+    with _unheard_bounds(stage, c), topic.passes_held(b):
+        topic.reassign(a, c)
+        topic.wait_gone(tombstone, a)
+        with _held_reports(stage, b):
+            topic.begin_reassigning(a, b, c)
+            stage.start(b)
+            stage.wait(lambda: bool(stage.replica(a).group.configuration.learners))
+            stage.wait(lambda: stage.replica(b).log.end_index == stage.replica(a).log.end_index)
+            stage.lead(c)
+            stage.run_for(stage.rng.uniform(0.5, 2))
+    topic.wait_voters((1, 2, 3))
+
+
+@contextmanager
+def _unheard_bounds(stage: Stage, node_id: int) -> Iterator[None]:
+    """This node does not hear of the bounds of the story's topic."""
+
+    def lose(received: Callable[..., bool]) -> Any:
+        def called(self: CompactionBounds, *args: Any) -> bool:
+            replica = self._replica
+            is_lost = replica.group.self_id.node_id == node_id and replica.topic == stage.topic
+            return False if is_lost else received(self, *args)
+
+        return called
+
+    with replaced(CompactionBounds, "bounds_received", lose):
+        yield
 
 
 def _go_away(stage: Stage, node_id: int) -> None:
@@ -164,10 +206,7 @@ def a_report_comes_when_its_member_has_begun_anew(stage: Stage) -> None:
         topic.wait_cleaned(b, above=tombstone)
         stage.wait(lambda: any(report.mcco > tombstone for *_, report in reports))
         held[b] = None
-        replica = stage.replica(b)
-        stage.cluster.oracle.nodes.damaged(b, topic.key)
-        error = CorruptLogError("a log", 0, "by a story")
-        stage.call(b, stage.cluster.nodes[b].replicas.log_corrupt, replica, error)
+        replica = _lose_log(stage, topic, b)
         topic.wait_identity(b, replica.group.self_id.incarnation + 1)
         stage.everybody_has_all()
         held.pop(a)
@@ -177,6 +216,53 @@ def a_report_comes_when_its_member_has_begun_anew(stage: Stage) -> None:
             stage.call(a, reported, *arguments)
         stage.run_for(stage.rng.uniform(0.1, 1))
     topic.wait_gone(tombstone, 1, 2, 3)
+
+
+def a_cleaned_log_is_lost_and_copied_again(stage: Stage) -> None:
+    """B alone is cleaned. Its log is corrupt then, and B copies what A and C have, who are cleaned later."""
+    topic = CompactedTopic(stage)
+    a, b, c = topic.leader_and_followers()
+    with topic.passes_held(a, c) as held:
+        topic.put(b"value")
+        tombstone = topic.put(None)
+        stage.everybody_has_all()
+        topic.wait_cleaned(b, above=tombstone)
+        held[b] = None
+        _lose_log(stage, topic, b)
+        stage.lead(c)  # who does not know how far B had got
+        stage.everybody_has_all()
+        held.pop(a)
+        held.pop(c)
+        topic.wait_cleaned(a, c, above=tombstone)
+        stage.run_for(stage.rng.uniform(1, 3))
+    topic.wait_gone(tombstone, 1, 2, 3)
+
+
+def _lose_log(stage: Stage, topic: CompactedTopic, node_id: int) -> Replica:
+    """It is corrupt, and begun anew. Returns the replica that is no more."""
+    replica = stage.replica(node_id)
+    stage.cluster.oracle.nodes.damaged(node_id, topic.key)
+    error = CorruptLogError("a log", 0, "by a story")
+    stage.call(node_id, stage.cluster.nodes[node_id].replicas.log_corrupt, replica, error)
+    stage.wait(lambda: stage.cluster.replica(node_id, stage.topic) not in (None, replica))
+    return replica
+
+
+def a_transaction_is_over_and_a_member_is_not_cleaned(stage: Stage) -> None:
+    """Every member knows how it has ended. In B's log its data still carry the transactional bit."""
+    topic = CompactedTopic(stage)
+    a, b, c = topic.leader_and_followers()
+    producer = TransactionalId(stage, version=2)
+    producer.init()
+    producer.key = b"of a transaction"
+    with topic.passes_held(b):
+        transaction = producer.begin()
+        producer.write(transaction, stage.topic)
+        producer.end(transaction, is_commit=stage.rng.random() < 0.5)
+        last = topic.put(b"last")
+        stage.everybody_has_all()
+        topic.wait_cleaned(a, c, above=last)
+        stage.run_for(stage.rng.uniform(1, 3))
 
 
 @contextmanager
