@@ -44,6 +44,7 @@ from broker.network.connection_registry import ConnectionRegistry
 from broker.partitions.controlled_shutdown import transfer_leaderships
 from broker.partitions.leader_waits import LeaderWaits
 from broker.partitions.new_topics import NewTopics
+from broker.partitions.pin_limit import PinLimit
 from broker.partitions.preferred_leaders import PreferredLeaders
 from broker.partitions.publisher import Publisher
 from broker.partitions.reconciler import Reconciler
@@ -276,6 +277,7 @@ class Node:
             self.heartbeat,
             self.controller,
             self.replica_events,
+            PinLimit(self.settings, self.metadata, self.cluster),
             self.ticks,
         )
         self.publisher = Publisher(

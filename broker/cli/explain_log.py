@@ -256,7 +256,8 @@ def pin_advice(known: Known, pin: Pin) -> tuple[str | None, str | None]:
     """The setting and the command that would free a pinned bound."""
     replica = next(each for each in known.state.replicas if each.broker == pin.broker)
     if pin.reason is BlockedBy.OFFLINE:
-        return None, f"start broker {pin.broker}, or move its replicas: varve cluster reassign"
+        command = f"start broker {pin.broker}, or move its replicas: varve cluster reassign"
+        return known.setting("varve.compaction.max.pin.ms"), command
     if pin.reason in (BlockedBy.UNREPORTED, BlockedBy.BEHIND, BlockedBy.STALE_LOG):
         return None, "varve cluster health --watch"
     if pin.reason is BlockedBy.NOTHING:

@@ -13,6 +13,7 @@ from broker.controller.client import ControllerClient
 from broker.controller.service import MetadataService
 from broker.metadata.ids import METADATA_TOPIC_ID, NodeIdentity
 from broker.metadata.records import PartitionAssignment
+from broker.partitions.pin_limit import PinLimit
 from broker.replication.events import ReplicaEvents
 from broker.replication.heartbeat import Heartbeat
 from broker.replication.reads import Reads
@@ -29,6 +30,9 @@ from storage.log_types import GroupKey
 
 logger = structlog.get_logger()
 
+#: How often leaders look for members that are away and keep others waiting.
+_PIN_CHECK_S = 1.0
+
 
 class Reconciler:
     """Compares the groups of this node with their targets, and does or asks for what is missing."""
@@ -43,6 +47,7 @@ class Reconciler:
         heartbeat: Heartbeat,
         controller: ControllerClient,
         events: ReplicaEvents,
+        pin_limit: PinLimit,
         ticks: Ticks,
     ) -> None:
         """`quorum_voters`: the nodes that are configured to hold the metadata."""
@@ -53,16 +58,18 @@ class Reconciler:
         self._reads = reads
         self._heartbeat = heartbeat
         self._controller = controller
+        self._pin_limit = pin_limit
         #: Replicas here whose identity the target does not name yet, because their logs were discarded.
         self._stale_identities: dict[GroupKey, None] = {}
         self._is_renewing = False
         #: Groups to be compared with their targets. Invariant: a group led here that is not in it has the members that
-        #: its target names.
+        #: its target names. One that has left a member out stays in it.
         self._marked: dict[GroupKey, None] = {}
         #: Groups led here whose finished reassignment the controller is being told.
         self._reporting: dict[GroupKey, None] = {}
         events.role_changed.append(self._role_changed)
         ticks.every(SLOW_TICK_S, self._tick)
+        ticks.every(_PIN_CHECK_S, self._mark_pinned)
 
     def _role_changed(self, replica: Replica) -> None:
         if replica.is_leader:
@@ -116,6 +123,13 @@ class Reconciler:
         """The target, or who leads, has changed: the next tick compares."""
         self._marked[key] = None
 
+    def _mark_pinned(self, now: float) -> None:
+        if not self._pin_limit.is_on:
+            return
+        for key, replica in self._replicas.by_key.items():
+            if replica.is_leader and self._pin_limit.is_exceeded(replica, now):
+                self.mark_for_reconcile(key)
+
     def _reconcile_groups(self, now: float) -> None:
         """Each leader moves its group one step towards the target (raft.reconcile)."""
         for key in list(self._marked):
@@ -126,13 +140,14 @@ class Reconciler:
             if not replica.is_serving:
                 continue
             target = self._target(key)
+            wanted = self._pin_limit.without_absent(replica, target, now)
             group = replica.group
-            agrees = set(group.configuration.voters) == set(target) and not group.configuration.learners
+            agrees = set(group.configuration.voters) == set(wanted) and not group.configuration.learners
             if not target or (agrees and group.configuration_index < group.commit_end):
-                if not self._report_finished(replica):
+                if wanted == target and not self._report_finished(replica):
                     del self._marked[key]
             elif not agrees:
-                self._change_members(replica, target, now)
+                self._change_members(replica, wanted, now)
 
     def _change_members(self, replica: Replica, target: Sequence[ReplicaId], now: float) -> None:
         group = replica.group

@@ -209,7 +209,7 @@ class World:
         return []
 
     def append(
-        self, node_id: int, name: str, *values: bytes, partition: int = 0, key: bytes | None = None
+        self, node_id: int, name: str, *values: bytes | None, partition: int = 0, key: bytes | None = None
     ) -> tuple[int, int]:
         """Append one batch at this leader. Returns its base offset and its end offset."""
         replica = self.replica(node_id, name, partition)
@@ -217,7 +217,7 @@ class World:
         base_offset, end_offset = self.processes[node_id].call(replica.append, parse_header(batch), batch)
         return int(base_offset), int(end_offset)
 
-    def produce(self, name: str, *values: bytes, partition: int = 0, key: bytes | None = None) -> int:
+    def produce(self, name: str, *values: bytes | None, partition: int = 0, key: bytes | None = None) -> int:
         """Append one batch at the leader and wait until it is committed. Returns its base offset."""
         node_id = self.leader(name, partition)
         replica = self.replica(node_id, name, partition)

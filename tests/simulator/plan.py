@@ -22,6 +22,12 @@ LONG_SHARE = 0.6
 BEGINS_S = (0.5, 1.5)
 
 
+#: The share of seeds in which members that are away are left out of their groups, and how soon
+#: (varve.compaction.max.pin.ms).
+PIN_LIMIT_SHARE = 0.2
+PIN_LIMITS_MS = (300, 2000)
+
+
 class PlannedFault(NamedTuple):
     at_s: float
     name: str
@@ -38,6 +44,8 @@ class Plan:
     #: In order of time.
     faults: tuple[PlannedFault, ...]
     workload: Workload
+    max_pin_ms: int
+    """-1: no limit."""
 
 
 def plan_of(
@@ -68,4 +76,5 @@ def plan_of(
         faults.append(PlannedFault(at_s, rng.choice(kinds), rng.getrandbits(64)))
         at_s += rng.expovariate(1 / mean_gap_s)
     faults.sort()
-    return Plan(seed, node_count, kinds, tuple(faults), workload)
+    max_pin_ms = rng.randrange(*PIN_LIMITS_MS) if rng.random() < PIN_LIMIT_SHARE else -1
+    return Plan(seed, node_count, kinds, tuple(faults), workload, max_pin_ms)

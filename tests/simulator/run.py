@@ -8,9 +8,9 @@ import time
 import traceback
 from collections.abc import Collection
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from tests.simulator.cluster import SimulatedCluster, captured_logs
+from tests.simulator.cluster import TINY, SimulatedCluster, captured_logs
 from tests.simulator.faults import FAULTS, membership
 from tests.simulator.mutations.kind import Mutation
 from tests.simulator.mutations.stage import tell
@@ -111,7 +111,11 @@ class Simulation:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         rng = random.Random(plan.seed)
-        self.cluster = SimulatedCluster(random.Random(rng.getrandbits(64)), size=plan.node_count)
+        self.cluster = SimulatedCluster(
+            random.Random(rng.getrandbits(64)),
+            size=plan.node_count,
+            config=replace(TINY, compaction_max_pin_ms=plan.max_pin_ms),
+        )
         self.clients: Clients | None = None
         self.story: dict[int, str] = {}
 

@@ -54,3 +54,11 @@ class CompactionKeys:
         "60000",
         "When it looks for the first time after a start.",
     )
+    compaction_max_pin_ms: int = setting(
+        "varve.compaction.max.pin.ms",
+        long(-1),
+        "-1",
+        """How long a replica that is away may keep tombstones and transaction markers from going. Then it is left out of
+        its partition, and copies all of it anew when it is back. -1: as long as it is away.""",
+        dynamic=True,
+    )

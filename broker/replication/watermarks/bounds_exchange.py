@@ -9,14 +9,14 @@ that. So nothing depends on a single message.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from broker.replication.events import Directory, directory_of
 from broker.replication.watermarks.bounds import DurableBounds
 from broker.replication.watermarks.compaction_bounds import CleanedReport
-from broker.scheduling.ticks import Ticks
+from broker.scheduling.ticks import SLOW_TICK_S, Ticks
 from protocol import peer
 from raft.types import ReplicaId
 from storage.journal_records import Bounds
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from broker.replication.replica import Replica
 
 TICK_S = 1.0
+#: All replicas are looked at once in TICK_S, a part of them with each tick: there may be thousands.
+_PARTS = round(TICK_S / SLOW_TICK_S)
 #: A report is repeated after this part of delete.retention.ms, within these limits.
 PERIOD_PART = 24
 MAX_PERIOD_S = 600.0
@@ -52,7 +54,10 @@ class BoundsExchange:
         self._due: dict[Replica, None] = {}
         #: When the report of a follower is repeated, in loop time.
         self._repeat_at: dict[Replica, float] = {}
-        ticks.every(TICK_S, self._tick)
+        #: Those that are looked at in this second, and which part of them is next.
+        self._looked_at: Sequence[Replica] = ()
+        self._part = 0
+        ticks.every(SLOW_TICK_S, self._tick)
 
     def persist(self, replica: Replica, bounds: Bounds) -> None:
         """As `ReplicaHost.persist_bounds`."""
@@ -88,9 +93,12 @@ class BoundsExchange:
         self._repeat_at.pop(replica, None)
 
     def _tick(self, now: float) -> None:
-        for replica in self._replicas.values():
+        if self._part == 0:
+            self._looked_at = list(self._replicas.values())
+        part, self._part = self._part, (self._part + 1) % _PARTS
+        for replica in self._looked_at[part::_PARTS]:
             # A learner shows what it holds before it votes, whatever the topic is.
-            if replica.bounds.is_in_use or replica.group.configuration.learners:
+            if replica.is_open and (replica.bounds.is_in_use or replica.group.configuration.learners):
                 if replica.is_leader:
                     replica.bounds.recompute()
                 self.add_replica(replica)
