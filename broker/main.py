@@ -138,6 +138,12 @@ async def _serve(config: NodeConfig, secret: ClusterSecret) -> int:
 def run(config: NodeConfig, secret: ClusterSecret) -> int:
     """Run a node until SIGTERM or SIGINT. Returns the exit code."""
     write_log_lines()
+    if config.uncoordinated_compaction:
+        log.critical(
+            "COMPACTION IS NOT COORDINATED: replicas will differ for ever, deleted keys will come back, aborted "
+            "records will be read. This is for demonstrations",
+            setting="varve.unsafe.uncoordinated.compaction",
+        )
     keep_buffers_warm()
     config = replace(config, descriptor_limit=allow_many_files())
     # The flusher thread needs the interpreter back soon after its system call (performance.md section 6).

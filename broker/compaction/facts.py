@@ -8,6 +8,7 @@ from itertools import islice
 from broker.config.topic_config import TopicConfig
 from broker.config.values import INT64_MAX
 from broker.replication.replica import Replica
+from raft.types import RemovalBounds
 from storage.aborted_index import AbortedTransaction
 from storage.compaction.batch_filter import PassRules
 from storage.compaction.held_back import HeldBack
@@ -31,6 +32,17 @@ def settings_of(config: TopicConfig) -> CompactionSettings:
     )
 
 
+def removal_bounds(replica: Replica, *, is_coordinated: bool) -> RemovalBounds:
+    """Below which offsets tombstones and transaction markers may go: what the whole group has agreed on.
+
+    Not coordinated, it is what this replica has cleaned itself. A member that is away may still need what goes then
+    (`varve demo divergence`)."""
+    bounds = replica.bounds
+    if not is_coordinated:
+        return RemovalBounds(bounds.cleaned_end, bounds.durable.mxfo)
+    return RemovalBounds(bounds.mtro, bounds.mxro)
+
+
 def cleanable_end(replica: Replica, recorded_end: int) -> int:
     """`recorded_end`: how far the log is durable by the journal. Nothing above is cleaned, because recovery takes what
     lacks below it for corruption. Nor is anything above the newest producer snapshot below it: what producers wrote
@@ -38,7 +50,7 @@ def cleanable_end(replica: Replica, recorded_end: int) -> int:
     return min(replica.high_watermark, recorded_end, replica.log.newest_snapshot_offset(below=recorded_end))
 
 
-def log_facts(replica: Replica, end: int, held: HeldBack) -> LogFacts:
+def log_facts(replica: Replica, end: int, removable: RemovalBounds, held: HeldBack) -> LogFacts:
     """`end`: nothing is cleaned above it."""
     log, bounds = replica.log, replica.bounds
     return LogFacts(
@@ -47,8 +59,8 @@ def log_facts(replica: Replica, end: int, held: HeldBack) -> LogFacts:
         bounds.cleaned_end,
         end,
         replica.last_stable_offset,
-        bounds.mtro,
-        bounds.mxro,
+        removable.mtro,
+        removable.mxro,
         held,
     )
 
@@ -100,6 +112,7 @@ def known_at_snapshot(replica: Replica, snapshot_offset: int) -> ProducerStates:
 def cleaning_task(
     replica: Replica,
     plan: Plan,
+    removable: RemovalBounds,
     producers: ProducerStates,
     aborted: Sequence[AbortedTransaction],
     *,
@@ -115,8 +128,8 @@ def cleaning_task(
         config.delete_retention_ms,
         producer_id_expiration_ms,
         bounds.cleaned_end,
-        bounds.mtro,
-        bounds.mxro,
+        removable.mtro,
+        removable.mxro,
         log.end_offset - 1,
         last_offsets(producers),
     )

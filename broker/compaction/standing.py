@@ -11,6 +11,7 @@ from typing import NamedTuple
 from broker.compaction.facts import log_facts, settings_of
 from broker.replication.replica import Replica
 from broker.replication.watermarks.blocked_by import BlockedBy
+from raft.types import RemovalBounds
 from storage.compaction.counts import PassCounts
 from storage.compaction.held_back import HeldBack
 from storage.compaction.plan import Obstacle, Plan, make_plan
@@ -67,18 +68,19 @@ def blocked_by(obstacle: Obstacle | None) -> BlockedBy:
 def standing_of(
     replica: Replica,
     recorded_end: int,
+    removable: RemovalBounds,
     memory: LogCompaction | None,
     *,
     is_cleaner_on: bool,
     now: float,
     now_ms: int,
 ) -> Standing:
-    """`recorded_end`: see `cleanable_end`. `memory` None: the worker has not looked at the log yet. Reads timestamps of
+    """`recorded_end`: see `cleanable_end`; `removable`: see `removal_bounds`. `memory` None: the worker has not looked at the log yet. Reads timestamps of
     the log if max.compaction.lag.ms is set. Raises CorruptLogError."""
     if memory is None:
         memory = LogCompaction(HeldBack())
     # Without the snapshot of producers that a pass needs: the worker writes one when it looks at the log.
-    facts = log_facts(replica, min(replica.high_watermark, recorded_end), memory.held)
+    facts = log_facts(replica, min(replica.high_watermark, recorded_end), removable, memory.held)
     plan = make_plan(facts, settings_of(replica.config), now_ms)
     if memory.is_running:
         blocked = BlockedBy.NOTHING

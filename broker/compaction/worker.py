@@ -21,6 +21,7 @@ from broker.compaction.facts import (
     find_held_back,
     known_at_snapshot,
     log_facts,
+    removal_bounds,
     settings_of,
 )
 from broker.compaction.standing import LogCompaction, Standing, blocked_by, standing_of, why_not
@@ -32,6 +33,7 @@ from broker.replication.replicas import Replicas
 from broker.replication.watermarks.blocked_by import BlockedBy
 from broker.scheduling.ticks import SLOW_TICK_S, Ticks
 from protocol.errors import ErrorCode, KafkaError
+from raft.types import RemovalBounds
 from storage.aborted_index import AbortedTransaction
 from storage.aborted_loading import load_aborted
 from storage.aborted_transactions import AbortedIndexMissingError
@@ -108,6 +110,7 @@ class CompactionWorker:
         return standing_of(
             replica,
             self._replicas.recorded_end(replica),
+            self._removable(replica),
             self._logs.get(replica.key),
             is_cleaner_on=self._settings.config.cleaner_enable,
             now=self._loop.time(),
@@ -264,7 +267,10 @@ class CompactionWorker:
         try:
             replica.prepare_compaction(is_internal=_is_internal(replica))
             facts = log_facts(
-                replica, cleanable_end(replica, self._replicas.recorded_end(replica)), state.held
+                replica,
+                cleanable_end(replica, self._replicas.recorded_end(replica)),
+                self._removable(replica),
+                state.held,
             )
         except DiskFullError as error:
             self._failed(replica, state, error)
@@ -290,6 +296,7 @@ class CompactionWorker:
         task = cleaning_task(
             replica,
             plan,
+            self._removable(replica),
             known_at_snapshot(replica, snapshot_offset),
             aborted,
             now_ms=self._replicas.now_ms(),
@@ -315,6 +322,9 @@ class CompactionWorker:
                         elapsed_s, limit = self._loop.time() - began_at, _limit(plan, state)
                         result = PassResult(counts.bytes_in, counts.bytes_out, end_offset, elapsed_s, limit)
                         self._pass_over(replica, state, counts, result)
+
+    def _removable(self, replica: Replica) -> RemovalBounds:
+        return removal_bounds(replica, is_coordinated=not self._settings.config.uncoordinated_compaction)
 
     async def _record_rewriting(self, replica: Replica, end_offset: int) -> None:
         durable: asyncio.Future[None] = self._loop.create_future()

@@ -18,7 +18,7 @@ from broker.config.node_keys.replication import ReplicationKeys
 from broker.config.node_keys.security import SecurityKeys
 from broker.config.node_keys.topics import TopicKeys
 from broker.config.node_keys.transactions import TransactionKeys
-from broker.config.values import Address, ConfigError, Listener
+from broker.config.values import Address, ConfigError, Listener, is_loopback
 
 __all__ = ["Address", "ConfigError", "Listener", "NodeConfig"]
 
@@ -100,6 +100,11 @@ class NodeConfig(
             )
         if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
             raise ConfigError("group.min.session.timeout.ms must not be above group.max.session.timeout.ms")
+        if self.uncoordinated_compaction and not all(is_loopback(x.host) for x in self.listeners):
+            raise ConfigError(
+                "varve.unsafe.uncoordinated.compaction destroys data. It is for demonstrations on one machine: every "
+                "listener must be on localhost"
+            )
 
     def _validate_listeners(self) -> None:
         names = [x.name for x in self.listeners]

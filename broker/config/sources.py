@@ -42,6 +42,9 @@ _REFUSED: dict[str, tuple[frozenset[str], str]] = {
     "alter.config.policy.class.name": (frozenset({""}), "Java policies cannot run here"),
 }
 
+#: Settings that destroy data when they are true. A file or a variable could bring them along unnoticed.
+_ONLY_ON_THE_COMMAND_LINE = ("varve.unsafe.uncoordinated.compaction",)
+
 
 class Given(NamedTuple):
     value: str
@@ -129,6 +132,7 @@ def load(
         key: Given(value, properties_name) for key, value in (properties or {}).items()
     }
     _refuse_unknown(given)
+    _refuse_unsafe({**given, **from_environment})
     from_flags = {key: Given(value, "the command line") for key, value in (flags or {}).items()}
     _refuse_unknown(from_flags)
     given |= from_environment
@@ -202,6 +206,14 @@ def _refuse_unknown(given: Mapping[str, Given]) -> None:
     for key, (_, origin) in given.items():
         if key not in _ATTRIBUTES and not is_kafka_key(key):
             raise ConfigError(f"{key} in {origin}: there is no such setting{_nearest(key)}")
+
+
+def _refuse_unsafe(given: Mapping[str, Given]) -> None:
+    for key in _ONLY_ON_THE_COMMAND_LINE:
+        if key in given and given[key].value.strip().lower() != "false":
+            raise ConfigError(
+                f"{key} in {given[key].origin}: it destroys data, so only `varve start --override` can set it"
+            )
 
 
 def _nearest(key: str) -> str:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import ipaddress
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -254,6 +255,15 @@ def protocol_map(value: str) -> dict[str, str]:
             raise ValueError(f"expected LISTENER:PROTOCOL, not {part!r}")
         found[name.upper()] = protocol.upper()
     return found
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach it. Names other than localhost are not looked up: what they mean can
+    change."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def format_value(value: object) -> str:

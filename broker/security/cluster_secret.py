@@ -8,8 +8,9 @@ the other. Where a node finds its secret: `secret_file`.
 from __future__ import annotations
 
 import base64
-import ipaddress
 from collections.abc import Callable
+
+from broker.config.values import is_loopback
 
 VARIABLE = "VARVE_CLUSTER_SECRET"
 MIN_SECRET_BYTES = 16
@@ -79,7 +80,7 @@ def parse_secret(text: str, source: str) -> ClusterSecret:
 
 def refusal_to_listen(secret: ClusterSecret, host: str, listener: str) -> str | None:
     """Why a node with this secret must not listen for other nodes on `host`. None: it may."""
-    if secret or _is_loopback(host):
+    if secret or is_loopback(host):
         return None
     return (
         f"the listener {listener} is for other nodes and can be reached from other machines, but this node has no "
@@ -87,11 +88,3 @@ def refusal_to_listen(secret: ClusterSecret, host: str, listener: str) -> str | 
         f"copy the file to every node, and name it in varve.cluster.secret (or set {VARIABLE}). A node that is only "
         f"for this machine listens on {listener}://localhost"
     )
-
-
-def _is_loopback(host: str) -> bool:
-    """Names other than localhost are not looked up: what they mean can change."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

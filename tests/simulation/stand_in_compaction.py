@@ -6,6 +6,7 @@ from __future__ import annotations
 from broker.compaction.facts import cleaning_task, known_at_snapshot, segment_facts
 from broker.replication.replica import Replica
 from broker.replication.watermarks.bounds import DurableBounds
+from raft.types import RemovalBounds
 from storage.compaction.held_back import HeldBack
 from storage.compaction.plan import CompactionSettings, LogFacts, Plan, make_plan
 from storage.journal import Journal
@@ -71,13 +72,16 @@ def _compact(cluster: SimulatedCluster, node_id: int, key: GroupKey, now_ms: int
         write_snapshot(log, Snapshot.of(load_producers(log, end_offset)), replica.high_watermark)
     producers = known_at_snapshot(replica, log.newest_snapshot_offset())
     task = cleaning_task(
-        replica, plan, producers, aborted, now_ms=now_ms, producer_id_expiration_ms=1000, map_bytes=MAP_BYTES
+        replica,
+        plan,
+        RemovalBounds(bounds.mtro, bounds.mxro),
+        producers,
+        aborted,
+        now_ms=now_ms,
+        producer_id_expiration_ms=1000,
+        map_bytes=MAP_BYTES,
     )
-    rules = task.rules._replace(
-        cleaned_end_offset=bounds.mcco,
-        max_tombstone_remove_offset=bounds.mtro,
-        max_transaction_remove_offset=bounds.mxro,
-    )
+    rules = task.rules._replace(cleaned_end_offset=bounds.mcco)
     for event in clean(log.disk, task._replace(rules=rules)):
         match event:
             case MapReady(end_offset):

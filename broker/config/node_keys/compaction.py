@@ -62,3 +62,12 @@ class CompactionKeys:
         its partition, and copies all of it anew when it is back. -1: as long as it is away.""",
         dynamic=True,
     )
+    uncoordinated_compaction: bool = setting(
+        "varve.unsafe.uncoordinated.compaction",
+        boolean,
+        "false",
+        """For `varve demo divergence` only. true: this node removes tombstones and transaction markers as soon as its
+        own replica allows it, without asking the others, as Apache Kafka does. Replicas then differ for ever: deleted
+        keys come back, and aborted records are read as committed. Only `varve start --override` can set it, and only on
+        a node with all listeners on localhost.""",
+    )

@@ -9,6 +9,7 @@ from broker.config.node_config import Address, ConfigError, Listener, NodeConfig
 from broker.config.sources import NODE_KEYS, key_of_variable, load, parse_properties
 from tests.broker.world import running
 
+UNCOORDINATED = "varve.unsafe.uncoordinated.compaction"
 THREE = "1@localhost:19093,2@localhost:29093,3@localhost:39093"
 
 
@@ -159,12 +160,27 @@ def test_synonyms_of_older_files_are_understood() -> None:
         ({"varve.election.timeout.ms": "200"}, "at least three times"),
         ({"varve.loop": "trio"}, "uvloop, asyncio"),
         (flags(auto_create_topics_enable="yes"), "expected true or false"),
+        (
+            {UNCOORDINATED: "true", **flags(listeners="PLAINTEXT://:9092,CONTROLLER://localhost:9093")},
+            "every listener must be on localhost",
+        ),
     ],
 )
 def test_invalid_settings_are_refused_in_plain_words(given: dict[str, str], words: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(flags=given)
     assert words in str(caught.value)
+
+
+def test_what_destroys_data_is_set_on_the_command_line_only() -> None:
+    """And only where nobody else's data can be (above)."""
+    assert load(flags={UNCOORDINATED: "true"}).config.uncoordinated_compaction
+    with pytest.raises(ConfigError, match=r"in server\.properties: it destroys data"):
+        load(properties={UNCOORDINATED: "true"}, properties_name="server.properties")
+    with pytest.raises(ConfigError, match="in KAFKA_VARVE_UNSAFE_UNCOORDINATED_COMPACTION: it destroys data"):
+        load(environ={"KAFKA_VARVE_UNSAFE_UNCOORDINATED_COMPACTION": "TRUE"})
+    # What `varve start --check` prints can be used as a file.
+    assert not load(properties={UNCOORDINATED: "false"}).config.uncoordinated_compaction
 
 
 def test_ipv6_addresses_stand_in_brackets() -> None:
