@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from functools import partial
 from pathlib import Path
 
 import click
@@ -19,18 +20,16 @@ from broker.cli.cluster_secret import secret
 from broker.cli.local_cluster import (
     DEFAULT_BASE_DIR,
     DEFAULT_PORTS,
+    PROBE_TIMEOUT_S,
     LocalCluster,
     LocalClusterError,
     LocalNode,
+    wait_until_ready,
 )
-from broker.cli.processes import POLL_S, Process, is_running, stop_processes
+from broker.cli.processes import Process, stop_processes
 from broker.cli.reassign import reassign
 from broker.cli.root import CommandError
 from broker.cli.start import parse_pairs
-
-_PROBE_TIMEOUT_S = 1.0
-#: How often `up` says what it is waiting for.
-PROGRESS_INTERVAL_S = 5.0
 
 _base_dir_option = click.option(
     "--base-dir",
@@ -100,7 +99,7 @@ def up(
             processes = {node.node_id: process for node in local.nodes if (process := node.process())}
             missing = [node for node in local.nodes if node.node_id not in processes]
             processes |= local.start(missing)
-            _wait_until_ready(local, processes, begun, timeout_s)
+            wait_until_ready(local, processes, begun + timeout_s, partial(click.echo, err=True))
     except LocalClusterError as error:
         raise CommandError(str(error)) from None
     except PermissionError as error:
@@ -184,7 +183,7 @@ def status(base_dir: Path, shape: str) -> None:
         process, state = node.process(), "down"
         if process:
             try:
-                view = probe("localhost", node.port, _PROBE_TIMEOUT_S)
+                view = probe("localhost", node.port, PROBE_TIMEOUT_S)
                 state = "up" if view.controller_id >= 0 else "not answering"
             except ProbeError:
                 state = "not answering"
@@ -204,45 +203,3 @@ def _row(node: LocalNode, process: Process | None, state: str) -> dict[str, obje
         "state": state,
         "directory": str(node.directory),
     }
-
-
-def _wait_until_ready(
-    local: LocalCluster, processes: dict[int, Process], begun: float, timeout_s: float
-) -> None:
-    """Wait until every node answers, and knows all nodes and the controller. Raises CommandError with the end of the
-    log of a node that stopped."""
-    from broker.cli.probe import ProbeError, probe
-
-    pending = local.nodes
-    next_progress_s = PROGRESS_INTERVAL_S
-    node_ids = {node.node_id for node in local.nodes}
-    while pending:
-        left, reason = [], ""
-        for node in pending:
-            if not is_running(processes[node.node_id]):
-                raise CommandError(
-                    f"node {node.node_id} has stopped; the end of {node.log}:\n{node.log_tail()}"
-                )
-            try:
-                view = probe("localhost", node.port, _PROBE_TIMEOUT_S)
-            except ProbeError as error:
-                left.append(node)
-                reason = str(error)
-                continue
-            if not view.is_complete(node_ids):
-                left.append(node)
-                known = sorted(view.brokers)
-                reason = (
-                    f"it knows the nodes {known} and {'a' if view.controller_id >= 0 else 'no'} controller"
-                )
-        pending = left
-        waited_s = time.monotonic() - begun
-        if pending and waited_s > timeout_s:
-            node = pending[-1]
-            raise CommandError(f"node {node.node_id} is not ready ({reason}); its log is {node.log}")
-        if pending and waited_s > next_progress_s:
-            next_progress_s += PROGRESS_INTERVAL_S
-            node = pending[-1]
-            click.echo(f"waiting for node {node.node_id}: {node.log_tail(1)}", err=True)
-        if pending:
-            time.sleep(POLL_S)

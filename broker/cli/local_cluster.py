@@ -16,17 +16,22 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from broker.cli.processes import Process, is_running, spawn_process
+from broker.cli.processes import POLL_S, Process, is_running, spawn_process
 from broker.security.cluster_secret import VARIABLE, new_secret
 from broker.security.secret_file import write_secret
 
 DEFAULT_BASE_DIR = Path(".varve")
 DEFAULT_PORTS = (19092, 29092, 39092, 49092, 59092)
 _LAYOUT_FILE = "cluster.json"
+PROBE_TIMEOUT_S = 1.0
+#: How often it is said what is waited for.
+_PROGRESS_INTERVAL_S = 5.0
 
 
 class LocalClusterError(Exception):
@@ -164,6 +169,51 @@ class LocalCluster:
         isolation = ["-I"] if sys.flags.isolated else []
         overrides = [part for key, value in settings.items() for part in ("--override", f"{key}={value}")]
         return [sys.executable, *isolation, "-m", "broker.cli", "start", *overrides]
+
+
+def wait_until_ready(
+    local: LocalCluster, processes: Mapping[int, Process], deadline: float, say: Callable[[str], None]
+) -> None:
+    """Wait until every node of `processes` answers, and knows these nodes and the controller.
+
+    `deadline`: by time.monotonic(). Raises LocalClusterError, with the end of the log of a node that stopped."""
+    pending = [node for node in local.nodes if node.node_id in processes]
+    next_progress_at = time.monotonic() + _PROGRESS_INTERVAL_S
+    while pending:
+        left, reason = [], ""
+        for node in pending:
+            if not is_running(processes[node.node_id]):
+                raise LocalClusterError(
+                    f"node {node.node_id} has stopped; the end of {node.log}:\n{node.log_tail()}"
+                )
+            missing = _missing_to_be_ready(node, processes.keys())
+            if missing is not None:
+                left.append(node)
+                reason = missing
+        pending = left
+        now = time.monotonic()
+        if pending and now > deadline:
+            node = pending[-1]
+            raise LocalClusterError(f"node {node.node_id} is not ready ({reason}); its log is {node.log}")
+        if pending and now > next_progress_at:
+            next_progress_at += _PROGRESS_INTERVAL_S
+            say(f"waiting for node {pending[-1].node_id}: {pending[-1].log_tail(1)}")
+        if pending:
+            time.sleep(POLL_S)
+
+
+def _missing_to_be_ready(node: LocalNode, node_ids: AbstractSet[int]) -> str | None:
+    """None: it is ready."""
+    from broker.cli.probe import ProbeError, probe
+
+    try:
+        view = probe("localhost", node.port, PROBE_TIMEOUT_S)
+    except ProbeError as error:
+        return str(error)
+    if view.is_complete(set(node_ids)):
+        return None
+    controller = "a" if view.controller_id >= 0 else "no"
+    return f"it knows the nodes {sorted(view.brokers)} and {controller} controller"
 
 
 def _check_free(port: int) -> None:

@@ -70,9 +70,9 @@ def spawn_process(
 
 def stop_processes(processes: Sequence[Process], grace_s: float) -> list[Process]:
     """Send SIGTERM to all, and SIGKILL to those that still run after `grace_s`. Returns the ones that were killed."""
-    _signal(processes, signal.SIGTERM)
+    signal_processes(processes, signal.SIGTERM)
     left = wait_until_ended(processes, grace_s)
-    _signal(left, signal.SIGKILL)
+    signal_processes(left, signal.SIGKILL)
     wait_until_ended(left, grace_s)
     return left
 
@@ -87,7 +87,8 @@ def wait_until_ended(processes: Sequence[Process], timeout_s: float) -> list[Pro
     return left
 
 
-def _signal(processes: Sequence[Process], number: signal.Signals) -> None:
+def signal_processes(processes: Sequence[Process], number: signal.Signals) -> None:
+    """Those that have ended are passed over."""
     for process in processes:
         if is_running(process):
             with contextlib.suppress(ProcessLookupError):  # It ended between the two lines.
