@@ -216,6 +216,15 @@ def _missing_to_be_ready(node: LocalNode, node_ids: AbstractSet[int]) -> str | N
     return f"it knows the nodes {sorted(view.brokers)} and {controller} controller"
 
 
+def is_port_free(port: int) -> bool:
+    """Whether a node could listen there."""
+    try:
+        _check_free(port)
+    except LocalClusterError:
+        return False
+    return True
+
+
 def _check_free(port: int) -> None:
     """Raises LocalClusterError if another process listens on this port of a loopback address."""
     for family, host in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
