@@ -17,7 +17,18 @@ from tests.ports import free_ports
 def test_help_names_every_command(varve: Varve) -> None:
     shown = varve("--help")
     assert shown.returncode == 0
-    commands = ("start", "cluster", "broker", "topic", "config", "group", "produce", "consume", "health")
+    commands = (
+        "start",
+        "cluster",
+        "broker",
+        "topic",
+        "config",
+        "group",
+        "produce",
+        "consume",
+        "health",
+        "demo",
+    )
     for command in commands:
         assert f"\n  {command} " in shown.stdout
         assert varve(command, "--help").returncode == 0
@@ -29,6 +40,7 @@ def test_help_names_every_command(varve: Varve) -> None:
         (["--help"], {"confluent_kafka", "rich", "asyncio", "structlog", "uvloop", "protocol"}),
         (["start", "--check"], {"confluent_kafka", "rich"}),
         (["group", "describe", "--help"], {"confluent_kafka", "asyncio"}),
+        (["demo", "divergence", "--help"], {"confluent_kafka", "rich", "asyncio", "structlog"}),
         (["health", "-b", "localhost:1"], {"confluent_kafka", "rich"}),
     ],
 )

@@ -1,47 +1,34 @@
-"""A compacted topic of three brokers, with settings under which everything happens within a second."""
+"""A compacted topic of three brokers, with the settings of `varve demo divergence`: all happens within a second."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from operator import ge
-
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from broker.cli.divergence import table
+from broker.cli.divergence.brokers import NODE_SETTINGS
 from tests.integration.conftest import ClusterFactory
-from tests.integration.harness import Broker, BrokerCluster, eventually
+from tests.integration.harness import BrokerCluster
 
 TOPIC = "table"
-SETTINGS = {
-    "cleanup_policy": "compact",
-    "segment_ms": "300",
-    "segment_bytes": "100000",
-    "min_cleanable_dirty_ratio": "0",
-    "delete_retention_ms": "500",
-    "max_compaction_lag_ms": "1000",
+LIMIT_S = table.LIMIT_S
+#: As `make_cluster` and `Wire.create` take them. Several segments, also of little data.
+NODE = {name.replace(".", "__"): value for name, value in NODE_SETTINGS.items()}
+SETTINGS = {name.replace(".", "_"): value for name, value in table.SETTINGS.items()} | {
+    "segment_bytes": "100000"
 }
-NODE = {
-    "varve__compaction__initial__delay__ms": "200",
-    "varve__compaction__interval__ms": "300",
-    "producer__id__expiration__ms": "1000",
-    "log__retention__check__interval__ms": "300",
-}
-LIMIT_S = 60.0
 
 
-def cluster_with_table(
-    make_cluster: ClusterFactory, replicas: Sequence[int] = (1, 2, 3), **settings: str
-) -> BrokerCluster:
-    """`replicas`: the preferred leader first."""
+def cluster_with_table(make_cluster: ClusterFactory, **settings: str) -> BrokerCluster:
     cluster = make_cluster(3, **NODE)
     config = {name.replace("_", "."): value for name, value in {**SETTINGS, **settings}.items()}
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-    new = NewTopic(TOPIC, 1, replica_assignment=[list(replicas)], config=config)
+    new = NewTopic(TOPIC, 1, replica_assignment=[[1, 2, 3]], config=config)
     admin.create_topics([new])[TOPIC].result(LIMIT_S)
     return cluster
 
 
-def write(cluster: BrokerCluster, *pairs: tuple[bytes, bytes | None], acks: str = "all") -> None:
+def write(cluster: BrokerCluster, *pairs: table.Pair, acks: str = "all") -> None:
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": acks})
     for key, value in pairs:
         producer.produce(TOPIC, value, key, partition=0)
@@ -50,29 +37,7 @@ def write(cluster: BrokerCluster, *pairs: tuple[bytes, bytes | None], acks: str 
 
 def read_table(cluster: BrokerCluster) -> tuple[dict[bytes, bytes], int, int]:
     """The last value of each key, how many records there are, and how many of them are deletions."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": cluster.bootstrap,
-            "group.id": "reader",
-            "enable.partition.eof": True,
-        }
-    )
-    consumer.assign([TopicPartition(TOPIC, 0, 0)])
-    values: dict[bytes, bytes] = {}
-    records = deletions = 0
-    while (message := consumer.poll(LIMIT_S)) is not None and message.error() is None:
-        records += 1
-        key, value = message.key(), message.value()
-        assert isinstance(key, bytes)
-        if value is None:
-            deletions += 1
-            values.pop(key, None)
-        else:
-            assert isinstance(value, bytes)
-            values[key] = value
-    consumer.close()
-    assert message is not None, "the end was not reached"
-    return values, records, deletions
+    return table.Table(cluster.bootstrap, TOPIC).read()[:3]
 
 
 class Filler:
@@ -85,21 +50,3 @@ class Filler:
     def __call__(self) -> None:
         self._count += 1
         write(self._cluster, (b"filler", b"%d" % self._count))
-
-
-def churn(cluster: BrokerCluster, passes: int = 12) -> None:
-    """Write until every broker that runs has compacted the table so often again: long after delete.retention.ms."""
-    fill = Filler(cluster)
-    running = [broker for broker in cluster.brokers.values() if broker.is_running]
-    wanted = [_passes(broker) + passes for broker in running]
-
-    def has_churned() -> bool | None:
-        fill()
-        return True if all(map(ge, map(_passes, running), wanted)) else None
-
-    eventually(has_churned, f"{passes} passes", LIMIT_S)
-
-
-def _passes(broker: Broker) -> int:
-    lines = broker.log_text().splitlines()
-    return sum("compacted" in line and f"topic={TOPIC}" in line for line in lines)

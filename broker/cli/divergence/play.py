@@ -167,7 +167,7 @@ class Play:
                         raise CommandError(f"the deletion is still there after {LIMIT_S:.0f} s")
                     self._fill()
                     time.sleep(_FILLER_S)
-                self._narrator.say("every replica is clean now, and the deletion of scenario 1 is gone, too")
+                self._narrator.say("every replica is clean now, and the deletion of k goes: nobody needs it")
 
     # -- what variants use
 
@@ -194,14 +194,18 @@ class Play:
             self._fill()
             time.sleep(_FILLER_S)
             now, passes = time.monotonic(), self._passes()
-            left = max((wanted[place] - count for place, count in passes.items()), default=0)
-            if left <= 0 and now - begun > (_CHURN_S if passes else _BLIND_CHURN_S):
+            left = {place: wanted[place] - count for place, count in passes.items()}
+            most = max(left.values(), default=0)
+            if most <= 0 and now - begun > (_CHURN_S if passes else _BLIND_CHURN_S):
                 return
             if now > begun + LIMIT_S:
-                raise CommandError(f"a broker has not compacted everything after {LIMIT_S:.0f} s")
+                node_id, topic = max(left, key=lambda place: left[place])
+                raise CommandError(
+                    f"node {node_id} has not compacted {topic} often enough in {LIMIT_S:.0f} s"
+                )
             if now > next_progress_at:
                 next_progress_at += _PROGRESS_S
-                say(f"  {now - begun:.0f} s" + (f", {max(left, 0)} passes to go" if passes else ""))
+                say(f"  {now - begun:.0f} s" + (f", {max(most, 0)} passes to go" if passes else ""))
 
     def _passes(self) -> dict[tuple[int, str], int]:
         """Of each broker that is there, over each topic. Empty: brokers do not tell."""

@@ -17,7 +17,6 @@ from broker.cli.root import CommandError
 SETTINGS = {
     "cleanup.policy": "compact",
     "segment.ms": "300",
-    "segment.bytes": "100000",
     "min.cleanable.dirty.ratio": "0",
     "delete.retention.ms": "500",
     "max.compaction.lag.ms": "1000",
@@ -34,6 +33,8 @@ _CLIENT = {
     "topic.metadata.refresh.interval.ms": 1000,
     "topic.metadata.refresh.fast.interval.ms": 100,
 }
+#: With `--step`, a transaction is open for as long as somebody looks at it. This is the longest that brokers allow.
+_TRANSACTION_TIMEOUT_MS = 15 * 60_000
 
 Pair = tuple[bytes, bytes | None]
 
@@ -121,7 +122,12 @@ class TransactionalWriter:
     def __init__(self, bootstrap_server: str, topic: str, transactional_id: str) -> None:
         self._topic = topic
         self._producer = Producer(
-            client_config(bootstrap_server, **_CLIENT, transactional_id=transactional_id)
+            client_config(
+                bootstrap_server,
+                **_CLIENT,
+                transactional_id=transactional_id,
+                transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS,
+            )
         )
         _patiently(self._producer.init_transactions)
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
 
-from confluent_kafka import ElectionType, KafkaException, TopicPartition
+from confluent_kafka import ElectionType, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import NewTopic
 
 from broker.cli.clients import TIMEOUT_S, admin_client, refusal
@@ -44,20 +45,22 @@ class Topics:
         new = [
             NewTopic(name, 1, replica_assignment=[list(replicas)], config=SETTINGS) for name in self._names
         ]
-        try:
-            for future in self._admin.create_topics(new, request_timeout=TIMEOUT_S).values():
-                future.result(LIMIT_S)
-        except KafkaException as failure:
-            raise refusal(failure.args[0], self._bootstrap_server) from None
+        created = self._admin.create_topics(new, request_timeout=TIMEOUT_S)
+        # Nobody else uses these names. A request that was repeated, because its first answer was lost, finds them.
+        self._wait_for(created, KafkaError.TOPIC_ALREADY_EXISTS)
         self._addresses = self.cluster().brokers
 
     def delete(self) -> None:
         """What is there of them."""
-        for future in self._admin.delete_topics(self._names, request_timeout=TIMEOUT_S).values():
+        deleted = self._admin.delete_topics(self._names, request_timeout=TIMEOUT_S)
+        self._wait_for(deleted, KafkaError.UNKNOWN_TOPIC_OR_PART)
+
+    def _wait_for(self, futures: Mapping[str, Future[None]], ignored: int) -> None:
+        for future in futures.values():
             try:
                 future.result(LIMIT_S)
             except KafkaException as failure:
-                if failure.args[0].name() != "UNKNOWN_TOPIC_OR_PART":
+                if failure.args[0].code() != ignored:
                     raise refusal(failure.args[0], self._bootstrap_server) from None
 
     # -- leaders and replicas

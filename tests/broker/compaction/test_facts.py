@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.compaction.facts import known_at_snapshot
+from broker.compaction.facts import known_at_snapshot, removal_bounds
 from broker.replication.replica import Replica
 from protocol.records.batch import parse_header
 from protocol.records.builder import NewRecord, build_batch
@@ -71,3 +71,12 @@ def test_a_log_whose_snapshot_is_damaged_is_left_alone(world: World) -> None:
     world.disks[1].corrupt(replica.log.snapshot_path(offset), 6, b"\1")
     with pytest.raises(UncleanableError, match="snapshot 1 is damaged"):
         world.processes[1].call(known_at_snapshot, replica, offset)
+
+
+def test_what_may_go_is_what_all_members_have_cleaned(world: World) -> None:
+    """What this replica alone has cleaned counts only where somebody has asked for damage."""
+    bounds = world.replica(1, "table").bounds
+    bounds.durable = bounds.durable._replace(mtro=1, mxro=2, mcco=8, mxfo=7)
+    replica = world.replica(1, "table")
+    assert removal_bounds(replica, is_coordinated=True) == (1, 2)
+    assert removal_bounds(replica, is_coordinated=False) == (8, 7)
