@@ -30,7 +30,7 @@ _INTERRUPTED = 130
 
 @click.group()
 def demo() -> None:
-    """Show what this cluster promises, and others do not."""
+    """Demonstrations on real brokers."""
 
 
 class _Narrator:
@@ -170,35 +170,34 @@ def _play_here(
     from broker.cli.divergence.brokers import LocalBrokers
     from broker.cli.divergence.play import Play
 
-    folder = Path(tempfile.mkdtemp(prefix="varve-demo-"))
-    outcomes: list[Outcome] = []
-    away = 0
-    try:
-        for is_coordinated in modes:
-            name = "on" if is_coordinated else "off"
-            narrator.say(f"coordination {name}: {variant.node_count} brokers start in {folder / name}")
-            brokers = LocalBrokers(
-                folder / name,
-                variant.node_count,
-                is_coordinated=is_coordinated,
-                say=narrator.say,
-                interrupts=interrupts,
-            )
-            try:
-                brokers.start_all()
-                play = Play(brokers, scenarios, variant, narrator, is_coordinated=is_coordinated)
-                outcomes += play.run()
-                away = play.away
-            finally:
-                with interrupts.held():
-                    brokers.close()
+    def play_once(is_coordinated: bool) -> _Played:
+        name = "on" if is_coordinated else "off"
+        narrator.say(f"coordination {name}: {variant.node_count} brokers start in {folder / name}")
+        brokers = LocalBrokers(
+            folder / name,
+            variant.node_count,
+            is_coordinated=is_coordinated,
+            say=narrator.say,
+            interrupts=interrupts,
+        )
+        try:
+            brokers.start_all()
+            play = Play(brokers, scenarios, variant, narrator, is_coordinated=is_coordinated)
+            return play.run(), play.away
+        finally:
+            with interrupts.held():
+                brokers.close()
             if keep:
                 narrator.say(f"`varve cluster up --base-dir {folder / name}` starts these brokers again")
+
+    folder = Path(tempfile.mkdtemp(prefix="varve-demo-"))
+    try:
+        played = [play_once(is_coordinated) for is_coordinated in modes]
     finally:
         with interrupts.held():
             if not keep:
                 shutil.rmtree(folder)
-    return outcomes, away
+    return [outcome for outcomes, _ in played for outcome in outcomes], played[0][1]
 
 
 def _play_there(
@@ -220,7 +219,7 @@ def _play_there(
     try:
         return play.run(), play.away
     finally:
+        narrator.say("the cluster is left as it was: every broker runs, and the topics are deleted")
         with interrupts.held():
             brokers.start_stopped()
             play.topics.delete()
-            narrator.say("the topics are deleted")

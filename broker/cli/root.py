@@ -27,7 +27,7 @@ _COMMANDS: dict[str, tuple[str, str, str]] = {
     "txn": ("broker.cli.txn", "txn", "List, describe and abort transactions."),
     "produce": ("broker.cli.produce", "produce", "Write the lines of standard input to a topic."),
     "consume": ("broker.cli.consume", "consume", "Print the records of a topic."),
-    "demo": ("broker.cli.demo", "demo", "Show what coordinated compaction is good for, on real brokers."),
+    "demo": ("broker.cli.demo", "demo", "Show on real brokers what coordinated compaction is good for."),
     "health": (
         "broker.cli.health",
         "health",

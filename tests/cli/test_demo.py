@@ -158,3 +158,18 @@ def test_an_interrupt_waits_until_a_process_is_written_down() -> None:
         done.append("all")
     assert done == ["all"]
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_a_second_interrupt_does_not_disturb_what_tidies_up() -> None:
+    interrupts = Interrupts()
+    done = []
+    with pytest.raises(KeyboardInterrupt), interrupts.heard():
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            done.append("never")
+        finally:
+            os.kill(os.getpid(), signal.SIGINT)
+            with interrupts.held():
+                os.kill(os.getpid(), signal.SIGTERM)
+            done.append("tidied up")
+    assert done == ["tidied up"]

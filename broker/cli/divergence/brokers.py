@@ -32,6 +32,8 @@ NODE_SETTINGS = {
     "log.cleaner.threads": "2",
     "log.retention.check.interval.ms": "300",
     "producer.id.expiration.ms": "1000",
+    # A client that still looks for a topic must not create it, with other settings.
+    "auto.create.topics.enable": "false",
     # Fewer logs to look at.
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.num.partitions": "4",

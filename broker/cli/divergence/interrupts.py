@@ -11,11 +11,15 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupts:
-    """Each of these signals raises KeyboardInterrupt in the main thread; within `held()`, at its end."""
+    """The first of these signals raises KeyboardInterrupt in the main thread; within `held()`, at its end.
+
+    Those that follow do nothing: whatever tidies up must come to its end.
+    """
 
     def __init__(self) -> None:
         self._is_held = False
-        self._is_pending = False
+        self._has_arrived = False
+        self._is_raised = False
 
     @contextmanager
     def heard(self) -> Iterator[None]:
@@ -26,12 +30,6 @@ class Interrupts:
             for number, handler in previous.items():
                 signal.signal(number, handler)
 
-    def _arrived(self, _: int, __: FrameType | None) -> None:
-        if self._is_held:
-            self._is_pending = True
-        else:
-            raise KeyboardInterrupt
-
     @contextmanager
     def held(self) -> Iterator[None]:
         self._is_held = True
@@ -39,6 +37,14 @@ class Interrupts:
             yield
         finally:
             self._is_held = False
-        if self._is_pending:
-            self._is_pending = False
+        self._raise_first()
+
+    def _arrived(self, _: int, __: FrameType | None) -> None:
+        self._has_arrived = True
+        if not self._is_held:
+            self._raise_first()
+
+    def _raise_first(self) -> None:
+        if self._has_arrived and not self._is_raised:
+            self._is_raised = True
             raise KeyboardInterrupt

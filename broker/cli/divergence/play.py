@@ -49,7 +49,7 @@ class Outcome:
 
 
 class Play:
-    """One run, on one cluster."""
+    """One run, on one cluster. Its clients end with it."""
 
     def __init__(
         self,

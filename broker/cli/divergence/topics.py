@@ -45,9 +45,7 @@ class Topics:
         new = [
             NewTopic(name, 1, replica_assignment=[list(replicas)], config=SETTINGS) for name in self._names
         ]
-        created = self._admin.create_topics(new, request_timeout=TIMEOUT_S)
-        # Nobody else uses these names. A request that was repeated, because its first answer was lost, finds them.
-        self._wait_for(created, KafkaError.TOPIC_ALREADY_EXISTS)
+        self._wait_for(self._admin.create_topics(new, request_timeout=TIMEOUT_S))
         self._addresses = self.cluster().brokers
 
     def delete(self) -> None:
@@ -55,7 +53,7 @@ class Topics:
         deleted = self._admin.delete_topics(self._names, request_timeout=TIMEOUT_S)
         self._wait_for(deleted, KafkaError.UNKNOWN_TOPIC_OR_PART)
 
-    def _wait_for(self, futures: Mapping[str, Future[None]], ignored: int) -> None:
+    def _wait_for(self, futures: Mapping[str, Future[None]], ignored: int = KafkaError.NO_ERROR) -> None:
         for future in futures.values():
             try:
                 future.result(LIMIT_S)
