@@ -93,15 +93,10 @@ class LocalBrokers(Brokers):
         self._cluster = LocalCluster(base_dir, free_ports(count), settings)
         self._say = say
         self._interrupts = interrupts
-        self._paused: dict[int, Process] = {}
 
     @property
     def bootstrap_server(self) -> str:
         return self._cluster.bootstrap_server
-
-    @property
-    def base_dir(self) -> Path:
-        return self._cluster.base_dir
 
     def _node(self, node_id: int) -> LocalNode:
         return self._cluster.nodes[node_id - 1]
@@ -131,30 +126,34 @@ class LocalBrokers(Brokers):
         wait_until_ready(self._cluster, self._running(), time.monotonic() + _READY_S, self._say)
 
     def kill(self, node_id: int) -> None:
-        self._end([node_id], signal.SIGKILL)
+        self._end(node_id, signal.SIGKILL)
 
     def stop(self, node_id: int) -> None:
         """It transfers its leaderships first."""
-        self._end([node_id], signal.SIGTERM)
+        self._end(node_id, signal.SIGTERM)
 
-    def _end(self, node_ids: Sequence[int], number: signal.Signals) -> None:
-        running = self._running()
-        processes = [running[node_id] for node_id in node_ids if node_id in running]
-        signal_processes(processes, number)
+    def _end(self, node_id: int, number: signal.Signals) -> None:
+        processes = self._signal(node_id, number)
         if wait_until_ended(processes, _ENDED_S):
-            raise CommandError(f"a broker has not ended {_ENDED_S:.0f} s after {number.name}")
+            raise CommandError(f"node {node_id} has not ended {_ENDED_S:.0f} s after {number.name}")
 
     def pause(self, node_id: int) -> None:
         """It does nothing more, and its connections stay open."""
-        self._paused[node_id] = self._running()[node_id]
-        signal_processes([self._paused[node_id]], signal.SIGSTOP)
+        self._signal(node_id, signal.SIGSTOP)
 
     def resume(self, node_id: int) -> None:
-        signal_processes([self._paused.pop(node_id)], signal.SIGCONT)
+        self._signal(node_id, signal.SIGCONT)
         try:
             self._wait_until_ready()
         except LocalClusterError as error:
             raise CommandError(str(error)) from None
+
+    def _signal(self, node_id: int, number: signal.Signals) -> list[Process]:
+        """Returns the process, if there is one."""
+        process = self._node(node_id).process()
+        processes = [] if process is None else [process]
+        signal_processes(processes, number)
+        return processes
 
     def wipe(self, node_id: int) -> None:
         """What a replaced disk is: the data of a broker that does not run is gone."""
