@@ -75,8 +75,8 @@ def standing_of(
     now: float,
     now_ms: int,
 ) -> Standing:
-    """`recorded_end`: see `cleanable_end`; `removable`: see `removal_bounds`. `memory` None: the worker has not looked at the log yet. Reads timestamps of
-    the log if max.compaction.lag.ms is set. Raises CorruptLogError."""
+    """`recorded_end`: see `cleanable_end`. `removable`: see `removal_bounds`. `memory` None: the worker has not looked
+    at the log yet. Reads timestamps of the log if max.compaction.lag.ms is set. Raises CorruptLogError."""
     if memory is None:
         memory = LogCompaction(HeldBack())
     # Without the snapshot of producers that a pass needs: the worker writes one when it looks at the log.

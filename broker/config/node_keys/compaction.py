@@ -58,8 +58,8 @@ class CompactionKeys:
         "varve.compaction.max.pin.ms",
         long(-1),
         "-1",
-        """How long a replica that is away may keep tombstones and transaction markers from going. Then it is left out of
-        its partition, and copies all of it anew when it is back. -1: as long as it is away.""",
+        """How long a replica that is away may keep tombstones and transaction markers from going. Then it is left out
+        of its partition, and copies all of it anew when it is back. -1: as long as it is away.""",
         dynamic=True,
     )
     uncoordinated_compaction: bool = setting(

@@ -44,7 +44,7 @@ def absent_member(world: World) -> tuple[int, int, int]:
 
 def test_without_a_limit_the_deletion_stays() -> None:
     with running(size=3) as world:
-        leader, other, away = absent_member(world)
+        leader, other, _ = absent_member(world)
         world.loop.run_for(60)
         compact(world, leader, other)
         assert deletions(world, leader) == 1
@@ -71,7 +71,7 @@ def test_with_a_limit_the_member_is_left_out_and_begins_anew_when_it_is_back() -
 
 def test_who_is_back_in_time_stays_a_member() -> None:
     with running(size=3, settings={"varve.compaction.max.pin.ms": str(LIMIT_MS)}) as world:
-        leader, _, away = absent_member(world)
+        _, _, away = absent_member(world)
         world.loop.run_for(LIMIT_MS / 1000 - 2)
         world.start(away)
         world.wait_ready(away)
