@@ -3,11 +3,7 @@
     Node(config, disk, network, clock, rng, authenticator, fail, cleaner, observer)
 
 Everything that the outside world is comes in through the constructor; in production that is a real disk and TCP, in
-the simulator a memory disk and a memory network, and nothing in here can tell.
-
-Start: lock the directory, read identity and journal, open the metadata replica, meet the other nodes; register with
-the controller; when the own registration of *this* start has been replayed, the metadata image is current (it was
-appended after we started): open the partitions it assigns to us, and only then serve clients.
+the simulator a memory disk and a memory network, and nothing in here can tell. README.md tells how a node starts.
 """
 
 from __future__ import annotations
@@ -19,6 +15,7 @@ from functools import partial
 
 import structlog
 
+from broker.admin import Admin
 from broker.compaction.worker import CompactionWorker
 from broker.config.layers import LiveSettings
 from broker.config.node_config import NodeConfig
@@ -110,8 +107,7 @@ class Node:
         self._listeners = Listeners(network)
         self._boot_id = random_uuid(rng)
         self._joined: JoinedCluster | None = None
-        #: Clients are served.
-        self.ready = asyncio.Event()
+        self.ready = asyncio.Event()  #: clients are served
 
     @property
     def config(self) -> NodeConfig:
@@ -136,6 +132,7 @@ class Node:
         self.cluster.use(self.cluster_events, self._joined.open())
         peers = self.config.controller_endpoint
         await self._listeners.listen(peers.host, peers.port, self.cluster.accept, for_peers=True)
+        await self.admin.listen(self._listeners)
         self.cluster.start()
         self.heartbeat.start()
         self.ticks.start()
@@ -162,6 +159,7 @@ class Node:
             self._disk,
             self.journal,
             now=loop.time,
+            steady_s=steady_s,
             on_durable=lambda log, end: self.replicas.log_durable(log, end),  # noqa: PLW0108 (they come later)
             on_full=lambda error: self.replicas.space.found_full(error),  # noqa: PLW0108
             on_fatal=self._fail,
@@ -360,6 +358,9 @@ class Node:
             volume=self._disk,
         )
         self.dispatcher = ApiDispatcher(self.context, self.heartbeat.wake)
+        self.admin = Admin(
+            self.me, self.context, self.leaders, self.rounds, self.replica_events, self.ticks, self.ready
+        )
         # Last of the slow tick: what the others have written goes into one round.
         self.ticks.every(SLOW_TICK_S, lambda now: self.rounds.start())
 
@@ -371,6 +372,7 @@ class Node:
 
     async def stop(self) -> None:
         """Transfer leaderships, answer what is open, make everything durable, leave the clean-shutdown marker."""
+        self.ready.clear()
         await self.compaction.stop()
         self.registration.close()
         self.replicas.stop_campaigning()
@@ -379,6 +381,7 @@ class Node:
         self.coordinators.close()
         self._listeners.close()
         self.connections.close_all()
+        self.admin.close()
         # Before the disk is waited for: while peers are heard they bring more, and the last flush never comes.
         self.heartbeat.close()
         self.cluster.close()
@@ -391,8 +394,6 @@ class Node:
         self.journal.close()
         write_clean_marker(self._disk)
         self._disk.close()
-
-    # -- what only the whole node can do -----------------------------------------------------------------
 
     def _quarantined(self, replica: Replica) -> None:
         if replica is self.metadata.replica:  # without the log of a partition the node lives on

@@ -19,10 +19,10 @@ from typing import Any
 from pipeline.errors import PipelineError
 
 _NODES = 3
-# Each node takes a port and the next one. All lie below the range from which the system takes ports for outgoing
+# Each node takes a port and the next two. All lie below the range from which the system takes ports for outgoing
 # connections (32768 up on Linux): there one of those can hold a dead node's port, or a client that dials it can
 # reach itself.
-_PORTS = range(21092, 32000, 2)
+_PORTS = range(21092, 32000, 4)
 _COMMAND_TIMEOUT_S = 120
 _POLL_S = 0.05
 
@@ -146,10 +146,10 @@ def is_free(port: int) -> bool:
 
 
 def free_ports() -> tuple[int, ...]:
-    """One for each node; the next one is free as well."""
+    """One for each node; the next two are free as well."""
     found: list[int] = []
     for port in _PORTS:
-        if is_free(port) and is_free(port + 1):
+        if all(is_free(port + n) for n in range(3)):
             found.append(port)
         if len(found) == _NODES:
             return tuple(found)

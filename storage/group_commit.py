@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 
 from storage.disk import Disk, DiskError, DiskFullError, File
+from storage.durations import Durations
 from storage.journal import Journal, JournalTicket
 from storage.journal_records import Flushed
 from storage.log import Log
@@ -25,7 +26,7 @@ RECORD_INTERVAL_S = 0.1
 class FlushRounds:
     """The flush rounds of one data directory.
 
-    - `now` is the event loop's clock, in seconds.
+    - `now` is the event loop's clock, in seconds. `steady_s` is one with microseconds, by default the same.
     - `on_durable(log, end)` is called for every log of a finished round.
     - `on_full(error)` is called when a round cannot begin because the disk has no room for the journal. Everything
       waits, and nothing is acknowledged, until it has: `start` tries again.
@@ -46,10 +47,15 @@ class FlushRounds:
         on_fatal: Callable[[DiskError], None],
         prepare_reply: Callable[[Log, FlushedEnd], Callable[[], None] | None] = lambda log, end: None,
         record_interval_s: float = RECORD_INTERVAL_S,
+        steady_s: Callable[[], float] | None = None,
     ) -> None:
         self._disk = disk
         self._journal = journal
         self._now = now
+        self._steady_s = steady_s or now
+        #: Of the rounds that have ended well.
+        self.durations = Durations()
+        self._begun_s = 0.0
         self._on_durable = on_durable
         self._on_full = on_full
         self._on_fatal = on_fatal
@@ -164,6 +170,7 @@ class FlushRounds:
         for ticket in self._in_flight.values():
             files.extend(ticket.files)
         self._is_in_flight = True
+        self._begun_s = self._steady_s()
         self._disk.flush(
             files,
             lambda error: self._finish_round(error, journal_ticket),
@@ -197,6 +204,7 @@ class FlushRounds:
         if error is not None:
             self._fail(error)
             return
+        self.durations.add(self._steady_s() - self._begun_s)
         prepared, self._prepared = self._prepared, []
         for send in prepared:
             send()

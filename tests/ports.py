@@ -11,9 +11,10 @@ from pathlib import Path
 
 from pipeline.local_cluster import is_free
 
-#: Each broker takes two neighbouring ports of these. They lie below the range from which the system takes ports for
-#: outgoing connections (32768 up on Linux): there a client that dials a broker that is down may reach itself.
-PORTS = range(13000, 15000, 2)
+#: Each broker takes up to three neighbouring ports of these: for clients, for other brokers, for metrics. They lie
+#: below the range from which the system takes ports for outgoing connections (32768 up on Linux): there a client that
+#: dials a broker that is down may reach itself.
+PORTS = range(13000, 15000, 4)
 #: A broker listens a moment after its port was found to be free. Until then a lock on a file of this folder keeps the
 #: port from the other processes that run tests: workers of this run, and runs of other checkouts.
 LOCKS = Path(tempfile.gettempdir(), f"varve-test-ports-{os.getuid()}")
@@ -27,10 +28,10 @@ _locks: deque[int] = deque()
 
 
 def free_ports(count: int) -> list[int]:
-    """So many, each free together with the port behind it."""
+    """So many, each free together with the two ports behind it."""
     found: list[int] = []
     for port in itertools.islice(_next_ports, len(PORTS)):
-        if _lock(port) and is_free(port) and is_free(port + 1):
+        if _lock(port) and all(is_free(port + n) for n in range(3)):
             found.append(port)
         if len(found) == count:
             return found

@@ -56,7 +56,7 @@ def _ports(_: click.Context, __: click.Parameter, value: str | None) -> tuple[in
     if value is None:
         return None
     parts = value.split(",")
-    if not all(part.isdecimal() and 0 < int(part) < 65535 for part in parts):
+    if not all(part.isdecimal() and 0 < int(part) < 65534 for part in parts):
         raise click.BadParameter("expected ports, as in 19092,29092,39092")
     ports = tuple(int(part) for part in parts)
     if len({*ports, *(port + 1 for port in ports)}) != 2 * len(ports):
@@ -68,7 +68,9 @@ def _ports(_: click.Context, __: click.Parameter, value: str | None) -> tuple[in
 @_base_dir_option
 @click.option("--nodes", type=click.IntRange(1, len(DEFAULT_PORTS)), help="Number of nodes.  [default: 3]")
 @click.option(
-    "--ports", callback=_ports, help="The client port of each node. The next port is for the other nodes."
+    "--ports",
+    callback=_ports,
+    help="The client port of each node. The next port is for the other nodes, the one after that for metrics.",
 )
 @click.option("--config", multiple=True, metavar="KEY=VALUE", help="A setting of every node. Repeatable.")
 @click.option("--timeout", "timeout_s", type=float, default=90.0, show_default=True, help="Seconds to wait.")
@@ -120,6 +122,8 @@ def up(
     click.echo(
         f"{len(local.nodes)} nodes answer after {elapsed_s:.2f} s. Clients connect to {local.bootstrap_server}"
     )
+    if urls := [node.metrics_url for node in local.nodes if node.metrics_url]:
+        click.echo(f"Metrics are at {' '.join(urls)}")
 
 
 @cluster.command()
@@ -201,5 +205,6 @@ def _row(node: LocalNode, process: Process | None, state: str) -> dict[str, obje
         "pid": process.pid if process else None,
         "address": node.address,
         "state": state,
+        "metrics": node.metrics_url,
         "directory": str(node.directory),
     }

@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 
 from broker.cli.processes import POLL_S, Process, is_running, spawn_process
@@ -32,6 +33,7 @@ _LAYOUT_FILE = "cluster.json"
 PROBE_TIMEOUT_S = 1.0
 #: How often it is said what is waited for.
 _PROGRESS_INTERVAL_S = 5.0
+_METRICS_PORT = "varve.metrics.port"
 
 
 class LocalClusterError(Exception):
@@ -42,6 +44,8 @@ class LocalClusterError(Exception):
 class LocalNode:
     node_id: int
     port: int
+    metrics_port: int
+    """0: the settings of all nodes say where it is, or that there is none."""
     directory: Path
 
     @property
@@ -51,6 +55,10 @@ class LocalNode:
     @property
     def address(self) -> str:
         return f"localhost:{self.port}"
+
+    @property
+    def metrics_url(self) -> str | None:
+        return f"http://localhost:{self.metrics_port}/metrics" if self.metrics_port else None
 
     @property
     def log(self) -> Path:
@@ -80,9 +88,14 @@ class LocalCluster:
 
     @property
     def nodes(self) -> list[LocalNode]:
+        metrics_ports = (
+            [0] * len(self.ports) if _METRICS_PORT in self.settings else metrics_ports_of(self.ports)
+        )
         return [
-            LocalNode(node_id, port, self.base_dir / f"node-{node_id}")
-            for node_id, port in enumerate(self.ports, start=1)
+            LocalNode(node_id, port, metrics_port, self.base_dir / f"node-{node_id}")
+            for node_id, (port, metrics_port) in enumerate(
+                zip(self.ports, metrics_ports, strict=True), start=1
+            )
         ]
 
     @property
@@ -134,6 +147,8 @@ class LocalCluster:
         for node in nodes:
             for port in (node.port, node.controller_port):
                 _check_free(port)
+            if node.metrics_port:
+                _check_free(node.metrics_port, f"--config {_METRICS_PORT}=0 goes without metrics")
         # Not before: other commands find the cluster by this file, and would talk to whoever has the ports.
         self.save()
         with contextlib.suppress(FileExistsError):
@@ -154,6 +169,7 @@ class LocalCluster:
             # As in the server.properties of Apache Kafka: on a developer's machine nobody waits for more members.
             "group.initial.rebalance.delay.ms": "0",
             "varve.cluster.secret": os.path.abspath(self.secret_file),
+            _METRICS_PORT: str(node.metrics_port),
             **self.settings,
             "node.id": str(node.node_id),
             "process.roles": "broker,controller",
@@ -225,7 +241,15 @@ def is_port_free(port: int) -> bool:
     return True
 
 
-def _check_free(port: int) -> None:
+def metrics_ports_of(ports: Sequence[int]) -> list[int]:
+    """The second port after each node's own: 19094 after 19092 and 19093. If that is another node's port, the first
+    distance that fits all nodes."""
+    taken = {*ports, *(port + 1 for port in ports)}
+    distance = next(n for n in count(2) if taken.isdisjoint(port + n for port in ports))
+    return [port + distance for port in ports]
+
+
+def _check_free(port: int, advice: str = "--ports names others") -> None:
     """Raises LocalClusterError if another process listens on this port of a loopback address."""
     for family, host in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
         try:
@@ -236,13 +260,9 @@ def _check_free(port: int) -> None:
             if error.errno == errno.EADDRINUSE:
                 if not _is_served(family, host, port):
                     continue  # An outgoing connection has the port. The node waits until it is closed.
-                raise LocalClusterError(
-                    f"port {port} is in use by another process; --ports names others"
-                ) from None
+                raise LocalClusterError(f"port {port} is in use by another process; {advice}") from None
             if error.errno == errno.EACCES:
-                raise LocalClusterError(
-                    f"no permission to listen on port {port}; --ports names others"
-                ) from None
+                raise LocalClusterError(f"no permission to listen on port {port}; {advice}") from None
             if family == socket.AF_INET:  # A machine need not have IPv6.
                 raise LocalClusterError(f"port {port} cannot be listened on: {error.strerror}") from None
 

@@ -25,6 +25,7 @@ from broker.compaction.facts import (
     settings_of,
 )
 from broker.compaction.standing import LogCompaction, Standing, blocked_by, standing_of, why_not
+from broker.compaction.totals import CompactionTotals
 from broker.config.layers import LiveSettings
 from broker.environment import Cleaner
 from broker.metadata.ids import INTERNAL_TOPICS
@@ -71,6 +72,7 @@ class CompactionWorker:
         self._settings = settings
         self._cleaner = cleaner
         self._logs: dict[GroupKey, LogCompaction] = {}
+        self.totals = CompactionTotals()
         #: Passes that were asked for: those that have yet to begin, and those that are due or under way.
         self._asked: dict[GroupKey, AskedPass] = {}
         self._begun: dict[GroupKey, AskedPass] = {}
@@ -238,6 +240,7 @@ class CompactionWorker:
         state.retry_at = self._loop.time() + min(wait_s, MAX_BACKOFF_S)
         state.failure = str(error)
         replica.bounds.blocked(BlockedBy.FAILED, replica.bounds.report().dirty_bytes)
+        self.totals.failure_count += 1
         logger.error("not compacted", topic=replica.topic, partition=replica.partition, error=str(error))
         self._answer(replica, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
 
@@ -341,6 +344,7 @@ class CompactionWorker:
         replica.bounds.passed(
             result.cleaned_end, self._replicas.now_ms(), is_transaction_free=counts.is_transaction_free
         )
+        self.totals.pass_over(result.elapsed_s, result.bytes_before - result.bytes_after)
         remove_needless_snapshots(replica.log)
         logger.info(
             "compacted",

@@ -14,6 +14,7 @@ from broker.config.node_keys.compaction import CompactionKeys
 from broker.config.node_keys.connections import ConnectionKeys
 from broker.config.node_keys.groups import GroupKeys
 from broker.config.node_keys.identity import IdentityKeys
+from broker.config.node_keys.metrics import MetricsKeys
 from broker.config.node_keys.replication import ReplicationKeys
 from broker.config.node_keys.security import SecurityKeys
 from broker.config.node_keys.topics import TopicKeys
@@ -34,6 +35,7 @@ class NodeConfig(
     TransactionKeys,
     GroupKeys,
     ConnectionKeys,
+    MetricsKeys,
     TopicKeys,
     SecurityKeys,
     IdentityKeys,
@@ -131,6 +133,8 @@ class NodeConfig(
             if (host, port) in seen:
                 raise ConfigError(f"listeners: {seen[host, port]} and {name} have the same address")
             seen[host, port] = name
+            if port == self.metrics_port:
+                raise ConfigError(f"varve.metrics.port: the listener {name} has port {port}, too")
         for name, address in self.advertised.items():
             if name not in names:
                 raise ConfigError(f"advertised.listeners: there is no listener called {name}")

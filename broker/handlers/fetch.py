@@ -257,6 +257,8 @@ class PendingFetch:
             data = target.answer
             assert data is not None
             data.records = b"" if target.part is None else target.part.view()
+            if target.part is not None and target.replica is not None:
+                target.replica.traffic.fetched_bytes += target.part.size_bytes
             topic.partitions.append(data)
 
     def _complete(self, response: FetchResponse) -> None:

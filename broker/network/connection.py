@@ -59,6 +59,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._now = now
         self._registry = registry
         self._memory = registry.memory
+        self._traffic = registry.traffic
+        self.steady_s = turn.budget.now
         limit, name = self._memory.limit_frame(max_request_bytes)
         self._frames = FrameReader(limit, name, self._memory.shared)
         # The transport calls this before each read, so it is bound directly and costs no further call.
@@ -111,6 +113,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self.last_active_s = self._now()
         self.received_bytes += nbytes
+        self._traffic.received_bytes += nbytes
         was_pending = self._frames.missing_bytes > 0
         try:
             frames = self._frames.received(nbytes)
@@ -179,9 +182,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _arriving_changed(self) -> None:
         """What `arriving_bytes` is made of may be another."""
-        size_bytes = self._frames.pending_bytes
-        if self._held:
-            size_bytes += sum(len(frame) for frame in self._held)
+        size_bytes = self._frames.pending_bytes + sum(map(len, self._held))
         if size_bytes != self.arriving_bytes and not self.is_closed:
             self.arriving_bytes = size_bytes
             if not self._memory.arriving_changed(self, self._now()):
@@ -269,9 +270,6 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._registry.log.warning("connection closed: bad request", peer=self.peer, reason=str(error))
         self.abort()
 
-    def eof_received(self) -> bool:
-        return False
-
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_closed = True
         if self._unmute_timer is not None:
@@ -311,7 +309,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         transport = self._transport
         if self.is_closed or transport is None:
             return
-        requests = self._requests
+        requests, traffic = self._requests, self._traffic
         out: list[Buffer] = []
         answered_bytes = 0
         while requests:
@@ -322,12 +320,14 @@ class ClientConnection(asyncio.BufferedProtocol):
             if request.throttle_ms:
                 parts = request.throttled_parts()
             answered_bytes += requests.popleft().size_bytes
+            traffic.by_api[request.api_key].add(self.steady_s() - request.began_s)
             out.extend(parts)
             if request.has_waited and request.api_key == ApiKey.PRODUCE and not requests:
                 self._turn.commit_delay.record_answer(self)
         self._memory.release(answered_bytes)
         if self.ready_bytes:
             self.ready_bytes = sum(len(part) for request in requests for part in request.parts or ())
+        traffic.sent_bytes += sum(map(len, out))
         if len(out) == 1:
             transport.write(out[0])
         elif out:

@@ -9,6 +9,7 @@ from typing import Protocol
 from broker.config.layers import LiveSettings
 from broker.network import limited_log, request_memory
 from broker.network.answer_memory import AnswerMemory, Reader
+from broker.network.client_traffic import ClientTraffic
 from broker.network.limited_log import LimitedLog
 from broker.network.request_memory import Receiver, RequestMemory
 from broker.scheduling.ticks import SLOW_TICK_S, Ticks
@@ -48,9 +49,9 @@ class ConnectionRegistry:
         self.answers = AnswerMemory(config.queued_max_response_bytes)
         self.throttle_of = throttle_of
         self.log = LimitedLog()
+        self.traffic = ClientTraffic()
         #: The open connections, the oldest first: the address of the client, and a number.
         self._open: dict[Connection, tuple[str, int]] = {}
-        self._count = 0
         self._per_ip: dict[str, int] = {}
         ticks.every(SLOW_TICK_S, self.close_idle)
         ticks.every(SLOW_TICK_S, self.answers.close_stalled)
@@ -71,9 +72,11 @@ class ConnectionRegistry:
             reason = f"{'max.connections' if is_setting else 'half of the open files limit'} ({most}) reached"
         elif self._per_ip.get(ip, 0) >= config.max_connections_per_ip:
             reason = "max.connections.per.ip reached"
-        self._count += 1
-        self._open[connection] = ip, self._count
+        self.traffic.accepted_count += 1
+        self._open[connection] = ip, self.traffic.accepted_count
         self._per_ip[ip] = self._per_ip.get(ip, 0) + 1
+        if reason is not None:
+            self.traffic.refused_count += 1
         return reason
 
     def number_of(self, connection: Connection) -> int:

@@ -40,6 +40,7 @@ class Request:
     __slots__ = (
         "api_key",
         "api_version",
+        "began_s",
         "client_id",
         "connection",
         "correlation_id",
@@ -53,6 +54,8 @@ class Request:
     def __init__(
         self, connection: ClientConnection, header: RequestHeader, owned: bool, size_bytes: int
     ) -> None:
+        #: When it was begun, by a clock with microseconds.
+        self.began_s = connection.steady_s()
         self.connection = connection
         self.size_bytes = size_bytes
         self.api_key = header.api_key

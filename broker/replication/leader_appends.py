@@ -68,6 +68,9 @@ class LeaderAppends:
             seen = replica.producers.check(header)
             if isinstance(seen, Duplicate):
                 return seen.base_offset, seen.last_offset + 1
+        traffic = replica.traffic
+        traffic.produced_records += header.last_offset_delta + 1
+        traffic.produced_bytes += len(batch)
         return self._stage(header, batch, None)
 
     def append_marker(self, producer_id: int, producer_epoch: int, marker: Marker) -> int:

@@ -64,6 +64,7 @@ class Replica:
         self.topic = topic
         self.is_metadata = key.topic_id == METADATA_TOPIC_ID
         self.log = log
+        self.traffic = host.traffic.of(topic)
         self.group = group
         self.producers = producers
         self._producer_maintenance = ProducerStateMaintenance(log)

@@ -14,6 +14,7 @@ from storage.journal_records import Bounds
 if TYPE_CHECKING:
     from broker.replication.disk_space import DiskSpace
     from broker.replication.replica import Replica
+    from broker.replication.topic_traffic import TrafficByTopic
 
 
 class ReplicaHost(Protocol):
@@ -22,6 +23,7 @@ class ReplicaHost(Protocol):
     replica_lag_time_max_s: float
     may_campaign: bool
     space: DiskSpace
+    traffic: TrafficByTopic
 
     @property
     def producer_expiration_s(self) -> float: ...

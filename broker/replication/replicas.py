@@ -21,6 +21,7 @@ from broker.replication.producer_limit import ProducerLimit
 from broker.replication.ranges import MAX_APPEND_BYTES, check_own_range
 from broker.replication.replica import Replica
 from broker.replication.snapshot_install import SnapshotInstalls
+from broker.replication.topic_traffic import TrafficByTopic
 from broker.replication.watermarks.bounds import DurableBounds
 from broker.replication.watermarks.bounds_exchange import BoundsExchange
 from broker.replication.watermarks.log_start_exchange import LogStartExchange
@@ -93,8 +94,7 @@ class Replicas:
         self.by_key: dict[GroupKey, Replica] = {}
         #: ... under (topic id as a number, partition), for what peers send: a UUID is hashed and compared in Python.
         self.by_number: dict[tuple[int, int], Replica] = {}
-        #: The same replicas under (topic, partition): what client requests name. Not the metadata log: only the
-        #: controller writes there.
+        #: ... under (topic, partition), which clients name. Not the metadata log: only the controller writes there.
         self.by_name: dict[tuple[str, int], Replica] = {}
         #: ... and by the log they own, for the flush rounds.
         self.by_log: dict[Log, Replica] = {}
@@ -114,6 +114,7 @@ class Replicas:
         #: Replicas whose log was found corrupt in this turn.
         self._quarantining: dict[GroupKey, None] = {}
         self.now: Callable[[], float] = loop.time
+        self.traffic = TrafficByTopic()
         self.space = DiskSpace(disk, settings, loop.time, self.by_key, self.send)
         self.now_ms: Callable[[], int] = clock.now_ms
         self.note_writer: Callable[[Writer], None] = turn.add_writer
@@ -359,8 +360,7 @@ class Replicas:
         self.space.tick(now)
 
     def check_space(self) -> None:
-        """Raise KafkaError where clients' records would use the reserve that is left for votes, rows and internal logs
-        (replication.md section 2)."""
+        """Raise KafkaError where clients' records would use the reserve for votes, rows (replication.md section 2)."""
         if self.space.is_low:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, "less than log.min.free.bytes is left on the disk"

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -42,6 +43,7 @@ _MAX_KEPT_NAME = 256
 #: Clients that are above what they may save. Further ones share a meter: names cost nothing, and each would be a meter.
 _MAX_METERS = 20_000
 _OTHERS = ("", "")
+_KEYS = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, CONNECTION_CREATION_RATE)
 
 
 class Meter:
@@ -81,6 +83,14 @@ class _Limit(NamedTuple):
     sharers: tuple[str, str]
 
 
+@dataclass(slots=True)
+class Throttled:
+    """How often clients were throttled by a kind of quota, and for how long together."""
+
+    count: int = 0
+    total_ms: int = 0
+
+
 class ClientQuotas:
     """The quotas of a node. The flags `limits_*` say whether a quota of a kind exists, so that a request without quotas
     costs no more than reading a flag."""
@@ -96,6 +106,8 @@ class ClientQuotas:
         self._limit_cache: dict[tuple[str, str], _Limit | None] = {}
         #: (quota key, sharers) -> their meter.
         self._meters: dict[tuple[str, tuple[str, str]], Meter] = {}
+        #: Quota key -> what it has cost clients, since the node was started.
+        self.throttled = {key: Throttled() for key in _KEYS}
         self.limits_produce = self.limits_fetch = self.limits_requests = self.limits_connections = False
         ticks.every(DROP_IDLE_S, self.drop_idle_meters)
 
@@ -115,7 +127,9 @@ class ClientQuotas:
 
     def charge_produce(self, client_id: str, size_bytes: int) -> int:
         """Charge produced bytes to a client. Returns its throttle time in ms."""
-        return self._charge_client(PRODUCER_BYTE_RATE, client_id, size_bytes)
+        return self._count_throttle(
+            PRODUCER_BYTE_RATE, self._charge_client(PRODUCER_BYTE_RATE, client_id, size_bytes)
+        )
 
     def charge_fetch(self, client_id: str, size_bytes: int) -> int:
         """Charge an answer with this many bytes to a client. Returns 0, or the throttle time in ms after which it may
@@ -131,7 +145,7 @@ class ClientQuotas:
         if not throttle_ms or has_saved_all:
             return 0
         self._charge(CONSUMER_BYTE_RATE, limit, -size_bytes)
-        return throttle_ms
+        return self._count_throttle(CONSUMER_BYTE_RATE, throttle_ms)
 
     def fetch_bound(self, client_id: str) -> int | None:
         """The most bytes that one answer to a client may have: what it can save. None: no quota."""
@@ -141,7 +155,7 @@ class ClientQuotas:
     def charge_request(self, client_id: str, worked_s: float) -> int:
         """Charge this node's working time to a client. Returns its throttle time in ms, one window at most."""
         throttle_ms = self._charge_client(REQUEST_PERCENTAGE, client_id, 100 * worked_s)
-        return min(throttle_ms, round(self._window_s * 1000))
+        return self._count_throttle(REQUEST_PERCENTAGE, min(throttle_ms, round(self._window_s * 1000)))
 
     def charge_connection(self, address: str) -> int:
         """Charge a new connection to its address. Returns 0 if it is accepted, or the ms until it is refused, one
@@ -155,7 +169,7 @@ class ClientQuotas:
         throttle_ms = self._charge(CONNECTION_CREATION_RATE, limit, 1)
         if throttle_ms:
             self._charge(CONNECTION_CREATION_RATE, limit, -1)
-        return min(throttle_ms, round(self._window_s * 1000))
+        return self._count_throttle(CONNECTION_CREATION_RATE, min(throttle_ms, round(self._window_s * 1000)))
 
     def image_changed(self, change: Change) -> None:
         if isinstance(change, QuotaChanged):
@@ -167,6 +181,13 @@ class ClientQuotas:
             del self._meters[key]
 
     # -- details -----------------------------------------------------------------------------------------
+
+    def _count_throttle(self, key: str, throttle_ms: int) -> int:
+        if throttle_ms:
+            throttled = self.throttled[key]
+            throttled.count += 1
+            throttled.total_ms += throttle_ms
+        return throttle_ms
 
     def _charge_client(self, key: str, client_id: str, value: float) -> int:
         limit = self._limit(key, client_id)

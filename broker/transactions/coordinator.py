@@ -113,6 +113,9 @@ class TransactionCoordinator:
     def close(self) -> None:
         self._runtime.close()
 
+    def loaded_shards(self) -> list[TransactionShard]:
+        return [led.shard for led in self._runtime.loaded_partitions()]
+
     def _new_shard(self, replica: Replica) -> TransactionShard:
         return TransactionShard(self._prepared, self._memory, self._begun_by)
 

@@ -5,9 +5,14 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
+import urllib.request
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from broker.cli.local_cluster import metrics_ports_of
 from tests.cli.conftest import Varve
 
 
@@ -138,3 +143,44 @@ def test_settings_and_partitions_are_changed_by_the_command_line(
         varve("config", "describe", "--topic", "missing").stderr == "varve: Topic 'missing' does not exist\n"
     )
     assert varve("config", "describe").returncode == 2
+
+
+def test_each_node_shows_its_metrics_at_a_port_of_its_own(varve: Varve, cluster: dict[str, Any]) -> None:
+    urls = [node["metrics"] for node in cluster["nodes"]]
+    assert len(set(urls)) == 3
+    for node_id, url in enumerate(urls, start=1):
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            assert f'varve_node_info{{node_id="{node_id}",' in answer.read().decode()
+    again = varve("cluster", "up")
+    assert again.stdout.splitlines()[-1] == f"Metrics are at {' '.join(urls)}"
+
+
+@pytest.mark.parametrize(
+    ("ports", "metrics_ports"),
+    [
+        ((19092, 29092, 39092), [19094, 29094, 39094]),
+        ((19092, 19094, 19096), [19098, 19100, 19102]),
+        ((19092, 19095), [19094, 19097]),
+        ((9092,), [9094]),
+    ],
+)
+def test_metrics_ports_are_no_ports_of_other_nodes(ports: tuple[int, ...], metrics_ports: list[int]) -> None:
+    assert metrics_ports_of(ports) == metrics_ports
+
+
+def test_a_setting_takes_the_metrics_ports_away(varve: Varve, ports: list[int]) -> None:
+    chosen = ",".join(map(str, ports))
+    with socket.create_server(("127.0.0.1", ports[0] + 2)):
+        refused = varve("cluster", "up", "--ports", chosen)
+        assert refused.returncode == 1
+        assert (
+            f"port {ports[0] + 2} is in use by another process; --config varve.metrics.port=0"
+            in refused.stderr
+        )
+        started = varve(
+            "cluster", "up", "--ports", chosen, "--config", "varve.metrics.port=0", "--format", "json"
+        )
+        try:
+            assert [node["metrics"] for node in json.loads(started.stdout)["nodes"]] == [None] * 3
+        finally:
+            varve("cluster", "down", "--grace", "10")

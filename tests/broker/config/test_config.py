@@ -138,6 +138,7 @@ def test_synonyms_of_older_files_are_understood() -> None:
         (flags(listeners="CONTROLLER://:9092"), "none for clients"),
         (flags(listeners="PLAINTEXT://h:1,PLAINTEXT://h:2,CONTROLLER://:9"), "PLAINTEXT stands twice"),
         (flags(listeners="PLAINTEXT://h:1,CONTROLLER://h:1"), "the same address"),
+        (flags(varve_metrics_port="9092"), "varve.metrics.port: the listener PLAINTEXT has port 9092, too"),
         (flags(listeners="PLAINTEXT://h,CONTROLLER://h:1"), "expected HOST:PORT"),
         (flags(listeners="PLAINTEXT://h:70000,CONTROLLER://h:1"), "expected HOST:PORT"),
         (flags(listeners="PLAINTEXT://::1:9092,CONTROLLER://h:1"), "in brackets"),

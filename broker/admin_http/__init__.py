@@ -1,0 +1,1 @@
+"""The HTTP endpoint of a node, for whoever runs it."""

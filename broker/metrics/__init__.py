@@ -1,0 +1,1 @@
+"""What a node measures, under which names, and as the text that Prometheus reads."""
