@@ -52,7 +52,7 @@ class Admin:
             PartitionMetrics(me.node_id, context, leaders, LeaderChanges(events)),
             GroupMetrics(context.groups, context.replicas.by_name),
             TransactionMetrics(context.transactions, context.clock),
-            CompactionMetrics(context.compaction.totals),
+            CompactionMetrics(context),
         ]
 
         def answer_ready(reply: Reply) -> None:

@@ -278,3 +278,94 @@ COMPACTION_FAILURES = _counter(
 COMPACTION_TIME = _histogram(
     "varve_log_cleaner_duration_seconds", "Time of a pass of compaction over one log."
 )
+DIRTY_RATIO = _gauge(
+    "varve_log_cleaner_dirty_ratio",
+    "Part of a log on this node that the next pass would clean. One is due above min.cleanable.dirty.ratio.",
+    "topic",
+    "partition",
+)
+LAST_COMPACTED = _gauge(
+    "varve_log_cleaner_last_compacted_timestamp_seconds",
+    "When the last pass over a log on this node ended, as Unix time. Without a pass there is no value.",
+    "topic",
+    "partition",
+)
+UNCLEANABLE = _gauge(
+    "varve_log_cleaner_uncleanable",
+    "1 while the last pass over a log on this node failed, else 0. The node's log says why.",
+    "topic",
+    "partition",
+)
+UNCLEANABLE_PARTITIONS = _gauge(
+    "varve_log_cleaner_uncleanable_partitions",
+    "Logs on this node whose last pass failed.",
+    kafka="kafka_log_logcleanermanager_uncleanable_partitions_count",
+)
+UNCLEANABLE_BYTES = _gauge(
+    "varve_log_cleaner_uncleanable_bytes",
+    "Size of the logs on this node whose last pass failed.",
+    kafka="kafka_log_logcleanermanager_uncleanable_bytes",
+)
+DELETE_RETENTION = _gauge(
+    "varve_topic_delete_retention_seconds",
+    "delete.retention.ms of a compacted topic, in seconds: for so long readers see that a key was deleted.",
+    "topic",
+)
+HELD_RECORDS = _gauge(
+    "varve_compaction_held_records",
+    """Tombstones, transaction markers and their remnants in a log on this node, by `kind`, that were old enough to go
+    when the last pass began. A bound keeps them, because some replica still needs them.""",
+    "topic",
+    "partition",
+    "kind",
+)
+HELD_BYTES = _gauge(
+    "varve_compaction_held_bytes",
+    "Size of these held records, tombstones without compression.",
+    "topic",
+    "partition",
+    "kind",
+)
+PENDING_RECORDS = _gauge(
+    "varve_compaction_pending_records",
+    "Tombstones, transaction markers and their remnants that the last pass left, held or not yet old enough to go.",
+    "topic",
+    "partition",
+    "kind",
+)
+MTRO = _gauge(
+    "varve_compaction_mtro_offset",
+    "Max tombstone remove offset: tombstones below may go on every replica. From the leader.",
+    "topic",
+    "partition",
+)
+MXRO = _gauge(
+    "varve_compaction_mxro_offset",
+    "Max transaction remove offset: transaction markers below may go on every replica. From the leader.",
+    "topic",
+    "partition",
+)
+MCCO = _gauge(
+    "varve_compaction_mcco_offset",
+    "Max cleanly compacted offset of a member of the partition, `replica` by node id, as the leader knows it.",
+    "topic",
+    "partition",
+    "replica",
+)
+MXFO = _gauge(
+    "varve_compaction_mxfo_offset",
+    "Max transaction-free offset of a member of the partition, as the leader knows it.",
+    "topic",
+    "partition",
+    "replica",
+)
+PINNED = _gauge(
+    "varve_compaction_pinned_seconds",
+    """For how long a member has kept a bound from rising, `tombstones` (MTRO) or `markers` (MXRO), and why it is not
+    clean further: `offline`, `behind`, `dirty_ratio`, ... A new leader begins with 0.""",
+    "topic",
+    "partition",
+    "replica",
+    "bound",
+    "reason",
+)

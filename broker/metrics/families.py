@@ -24,14 +24,17 @@ SHORT = range(6, 26)
 LONG = range(14, 33)
 
 
-def family(definition: Definition, rows: Iterable[Row | None]) -> Iterator[Metric]:
-    """The pieces of a counter or a gauge, then those of its second name. A row of None is a step that has none."""
+def family(
+    definition: Definition, rows: Iterable[Row | None], piece_steps: int = PIECE_STEPS
+) -> Iterator[Metric]:
+    """The pieces of a counter or a gauge, then those of its second name. A row of None is a step that has none.
+    `piece_steps`: fewer where a step is much work."""
     name, meaning = definition.name, definition.meaning
     if not definition.kafka_name:
-        yield from _pieces(definition, name, meaning, definition.labels, rows)
+        yield from _pieces(definition, name, meaning, definition.labels, rows, piece_steps)
         return
     kept: list[Row] = []
-    yield from _pieces(definition, name, meaning, definition.labels, _keeping(rows, kept))
+    yield from _pieces(definition, name, meaning, definition.labels, _keeping(rows, kept), piece_steps)
     labels = [definition.kafka_labels.get(label, label) for label in definition.labels]
     yield from _pieces(definition, definition.kafka_name, f"As {name}.", labels, kept)
 
@@ -44,13 +47,18 @@ def _keeping(rows: Iterable[Row | None], kept: list[Row]) -> Iterator[Row | None
 
 
 def _pieces(
-    definition: Definition, name: str, meaning: str, labels: Sequence[str], rows: Iterable[Row | None]
+    definition: Definition,
+    name: str,
+    meaning: str,
+    labels: Sequence[str],
+    rows: Iterable[Row | None],
+    piece_steps: int = PIECE_STEPS,
 ) -> Iterator[Metric]:
     samples: list[Sample] = []
     for steps, row in enumerate(rows, 1):
         if row is not None:
             samples.append(Sample(name, dict(zip(labels, row[0], strict=True)), row[1]))
-        if steps % PIECE_STEPS == 0:
+        if steps % piece_steps == 0:
             yield _metric(name, meaning, definition.kind, samples)
             samples = []
     yield _metric(name, meaning, definition.kind, samples)
