@@ -22,7 +22,7 @@ ENV PATH=/opt/varve/bin:$PATH \
     KAFKA_LOG_DIRS=/var/lib/varve/data
 USER varve
 VOLUME /var/lib/varve/data
-EXPOSE 9092 9093
+EXPOSE 9092 9093 9094
 # What the command says of this node decides: it serves clients and sees a majority.
 HEALTHCHECK --interval=2s --timeout=5s --start-period=5s --retries=10 \
     CMD ["varve", "health", "--bootstrap-server", "localhost:9092"]

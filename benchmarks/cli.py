@@ -33,6 +33,9 @@ from benchmarks.compaction import document_of as document_of_passes
 from benchmarks.compare import compare, print_comparison
 from benchmarks.driver import BUILD_DIRECTORY, DriverError, find_driver
 from benchmarks.measure import Bench
+from benchmarks.metrics import create_partitions, measure_scrapes, print_metrics
+from benchmarks.metrics import document_of as document_of_metrics
+from benchmarks.metrics import measure_producing as measure_producing_scraped
 from benchmarks.purge import INTERVALS_S, document_of, measure_beside, measure_calls, print_purge
 from benchmarks.report import (
     console,
@@ -265,6 +268,28 @@ def compaction_command(
         click.echo(json.dumps({name: document_of_passes(rows) for name, rows in sides.items()}, indent=1))
     else:
         print_passes(sides, console())
+
+
+@main.command("metrics")
+@click.option("--partitions", type=click.IntRange(1), default=1000, show_default=True)
+@click.option("--runs", type=click.IntRange(1), default=20, show_default=True, help="Scrapes.")
+@click.option("--rounds", type=click.IntRange(1), default=9, show_default=True, help="Windows with scrapes.")
+@click.option("--seconds", default=3.0, show_default=True, help="Of each window.")
+@click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def metrics_command(partitions: int, runs: int, rounds: int, seconds: float, output: str) -> None:
+    """What a scrape of many partitions takes, and what scrapes cost who is served meanwhile."""
+    cluster = VarveCluster()
+    refuse_company(cluster)
+    with running(cluster):
+        create_partitions(cluster, partitions)
+        log(f"scraping {partitions} partitions")
+        scrapes = measure_scrapes(cluster, "1", partitions, runs)
+        bench = Bench(cluster, find_driver(False), seconds, log)
+        windows = measure_producing_scraped(bench, cluster, ROW_BY_NAME["produce-1k-16k"], rounds)
+    if output == "json":
+        click.echo(json.dumps(document_of_metrics(scrapes, windows), indent=1))
+    else:
+        print_metrics(scrapes, windows, console())
 
 
 @main.command("internal-logs")

@@ -42,6 +42,7 @@ class Admin:
         """`ready`: set while clients are served."""
         self._config = context.config
         self._endpoint: Endpoint | None = None
+        self.exposition: Exposition | None = None
         if not self._config.metrics_port:
             return
         watch = LoopWatch(context.now(), ticks)
@@ -63,8 +64,9 @@ class Admin:
 
         # Its own time in each loop iteration: a scrape and the node's other work do not wait for each other.
         background = Background(context.loop, context.clock.steady_s)
+        self.exposition = Exposition(background, parts)
         handlers: dict[str, Handler] = {
-            "/metrics": Exposition(background, parts).ask,
+            "/metrics": self.exposition.ask,
             "/livez": lambda reply: reply(text(HTTPStatus.OK, "alive")),
             "/readyz": answer_ready,
         }

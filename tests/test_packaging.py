@@ -46,7 +46,7 @@ def test_the_wheel_holds_the_product_and_nothing_else(built: dict[str, set[str]]
 
 def test_the_source_distribution_holds_what_a_change_needs(built: dict[str, set[str]]) -> None:
     folders = {name.partition("/")[0] for name in built["sdist"] if "/" in name}
-    assert folders == {*PACKAGES, "benchmarks", "docs", "examples", "scripts", "tests"}
+    assert folders == {*PACKAGES, "benchmarks", "monitoring", "docs", "examples", "scripts", "tests"}
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -1,7 +1,8 @@
 """All metrics of a node: name, labels, meaning. docs/monitoring.md shows this list.
 
-A metric that exporters of Apache Kafka have made known has its name there as a second name, so that dashboards for
-Kafka show something. Where Kafka has no such number, or another meaning, there is none.
+A metric that exporters of Apache Kafka have made known (the usual rules of the JMX exporter, and kafka_exporter) has
+its name there as a second name, so that dashboards for Kafka show something. Where they have no such number, or mean
+something else, there is none.
 
 Labels have few values. A label names a topic, a partition, a node, an API or one of a few words, never a client or a
 transactional id. Groups are named by clients, so their number has a bound (`coordinators.MAX_OFFSETS`).
@@ -53,8 +54,10 @@ def _define(
     return made
 
 
-def _gauge(name: str, meaning: str, *labels: str, kafka: str = "") -> Definition:
-    return _define(Kind.GAUGE, name, meaning, *labels, kafka=kafka)
+def _gauge(
+    name: str, meaning: str, *labels: str, kafka: str = "", kafka_labels: Mapping[str, str] | None = None
+) -> Definition:
+    return _define(Kind.GAUGE, name, meaning, *labels, kafka=kafka, kafka_labels=kafka_labels)
 
 
 def _counter(
@@ -189,6 +192,7 @@ HIGH_WATERMARK = _gauge(
     "Below it, records are on a majority and can be read. From the leader.",
     "topic",
     "partition",
+    kafka="kafka_topic_partition_current_offset",
 )
 LAST_STABLE = _gauge(
     "varve_partition_last_stable_offset",
@@ -197,10 +201,18 @@ LAST_STABLE = _gauge(
     "partition",
 )
 IN_SYNC = _gauge(
-    "varve_partition_replicas_in_sync", "Replicas that keep up. From the leader.", "topic", "partition"
+    "varve_partition_replicas_in_sync",
+    "Replicas that keep up. From the leader.",
+    "topic",
+    "partition",
+    kafka="kafka_topic_partition_in_sync_replica",
 )
 ASSIGNED = _gauge(
-    "varve_partition_replicas", "Replicas that the metadata assigns. From the leader.", "topic", "partition"
+    "varve_partition_replicas",
+    "Replicas that the metadata assigns. From the leader.",
+    "topic",
+    "partition",
+    kafka="kafka_topic_partition_replicas",
 )
 FOLLOWER_LAG = _gauge(
     "varve_follower_lag_records",
@@ -242,6 +254,8 @@ GROUP_OFFSET = _gauge(
     "group",
     "topic",
     "partition",
+    kafka="kafka_consumergroup_current_offset",
+    kafka_labels={"group": "consumergroup"},
 )
 GROUP_LAG = _gauge(
     "varve_group_lag_records",
@@ -250,6 +264,8 @@ GROUP_LAG = _gauge(
     "group",
     "topic",
     "partition",
+    kafka="kafka_consumergroup_lag",
+    kafka_labels={"group": "consumergroup"},
 )
 GROUP_OFFSETS_LEFT_OUT = _gauge(
     "varve_group_offsets_left_out",

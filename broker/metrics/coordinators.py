@@ -52,6 +52,7 @@ class GroupMetrics(Collector):
                 for topic, partitions in list(offsets.of_group_by_topic(group).items()):
                     if len(group) > MAX_NAME or len(shown) + len(partitions) > MAX_OFFSETS:
                         left_out[None] += len(partitions)
+                        yield None
                         continue
                     for partition, committed in list(partitions.items()):
                         row = (group, topic, str(partition)), committed.offset

@@ -38,10 +38,13 @@ class Exposition:
         if len(self._waiting) == 1:
             self._background.run(self._make())
 
+    def collect(self) -> Iterable[Metric]:
+        return self._registry.collect()
+
     def _make(self) -> Steps:
         parts: list[bytes] = []
         try:
-            for part in in_pieces(self._registry.collect()):
+            for part in in_pieces(self.collect()):
                 parts.append(part)
                 yield
             answer = Answer(HTTPStatus.OK, parts, CONTENT_TYPE_PLAIN_0_0_4)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
@@ -32,7 +32,7 @@ class NodeMetrics(Collector):
         self._rounds = rounds
         self._watch = watch
         self._is_ready = is_ready
-        self._version = version("varve")
+        self._version = _version()
 
     def collect(self) -> Iterator[Metric]:
         context = self._context
@@ -48,3 +48,10 @@ class NodeMetrics(Collector):
         yield from single(names.DISK_FREE, context.volume.free_bytes())
         yield from single(names.DISK_SIZE, context.volume.total_bytes())
         yield from single(names.DISK_LOW, context.replicas.space.is_low)
+
+
+def _version() -> str:
+    try:
+        return version("varve")
+    except PackageNotFoundError:
+        return "unknown"  # a checkout that is not installed

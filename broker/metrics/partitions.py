@@ -129,9 +129,9 @@ def _of_leaders(replicas: Iterable[Replica], number: Callable[[Replica], int]) -
 
 def _follower_lags(replicas: Iterable[Replica]) -> Iterator[Row | None]:
     for replica in replicas:
+        yield None  # a step, also of a partition without followers
         leading = replica.group.leading
         if leading is None or not _is_led(replica):
-            yield None
             continue
         topic, partition = _place(replica)
         end_offset = replica.offset_of(replica.group.end_index)

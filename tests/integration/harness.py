@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
@@ -54,6 +55,15 @@ class Broker:
     @property
     def address(self) -> str:
         return f"localhost:{self.port}"
+
+    @property
+    def metrics_port(self) -> int:
+        return self.port + 2
+
+    def metrics(self) -> str:
+        with urllib.request.urlopen(f"http://localhost:{self.metrics_port}/metrics", timeout=20) as answer:
+            text: str = answer.read().decode()
+        return text
 
     @property
     def is_running(self) -> bool:
@@ -110,6 +120,7 @@ class BrokerCluster:
             "controller.quorum.voters": voters,
             "listeners": f"PLAINTEXT://localhost:{broker.port},CONTROLLER://localhost:{broker.port + 1}",
             "log.dirs": str(broker.data),
+            "varve.metrics.port": str(broker.metrics_port),
             **self._settings,
         }
         command = [sys.executable, "-m", "broker.cli", "start"]

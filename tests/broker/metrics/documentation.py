@@ -1,17 +1,17 @@
-"""The table of all metrics in docs/monitoring.md. `python -m tests.broker.metrics.documentation` writes it."""
+"""The tables of docs/monitoring.md: metrics and alerts. `python -m tests.broker.metrics.documentation` writes them."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from broker.metrics.catalogue import CATALOGUE, Kind
+from tests.monitoring.promql import alert_rules
 
 PAGE = Path(__file__).parents[3] / "docs" / "monitoring.md"
-BEGIN = "<!-- metrics: written by tests/broker/metrics/documentation.py -->\n"
-END = "<!-- end of metrics -->\n"
+_WRITTEN_BY = "written by tests/broker/metrics/documentation.py"
 
 
-def table() -> str:
+def metrics() -> str:
     lines = ["| metric | kind | labels | meaning | Kafka's name |", "|---|---|---|---|---|"]
     for each in CATALOGUE.values():
         labels = ", ".join(f"`{label}`" for label in each.labels)
@@ -21,11 +21,21 @@ def table() -> str:
     return "\n".join(lines) + "\n"
 
 
-def with_table(page: str) -> str:
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return before + BEGIN + "\n" + table() + "\n" + END + after
+def alerts() -> str:
+    lines = ["| alert | fires when | for | severity |", "|---|---|---|---|"]
+    for rule in alert_rules():
+        when = " ".join(rule["expr"].split()).replace("|", "\\|")
+        lines.append(f"| {rule['alert']} | `{when}` | {rule['for']} | {rule['labels']['severity']} |")
+    return "\n".join(lines) + "\n"
+
+
+def with_tables(page: str) -> str:
+    """Raises ValueError if the page has no place for a table."""
+    for name, table in (("metrics", metrics()), ("alerts", alerts())):
+        begin, end = f"<!-- {name}: {_WRITTEN_BY} -->\n", f"<!-- end of {name} -->\n"
+        page = page[: page.index(begin)] + begin + "\n" + table + "\n" + page[page.index(end) :]
+    return page
 
 
 if __name__ == "__main__":
-    PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
