@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from operator import ge
+
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from broker.cli.divergence import table
 from broker.cli.divergence.brokers import NODE_SETTINGS
 from tests.integration.conftest import ClusterFactory
-from tests.integration.harness import BrokerCluster
+from tests.integration.harness import Broker, BrokerCluster, eventually
 
 TOPIC = "table"
 LIMIT_S = table.LIMIT_S
@@ -50,3 +52,21 @@ class Filler:
     def __call__(self) -> None:
         self._count += 1
         write(self._cluster, (b"filler", b"%d" % self._count))
+
+
+def churn(cluster: BrokerCluster, passes: int) -> None:
+    """Write until every broker that runs has compacted the table so often again."""
+    fill = Filler(cluster)
+    running = [broker for broker in cluster.brokers.values() if broker.is_running]
+    wanted = [_passes(broker) + passes for broker in running]
+
+    def has_churned() -> bool | None:
+        fill()
+        return True if all(map(ge, map(_passes, running), wanted)) else None
+
+    eventually(has_churned, f"{passes} passes", LIMIT_S)
+
+
+def _passes(broker: Broker) -> int:
+    lines = broker.log_text().splitlines()
+    return sum("compacted" in line and f"topic={TOPIC}" in line for line in lines)

@@ -19,7 +19,7 @@ AWAY = 3
 
 def loaded_cluster(make_cluster: ClusterFactory) -> BrokerCluster:
     """The node AWAY is down in the end, and keeps the bounds of the table from rising."""
-    cluster = cluster_with_table(make_cluster, replicas=(1, 2, AWAY))
+    cluster = cluster_with_table(make_cluster)
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
     admin.create_topics([NewTopic(EVENTS, PARTITIONS, 3)])[EVENTS].result(LIMIT_S)
     use(cluster)

@@ -37,6 +37,8 @@ NODE_SETTINGS = {
     # Fewer logs to look at.
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.num.partitions": "4",
+    # Nobody looks, and it is a port that has to be free.
+    "varve.metrics.port": "0",
 }
 UNCOORDINATED = {"varve.unsafe.uncoordinated.compaction": "true"}
 #: Below the range from which Linux takes ports for outgoing connections, and away from those of `varve cluster up`.
