@@ -15,7 +15,9 @@ from tests.integration.harness import Broker, BrokerCluster, eventually
 TOPIC = "table"
 LIMIT_S = table.LIMIT_S
 #: As `make_cluster` and `Wire.create` take them. Several segments, also of little data.
-NODE = {name.replace(".", "__"): value for name, value in NODE_SETTINGS.items()}
+NODE = {
+    name.replace(".", "__"): value for name, value in NODE_SETTINGS.items() if name != "varve.metrics.port"
+}
 SETTINGS = {name.replace(".", "_"): value for name, value in table.SETTINGS.items()} | {
     "segment_bytes": "100000"
 }

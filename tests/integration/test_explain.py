@@ -179,7 +179,8 @@ def test_a_deletion_stays_for_a_replica_that_is_away(three: BrokerCluster) -> No
     assert "offline" in found["text"]
     assert found["command"].startswith("start broker 3")
     text = varve(three, "explain", TOPIC)
-    assert f"  1. {found['text']}\n     to change it: {found['command']}\n" in text
+    assert f"  1. {found['text']}\n" in text
+    assert f"{found['setting']}\n     to change it: {found['command']}\n" in text
     (record,) = explain(three, "--key", "k")
     assert "Behind is broker 3 (offline)" in record["fate"]
 

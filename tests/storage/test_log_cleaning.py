@@ -15,6 +15,7 @@ from storage.errors import CorruptLogError
 from storage.log import Log
 from storage.log_cleaning import (
     BLOCK_BYTES,
+    BytesMoved,
     CleaningTask,
     MapReady,
     PassOver,
@@ -135,7 +136,8 @@ def test_a_segment_of_fillers_only_is_not_written_again(disk: InlineDisk) -> Non
     assert len([event for event in run_pass(log, task) if isinstance(event, SegmentReady)]) == 1
     assert stored_in(log)[0] == bytes(build_filler(0, 2, 3))
     again = task_of(log, replica)._replace(segment_bytes=1)
-    assert [type(event) for event in run_pass(log, again)] == [MapReady, PassOver]
+    events = [type(event) for event in run_pass(log, again)]
+    assert [event for event in events if event is not BytesMoved] == [MapReady, PassOver]
 
 
 def test_no_filler_spans_a_row(disk: InlineDisk) -> None:

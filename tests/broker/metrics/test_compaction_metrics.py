@@ -7,7 +7,8 @@ import pytest
 from protocol.records.batch import parse_header
 from protocol.records.builder import NewRecord, build_batch
 from tests.broker.admin_http.http_client import SETTINGS
-from tests.broker.handlers.test_describe_compaction import compact, create, until, write
+from tests.broker.compacting import compact, request, write
+from tests.broker.handlers.test_describe_compaction import create, until
 from tests.broker.metrics.scrape import Scrape, scrape
 from tests.broker.world import World, running
 
@@ -15,7 +16,7 @@ from tests.broker.world import World, running
 def test_a_log_is_dirty_until_a_pass_has_cleaned_it() -> None:
     with running(1, settings=SETTINGS) as world:
         create(world, delete_retention_ms="90000")
-        write(world)
+        write(world, "table")
         world.replica(1, "table").log.roll()
         until(
             world, lambda: scrape(world)("varve_log_cleaner_dirty_ratio", topic="table", partition="0") == 1
@@ -24,7 +25,7 @@ def test_a_log_is_dirty_until_a_pass_has_cleaned_it() -> None:
         assert not before.all("varve_log_cleaner_last_compacted_timestamp_seconds", topic="table")
         assert before("varve_topic_delete_retention_seconds", topic="table") == 90
         assert before("varve_log_cleaner_uncleanable", topic="table") == 0
-        compact(world)
+        compact(world, request("table"))
         after = scrape(world)
         assert after("varve_log_cleaner_dirty_ratio", topic="table", partition="0") == 0
         now_s = world.nodes[1].replicas.now_ms() / 1000
@@ -44,7 +45,7 @@ def test_topics_that_are_not_compacted_are_left_out() -> None:
 def test_a_log_whose_pass_failed_is_uncleanable() -> None:
     with running(1, settings=SETTINGS | {"varve.compaction.initial.delay.ms": "1000"}) as world:
         create(world, min_cleanable_dirty_ratio="0.01")
-        write(world)
+        write(world, "table")
         world.replica(1, "table").log.roll()
         disk = world.disks[1]
         disk.faults.capacity_bytes -= disk.free_bytes()
@@ -60,12 +61,12 @@ def test_a_log_whose_pass_failed_is_uncleanable() -> None:
 def test_who_keeps_a_bound_from_rising_is_shown_by_the_leader_with_the_reason() -> None:
     with running(settings=SETTINGS) as world:
         create(world, replication_factor=3)
-        write(world)
+        write(world, "table")
         leader = world.leader("table")
         away, there = (node_id for node_id in world.nodes if node_id != leader)
         world.kill(away)
         for node_id in (leader, there):
-            compact(world, node_id)
+            compact(world, request("table"), node_id)
 
         def pinned() -> dict[frozenset[tuple[str, str]], float]:
             return scrape(world, leader).all(
@@ -87,7 +88,7 @@ def test_who_keeps_a_bound_from_rising_is_shown_by_the_leader_with_the_reason() 
         world.start(away)
         world.wait_ready(away)
         until(world, lambda: world.replica(away, "table").high_watermark == 20)
-        compact(world, away)
+        compact(world, request("table"), away)
         until(world, lambda: bool(scrape(world, leader).all("varve_compaction_mtro_offset")))
         seen = scrape(world, leader)
         assert seen("varve_compaction_mtro_offset", topic="table", partition="0") == 20
@@ -98,18 +99,18 @@ def test_who_keeps_a_bound_from_rising_is_shown_by_the_leader_with_the_reason() 
 def test_tombstones_that_a_bound_keeps_are_held() -> None:
     with running(settings=SETTINGS) as world:
         create(world, replication_factor=3, delete_retention_ms="1000")
-        write(world)
+        write(world, "table")
         leader = world.leader("table")
         away = next(node_id for node_id in world.nodes if node_id != leader)
         world.kill(away)
         delete(world, leader)
-        compact(world, leader)
+        compact(world, request("table"), leader)
         young = scrape(world, leader)
         assert tombstones(young, "pending_records") == 1
         assert tombstones(young, "held_records") == 0
         world.loop.run_for(5.0)
         world.produce("table", b"x", key=b"other")
-        compact(world, leader)
+        compact(world, request("table"), leader)
         old = scrape(world, leader)
         assert tombstones(old, "pending_records") == 1
         assert tombstones(old, "held_records") == 1

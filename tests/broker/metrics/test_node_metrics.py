@@ -11,9 +11,9 @@ from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsRespon
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from tests.broker.admin_http.http_client import SETTINGS
 from tests.broker.asking import ask
+from tests.broker.compacting import compact
+from tests.broker.compacting import request as compact_request
 from tests.broker.groups.world import commit, commit_request, coordinator
-from tests.broker.handlers.test_compact_partitions import compact
-from tests.broker.handlers.test_compact_partitions import request as compact_request
 from tests.broker.metrics.scrape import Scrape, scrape
 from tests.broker.transactions.client import FEW, Client
 from tests.broker.world import World, running
