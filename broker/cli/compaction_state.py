@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from broker.cli.replica_requests import find_replicas
+from broker.cli.times import iso
 from broker.cli.wire_client import WireClient, ask_at, error_text
 from broker.replication.watermarks.blocked_by import BlockedBy
 from protocol.errors import ErrorCode
@@ -138,13 +138,6 @@ def _add_leader_view(state: PartitionState) -> None:
 
 
 # -- JSON
-
-
-def iso(time_ms: int) -> str | None:
-    """None: there is no such time."""
-    return (
-        None if time_ms < 0 else datetime.fromtimestamp(time_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    )
 
 
 def offset(value: int) -> int | None:

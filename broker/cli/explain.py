@@ -11,13 +11,14 @@ from typing import Any
 import click
 
 from broker.cli.clients import bootstrap_option, format_option
-from broker.cli.compaction_state import PartitionState, iso, partition_states
+from broker.cli.compaction_state import PartitionState, partition_states
 from broker.cli.config import BROKER, TOPIC, describe_resource
 from broker.cli.explain_log import Cause, Known, log_causes
 from broker.cli.explain_records import Found, offset_causes, records_of_key, tell_fates
 from broker.cli.log_reading import read_batches
 from broker.cli.root import CommandError
 from broker.cli.tables import print_table
+from broker.cli.times import iso
 from broker.cli.txn_admin import TransactionAdmin
 from broker.cli.wire_client import WireClient
 

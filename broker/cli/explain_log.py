@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from broker.cli.compaction_state import PartitionState, Pin, ReplicaState, dirty_ratio, iso
+from broker.cli.compaction_state import PartitionState, Pin, ReplicaState, dirty_ratio
+from broker.cli.times import iso
 from broker.cli.txn_admin import OpenTransaction
 from broker.replication.watermarks.blocked_by import BlockedBy
 from protocol.messages.describe_compaction import HeldRecords, PartitionCompaction

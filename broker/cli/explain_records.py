@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from broker.cli.compaction_state import iso
 from broker.cli.explain_log import Cause, Known
+from broker.cli.times import iso
 from broker.replication.watermarks.blocked_by import BlockedBy
 from protocol.messages.describe_compaction import PartitionCompaction
 from protocol.records.batch import ATTR_DELETE_HORIZON, BatchHeader, parse_header

@@ -12,11 +12,11 @@ from broker.cli.compaction_state import (
     ReplicaState,
     as_dict,
     dirty_ratio,
-    iso,
     offset,
     partition_states,
 )
 from broker.cli.tables import print_table
+from broker.cli.times import iso
 from broker.cli.wire_client import WireClient
 from protocol.messages.describe_compaction import HeldRecords
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from broker.cli.clients import TIMEOUT_S, refusal
+from broker.cli.times import iso
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -37,10 +37,9 @@ def add_offsets(admin: AdminClient, descriptions: list[dict[str, Any]], bootstra
 def open_transaction_lines(partition: dict[str, Any]) -> Iterator[str]:
     """For which transactions readers of committed data wait in this partition."""
     for each in partition["open_transactions"]:
-        written = datetime.fromtimestamp(each["last_write_ms"] / 1000, UTC).isoformat(timespec="seconds")
         yield (
             f"open: producer {each['producer_id']}, epoch {each['producer_epoch']}, from offset"
-            f" {each['start_offset']}, last write {written}"
+            f" {each['start_offset']}, last write {iso(each['last_write_ms'])}"
         )
 
 
