@@ -13,8 +13,7 @@ import struct
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -26,6 +25,7 @@ from rich.table import Table
 from benchmarks.cluster import ClusterError, VarveCluster
 from benchmarks.measure import Bench
 from benchmarks.process_stats import sample_cpu
+from benchmarks.repeating import repeating
 from benchmarks.report import number
 from benchmarks.results import range_of_median
 from benchmarks.rows import Row
@@ -140,34 +140,21 @@ def _longest_ping(connection: socket.socket, window_s: float) -> float:
     return longest_s * 1e3
 
 
-@contextmanager
-def _scraping(urls: Sequence[str]) -> Iterator[None]:
-    """All nodes are scraped every second, as by Prometheus with a short interval."""
-    is_over = threading.Event()
-
-    def work() -> None:
-        while not is_over.wait(SCRAPE_EVERY_S):
-            for url in urls:
-                scrape(url)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        yield
-    finally:
-        is_over.set()
-        thread.join()
-
-
 def measure_producing(bench: Bench, cluster: VarveCluster, row: Row, rounds: int) -> list[Window]:
     """Windows in turn: without, with scrapes, and without at the end."""
     urls = list(metrics_urls(cluster).values())
+
+    def scrape_all() -> None:
+        for url in urls:
+            scrape(url)
+
     target = bench.create_topic()
     bench.produce_into(target, row)  # connections, page cache
     windows = [_window(bench, target, row, is_scraped=False)]
     for number_ in range(rounds):
         bench.log(f"producing, round {number_ + 1} of {rounds}")
-        with _scraping(urls):
+        # As by Prometheus with a short interval.
+        with repeating(scrape_all, SCRAPE_EVERY_S, SCRAPE_EVERY_S):
             windows.append(_window(bench, target, row, is_scraped=True))
         windows.append(_window(bench, target, row, is_scraped=False))
     return windows

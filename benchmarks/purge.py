@@ -8,9 +8,8 @@ An interval's effect is the median of its windows.
 from __future__ import annotations
 
 import statistics
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +23,7 @@ from rich.table import Table
 from benchmarks.driver import DriverError
 from benchmarks.measure import Bench
 from benchmarks.process_stats import sample_cpu
+from benchmarks.repeating import repeating
 from benchmarks.report import number, percent
 from benchmarks.results import range_of_median
 from benchmarks.rows import ROW_BY_NAME
@@ -98,7 +98,7 @@ class Purger:
                 self._producer.produce(self._topic, b"x" * 100, partition=partition)
             self._producer.flush(TIMEOUT_S)
 
-        with _repeating(trickle, TRICKLE_S, TRICKLE_S):
+        with repeating(trickle, TRICKLE_S, TRICKLE_S):
             yield
 
     def first_end(self) -> int:
@@ -112,28 +112,8 @@ class Purger:
             yield
             return
         first_s = min(interval_s, seconds / 2)
-        with _repeating(lambda: self.purge(OFFSET_END, purges), first_s, interval_s):
+        with repeating(lambda: self.purge(OFFSET_END, purges), first_s, interval_s):
             yield
-
-
-@contextmanager
-def _repeating(action: Callable[[], None], first_s: float, interval_s: float) -> Iterator[None]:
-    """A thread that does it at its times, one after the other; never two at once."""
-    is_over = threading.Event()
-
-    def work() -> None:
-        due_s = time.monotonic() + first_s
-        while not is_over.wait(max(0.0, due_s - time.monotonic())):
-            action()
-            due_s = max(due_s + interval_s, time.monotonic())
-
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        is_over.set()
-        thread.join()
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,8 @@ async def _serve(config: NodeConfig, secret: ClusterSecret) -> int:
     stopping = asyncio.Event()
 
     def fail(error: BaseException) -> None:
-        """A disk that failed or a broken invariant: stop at once, acknowledge nothing more."""
+        """A disk that failed or a broken invariant: stop at once, acknowledge nothing more. Or be the next start, in
+        this process: no supervisor is needed, and whatever is open closes as if it had ended."""
         if isinstance(error, RestartError):
             log.critical("node starts anew", reason=str(error))
             cleaner.kill()

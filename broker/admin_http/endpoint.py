@@ -19,7 +19,6 @@ from broker.admin_http.request import (
     RefusedError,
     head_of,
     path_of,
-    text,
 )
 
 #: Connections at a time. Further ones are closed. A monitoring system has one, and a person a few.
@@ -116,8 +115,3 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._endpoint.connections.discard(self)
         if self._deadline is not None:
             self._deadline.cancel()
-
-
-def say(status: HTTPStatus, line: str) -> Handler:
-    """A handler that always answers the same."""
-    return lambda reply: reply(text(status, line))

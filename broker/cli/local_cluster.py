@@ -195,8 +195,8 @@ def wait_until_ready(
     `deadline`: by time.monotonic(). Raises LocalClusterError, with the end of the log of a node that stopped."""
     pending = [node for node in local.nodes if node.node_id in processes]
     next_progress_at = time.monotonic() + _PROGRESS_INTERVAL_S
-    while pending:
-        left, reason = [], ""
+    while True:
+        reasons: dict[LocalNode, str] = {}
         for node in pending:
             if not is_running(processes[node.node_id]):
                 raise LocalClusterError(
@@ -204,18 +204,19 @@ def wait_until_ready(
                 )
             missing = _missing_to_be_ready(node, processes.keys())
             if missing is not None:
-                left.append(node)
-                reason = missing
-        pending = left
-        now = time.monotonic()
-        if pending and now > deadline:
-            node = pending[-1]
-            raise LocalClusterError(f"node {node.node_id} is not ready ({reason}); its log is {node.log}")
-        if pending and now > next_progress_at:
+                reasons[node] = missing
+        if not reasons:
+            return
+        pending = list(reasons)
+        node, now = pending[-1], time.monotonic()
+        if now > deadline:
+            raise LocalClusterError(
+                f"node {node.node_id} is not ready ({reasons[node]}); its log is {node.log}"
+            )
+        if now > next_progress_at:
             next_progress_at += _PROGRESS_INTERVAL_S
-            say(f"waiting for node {pending[-1].node_id}: {pending[-1].log_tail(1)}")
-        if pending:
-            time.sleep(POLL_S)
+            say(f"waiting for node {node.node_id}: {node.log_tail(1)}")
+        time.sleep(POLL_S)
 
 
 def _missing_to_be_ready(node: LocalNode, node_ids: AbstractSet[int]) -> str | None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 
 
 class Kind(Enum):
@@ -54,20 +55,9 @@ def _define(
     return made
 
 
-def _gauge(
-    name: str, meaning: str, *labels: str, kafka: str = "", kafka_labels: Mapping[str, str] | None = None
-) -> Definition:
-    return _define(Kind.GAUGE, name, meaning, *labels, kafka=kafka, kafka_labels=kafka_labels)
-
-
-def _counter(
-    name: str, meaning: str, *labels: str, kafka: str = "", kafka_labels: Mapping[str, str] | None = None
-) -> Definition:
-    return _define(Kind.COUNTER, name, meaning, *labels, kafka=kafka, kafka_labels=kafka_labels)
-
-
-def _histogram(name: str, meaning: str, *labels: str) -> Definition:
-    return _define(Kind.HISTOGRAM, name, meaning, *labels)
+_gauge = partial(_define, Kind.GAUGE)
+_counter = partial(_define, Kind.COUNTER)
+_histogram = partial(_define, Kind.HISTOGRAM)
 
 
 # -- the node ----------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from broker.compaction.members import MemberStanding, member_standings
 from broker.compaction.standing import Standing
 from broker.metrics import catalogue as names
 from broker.metrics.families import LONG, Row, family, histogram, single
+from broker.metrics.partitions import place
 from broker.replication.replica import Replica
 from broker.serving.context import Context
 from storage.compaction.counts import Held
@@ -61,7 +62,7 @@ class CompactionMetrics(Collector):
         yield from family(names.LAST_COMPACTED, (_last_compacted(replica) for replica, _ in logs))
         failed = [(replica, standing) for replica, standing in logs if standing.memory.failure]
         yield from family(
-            names.UNCLEANABLE, ((_place(x), bool(standing.memory.failure)) for x, standing in logs)
+            names.UNCLEANABLE, ((place(x), bool(standing.memory.failure)) for x, standing in logs)
         )
         yield from single(names.UNCLEANABLE_PARTITIONS, len(failed))
         yield from single(names.UNCLEANABLE_BYTES, sum(standing.size_bytes for _, standing in failed))
@@ -86,7 +87,7 @@ class CompactionMetrics(Collector):
                 yield None  # the worker comes upon it, too, and the replica is rebuilt then
                 continue
             logs.append((replica, standing))
-            yield _place(replica), standing.plan.dirty_ratio
+            yield place(replica), standing.plan.dirty_ratio
 
     # -- members of groups that are led here -------------------------------------------------------------
 
@@ -95,8 +96,8 @@ class CompactionMetrics(Collector):
         members: list[_Member] = []
         yield from family(names.MCCO, self._mcco(led, members), PIECE_STEPS)
         yield from family(names.MXFO, (_bound(each.labels, each.standing.cleaned.mxro) for each in members))
-        yield from family(names.MTRO, (_bound(_place(replica), replica.bounds.mtro) for replica in led))
-        yield from family(names.MXRO, (_bound(_place(replica), replica.bounds.mxro) for replica in led))
+        yield from family(names.MTRO, (_bound(place(replica), replica.bounds.mtro) for replica in led))
+        yield from family(names.MXRO, (_bound(place(replica), replica.bounds.mxro) for replica in led))
         yield from family(names.PINNED, self._pins(members))
 
     def _mcco(self, led: list[Replica], members: list[_Member]) -> Iterator[Row | None]:
@@ -108,7 +109,7 @@ class CompactionMetrics(Collector):
                 continue
             led.append(replica)
             for standing in member_standings(replica, alive):
-                member = _Member(*_place(replica), standing)
+                member = _Member(*place(replica), standing)
                 members.append(member)
                 yield _bound(member.labels, standing.cleaned.mtro)
 
@@ -121,10 +122,6 @@ class CompactionMetrics(Collector):
                 yield None if pin is None else ((*member.labels, bound, reason), now - pin.since)
 
 
-def _place(replica: Replica) -> tuple[str, str]:
-    return replica.topic, str(replica.partition)
-
-
 def _bound(labels: tuple[str, ...], offset: int) -> Row | None:
     """None: it was never raised."""
     return None if offset == UNSET else (labels, offset)
@@ -132,7 +129,7 @@ def _bound(labels: tuple[str, ...], offset: int) -> Row | None:
 
 def _last_compacted(replica: Replica) -> Row | None:
     passed_at_ms = replica.bounds.durable.passed_at_ms
-    return None if passed_at_ms == UNSET else (_place(replica), passed_at_ms / 1000)
+    return None if passed_at_ms == UNSET else (place(replica), passed_at_ms / 1000)
 
 
 def _held(logs: list[tuple[Replica, Standing]]) -> Iterator[tuple[tuple[str, str, str], Held]]:
@@ -141,4 +138,4 @@ def _held(logs: list[tuple[Replica, Standing]]) -> Iterator[tuple[tuple[str, str
         counts = standing.memory.counts
         if counts is not None:
             for kind in ("tombstones", "markers", "remnants"):
-                yield (*_place(replica), kind), getattr(counts, kind)
+                yield (*place(replica), kind), getattr(counts, kind)

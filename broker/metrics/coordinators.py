@@ -74,8 +74,8 @@ class TransactionMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         began_ms: list[int] = []
         yield from family(names.TRANSACTIONS, self._states(began_ms))
-        age_ms = self._clock.now_ms() - min(began_ms) if began_ms else 0
-        yield from single(names.TRANSACTION_AGE, max(0, age_ms) / 1000)
+        now_ms = self._clock.now_ms()
+        yield from single(names.TRANSACTION_AGE, max(0, now_ms - min(began_ms, default=now_ms)) / 1000)
 
     def _states(self, began_ms: list[int]) -> Iterator[Row | None]:
         open_count = ending = 0
@@ -84,7 +84,7 @@ class TransactionMetrics(Collector):
                 metadata = shard.get(transactional_id)
                 if metadata is not None and metadata.state is TransactionState.ONGOING:
                     open_count += 1
-                    began_ms[:] = [min([metadata.started_ms, *began_ms])]
+                    began_ms.append(metadata.started_ms)
                 elif metadata is not None:
                     ending += metadata.state.is_prepared
                 yield None

@@ -62,7 +62,7 @@ class PartitionMetrics(Collector):
             for replica in replicas:
                 size_bytes = replica.log.size_bytes
                 by_topic[replica.topic, ",".join(replica.config.cleanup_policy)] += size_bytes
-                yield _place(replica), size_bytes
+                yield place(replica), size_bytes
 
         yield from family(names.PARTITION_BYTES, rows())
         yield from family(names.TOPIC_BYTES, by_topic.items())
@@ -91,7 +91,7 @@ class PartitionMetrics(Collector):
                 led += 1
                 under_replicated += count < self._assigned(replica)
                 under_min_isr += count < replica.config.min_insync_replicas
-                yield _place(replica), count
+                yield place(replica), count
 
         yield from family(names.IN_SYNC, in_sync())
         yield from family(names.ASSIGNED, _of_leaders(replicas, self._assigned))
@@ -114,7 +114,8 @@ class PartitionMetrics(Collector):
         yield (), count
 
 
-def _place(replica: Replica) -> tuple[str, str]:
+def place(replica: Replica) -> tuple[str, str]:
+    """The labels `topic` and `partition`."""
     return replica.topic, str(replica.partition)
 
 
@@ -124,7 +125,7 @@ def _is_led(replica: Replica) -> bool:
 
 def _of_leaders(replicas: Iterable[Replica], number: Callable[[Replica], int]) -> Iterator[Row | None]:
     for replica in replicas:
-        yield (_place(replica), number(replica)) if _is_led(replica) else None
+        yield (place(replica), number(replica)) if _is_led(replica) else None
 
 
 def _follower_lags(replicas: Iterable[Replica]) -> Iterator[Row | None]:
@@ -133,7 +134,7 @@ def _follower_lags(replicas: Iterable[Replica]) -> Iterator[Row | None]:
         leading = replica.group.leading
         if leading is None or not _is_led(replica):
             continue
-        topic, partition = _place(replica)
+        topic, partition = place(replica)
         end_offset = replica.offset_of(replica.group.end_index)
         for progress in leading.replication.followers:
             lag = end_offset - replica.offset_of(progress.match_end)

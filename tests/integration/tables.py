@@ -8,9 +8,9 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from broker.cli.divergence import table
-from broker.cli.divergence.brokers import NODE_SETTINGS
+from broker.cli.divergence.brokers import NODE_SETTINGS, passes_in
 from tests.integration.conftest import ClusterFactory
-from tests.integration.harness import Broker, BrokerCluster, eventually
+from tests.integration.harness import BrokerCluster, eventually
 
 TOPIC = "table"
 LIMIT_S = table.LIMIT_S
@@ -60,15 +60,14 @@ def churn(cluster: BrokerCluster, passes: int) -> None:
     """Write until every broker that runs has compacted the table so often again."""
     fill = Filler(cluster)
     running = [broker for broker in cluster.brokers.values() if broker.is_running]
-    wanted = [_passes(broker) + passes for broker in running]
+
+    def counts() -> list[int]:
+        return [passes_in(broker.log_text(), TOPIC) for broker in running]
+
+    wanted = [count + passes for count in counts()]
 
     def has_churned() -> bool | None:
         fill()
-        return True if all(map(ge, map(_passes, running), wanted)) else None
+        return True if all(map(ge, counts(), wanted)) else None
 
     eventually(has_churned, f"{passes} passes", LIMIT_S)
-
-
-def _passes(broker: Broker) -> int:
-    lines = broker.log_text().splitlines()
-    return sum("compacted" in line and f"topic={TOPIC}" in line for line in lines)

@@ -79,6 +79,11 @@ def free_ports(count: int) -> tuple[int, ...]:
     raise CommandError(f"no free ports for {count} brokers between {PORTS.start} and {PORTS.stop}")
 
 
+def passes_in(log_text: str, topic: str) -> int:
+    """How often a node has compacted the topic, by what it logs."""
+    return sum("compacted" in line and f"topic={topic} " in f"{line} " for line in log_text.splitlines())
+
+
 class LocalBrokers(Brokers):
     """Brokers on this machine, each a process, with their data in one folder."""
 
@@ -162,8 +167,7 @@ class LocalBrokers(Brokers):
         shutil.rmtree(self._node(node_id).directory / "data")
 
     def passes(self, node_id: int, topic: str) -> int:
-        text = self._node(node_id).log.read_text(encoding="utf-8", errors="replace")
-        return sum("compacted" in line and f"topic={topic} " in f"{line} " for line in text.splitlines())
+        return passes_in(self._node(node_id).log.read_text(encoding="utf-8", errors="replace"), topic)
 
     def close(self) -> None:
         """No process is left. The data is."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 from broker.cli.divergence.play import Outcome
 from broker.cli.divergence.variants import Variant
+from broker.cli.tables import aligned
 
 _MODES = {None: "", False: "coordination off", True: "coordination on"}
 
@@ -46,15 +48,16 @@ def as_table(outcomes: Sequence[Outcome], away: int) -> str:
     """A line for each scenario and mode. The outcomes of a scenario stand together, whatever their order."""
     nodes = sorted({node_id for outcome in outcomes for node_id in outcome.answers})
     head = ["", *(f"node {node_id}{'*' if node_id == away else ''}" for node_id in nodes), ""]
-    rows: list[tuple[str, list[list[str]]]] = []
-    for scenario in dict.fromkeys(outcome.scenario for outcome in outcomes):
-        title = f"{scenario.number}. {scenario.title}: {' | '.join(scenario.written)}"
-        rows.append((title, [_row(each, nodes) for each in outcomes if each.scenario is scenario]))
-    cells = [head, *(row for _, of in rows for row in of)]
-    widths = [max(len(row[at]) for row in cells) for at in range(len(head))]
-    lines = [_line(head, widths)]
-    for title, of in rows:
-        lines += [title, *(_line(row, widths) for row in of)]
+    by_scenario = {
+        scenario: [each for each in outcomes if each.scenario is scenario]
+        for scenario in dict.fromkeys(outcome.scenario for outcome in outcomes)
+    }
+    rows = [_row(each, nodes) for of in by_scenario.values() for each in of]
+    first, *rest = (f"   {line}" for line in aligned([head, *rows]))
+    lines, left = [first], iter(rest)
+    for scenario, of in by_scenario.items():
+        lines.append(f"{scenario.number}. {scenario.title}: {' | '.join(scenario.written)}")
+        lines += islice(left, len(of))
     lines.append("* away between the first | and the end of the line. Each node is asked when it leads.")
     return "\n".join(lines)
 
@@ -62,7 +65,3 @@ def as_table(outcomes: Sequence[Outcome], away: int) -> str:
 def _row(outcome: Outcome, nodes: Sequence[int]) -> list[str]:
     answers = [outcome.answers[node_id].text if node_id in outcome.answers else "" for node_id in nodes]
     return [_MODES[outcome.is_coordinated], *answers, "DAMAGED" if outcome.is_damaged else "right"]
-
-
-def _line(row: Sequence[str], widths: Sequence[int]) -> str:
-    return "   " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import NamedTuple
 
+from tests.broker.network.counting_client import CountingClient
 from tests.broker.world import World
 
 PORT = 9094
@@ -18,27 +18,16 @@ class Answered(NamedTuple):
     body: str
 
 
-class HttpClient(asyncio.BufferedProtocol):
-    """One connection. It sends nothing by itself."""
+class HttpClient(CountingClient):
+    """One connection, which keeps what comes back."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.received = bytearray()
-        self.is_closed = False
-        self.transport: asyncio.Transport
-        self._buffer = bytearray(1 << 16)
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return memoryview(self._buffer)
 
     def buffer_updated(self, nbytes: int) -> None:
+        super().buffer_updated(nbytes)
         self.received += self._buffer[:nbytes]
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.is_closed = True
 
     @property
     def answer(self) -> Answered:
@@ -66,7 +55,7 @@ def send(world: World, request: bytes, node_id: int = 1) -> Answered:
     """The answer to these bytes, when the node has closed the connection."""
     client = dial(world, node_id)
     client.transport.write(request)
-    world.wait(lambda: client.is_closed)
+    world.wait(lambda: client.is_lost)
     return client.answer
 
 

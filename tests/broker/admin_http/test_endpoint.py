@@ -46,7 +46,7 @@ def test_a_request_may_come_in_any_pieces(world: World) -> None:
     client = dial(world)
     for byte in b"GET /livez HTTP/1.1\r\nHost: n1\r\n\r\n":
         client.transport.write(bytes([byte]))
-    world.wait(lambda: client.is_closed)
+    world.wait(lambda: client.is_lost)
     assert client.answer.status == 200
 
 
@@ -64,7 +64,7 @@ def test_a_connection_without_a_request_is_closed_after_the_deadline(world: Worl
     client = dial(world)
     client.transport.write(b"GET /livez")
     began_s = world.loop.time()
-    world.wait(lambda: client.is_closed)
+    world.wait(lambda: client.is_lost)
     assert not client.received
     assert world.loop.time() - began_s == pytest.approx(DEADLINE_S, abs=0.5)
 
@@ -87,7 +87,7 @@ def test_a_client_that_does_not_read_is_closed_after_the_deadline(world: World) 
 def test_there_are_few_connections_at_a_time(world: World) -> None:
     waiting = [dial(world) for _ in range(MAX_CONNECTIONS)]
     one_more = dial(world)
-    world.wait(lambda: one_more.is_closed)
+    world.wait(lambda: one_more.is_lost)
     assert not one_more.received
     waiting.pop().transport.abort()
     assert world.nodes[1].admin._endpoint is not None
