@@ -9,7 +9,9 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from typing import Protocol
 
+from storage.compaction.view_digest import RangeDigest
 from storage.log_cleaning import CleaningEvent, CleaningTask
+from storage.log_digest import DigestTask
 
 #: Makes the receiving side of a connection.
 ProtocolFactory = Callable[[], asyncio.BufferedProtocol]
@@ -27,11 +29,15 @@ class Clock(Protocol):
 
 
 class Cleaner(Protocol):
-    """Does what is heavy of a pass of compaction, beside the loop (`storage.log_cleaning`)."""
+    """Does what is heavy of a pass of compaction, or of a comparison of replicas, beside the loop
+    (`storage.log_cleaning`, `storage.log_digest`)."""
 
     def clean(self, task: CleaningTask, max_bytes_per_second: float) -> AsyncGenerator[CleaningEvent]:
         """All events of the pass but `BytesMoved`. It goes on when the next one is asked for. Raises what `clean`
         raises, and CleanerDiedError."""
+
+    async def digest(self, task: DigestTask, max_bytes_per_second: float) -> RangeDigest:
+        """Raises what `digest_log` raises, and CleanerDiedError."""
 
 
 class Listener(Protocol):

@@ -68,6 +68,8 @@ from broker.serving.long_requests import LongRequests
 from broker.serving.pending import PendingAnswers
 from broker.serving.quotas import ClientQuotas
 from broker.serving.views import ClusterView
+from broker.verification.own_digest import DigestMaker
+from broker.verification.verifier import ReplicaVerifier
 from protocol.controller.replicas import TransferLeadership
 from raft.liveness import NodeLiveness
 from storage.directory import write_clean_marker
@@ -144,14 +146,13 @@ class Node:
     def _open_directory(self) -> None:
         self._disk.make_directory(self._disk.root)
         self._disk.lock()
-        directory_id, self._cluster_id, self._is_clean_start, self.journal = open_identity(
-            self._disk, self.config, self._rng
-        )
+        opened = open_identity(self._disk, self.config, self._rng)
+        directory_id, self._cluster_id, self._is_clean_start, self.journal = opened
         self.me = NodeIdentity(self.config.node_id, directory_id, self._boot_id)
 
     def _assemble_replication(self) -> None:
         """From the disk up to the groups: flush rounds, replicas, and who is alive."""
-        config, loop, steady_s = self.config, self.loop, self.clock.steady_s
+        config, loop, ticks, steady_s = self.config, self.loop, self.ticks, self.clock.steady_s
         delay = CommitDelay(steady_s, config.commit_delay_us / 1e6)
         self.turn = Turn(loop, delay, LoopBudget(loop, steady_s, is_told=True))
         self.background = Background(loop, steady_s)
@@ -166,9 +167,7 @@ class Node:
             prepare_reply=lambda log, end: self.replicas.prepare_reply(log, end),  # noqa: PLW0108
         )
         self.turn.set_rounds(self.rounds)
-        self.cluster = Cluster(
-            self.me, config, self._network, self.turn, loop, self.ticks, self._authenticator
-        )
+        self.cluster = Cluster(self.me, config, self._network, self.turn, loop, ticks, self._authenticator)
         self.replica_events = ReplicaEvents()
         peers = self.replica_events.observe(self._observer, self.cluster)
         self.replicas = Replicas(
@@ -205,7 +204,7 @@ class Node:
 
     def _assemble_metadata(self) -> None:
         """The metadata and its leader, wherever that is."""
-        config = self.config
+        config, loop, ticks = self.config, self.loop, self.ticks
         self.resources = Resources(self.settings)
         self.metadata = MetadataService(
             controller_config(config),
@@ -235,9 +234,7 @@ class Node:
         self.preferred_leaders = PreferredLeaders(
             self.me, self.settings, self.metadata, self.replicas, self.cluster, self.background, self.ticks
         )
-        self.requests = RequestServer(
-            self.loop.time, self.cluster, self.metadata.execute, self.background, self.ticks
-        )
+        self.requests = RequestServer(loop.time, self.cluster, self.metadata.execute, self.background, ticks)
         self.requests.add_part(TransferLeadership, self.preferred_leaders.execute)
         self.controller = ControllerClient(
             self.me,
@@ -265,6 +262,7 @@ class Node:
 
     def _assemble_partitions(self) -> None:
         """From the metadata to replicas and their leaders."""
+        loop, replicas, events, ticks = self.loop, self.replicas, self.replica_events, self.ticks
         self.new_topics = NewTopics()
         self.reconciler = Reconciler(
             self.me,
@@ -296,11 +294,12 @@ class Node:
             self.background,
             self.ticks,
         )
-        self.compaction = CompactionWorker(self.loop, self.replicas, self.settings, self._cleaner, self.ticks)
+        self.compaction = CompactionWorker(loop, replicas, self.settings, self._cleaner, ticks)
         self.metadata.on_read.append(self.controller.image_read)
-        self.view = ClusterView(
-            self.me, self.metadata, self.leaders, self.cluster, self.replicas, self.publisher
-        )
+        self.view = ClusterView(self.me, self.metadata, self.leaders, self.cluster, replicas, self.publisher)
+        maker = DigestMaker(replicas, self.compaction, self.settings, self._cleaner, self._rng)
+        alive = self.view.alive_brokers
+        self.verification = ReplicaVerifier(loop, self.messages, events, maker, alive, ticks)
         self.leader_waits = LeaderWaits(self.view.leader_of_id, self.background, self.ticks)
         self.heartbeat.on_leader.append(self.leader_waits.leaders_changed)
 
@@ -345,6 +344,7 @@ class Node:
             marker_writer=coordinators.marker_writer,
             verifier=coordinators.verifier,
             compaction=self.compaction,
+            verification=self.verification,
             leader_waits=self.leader_waits,
             new_topics=self.new_topics,
             quotas=self.quotas,
@@ -373,7 +373,7 @@ class Node:
     async def stop(self) -> None:
         """Transfer leaderships, answer what is open, make everything durable, leave the clean-shutdown marker."""
         self.ready.clear()
-        await self.compaction.stop()
+        await asyncio.gather(self.verification.stop(), self.compaction.stop())
         self.registration.close()
         self.replicas.stop_campaigning()
         self.publisher.close()

@@ -69,6 +69,7 @@ class ApiKey(IntEnum):
     # Varve's own. ApiVersions does not offer them: some clients know their keys by a table.
     COMPACT_PARTITIONS = 10000
     DESCRIBE_COMPACTION = 10001
+    VERIFY_REPLICAS = 10002
 
 
 FIRST_OWN_KEY = 10000
@@ -79,7 +80,7 @@ FLEXIBLE_FROM: dict[int, int] = {
     19: 5, 20: 4, 21: 2, 22: 2, 23: 4, 24: 3, 25: 3, 26: 3, 27: 1, 28: 3, 29: 2, 30: 2, 31: 2, 32: 4,
     33: 2, 34: 2, 35: 2, 36: 2, 37: 2, 42: 2, 43: 2, 44: 1, 45: 0, 46: 0, 48: 1, 49: 1, 50: 0, 51: 0,
     55: 0, 57: 0, 60: 0, 61: 0, 64: 0, 65: 0, 66: 0, 68: 0, 69: 0, 74: 0, 75: 0,
-    10000: 0, 10001: 0,
+    10000: 0, 10001: 0, 10002: 0,
 }  # fmt: skip
 """First flexible version by API key. SaslHandshake (17) and OffsetDelete (47) have none."""
 

@@ -271,6 +271,42 @@ class BoundsUpdates(PeerMessage):
     groups: list[BoundsUpdate] = field(array(BoundsUpdate))
 
 
+class DigestRequest(PeerMessage):
+    """A leader asks a member for a digest of what its log says (broker/verification)."""
+
+    topic_id: uuid.UUID = field(UUID)
+    partition: int = field(INT32)
+    incarnation: int = field(INT32)
+    """Of the leader's log."""
+    follower_incarnation: int = field(INT32)
+    term: int = field(INT32)
+    number: int = field(INT64)
+    """Of the question. It is repeated under the same number until it is answered."""
+    start_offset: int = field(INT64)
+    """The view in [start_offset, end_offset) is compared, ..."""
+    end_offset: int = field(INT64)
+    focus_start: int = field(INT64)
+    """... and there are digests of the parts of [focus_start, focus_end)."""
+    focus_end: int = field(INT64)
+    is_by_key: bool = field(BOOLEAN)
+    """The newest record of each key counts. False: every batch does, because the topic is not compacted."""
+    is_background: bool = field(BOOLEAN)
+    """Nobody waits for it: it is made slowly."""
+
+
+class DigestReply(PeerMessage):
+    topic_id: uuid.UUID = field(UUID)
+    partition: int = field(INT32)
+    incarnation: int = field(INT32)
+    term: int = field(INT32)
+    number: int = field(INT64)
+    state: int = field(INT8)
+    """A number of `broker.replication.digest_state`."""
+    log_start: int = field(INT64)
+    digest: bytes = field(BYTES, default=b"")
+    """Count and sum of each part of the focus, if the digest is ready."""
+
+
 class TimeoutNow(PeerMessage):
     """Leadership transfer: campaign at once."""
 
@@ -356,5 +392,7 @@ PEER_KINDS: dict[int, type[PeerMessage]] = {
     18: AppendRejection,
     19: BoundsReports,
     20: BoundsUpdates,
+    21: DigestRequest,
+    22: DigestReply,
 }
 encode_peer, decode_peer = message_codec(PEER_KINDS)

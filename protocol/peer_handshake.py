@@ -15,9 +15,10 @@ from __future__ import annotations
 from protocol.peer_frames import message_codec
 from protocol.schema import BOOLEAN, BYTES, INT16, INT32, STRING, Message, field
 
+#: Version 6: leaders ask for digests of logs.
 #: Version 5: reports of compaction say what is in its way.
 #: Version 4: nodes prove themselves, and frames have checksums. In version 3 the first message was Hello.
-PEER_PROTOCOL_VERSION = 5
+PEER_PROTOCOL_VERSION = 6
 
 
 class HandshakeMessage(Message):

@@ -7,36 +7,24 @@ records go is decided in `storage.compaction`.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Generator, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Generator, Sequence
+from typing import NamedTuple
 
-from protocol.errors import KafkaError
-from protocol.records.batch import HEADER_BYTES, MAGIC, MIN_LENGTH, BatchHeader, check_crc, parse_header
+from protocol.records.batch import BatchHeader, parse_header
 from protocol.records.builder import build_filler
 from protocol.schema import Buffer
 from storage.aborted_index import AbortedIndex, AbortedTransaction
+from storage.batch_scan import BLOCK_BYTES, BatchScan, BytesMoved, UncleanableError
 from storage.compaction.aborted_data import AbortedData
 from storage.compaction.batch_filter import BatchFilter, PassRules
 from storage.compaction.counts import PassCounts
 from storage.compaction.key_map import KeyMap
 from storage.compaction.plan import SegmentFacts, group_segments
 from storage.disk import Disk
-from storage.errors import CorruptLogError
-from storage.segment_files import segment_path
 from storage.segment_swap import SegmentBuild
 
-if TYPE_CHECKING:
-    from storage.log import Log
-
-#: Read and written at a time.
-BLOCK_BYTES = 1 << 20
 #: Positions in an index have 31 bits.
 _MAX_SEGMENT_BYTES = (1 << 31) - 1
-
-
-class UncleanableError(Exception):
-    """A pass cannot go through this log, although its bytes are what was written."""
 
 
 class CleaningTask(NamedTuple):
@@ -56,12 +44,6 @@ class CleaningTask(NamedTuple):
     map_bytes: int
     segment_bytes: int
     index_interval_bytes: int
-
-
-class BytesMoved(NamedTuple):
-    """So many bytes were read or written since the last event: for throttling."""
-
-    byte_count: int
 
 
 class MapReady(NamedTuple):
@@ -97,7 +79,7 @@ def clean(disk: Disk, task: CleaningTask) -> Cleaning:
     DiskFullError; MissingPathError if the log has deleted a segment meanwhile. The log is as it was at the last event
     then, and the next pass begins anew.
     """
-    source = _Source(disk, task)
+    source = BatchScan(disk, task.directory, task.rows)
     aborted = AbortedData(task.aborted)
     key_map = KeyMap(task.map_bytes, task.first_dirty_offset)
     yield from _fill_map(source, task, key_map, aborted)
@@ -118,12 +100,7 @@ def clean(disk: Disk, task: CleaningTask) -> Cleaning:
     yield PassOver(key_map.end_offset, batch_filter.counts)
 
 
-def has_its_segments(log: Log) -> bool:
-    """Whether all files of the log that a pass reads are there, by name. If not, somebody else has taken them away."""
-    return all(log.disk.exists(segment_path(log.directory, each.base_offset)) for each in log.segments())
-
-
-def _fill_map(source: _Source, task: CleaningTask, key_map: KeyMap, aborted: AbortedData) -> Cleaning:
+def _fill_map(source: BatchScan, task: CleaningTask, key_map: KeyMap, aborted: AbortedData) -> Cleaning:
     for segment in task.segments[:-1]:
         if segment.end_offset <= task.first_dirty_offset or segment.end_offset > task.end_offset:
             continue
@@ -136,101 +113,6 @@ def _fill_map(source: _Source, task: CleaningTask, key_map: KeyMap, aborted: Abo
             yield from source.moved()
 
 
-class _Explaining:
-    """Tells corruption from what a producer was allowed to write once, and compaction cannot read."""
-
-    def __init__(self, path: str, header: BatchHeader, batch: memoryview) -> None:
-        self._path = path
-        self._header = header
-        self._batch = batch
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if not isinstance(error, KafkaError):
-            return
-        where = f"the batch at {self._header.base_offset}"
-        if not check_crc(self._batch, 0, self._header):
-            raise CorruptLogError(self._path, 0, f"{where} fails its checksum") from error
-        raise UncleanableError(f"{where} cannot be read: {error.message}") from error
-
-
-class _Source:
-    """The sealed segments of the log. What lies outside of the checksum of a batch is compared with where it stands."""
-
-    def __init__(self, disk: Disk, task: CleaningTask) -> None:
-        self._disk = disk
-        self._directory = task.directory
-        self._row_offsets = [offset for offset, _ in task.rows]
-        self._row_terms = [term for _, term in task.rows]
-        #: Bytes read and written since the last event.
-        self.moved_bytes = 0
-
-    def moved(self, at_least_bytes: int = BLOCK_BYTES) -> Iterator[BytesMoved]:
-        if self.moved_bytes >= at_least_bytes:
-            moved, self.moved_bytes = self.moved_bytes, 0
-            yield BytesMoved(moved)
-
-    def term_at(self, offset: int) -> int:
-        at = bisect_right(self._row_offsets, offset) - 1
-        return self._row_terms[at]
-
-    def borders(self, from_offset: int, below_offset: int) -> list[int]:
-        """Where rows stand strictly between the two."""
-        first = bisect_right(self._row_offsets, from_offset)
-        return sorted({offset for offset in self._row_offsets[first:] if offset < below_offset})
-
-    def explaining(self, segment: SegmentFacts, header: BatchHeader, batch: memoryview) -> _Explaining:
-        return _Explaining(segment_path(self._directory, segment.base_offset), header, batch)
-
-    def batches(self, segment: SegmentFacts) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """All batches of a segment. Raises CorruptLogError, MissingPathError."""
-        path = segment_path(self._directory, segment.base_offset)
-        file = self._disk.open(path)
-        position, end_offset, size = 0, segment.base_offset, segment.size_bytes
-        block_start, block = 0, memoryview(b"")
-        try:
-            while position < size:
-                at = position - block_start
-                header, wanted = _batch_at(block, at)
-                while header is None:
-                    block = file.read(position, min(max(wanted, BLOCK_BYTES), size - position))
-                    if len(block) < wanted:
-                        raise CorruptLogError(path, position, "half a batch")
-                    self.moved_bytes += len(block)
-                    block_start, at = position, 0
-                    header, wanted = _batch_at(block, 0)
-                self._check_place(path, position, header, end_offset)
-                yield header, block[at : at + header.size_bytes]
-                position += header.size_bytes
-                end_offset = header.next_offset
-        finally:
-            file.close()
-        if end_offset != segment.end_offset:
-            raise CorruptLogError(path, position, f"ends at {end_offset}, not at {segment.end_offset}")
-
-    def _check_place(self, path: str, position: int, header: BatchHeader, end_offset: int) -> None:
-        is_in_place = (
-            header.magic == MAGIC
-            and header.length >= MIN_LENGTH
-            and header.base_offset == end_offset
-            and header.leader_epoch == self.term_at(end_offset)
-        )
-        if not is_in_place:
-            raise CorruptLogError(path, position, f"the batch at {end_offset} is not what was written")
-
-
-def _batch_at(block: memoryview, at: int) -> tuple[BatchHeader | None, int]:
-    """The header of the batch at this position. None: the block does not have all of it, and so many bytes are
-    needed."""
-    if at + HEADER_BYTES > len(block):
-        return None, HEADER_BYTES
-    header = parse_header(block, at)
-    size_bytes = max(header.size_bytes, HEADER_BYTES)
-    return (header, 0) if at + size_bytes <= len(block) else (None, size_bytes)
-
-
 class _Rewriting:
     """Neighbouring segments on their way to becoming one.
 
@@ -238,7 +120,7 @@ class _Rewriting:
     """
 
     def __init__(
-        self, disk: Disk, task: CleaningTask, source: _Source, group: Sequence[SegmentFacts]
+        self, disk: Disk, task: CleaningTask, source: BatchScan, group: Sequence[SegmentFacts]
     ) -> None:
         self._disk = disk
         self._task = task

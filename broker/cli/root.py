@@ -22,6 +22,7 @@ _COMMANDS: dict[str, tuple[str, str, str]] = {
         "explain",
         "Explain why a topic is not compacted, or what becomes of a record.",
     ),
+    "verify": ("broker.cli.verify", "verify", "Check that the replicas of a topic say the same."),
     "config": ("broker.cli.config", "config", "Describe and alter settings of topics, brokers and groups."),
     "group": ("broker.cli.group", "group", "List, describe, reset and delete consumer groups."),
     "txn": ("broker.cli.txn", "txn", "List, describe and abort transactions."),
@@ -87,5 +88,5 @@ def varve() -> None:
     """Varve, a Kafka-protocol broker cluster.
 
     Exit codes: 0 done, 1 failed, 2 wrong usage or configuration. `cluster health` exits with 10 if the cluster is not
-    healthy.
+    healthy, `verify replicas` if no replica differs, but some could not be compared.
     """

@@ -1,4 +1,5 @@
-"""The process that `broker.compaction.child_cleaner` starts: one pass of compaction, told over stdin and stdout."""
+"""The process that `broker.compaction.child_cleaner` starts: one pass of compaction, or one digest of a log, told over
+stdin and stdout."""
 
 from __future__ import annotations
 
@@ -12,11 +13,13 @@ from typing import BinaryIO
 
 from broker.compaction.child_cleaner import GO_ON, LENGTH, Failure, Order
 from storage import libc
+from storage.batch_scan import BytesMoved, UncleanableError
 from storage.compaction.key_map import KeyMapTooSmallError
 from storage.disk import DiskFullError, MissingPathError
 from storage.errors import CorruptLogError
 from storage.file_disk import FileDisk
-from storage.log_cleaning import BytesMoved, CleaningEvent, UncleanableError, clean
+from storage.log_cleaning import CleaningEvent, CleaningTask, clean
+from storage.log_digest import DigestReady, digest_log
 
 #: Linux (sys/prctl.h): the signal that this process gets when its parent dies.
 _PR_SET_PDEATHSIG = 1
@@ -53,7 +56,9 @@ def main() -> int:
 def _run(order: Order, node_pid: int, told: BinaryIO, told_to: BinaryIO) -> None:
     disk = FileDisk(order.root, lambda call: call())
     started_s, moved_bytes = monotonic(), 0
-    for event in clean(disk, order.task):
+    task = order.task
+    events = clean(disk, task) if isinstance(task, CleaningTask) else digest_log(disk, task)
+    for event in events:
         if os.getppid() != node_pid:
             return  # where there is no such signal
         if isinstance(event, BytesMoved):
@@ -64,10 +69,10 @@ def _run(order: Order, node_pid: int, told: BinaryIO, told_to: BinaryIO) -> None
         else:
             _say(told_to, event)
             if told.read(len(GO_ON)) != GO_ON:
-                return  # the node has given the pass up
+                return  # the node has given it up
 
 
-def _say(told_to: BinaryIO, said: CleaningEvent | Failure | None) -> None:
+def _say(told_to: BinaryIO, said: CleaningEvent | DigestReady | Failure | None) -> None:
     data = pickle.dumps(said)
     told_to.write(LENGTH.pack(len(data)) + data)
     told_to.flush()

@@ -1,4 +1,5 @@
-"""A pass of compaction in a process of its own, which this node starts: the heavy loop never holds up the event loop.
+"""A pass of compaction, or a digest of a log, in a process of its own, which this node starts: the heavy loop never
+holds up the event loop.
 
 The child reads the log and builds segments in a folder of its own. What changes the log is done by the node, between
 two segments (`storage.log_cleaning`). Both sides talk in pickled values, each behind its length.
@@ -12,12 +13,15 @@ import pickle
 import struct
 import sys
 from collections.abc import AsyncGenerator
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from typing import NamedTuple
 
+from storage.batch_scan import UncleanableError
+from storage.compaction.view_digest import RangeDigest
 from storage.disk import DiskFullError, MissingPathError
 from storage.errors import CorruptLogError
-from storage.log_cleaning import CleaningEvent, CleaningTask, UncleanableError
+from storage.log_cleaning import CleaningEvent, CleaningTask
+from storage.log_digest import DigestReady, DigestTask
 
 LENGTH = struct.Struct(">I")
 #: From the node: the segment is in place.
@@ -34,12 +38,12 @@ class Order(NamedTuple):
 
     root: str
     """The data directory."""
-    task: CleaningTask
+    task: CleaningTask | DigestTask
     max_bytes_per_second: float
 
 
 class Failure(NamedTuple):
-    """What ended the pass."""
+    """What ended the work."""
 
     kind: str
     message: str
@@ -70,6 +74,21 @@ class ChildCleaner:
                 child.kill()
 
     async def clean(self, task: CleaningTask, max_bytes_per_second: float) -> AsyncGenerator[CleaningEvent]:
+        async with aclosing(self._run(task, max_bytes_per_second)) as events:
+            async for event in events:
+                assert not isinstance(event, DigestReady)
+                yield event
+
+    async def digest(self, task: DigestTask, max_bytes_per_second: float) -> RangeDigest:
+        async with aclosing(self._run(task, max_bytes_per_second)) as events:
+            async for event in events:
+                assert isinstance(event, DigestReady)
+                return event.digest
+        raise AssertionError("a digest ends with one")
+
+    async def _run(
+        self, task: CleaningTask | DigestTask, max_bytes_per_second: float
+    ) -> AsyncGenerator[CleaningEvent | DigestReady]:
         child = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", _CHILD_MODULE, str(os.getpid())),
             stdin=asyncio.subprocess.PIPE,
@@ -97,8 +116,8 @@ class ChildCleaner:
             self._children.discard(child)
 
 
-async def _read(stream: asyncio.StreamReader) -> CleaningEvent | Failure | None:
-    """The next value. None: the pass is over."""
+async def _read(stream: asyncio.StreamReader) -> CleaningEvent | DigestReady | Failure | None:
+    """The next value. None: everything is done."""
     (length,) = LENGTH.unpack(await stream.readexactly(LENGTH.size))
-    said: CleaningEvent | Failure | None = pickle.loads(await stream.readexactly(length))
+    said: CleaningEvent | DigestReady | Failure | None = pickle.loads(await stream.readexactly(length))
     return said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Generator, Sequence
 from itertools import islice
 
@@ -10,12 +11,15 @@ from broker.config.values import INT64_MAX
 from broker.replication.replica import Replica
 from raft.types import RemovalBounds
 from storage.aborted_index import AbortedTransaction
+from storage.aborted_loading import load_aborted
+from storage.aborted_transactions import AbortedIndexMissingError
+from storage.batch_scan import UncleanableError
 from storage.compaction.batch_filter import PassRules
 from storage.compaction.held_back import HeldBack
 from storage.compaction.plan import CompactionSettings, LogFacts, Plan, SegmentFacts
 from storage.compaction.producers import last_offsets
 from storage.log import Log
-from storage.log_cleaning import CleaningTask, UncleanableError
+from storage.log_cleaning import CleaningTask
 from storage.producer_snapshot import SnapshotDamagedError, read_snapshot
 from storage.producer_state import ProducerStates
 
@@ -79,6 +83,18 @@ def find_held_back(replica: Replica) -> Generator[None, None, HeldBack]:
             break
         yield
     return held
+
+
+async def aborted_below(replica: Replica, log: Log, end_offset: int) -> Sequence[AbortedTransaction] | None:
+    """The aborted transactions with records below, which is at or below the last stable offset. They are searched in
+    the log, where they are not known yet. None: the replica has another log now. Raises CorruptLogError."""
+    while replica.is_open and replica.log is log:
+        try:
+            return log.aborted_between(log.first_stored_offset, end_offset)
+        except AbortedIndexMissingError as missing:
+            for _ in load_aborted(log, missing.base_offset):
+                await asyncio.sleep(0)
+    return None
 
 
 def segment_facts(log: Log, cleaned_end: int, *, with_ages: bool) -> list[SegmentFacts]:

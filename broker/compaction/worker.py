@@ -7,7 +7,7 @@ makes plans, puts built segments in place, and raises the bounds when a pass is 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections import Counter
 from contextlib import aclosing
 from functools import partial
 
@@ -16,6 +16,7 @@ import structlog
 from broker.compaction.asked import PATIENCE_S, Answer, AskedPass, PassResult
 from broker.compaction.child_cleaner import CleanerDiedError
 from broker.compaction.facts import (
+    aborted_below,
     cleanable_end,
     cleaning_task,
     find_held_back,
@@ -35,17 +36,14 @@ from broker.replication.watermarks.blocked_by import BlockedBy
 from broker.scheduling.ticks import SLOW_TICK_S, Ticks
 from protocol.errors import ErrorCode, KafkaError
 from raft.types import RemovalBounds
-from storage.aborted_index import AbortedTransaction
-from storage.aborted_loading import load_aborted
-from storage.aborted_transactions import AbortedIndexMissingError
+from storage.batch_scan import UncleanableError, has_its_segments
 from storage.compaction.counts import PassCounts
 from storage.compaction.held_back import HeldBack
 from storage.compaction.key_map import KeyMapTooSmallError
 from storage.compaction.plan import Obstacle, Plan, make_plan
 from storage.disk import DiskFullError, MissingPathError
 from storage.errors import CorruptLogError
-from storage.log import Log
-from storage.log_cleaning import MapReady, PassOver, SegmentReady, UncleanableError, has_its_segments
+from storage.log_cleaning import MapReady, PassOver, SegmentReady
 from storage.log_types import GroupKey
 from storage.producer_snapshot import has_durable_snapshot, remove_needless_snapshots
 
@@ -82,6 +80,8 @@ class CompactionWorker:
         self._due: list[Replica] = []
         #: As many as log.cleaner.threads at most. Each compacts one of `_due` after the other.
         self._threads: set[asyncio.Task[None]] = set()
+        #: Logs that are being read as they are, and by how many. No pass over them begins.
+        self._held: Counter[GroupKey] = Counter()
         self._next_round_at = loop.time() + settings.config.compaction_initial_delay_ms / 1000
         ticks.every(SLOW_TICK_S, self._tick)
 
@@ -106,6 +106,19 @@ class CompactionWorker:
         except DiskFullError as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         return self._wait_for_pass(replica, [])
+
+    def hold(self, replica: Replica) -> bool:
+        """Have no pass over the log begin before as many calls of `release`. False: one is under way, and nothing is
+        held."""
+        if self._is_running(replica):
+            return False
+        self._held[replica.key] += 1
+        return True
+
+    def release(self, replica: Replica) -> None:
+        self._held[replica.key] -= 1
+        if not self._held[replica.key]:
+            del self._held[replica.key]
 
     def standing(self, replica: Replica) -> Standing:
         """Raises CorruptLogError."""
@@ -160,7 +173,7 @@ class CompactionWorker:
             if replica is None:
                 del self._asked[key]
                 asked.answer(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-            elif key not in self._begun and not self._is_running(replica) and why_not(replica) is None:
+            elif key not in self._begun and not self._is_busy(replica) and why_not(replica) is None:
                 end_offset = min(replica.high_watermark, self._replicas.recorded_end(replica))
                 if end_offset >= asked.end_offset or now >= asked.begins_by:
                     self._begun[key] = self._asked.pop(key)
@@ -203,13 +216,16 @@ class CompactionWorker:
         state = self._logs.get(replica.key)
         return state is not None and state.is_running
 
+    def _is_busy(self, replica: Replica) -> bool:
+        return self._is_running(replica) or replica.key in self._held
+
     async def _clean_due(self) -> None:
         while self._due:
             replica = self._due.pop()
             state = await self._look_at(replica)
             if state is not None and state.is_running:
                 continue
-            if state is not None:
+            if state is not None and replica.key not in self._held:
                 state.is_running = True
                 await self._clean(replica, state)
                 state.is_running = False
@@ -290,7 +306,7 @@ class CompactionWorker:
 
     async def _run_pass(self, replica: Replica, plan: Plan, state: LogCompaction) -> None:
         log, config, began_at = replica.log, self._settings.config, self._loop.time()
-        aborted = await self._aborted(replica, log, plan.first_uncleanable_offset)
+        aborted = await aborted_below(replica, log, plan.first_uncleanable_offset)
         if aborted is None or replica.log is not log:
             return
         snapshot_offset = log.newest_snapshot_offset(below=self._replicas.recorded_end(replica))
@@ -358,18 +374,6 @@ class CompactionWorker:
             elapsed_s=round(result.elapsed_s, 3),
         )
         self._answer(replica, result)
-
-    async def _aborted(
-        self, replica: Replica, log: Log, end_offset: int
-    ) -> Sequence[AbortedTransaction] | None:
-        """Those with records below. None: the log has changed."""
-        while replica.is_open and replica.log is log:
-            try:
-                return log.aborted_between(log.first_stored_offset, end_offset)
-            except AbortedIndexMissingError as missing:
-                for _ in load_aborted(log, missing.base_offset):
-                    await asyncio.sleep(0)
-        return None
 
 
 def _limit(plan: Plan, state: LogCompaction) -> str:

@@ -60,6 +60,7 @@ from broker.handlers import (
     txn_offset_commit,
     unregister_broker,
     update_features,
+    verify_replicas,
     write_txn_markers,
 )
 from broker.serving.api import Api
@@ -118,4 +119,5 @@ APIS: tuple[Api, ...] = (
     describe_topic_partitions.API,
     compact_partitions.API,
     describe_compaction.API,
+    verify_replicas.API,
 )

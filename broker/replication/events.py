@@ -41,6 +41,9 @@ class ReplicaEvents:
         #: A replica's log is bad and durably marked so, and it is closed: to be opened again as one that has nothing.
         self.quarantined: list[Callable[[Replica], None]] = []
 
+        #: (leader's replica, node id, [start, end)): that node's replica says something else there.
+        self.differ: list[Callable[[Replica, int, tuple[int, int]], None]] = []
+
     def observe(self, observer: Observer | None, peers: Peers) -> Peers:
         """Returns the way to other nodes, on which the observer looks, too. None: nobody observes."""
         if observer is None:
@@ -48,6 +51,7 @@ class ReplicaEvents:
         self.role_changed.append(observer.role_changed)
         self.commit_advanced.append(observer.commit_advanced)
         self.truncating.append(observer.truncating)
+        self.differ.append(observer.replicas_differ)
         return ObservedPeers(peers, observer)
 
 
@@ -68,6 +72,9 @@ class Observer(Protocol):
     def role_changed(self, replica: Replica) -> None: ...
     def commit_advanced(self, replica: Replica) -> None: ...
     def truncating(self, replica: Replica, to_index: int) -> None: ...
+
+    def replicas_differ(self, replica: Replica, node_id: int, offsets: tuple[int, int]) -> None:
+        """A comparison has found it out, of a leader's replica and that of another node."""
 
     def sending(self, to: Directory, message: peer.PeerMessage) -> None:
         """A message to another replica is about to leave."""

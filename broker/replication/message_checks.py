@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from broker.metadata.record_codec import MetadataRecordError, decode
 from broker.replication import wire
+from broker.replication.digest_state import DigestState
 from broker.replication.watermarks.blocked_by import BlockedBy
 from broker.replication.watermarks.compaction_bounds import CleanedReport
 from protocol import peer
@@ -86,6 +87,24 @@ def check_removal_bounds(replica: Replica, leader: ReplicaId, term: int, mtro: i
     check(plausibility.leadership_refusal(replica.group, leader, term))
     if min(mtro, mxro) < UNSET or max(mtro, mxro) > plausibility.MAX_INDEX:
         raise ProtocolError(f"bounds of {mtro} and {mxro}")
+
+
+def check_digest_request(replica: Replica, leader: ReplicaId, message: peer.DigestRequest) -> None:
+    """A follower may be behind all of it."""
+    check(plausibility.leadership_refusal(replica.group, leader, message.term))
+    ends = message.start_offset, message.focus_start, message.focus_end, message.end_offset
+    if list(ends) != sorted(ends) or not 0 <= ends[0] <= ends[-1] <= plausibility.MAX_INDEX:
+        raise ProtocolError(f"a digest of {ends[1:3]} in [{ends[0]}, {ends[3]})")
+
+
+def check_digest_reply(replica: Replica, message: peer.DigestReply) -> None:
+    """The digest itself is looked at by whoever asked for it."""
+    check(plausibility.log_start_ack_refusal(replica.group, message.term, message.log_start))
+    check_log_start(replica, message.log_start)
+    try:
+        DigestState(message.state)
+    except ValueError as error:
+        raise ProtocolError(str(error)) from None
 
 
 def check_range_message(replica: Replica, leader: ReplicaId, message: peer.Append) -> list[Row]:

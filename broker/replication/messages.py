@@ -15,6 +15,8 @@ from broker.replication.message_checks import (
     ContradictionError,
     check,
     check_cleaned_report,
+    check_digest_reply,
+    check_digest_request,
     check_log_start,
     check_match,
     check_range_message,
@@ -50,6 +52,10 @@ class GroupMessages:
         self._early: dict[GroupKey, tuple[PeerIdentity, peer.Append]] = {}
         #: The last question for a vote, likewise: nodes open a new topic's partitions each at its own pace.
         self._early_votes: dict[GroupKey, tuple[PeerIdentity, peer.VoteRequest]] = {}
+        #: Called with the replica that is asked for a digest of its log, and who asks; or with the leader's replica and
+        #: the member that answers. They raise ProtocolError for a message that cannot be right.
+        self.on_digest_request: list[Callable[[Replica, ReplicaId, peer.DigestRequest], None]] = []
+        self.on_digest_reply: list[Callable[[Replica, ReplicaId, peer.DigestReply], None]] = []
         #: When a message about this partition was logged as passed over. They come again and again.
         self._logged_at: dict[tuple[UUID, int], float] = {}
 
@@ -70,6 +76,10 @@ class GroupMessages:
                     self._log_start_updates(sender, message)
                 case peer.LogStartAcks():
                     self._log_start_acks(sender, message)
+                case peer.DigestRequest():
+                    self._digest_request(sender, message)
+                case peer.DigestReply():
+                    self._digest_reply(sender, message)
                 case peer.BoundsReports():
                     self._bounds_reports(sender, message)
                 case peer.BoundsUpdates():
@@ -233,6 +243,24 @@ class GroupMessages:
                 self._replicas.discard_ordered(replica, leader, update.term)
             else:
                 self._replicas.bounds_exchange.told(replica, leader, update.term, update.mtro, update.mxro)
+
+    # -- comparisons of replicas -------------------------------------------------------------------------
+
+    def _digest_request(self, sender: PeerIdentity, message: peer.DigestRequest) -> None:
+        replica = self._find(message.topic_id, message.partition)
+        if replica is not None and message.follower_incarnation == replica.group.self_id.incarnation:
+            leader = _identity(sender, message.incarnation)
+            check_digest_request(replica, leader, message)
+            for requested in self.on_digest_request:
+                requested(replica, leader, message)
+
+    def _digest_reply(self, sender: PeerIdentity, message: peer.DigestReply) -> None:
+        replica = self._find(message.topic_id, message.partition)
+        if replica is not None:
+            check_digest_reply(replica, message)
+            member = _identity(sender, message.incarnation)
+            for replied in self.on_digest_reply:
+                replied(replica, member, message)
 
     # -- elections ---------------------------------------------------------------------------------------
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from broker.transactions.coordinator import TransactionCoordinator
     from broker.transactions.marker_writer import MarkerWriter
     from broker.transactions.verification import TransactionVerifier
+    from broker.verification.verifier import ReplicaVerifier
 
 
 class Volume(Protocol):
@@ -74,6 +75,7 @@ class Context:
     verifier: TransactionVerifier
     """For the partitions that this node leads: whether records of a transaction may be appended there."""
     compaction: CompactionWorker
+    verification: ReplicaVerifier
     leader_waits: LeaderWaits
     new_topics: NewTopics
     quotas: ClientQuotas

@@ -78,6 +78,7 @@ from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
+from protocol.messages.verify_replicas import VerifyReplicasRequest, VerifyReplicasResponse
 from protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from protocol.schema import Message
 
@@ -101,6 +102,7 @@ _PAIRS: tuple[tuple[type[Message], type[Message]], ...] = (
     (DeleteRecordsRequest, DeleteRecordsResponse),
     (CompactPartitionsRequest, CompactPartitionsResponse),
     (DescribeCompactionRequest, DescribeCompactionResponse),
+    (VerifyReplicasRequest, VerifyReplicasResponse),
     (InitProducerIdRequest, InitProducerIdResponse),
     (OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse),
     (AddPartitionsToTxnRequest, AddPartitionsToTxnResponse),

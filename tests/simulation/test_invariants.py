@@ -17,6 +17,7 @@ import pytest
 from broker.groups.shard import Shard
 from broker.replication import wire
 from broker.replication.replica import Replica
+from broker.verification.results import Compared, NotComparedError, Outcome
 from protocol import peer
 from protocol.controller.topics import CreateTopics, NewTopic, TopicSetting
 from protocol.group_records import OffsetCommitKey
@@ -690,3 +691,28 @@ def test_a_partition_that_is_given_out_twice(small: Small) -> None:
     del shard_of(small, "g").groups["g"]
     with bites("one_worker"):
         as_client(small, join("second"))
+
+
+def compare(small: Small) -> None:
+    """... all replicas, under whoever goes on to lead for so long."""
+    found: list[Compared | NotComparedError] = []
+    while not found or isinstance(found[-1], NotComparedError):
+        leader, count = small.leader, len(found)
+        node_id = leader.group.self_id.node_id
+        small.call(node_id, small.cluster.nodes[node_id].verification.ask, leader, found.append)
+        small.wait(lambda count=count: len(found) > count)  # type: ignore[misc]
+    assert found[-1].outcome is Outcome.EQUAL
+
+
+def test_a_replica_that_says_something_else_than_its_leader(small: Small) -> None:
+    compare(small)
+    (stored,) = small.follower.log.batches(3, 4)
+    header = parse_header(stored.view())
+    # As long as the one that was written, with a right checksum.
+    other = build_batch(
+        [NewRecord(None, b"x", 1)], base_offset=header.base_offset, leader_epoch=header.leader_epoch
+    )
+    assert len(other) == header.size_bytes
+    stored.file.write_at(stored.position, other)
+    with bites("replicas_say_the_same"):
+        compare(small)

@@ -66,6 +66,8 @@ TINY = NodeConfig(
     compaction_initial_delay_ms=500,
     compaction_interval_ms=300,
     cleaner_backoff_ms=500,
+    # The plan of a seed says whether replicas are compared.
+    verify_interval_ms=0,
 )
 
 
@@ -89,7 +91,8 @@ class SimulatedCluster:
             node_id: SimulatedClock(self.loop, skew_ms=rng.randrange(-500, 500)) for node_id in self.node_ids
         }
         self._rng = rng
-        self._config = config
+        #: Of the nodes that start from now on.
+        self.config = config
         self._dark: set[int] = set()
         #: Of each life: its SIGTERM, whether that was sent, and a key for every fault that wants it paused.
         self._sigterm: dict[NodeProcess, asyncio.Event] = {}
@@ -107,7 +110,7 @@ class SimulatedCluster:
     def config_of(self, node_id: int) -> NodeConfig:
         host = host_of(node_id)
         return replace(
-            self._config,
+            self.config,
             node_id=node_id,
             quorum_voters={other: Address(host_of(other), PEER_PORT) for other in self.node_ids},
             listeners=(Listener("PLAINTEXT", host, CLIENT_PORT), Listener("CONTROLLER", host, PEER_PORT)),

@@ -12,6 +12,7 @@ from protocol import peer
 from raft.types import ReplicaId
 from storage.log_types import GroupKey
 from tests.simulator.invariants.bounds_never_fall import NAMES as BOUND_NAMES
+from tests.simulator.invariants.replicas_say_the_same import report_difference
 from tests.simulator.process import looking_on
 
 if TYPE_CHECKING:
@@ -39,6 +40,9 @@ class NodeObserver:
 
     def truncating(self, replica: Replica, to_index: int) -> None:
         self._oracle.nodes.truncating(replica, to_index)
+
+    def replicas_differ(self, replica: Replica, node_id: int, offsets: tuple[int, int]) -> None:
+        report_difference(replica, node_id, offsets)
 
     def sending(self, to: Directory, message: peer.PeerMessage) -> None:
         """Somebody is being told this."""

@@ -20,8 +20,9 @@ SHARES = (0.1, 0.25, 0.4)
 LONG_KIND = "isolate successors"
 LONG_SHARE = 0.6
 BEGINS_S = (0.5, 1.5)
-
-
+#: The share of seeds in which leaders compare their replicas with the others all the while, and how often.
+VERIFIED_SHARE = 0.5
+VERIFY_INTERVAL_MS = 300
 #: The share of seeds in which members that are away are left out of their groups, and how soon
 #: (varve.compaction.max.pin.ms).
 PIN_LIMIT_SHARE = 0.2
@@ -49,6 +50,8 @@ class Plan:
     workload: Workload
     max_pin_ms: int
     """-1: no limit."""
+    verify_interval_ms: int
+    """How often a leader compares a partition with the other replicas. 0: never."""
 
 
 def plan_of(
@@ -82,4 +85,5 @@ def plan_of(
     max_pin_ms = rng.randrange(*PIN_LIMITS_MS) if rng.random() < PIN_LIMIT_SHARE else -1
     if not LOSSES.isdisjoint(kinds):
         max_pin_ms = -1
-    return Plan(seed, node_count, kinds, tuple(faults), workload, max_pin_ms)
+    verify_interval_ms = VERIFY_INTERVAL_MS if rng.random() < VERIFIED_SHARE else 0
+    return Plan(seed, node_count, kinds, tuple(faults), workload, max_pin_ms, verify_interval_ms)

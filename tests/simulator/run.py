@@ -114,7 +114,11 @@ class Simulation:
         self.cluster = SimulatedCluster(
             random.Random(rng.getrandbits(64)),
             size=plan.node_count,
-            config=replace(TINY, compaction_max_pin_ms=plan.max_pin_ms),
+            config=replace(
+                TINY,
+                compaction_max_pin_ms=plan.max_pin_ms,
+                verify_interval_ms=plan.verify_interval_ms,
+            ),
         )
         self.clients: Clients | None = None
         self.story: dict[int, str] = {}

@@ -10,18 +10,11 @@ import pytest
 
 from protocol.records.batch import renew_crc
 from protocol.records.builder import build_filler
+from storage.batch_scan import BLOCK_BYTES, BytesMoved, UncleanableError
 from storage.disk import MissingPathError
 from storage.errors import CorruptLogError
 from storage.log import Log
-from storage.log_cleaning import (
-    BLOCK_BYTES,
-    BytesMoved,
-    CleaningTask,
-    MapReady,
-    PassOver,
-    SegmentReady,
-    UncleanableError,
-)
+from storage.log_cleaning import CleaningTask, MapReady, PassOver, SegmentReady
 from storage.log_types import LogConfig
 from tests.simulator.disk import DiskFaults
 from tests.simulator.loop import new_loop

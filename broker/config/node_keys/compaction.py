@@ -1,4 +1,4 @@
-"""The worker that compacts logs. What is compacted, and when, are settings of topics."""
+"""The worker that compacts logs, and the comparison of replicas. What is compacted, and when, is set for topics."""
 
 from __future__ import annotations
 
@@ -70,4 +70,19 @@ class CompactionKeys:
         own replica allows it, without asking the others, as Apache Kafka does. Replicas then differ for ever: deleted
         keys come back, and aborted records are read as committed. Only `varve start --override` can set it, and only on
         a node with all listeners on localhost.""",
+    )
+    verify_interval_ms: int = setting(
+        "varve.verify.interval.ms",
+        integer(0, INT32_MAX),
+        "21600000",
+        """How often a leader compares each of its partitions with the other replicas, in the background. They are
+        compared one after the other, spread over this time. 0: never.""",
+        dynamic=True,
+    )
+    verify_io_max_bytes_per_second: float = setting(
+        "varve.verify.io.max.bytes.per.second",
+        number(1, sys.float_info.max),
+        "8388608",
+        "How many bytes a comparison in the background may read per second, on each node.",
+        dynamic=True,
     )

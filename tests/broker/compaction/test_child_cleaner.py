@@ -11,7 +11,12 @@ from pathlib import Path
 import pytest
 
 from broker.compaction.child_cleaner import GO_ON, LENGTH, ChildCleaner, Order
+from broker.compaction.facts import segment_facts
+from broker.compaction.inline_cleaner import InlineCleaner
+from storage.compaction.view_digest import OffsetRange
+from storage.disk import MissingPathError
 from storage.log_cleaning import PassOver, SegmentReady
+from storage.log_digest import DigestTask
 from storage.segment_swap import COMPACTING_NAME
 from tests.storage.helpers import InlineDisk
 from tests.storage.kill_points.journaled_log import FOLDER, data_directory, load_task, open_journaled
@@ -37,6 +42,33 @@ async def test_a_child_does_the_whole_pass(prepared: Prepared) -> None:
     assert isinstance(events[-1], PassOver) and events[-1].counts == prepared.counts
     assert log_state(log, prepared.replica.history.last_stable_offset) == prepared.states[-1]
     log.close(is_clean=False)
+    journal.close()
+    disk.close()
+
+
+async def test_a_child_makes_the_digest_that_the_loop_makes(prepared: Prepared) -> None:
+    root = str(data_directory(prepared.folder))
+    disk = InlineDisk(root)
+    journal, log = open_journaled(disk)
+    cleaning, view = load_task(prepared.folder), OffsetRange(0, prepared.replica.history.last_stable_offset)
+    segments = segment_facts(log, 0, with_ages=False)
+    task = DigestTask(
+        cleaning.directory,
+        segments,
+        cleaning.rows,
+        view,
+        view,
+        True,
+        cleaning.aborted,
+        cleaning.map_bytes,
+        b"salt",
+    )
+    digest = await ChildCleaner(root).digest(task, RATE)
+    assert digest == await InlineCleaner(disk).digest(task, RATE)
+    assert digest.count == len(prepared.replica.history.view())
+    log.close(is_clean=False)
+    with pytest.raises(MissingPathError):
+        await ChildCleaner(root).digest(task._replace(directory="gone"), RATE)
     journal.close()
     disk.close()
 

@@ -10,8 +10,8 @@ from broker.compaction.facts import known_at_snapshot, removal_bounds
 from broker.replication.replica import Replica
 from protocol.records.batch import parse_header
 from protocol.records.builder import NewRecord, build_batch
+from storage.batch_scan import UncleanableError
 from storage.compaction.producers import last_offsets
-from storage.log_cleaning import UncleanableError
 from storage.producer_snapshot import Snapshot, write_snapshot
 from storage.producer_state import BATCHES_KEPT
 from tests.broker.world import World, running

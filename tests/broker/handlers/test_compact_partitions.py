@@ -82,6 +82,7 @@ class OneAtATime:
 
     def __init__(self, cleaner: Cleaner) -> None:
         self._cleaner = cleaner
+        self.digest = cleaner.digest
         self.folders: set[str] = set()
         self.passes = 0
 
@@ -118,6 +119,7 @@ class LateCleaner:
 
     def __init__(self, cleaner: Cleaner) -> None:
         self._cleaner = cleaner
+        self.digest = cleaner.digest
         self.may_begin = asyncio.Event()
 
     async def clean(self, task: CleaningTask, max_bytes_per_second: float) -> AsyncGenerator[CleaningEvent]:

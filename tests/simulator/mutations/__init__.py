@@ -19,6 +19,7 @@ from tests.simulator.mutations import (
     removal_bounds,
     succession,
     transactions,
+    verification,
     watermarks,
 )
 from tests.simulator.mutations.kind import Mutation
@@ -38,6 +39,7 @@ MUTATIONS: dict[str, Mutation] = {
         *compaction.MUTATIONS,
         *removal_bounds.MUTATIONS,
         *coordination.MUTATIONS,
+        *verification.MUTATIONS,
         *groups.MUTATIONS,
         *transactions.MUTATIONS,
         *produce.MUTATIONS,

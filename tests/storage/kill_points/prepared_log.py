@@ -16,11 +16,12 @@ from protocol.records.batch import Compression
 from storage.aborted_index import AbortedTransaction
 from storage.aborted_loading import load_aborted
 from storage.aborted_transactions import AbortedIndexMissingError
+from storage.batch_scan import BLOCK_BYTES
 from storage.compaction.counts import PassCounts
 from storage.journal import Journal
 from storage.journal_records import Bounds, Flushed
 from storage.log import Log
-from storage.log_cleaning import BLOCK_BYTES, PassOver, SegmentReady, clean
+from storage.log_cleaning import PassOver, SegmentReady, clean
 from storage.producer_snapshot import Snapshot, load_producers, write_snapshot
 from storage.segment_files import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX
 from tests.storage.compaction.logs import (

@@ -1,0 +1,1 @@
+"""Whether the replicas of a partition say the same."""
