@@ -211,6 +211,18 @@ FOLLOWER_LAG = _gauge(
     "partition",
     "follower",
 )
+COMPARISONS = _counter(
+    "varve_replica_comparisons_total",
+    """Comparisons of the replicas of a partition that this node led: `equal`; `different`; `incomplete`, where none
+    differed but some could not be compared; `failed`, where none could.""",
+    "result",
+)
+MISMATCHES = _counter(
+    "varve_replica_mismatches_total",
+    "How often a replica was found to differ from the leader's. The log says which, and where. From the leader.",
+    "topic",
+    "partition",
+)
 PRODUCED_RECORDS = _counter(
     "varve_topic_produced_records_total",
     "Records that this node has appended as the leader.",

@@ -1,4 +1,5 @@
-"""Metrics of partitions and topics: who leads, who keeps up, how large the logs are, what comes in and goes out."""
+"""Metrics of partitions and topics: who leads, who keeps up, which replicas differ, how large the logs are, what comes
+in and goes out."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from broker.replication.events import ReplicaEvents
 from broker.replication.replica import Replica
 from broker.replication.topic_traffic import TopicTraffic
 from broker.serving.context import Context
+from broker.verification.results import Outcome
 from storage.log_types import GroupKey
 
 
@@ -52,6 +54,7 @@ class PartitionMetrics(Collector):
         yield from self._collect_traffic(replicas)
         yield from self._collect_offsets(replicas)
         yield from self._collect_followers(replicas)
+        yield from self._collect_comparisons()
         yield from family(names.OFFLINE, self._offline())
         yield from single(names.LEADER_CHANGES, self._changes.count)
 
@@ -99,6 +102,13 @@ class PartitionMetrics(Collector):
         yield from single(names.LED, led)
         yield from single(names.UNDER_REPLICATED, under_replicated)
         yield from single(names.UNDER_MIN_ISR, under_min_isr)
+
+    def _collect_comparisons(self) -> Iterator[Metric]:
+        verification = self._context.verification
+        yield from family(names.COMPARISONS, [((each,), verification.outcomes[each]) for each in Outcome])
+        replicas = list(self._context.replicas.by_key.values())  # that of the metadata, too
+        found = _of_leaders(replicas, lambda replica: verification.mismatches[replica.key])
+        yield from family(names.MISMATCHES, found)
 
     def _assigned(self, replica: Replica) -> int:
         topic = self._context.image.topics.get(replica.key.topic_id)

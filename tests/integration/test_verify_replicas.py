@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from protocol.records.batch import HEADER_BYTES, iter_batches, renew_crc
+from tests.broker.metrics.scrape import Scrape
 from tests.integration.conftest import ClusterFactory
 from tests.integration.explaining import create, varve
 from tests.integration.harness import BrokerCluster, eventually
@@ -72,6 +73,7 @@ def test_a_record_that_was_changed_by_hand_is_found(make_cluster: ClusterFactory
         return True if sum(f"broker={changed}" in x and "first_offset=17" in x for x in lines) > 2 else None
 
     eventually(told_in_background, "the background finds it, too", LIMIT_S)
+    assert Scrape(cluster[leader].metrics())("varve_replica_mismatches_total", topic=TOPIC) > 2
 
 
 def _others(found: dict[str, Any]) -> list[int]:
