@@ -59,9 +59,10 @@ _TAIL = """
 - **A row is durable before what is behind it** stands in raft (`can_propose`, `_extend`) and in storage
   (`append_batches`). Either alone is enough, so the mutation takes both away at the leader.
 - **A report counts in the term in which it was built (L1), and bounds of a leader that is deposed are refused (F1)**:
-  off together, 40 seeds and four stories of section 2 found nothing. A report says of one incarnation what
-  is durable and never falls, so it is true in any term, and so are the bounds that were counted from such reports.
-  Whether a log was begun under its membership, the leader tells from its own rows.
+  off together, 40 seeds and four stories of section 2 found nothing. The model (tests/model) shows what they prevent: a
+  leader that is deposed hears what is true now, does not know a member that was added since, and raises the bounds. In
+  the product a member reports only to the leader that it follows, so no later report reaches a leader of before. A late
+  one of the same incarnation is still true, because what it says is durable and never falls.
 - **Nothing expires above the cleaned end** (`PassRules.cleaned_end_offset`): off, 40 seeds found nothing. MTRO and
   MXRO lie at or below it, because each replica's own MCCO and MXFO count.
 - **The last batch of a log stays, emptied**: off, 40 seeds found nothing. A filler takes its place, and readers get to
