@@ -16,6 +16,9 @@ LASTS_S = (1.0, 6.0)
 TRANSACTIONAL_SHARE = 0.75
 #: How many seeds have a topic that is compacted.
 COMPACTED_SHARE = 0.4
+#: How many offsets each member of a group commits at most. It lives for two seconds or so at a time and commits five
+#: a second, so a group is done long before the limit of a healed cluster (tests.simulator.run).
+MEMBER_OFFSETS = 75
 RETENTION = ("retention.bytes", "retention.ms")
 #: Settings of all topics.
 _USUAL = (
@@ -157,25 +160,35 @@ def workload_of(
     return Workload(
         tuple(topics),
         tuple(producers),
-        _groups(random.Random(seed), has_groups),
+        _groups(random.Random(seed), topics, has_groups),
         _transactional(random.Random(seed + 1), topics, has_transactions),
         seed,
     )
 
 
-def _groups(rng: random.Random, has_groups: bool | None) -> tuple[GroupPlan, ...]:
+def _groups(rng: random.Random, topics: list[TopicPlan], has_groups: bool | None) -> tuple[GroupPlan, ...]:
     is_wanted = rng.random() < 0.5
     if not (is_wanted if has_groups is None else has_groups):
         return ()
-    groups = [_group(rng, "g0", rng.randint(1, 3), is_assigned=rng.random() < 0.5)]
+    partitions = sum(topic.partitions for topic in topics if not topic.is_recreated)
+    members = rng.randint(1, 3)
+    most = members * MEMBER_OFFSETS // partitions
+    groups = [_group(rng, "g0", members, most, is_assigned=rng.random() < 0.5)]
     if rng.random() < 0.5:
-        groups.append(_group(rng, "g1", 0))
+        groups.append(_group(rng, "g1", members=0, most_commits=MEMBER_OFFSETS))
     return tuple(groups)
 
 
-def _group(rng: random.Random, name: str, members: int, *, is_assigned: bool = False) -> GroupPlan:
+def _group(
+    rng: random.Random, name: str, members: int, most_commits: int, *, is_assigned: bool = False
+) -> GroupPlan:
     return GroupPlan(
-        name, members, is_assigned, rng.choice((300, 1000, 2000)), rng.randint(10, 30), rng.getrandbits(64)
+        name,
+        members,
+        is_assigned,
+        rng.choice((300, 1000, 2000)),
+        min(rng.randint(10, 30), most_commits),
+        rng.getrandbits(64),
     )
 
 
