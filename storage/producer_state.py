@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import NO_PRODUCER_ID, BatchHeader
-from protocol.records.control import Marker, read_marker
+from protocol.records.control import Marker, read_marker, remnant_is_commit
 from storage.aborted_index import AbortedIndex, AbortedTransaction
 
 #: A producer has at most five requests in flight (max.in.flight.requests.per.connection with idempotence),
@@ -192,7 +192,7 @@ class ProducerStates:
         entry.last_timestamp_ms = header.max_timestamp
         entry.last_offset = self.end_offset - 1
         if header.is_control:
-            self._end_transaction(producer_id, entry, header.base_offset, marker)
+            self._end_transaction(entry, header, marker)
             return
         if header.base_sequence != _NO_SEQUENCE:
             batches = entry.batches
@@ -211,11 +211,11 @@ class ProducerStates:
         self._open[producer_id] = first_offset
         heapq.heappush(self._open_heap, (first_offset, producer_id))
 
-    def _end_transaction(
-        self, producer_id: int, entry: ProducerEntry, offset: int, marker: Marker | None
-    ) -> None:
+    def _end_transaction(self, entry: ProducerEntry, header: BatchHeader, marker: Marker | None) -> None:
+        producer_id, offset = header.producer_id, header.base_offset
+        is_commit = remnant_is_commit(header)
         if marker is not None:
-            entry.coordinator_epoch = marker.coordinator_epoch
+            is_commit, entry.coordinator_epoch = marker
         entry.transaction_first_offset = -1
         first_offset = self._open.pop(producer_id, None)
         if first_offset is None:
@@ -224,7 +224,7 @@ class ProducerStates:
         while ending and ending[-1][1] >= first_offset:
             ending.pop()
         ending.append((offset, first_offset))
-        if marker is not None and not marker.is_commit:
+        if is_commit is False:
             stable = self.first_open_offset
             last_stable_offset = offset + 1 if stable is None else stable
             self._aborted.append(AbortedTransaction(producer_id, first_offset, offset, last_stable_offset))

@@ -2,7 +2,8 @@
 
     key: version int16 | type int16        value: version int16 | coordinator epoch int32
 
-A marker is a batch of its own, with one record. Readers know by it what becomes of the records before.
+A marker is a batch of its own, with one record. Readers know by it what becomes of the records before. Compaction
+leaves a remnant of it for a while, without the record: Varve's says in its attributes what the marker said.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from struct import error as struct_error
 from typing import NamedTuple
 
 from protocol.errors import ErrorCode, KafkaError
+from protocol.records.batch import BatchHeader
 from protocol.records.builder import NewRecord, build_batch
 from protocol.records.record import iter_records
 
@@ -19,6 +21,9 @@ _KEY = Struct(">hh")
 _VALUE = Struct(">hi")
 _VERSION = 0
 _ABORT, _COMMIT = 0, 1
+ATTR_WAS_ABORT = 0x100
+ATTR_WAS_COMMIT = 0x200
+"""Of a remnant: what its marker said. Kafka has not assigned these bits, and its clients ignore this byte."""
 
 
 class Marker(NamedTuple):
@@ -58,3 +63,12 @@ def read_marker(batch: memoryview) -> Marker | None:
     except struct_error as error:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a control record: {error}") from None
     return Marker(kind == _COMMIT, coordinator_epoch)
+
+
+def remnant_is_commit(header: BatchHeader) -> bool | None:
+    """What the marker of a remnant said: whether it was a COMMIT. None: this is no remnant, or one that Kafka made."""
+    if not header.is_control or header.count:
+        return None
+    if header.attributes & ATTR_WAS_COMMIT:
+        return True
+    return False if header.attributes & ATTR_WAS_ABORT else None

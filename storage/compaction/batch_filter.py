@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from protocol.records.batch import BatchHeader, parse_header
-from protocol.records.control import read_marker
+from protocol.records.control import read_marker, remnant_is_commit
 from protocol.schema import Buffer
 from storage.compaction.aborted_data import AbortedData
 from storage.compaction.counts import PassCounts
@@ -20,7 +20,6 @@ from storage.compaction.rewriting import (
     has_horizon,
     horizon_after,
     remnant,
-    remnant_is_commit,
     rewritten,
     timestamp_of,
     without_transactional_bit,

@@ -25,13 +25,10 @@ from protocol.records.batch import (
     renew_crc,
 )  # fmt: skip
 from protocol.records.compression import compress, max_payload_bytes
+from protocol.records.control import ATTR_WAS_ABORT, ATTR_WAS_COMMIT
 from protocol.schema import Buffer
 from storage.compaction.key_table import rebased
 from storage.compaction.table_twin import wrapped
-
-ATTR_WAS_ABORT = 0x100
-ATTR_WAS_COMMIT = 0x200
-"""Of a remnant: what its marker said. Kafka has not assigned these bits, and its clients ignore this byte."""
 
 _INT64_MAX: Final = 2**63 - 1
 
@@ -48,15 +45,6 @@ def horizon_after(now_ms: int, retention_ms: int) -> int:
 def timestamp_of(header: BatchHeader, timestamp_delta: int) -> int:
     """The time of a record that was created at a producer's time. It wraps at 64 bits, as in Java."""
     return wrapped(header.base_timestamp + timestamp_delta)
-
-
-def remnant_is_commit(header: BatchHeader) -> bool | None:
-    """What the marker of a remnant said: whether it was a COMMIT. None: this is no remnant, or one that Kafka made."""
-    if not header.is_control or header.count:
-        return None
-    if header.attributes & ATTR_WAS_COMMIT:
-        return True
-    return False if header.attributes & ATTR_WAS_ABORT else None
 
 
 def without_transactional_bit(batch: memoryview, header: BatchHeader) -> bytearray:

@@ -9,6 +9,9 @@ import pytest
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import BatchHeader, parse_header
 from protocol.records.builder import NewRecord, build_batch
+from protocol.records.control import Marker, build_marker
+from storage.aborted_index import AbortedTransaction
+from storage.compaction.rewriting import remnant
 from storage.errors import CorruptLogError
 from storage.log import Log
 from storage.log_types import FlushedEnd
@@ -125,6 +128,19 @@ def test_open_transactions_hold_the_last_stable_offset(disk: InlineDisk) -> None
     assert states.first_open_offset is None
     assert refused(states, header(3, producer=6)) == ErrorCode.INVALID_PRODUCER_EPOCH, "the marker raised it"
     assert states.check(header(0, epoch=1, producer=6)) is APPEND
+
+
+@pytest.mark.parametrize("is_commit", [False, True])
+def test_a_marker_that_was_compacted_still_says_how_the_transaction_ended(is_commit: bool) -> None:
+    states = ProducerStates()
+    states.record(
+        parse_header(batch_at(0, 1, producer_id=9, producer_epoch=0, base_sequence=0, is_transactional=True))
+    )
+    marker = parse_header(build_marker(9, 0, Marker(is_commit, 12), 2000))._replace(base_offset=3)
+    batch = remnant(marker, is_commit, horizon_ms=5000)
+    states.record_stored(memoryview(batch), parse_header(batch))
+    assert states.first_open_offset is None
+    assert states.take_aborted() == ([] if is_commit else [AbortedTransaction(9, 0, 3, 4)])
 
 
 def test_a_snapshot_and_the_tail_give_the_same_state_as_a_full_replay(disk: InlineDisk) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from protocol.records.batch import ATTR_LOG_APPEND_TIME, BatchHeader, check_crc
-from storage.compaction.rewriting import remnant_is_commit
+from protocol.records.control import remnant_is_commit
 from storage.log_types import GroupKey
 from tests.simulator.written import Original, Record, Written, records_of
 

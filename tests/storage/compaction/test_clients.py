@@ -11,7 +11,8 @@ import pytest
 from aiokafka.record import MemoryRecords
 
 from protocol.records.batch import Compression, parse_header, renew_crc
-from storage.compaction.rewriting import emptied, remnant_is_commit
+from protocol.records.control import remnant_is_commit
+from storage.compaction.rewriting import emptied
 from tests.storage.compaction.model import History, Replica, data_of, horizon_of, read_committed
 from tests.storage.compaction.one_log_broker import TOPIC, one_log_broker
 

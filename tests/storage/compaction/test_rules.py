@@ -14,11 +14,11 @@ from protocol.records.batch import (
     parse_header,
     renew_crc,
 )
-from protocol.records.control import read_marker
+from protocol.records.control import ATTR_WAS_ABORT, ATTR_WAS_COMMIT, read_marker, remnant_is_commit
 from storage.compaction import rewriting
 from storage.compaction.batch_filter import BatchFilter
 from storage.compaction.producers import last_offsets
-from storage.compaction.rewriting import ATTR_WAS_ABORT, ATTR_WAS_COMMIT, emptied, remnant_is_commit
+from storage.compaction.rewriting import emptied
 from storage.producer_state import BATCHES_KEPT, ProducerStates
 from tests.storage.compaction.model import (
     EXPIRATION_MS,
