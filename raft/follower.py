@@ -63,8 +63,7 @@ class Follower:
         verified_end = self._extend(out, to_index, rows) if is_new else to_index
         if verified_end > self.verified_end:
             self.verified_end = verified_end
-        if commit_end > state.commit_end:
-            self.learn_commit(out, commit_end)
+        self.learn_commit(out, commit_end)
         if not is_new:  # otherwise the end of the flush brings the acknowledgement
             self._acknowledge(out)
 
@@ -107,6 +106,7 @@ class Follower:
         """Raise the commit index, but not above what was verified against this leader: the rest of the log may differ
         from the leader's."""
         state = self._state
+        state.told_commit_end = max(commit_end, state.told_commit_end)
         known = min(commit_end, self.verified_end)
         if known > state.commit_end:
             state.commit_end = known

@@ -66,6 +66,7 @@ class GroupState:
         "start_index",
         "term",
         "timing",
+        "told_commit_end",
         "unreachable",
         "voted_for",
         "watermarks",
@@ -107,6 +108,9 @@ class GroupState:
         self.persisted_end = end_index
         #: Everything below is known to be committed.
         self.commit_end = commit_end
+        #: The highest commit index that any leader has told since this log was opened. What of the log lies below came
+        #: from leaders that had compacted no further than this, so it is whole once commit_end is as high.
+        self.told_commit_end = commit_end
         #: Newest configuration in the log, committed or not (a server always uses the latest: thesis section
         #: 4.1).
         self.configuration = NO_CONFIGURATION

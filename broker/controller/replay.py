@@ -32,14 +32,14 @@ def replay(
     read: Callable[[], Steps] = _ignore,
 ) -> Steps:
     """Replay the log from the end of the image up to `end_offset()`, which may rise meanwhile. `changed` gets each
-    change, and its steps are done before the next one. `read` is called when all of it is replayed, and now and then
-    before. Nothing is believed of a corrupt batch."""
+    change, and its steps are done before the next one. `read` is called when all of it is replayed, also if there were
+    no records, and now and then before. Nothing is believed of a corrupt batch."""
     try:
         is_behind = True
-        while is_behind and replica.is_open and image.end_offset < end_offset():
+        while is_behind and replica.is_open:
             start_offset, contradictions = image.end_offset, image.contradictions
-            yield from _replay_range(replica, image, end_offset(), changed, read)
-            is_behind = image.end_offset > start_offset  # otherwise there are no records
+            if start_offset < (end := end_offset()):
+                yield from _replay_range(replica, image, end, changed, read)
             yield from read()
             if image.contradictions > contradictions:
                 logger.error(
@@ -47,6 +47,8 @@ def replay(
                     count=image.contradictions - contradictions,
                     below_offset=image.end_offset,
                 )
+            # Without progress it has another log now.
+            is_behind = start_offset < image.end_offset < end_offset()
     except CorruptLogError as error:
         replica.host.log_corrupt(replica, error)
 
@@ -76,3 +78,4 @@ def _replay_range(
                 yield from read()
             if not replica.is_open or replica.log is not log:
                 return  # closed, or begun anew from a snapshot
+    image.pass_over(end_offset)

@@ -128,6 +128,17 @@ class MetadataService:
 
     # -- the image ---------------------------------------------------------------------------------------
 
+    @property
+    def is_image_whole(self) -> bool:
+        """Whether the image shows everything of whose commit this node has heard. Before, it may lack what is there
+        since long: the log was copied from a compacted one, and the record that superseded another is not here yet."""
+        replica = self.replica
+        return (
+            replica is not None
+            and replica.group.commit_end >= replica.group.told_commit_end
+            and self.image.end_offset >= replica.high_watermark
+        )
+
     def _commit_advanced(self, replica: Replica) -> None:
         """Replay what is newly committed, if it is the metadata's."""
         if replica is self.replica and not self._is_replaying:
@@ -135,8 +146,12 @@ class MetadataService:
             self._background.run(self._replay_committed(replica))
 
     def _replay_committed(self, replica: Replica) -> Steps:
-        """In steps: thousands of records may be committed at a time."""
-        yield from replay(replica, self.image, lambda: replica.high_watermark, self._changed, self._read)
+        """In steps: thousands of records may be committed at a time. What is committed without records is news, too
+        (`is_image_whole`)."""
+        commit_end = -1
+        while replica.is_open and commit_end < replica.group.commit_end:
+            commit_end = replica.group.commit_end
+            yield from replay(replica, self.image, lambda: replica.high_watermark, self._changed, self._read)
         self._is_replaying = False
 
     def _changed(self, change: Change) -> Steps:

@@ -190,9 +190,12 @@ class MetadataImage:
 
     @property
     def end_offset(self) -> int:
-        """The offset after the last applied record. The log's own end may be higher: compaction leaves
-        holes."""
+        """Everything below is applied."""
         return self._end_offset
+
+    def pass_over(self, end_offset: int) -> None:
+        """There are no records from `self.end_offset` to `end_offset`."""
+        self._end_offset = max(end_offset, self._end_offset)
 
     @property
     def epoch(self) -> int:

@@ -117,7 +117,8 @@ class Publisher:
     # -- the image ---------------------------------------------------------------------------------------
 
     def _image_read(self) -> Steps | None:
-        return self._begin_publishing() if not self._begun and self._is_image_current() else None
+        is_ready = not self._begun and self._metadata.is_image_whole and self._is_image_current()
+        return self._begin_publishing() if is_ready else None
 
     def _begin_publishing(self) -> Steps:
         """The image is current: make the directory agree with it. `opened` says when it does."""

@@ -6,23 +6,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from itertools import cycle
 from typing import Any
 
 from broker.controller.client import ControllerClient
 from broker.controller.service import MetadataService
 from broker.metadata.controller import Controller
 from broker.metadata.formation import ClusterFormation, Formation, FormationState, FoundingVoter, Order
-from broker.metadata.ids import random_cluster_id, random_uuid
+from broker.metadata.ids import METADATA_TOPIC_ID, random_cluster_id, random_uuid
 from broker.metadata.requests import Decision, ProducerIdBlock
+from broker.network.peers import PeerIdentity
 from broker.partitions.publisher import Publisher
+from broker.replication.messages import GroupMessages
 from broker.scheduling.background import Steps
+from protocol import peer
 from protocol.controller.brokers import AllocateProducerIds, AllocateProducerIdsResult
+from protocol.controller.replicas import ReassignedPartition, ReassignPartitions
 from protocol.controller.request import Request
 from protocol.controller.topics import CreateTopics, NewTopic
 from protocol.errors import ErrorCode
+from tests.simulator.cluster import METADATA_KEY
 from tests.simulator.mutations.kind import Mutation
 from tests.simulator.mutations.stage import ELECTION_TIMEOUT_S, Stage
-from tests.simulator.mutations.switch import off
+from tests.simulator.mutations.switch import off, replaced
 
 # -- formation -----------------------------------------------------------------------------------------------
 
@@ -202,6 +208,51 @@ def a_node_forgets_what_it_has_acted_upon(stage: Stage) -> None:
 # -- who asked for a change sees it ----------------------------------------------------------------------------
 
 
+def the_metadata_is_compacted_before_a_node_has_copied_it(stage: Stage) -> None:
+    """A node has lost its metadata log. When it is registered anew, the record of a topic is superseded by another one
+    above the registration, and compacted away. Then the node copies the log, whose first part ends at the row by which
+    it is added: it has the registration and no topic."""
+    cluster = stage.cluster
+    if len(cluster.node_ids) > 3:
+        return
+    stage.create_topic()
+    stage.write()
+    stage.everybody_has_all()
+    controller = cluster.nodes[1].leaders.controller_id()
+    node_id = stage.rng.choice([n for n in cluster.node_ids if n != controller])
+    lost = cluster.nodes[node_id].metadata.replica
+    assert lost is not None
+    cluster.kill(node_id)
+    cluster.damage.note(node_id, METADATA_KEY, is_lost=True)
+    cluster.disks[node_id].vanish(lost.log.directory)
+    is_copying = False
+
+    def copied_later(append: Callable[..., None]) -> Any:
+        def appended(self: GroupMessages, sender: PeerIdentity, message: peer.Append) -> None:
+            is_held = message.topic_id == METADATA_TOPIC_ID and self is cluster.nodes[node_id].messages
+            if is_copying or not is_held:
+                append(self, sender, message)
+
+        return appended
+
+    with replaced(GroupMessages, "_append", copied_later):
+        cluster.start(node_id)
+        image = cluster.nodes[controller].metadata.image
+        stage.wait(lambda: image.brokers[node_id].metadata_incarnation == 1)
+        compacted = cluster.nodes[controller].metadata.replica
+        assert compacted is not None
+        superseding = compacted.log.end_offset
+        orders = cycle(([3, 1, 2], [1, 2, 3]))
+        while compacted.bounds.durable.mcco <= superseding:
+            target = ReassignedPartition(topic=stage.topic, partition=0, node_ids=next(orders))
+            stage.ask_controller(controller, ReassignPartitions(partitions=[target]))
+            stage.run_for(0.1)
+        is_copying = True
+        stage.ready(node_id)
+    stage.write()
+    stage.everybody_has_all()
+
+
 def who_asked_looks_at_once(stage: Stage) -> None:
     """Topics are created through each node, and when that has the answer it is looked at what it knows."""
     for number in range(10):
@@ -257,6 +308,13 @@ MUTATIONS = (
         off((Publisher, "_image_read", _as_it_comes)),
         story=a_node_forgets_what_it_has_acted_upon,
         note="a property; the incarnation rule keeps it from losing anything",
+    ),
+    Mutation(
+        "image-is-whole",
+        "... which reaches as far as any leader has told: below, a compacted log lacks what is superseded above",
+        off((MetadataService, "is_image_whole", lambda _: property(lambda self: True))),
+        story=the_metadata_is_compacted_before_a_node_has_copied_it,
+        note="a property, likewise: copies are lost, not all of them",
     ),
     Mutation(
         "change-is-seen-by-who-asked",
