@@ -155,14 +155,9 @@ class Simulation:
         end_s = cluster.loop.time() + HEALED_LIMIT_S
         cluster.damage.reveal()
         revealed_s = cluster.loop.time()
-        while not (
-            clients.is_done
-            and cluster.are_equal()
-            and cluster.have_no_open_transactions()
-            and clients.has_read_all()
-        ):
+        while missing := self._missing(clients):
             assert cluster.loop.time() < end_s, (
-                f"no progress after healing; {clients.describe()}, {cluster.describe()}"
+                f"no progress after healing: {missing}; {clients.describe()}, {cluster.describe()}"
             )
             self._run_until(cluster.loop.time() + SCAN_S)
             if cluster.loop.time() > revealed_s + REVEAL_S:
@@ -171,6 +166,18 @@ class Simulation:
         clients.check()
         clients.check_all_seen()
         cluster.assert_whole()
+
+    def _missing(self, clients: Clients) -> str:
+        """The first thing that a healed cluster still owes; empty: all is done."""
+        if not clients.is_done:
+            return "clients have work to do"
+        if not self.cluster.are_equal():
+            return "replicas are not equal"
+        if not self.cluster.have_no_open_transactions():
+            return "transactions are open"
+        if not clients.has_read_all():
+            return "readers have not read all"
+        return ""
 
     def _run_until(self, end_s: float) -> None:
         """Run, and compare all logs every now and then."""
