@@ -4,12 +4,29 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
 from broker.cli.clients import TIMEOUT_S, bootstrap_option, format_option
 
+if TYPE_CHECKING:
+    from protocol.messages.elect_leaders import ElectLeadersResponse, TopicPartitions
+
 _VERSION = 2
+
+
+def elect_preferred(
+    bootstrap_server: str, wanted: list[TopicPartitions] | None, timeout_s: float
+) -> ElectLeadersResponse:
+    """Have preferred replicas elected; of all partitions, if `wanted` is None. What is not led by then has
+    REQUEST_TIMED_OUT. Raises CommandError."""
+    from broker.cli.wire_client import WireClient
+    from protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+
+    question = ElectLeadersRequest(topic_partitions=wanted, timeout_ms=int(1000 * timeout_s))
+    client = WireClient(bootstrap_server)
+    return client.ask(question, _VERSION, ElectLeadersResponse, timeout_s + TIMEOUT_S)
 
 
 @click.command(name="elect-leaders")
@@ -26,9 +43,9 @@ def elect_leaders(topics: tuple[str, ...], timeout_s: int, bootstrap_server: str
     cannot lead.
     """
     from broker.cli.cluster_state import describe_cluster, select_partitions
-    from broker.cli.wire_client import WireClient, check_error, error_text
+    from broker.cli.wire_client import check_error, error_text
     from protocol.errors import ErrorCode
-    from protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
+    from protocol.messages.elect_leaders import TopicPartitions
 
     wanted = None
     if topics:
@@ -37,9 +54,7 @@ def elect_leaders(topics: tuple[str, ...], timeout_s: int, bootstrap_server: str
             TopicPartitions(topic=topic, partitions=[number for name, number in names if name == topic])
             for topic in topics
         ]
-    question = ElectLeadersRequest(topic_partitions=wanted, timeout_ms=1000 * timeout_s)
-    patience_s = timeout_s + TIMEOUT_S
-    answer = WireClient(bootstrap_server).ask(question, _VERSION, ElectLeadersResponse, patience_s)
+    answer = elect_preferred(bootstrap_server, wanted, timeout_s)
     check_error(answer.error_code, None)
     results = {
         f"{topic.topic}-{x.partition_id}": (ErrorCode(x.error_code), x.error_message)

@@ -6,16 +6,18 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 
-from confluent_kafka import ElectionType, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import NewTopic
 
 from broker.cli.clients import TIMEOUT_S, admin_client, refusal
+from broker.cli.cluster_leaders import elect_preferred
 from broker.cli.cluster_state import ClusterState, describe_cluster
 from broker.cli.divergence.table import LIMIT_S, SETTINGS
 from broker.cli.moves import alter_reassignments
 from broker.cli.root import CommandError
 from broker.cli.wire_client import ask_at
 from protocol.errors import ProtocolError
+from protocol.messages.elect_leaders import TopicPartitions
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 _POLL_S = 0.05
@@ -120,8 +122,9 @@ class Topics:
         def leads() -> bool:
             nonlocal next_election_at
             if time.monotonic() >= next_election_at:
-                partitions = [TopicPartition(name, 0) for name in self._names]
-                self._admin.elect_leaders(ElectionType.PREFERRED, partitions).result(LIMIT_S)
+                # confluent-kafka 2.x waits for a minute, and its `operation_timeout` raises SystemError.
+                wanted = [TopicPartitions(topic=name, partitions=[0]) for name in self._names]
+                elect_preferred(self._bootstrap_server, wanted, _ELECTION_S)
                 next_election_at = time.monotonic() + _ELECTION_S
             return self.leaders() == dict.fromkeys(self._names, node_id)
 
