@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TypeVar
 
 from protocol.api_keys import ApiKey
@@ -36,3 +37,12 @@ def ask(world: World, node_id: int, key: ApiKey, version: int, body: Message, re
     task = begin_ask(world, node_id, key, version, body, response)
     world.wait(task.done)
     return task.result()
+
+
+def until(world: World, holds: Callable[[], bool]) -> None:
+    """`holds` asks a node, so it is looked at between two steps of the loop."""
+    for _ in range(1200):
+        if holds():
+            return
+        world.loop.run_for(0.1)
+    raise AssertionError("it does not happen")

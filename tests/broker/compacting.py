@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from protocol.api_keys import ApiKey
+from protocol.errors import ErrorCode
 from protocol.messages.compact_partitions import (
     CompactPartition,
     CompactPartitionsRequest,
@@ -15,6 +18,11 @@ from tests.broker.world import World
 COMPACTED = {"cleanup.policy": "compact"}
 
 
+def create(world: World, replication_factor: int = 1, **settings: str) -> Any:
+    configs = COMPACTED | {key.replace("_", "."): value for key, value in settings.items()}
+    return world.create_topic("table", replication_factor=replication_factor, configs=configs)
+
+
 def request(*topics: str, timeout_ms: int = 60_000, partition: int = 0) -> CompactPartitionsRequest:
     named = [CompactTopic(name=topic, partition_indexes=[partition]) for topic in topics]
     return CompactPartitionsRequest(topics=named, timeout_ms=timeout_ms)
@@ -23,6 +31,11 @@ def request(*topics: str, timeout_ms: int = 60_000, partition: int = 0) -> Compa
 def compact(world: World, body: CompactPartitionsRequest, node_id: int = 1) -> CompactPartition:
     answer = ask(world, node_id, ApiKey.COMPACT_PARTITIONS, 0, body, CompactPartitionsResponse)
     return answer.topics[0].partitions[0]
+
+
+def pass_over(world: World, node_id: int = 1) -> None:
+    """... of the table, and it succeeds."""
+    assert compact(world, request("table"), node_id).error_code == ErrorCode.NONE
 
 
 def write(world: World, topic: str) -> None:

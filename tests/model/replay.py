@@ -173,7 +173,7 @@ class Puppeteer:
     def _add(self, step: Step, held: dict[int, None]) -> bool:
         """... and start it, if it is away."""
         node = self._node(step.other)
-        self._topic.begin_reassigning(*self._nodes)
+        self._stage.begin_reassigning(*self._nodes)
         group = self._stage.replica(self._node(step.node)).group
 
         def is_named() -> bool:

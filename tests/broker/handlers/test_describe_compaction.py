@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from broker.replication.watermarks.blocked_by import BlockedBy
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
@@ -15,8 +12,8 @@ from protocol.messages.describe_compaction import (
     DescribeCompactionTopic,
     PartitionCompaction,
 )
-from tests.broker.asking import ask
-from tests.broker.compacting import COMPACTED, compact, request, write
+from tests.broker.asking import ask, until
+from tests.broker.compacting import create, pass_over, write
 from tests.broker.world import World, running
 
 
@@ -25,24 +22,6 @@ def describe(world: World, node_id: int = 1, topic: str = "table", partition: in
     request = DescribeCompactionRequest(topics=named)
     answer = ask(world, node_id, ApiKey.DESCRIBE_COMPACTION, 0, request, DescribeCompactionResponse)
     return answer.topics[0].partitions[0]
-
-
-def pass_over(world: World, node_id: int = 1) -> None:
-    assert compact(world, request("table"), node_id).error_code == ErrorCode.NONE
-
-
-def until(world: World, holds: Callable[[], bool]) -> None:
-    """`holds` asks a node, so it is looked at between two steps of the loop."""
-    for _ in range(1200):
-        if holds():
-            return
-        world.loop.run_for(0.1)
-    raise AssertionError("it does not happen")
-
-
-def create(world: World, replication_factor: int = 1, **settings: str) -> Any:
-    configs = COMPACTED | {key.replace("_", "."): value for key, value in settings.items()}
-    return world.create_topic("table", replication_factor=replication_factor, configs=configs)
 
 
 def test_a_log_before_and_after_its_first_pass() -> None:

@@ -2,64 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from broker.verification.results import Outcome
-from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
-from protocol.messages.compact_partitions import (
-    CompactPartitionsRequest,
-    CompactPartitionsResponse,
-    CompactTopic,
-)
-from protocol.messages.verify_replicas import (
-    VerifyPartition,
-    VerifyReplicasRequest,
-    VerifyReplicasResponse,
-    VerifyTopic,
-)
-from tests.broker.asking import ask
+from protocol.messages.verify_replicas import VerifyPartition
+from tests.broker.asking import until
+from tests.broker.compacting import pass_over
 from tests.broker.verification.changed import change_bytes
-from tests.broker.world import World, running
-
-
-def verify(world: World, node_id: int, topic: str = "table", partition: int = 0) -> VerifyPartition:
-    request = VerifyReplicasRequest(
-        topics=[VerifyTopic(name=topic, partition_indexes=[partition])], timeout_ms=600_000
-    )
-    answer = ask(world, node_id, ApiKey.VERIFY_REPLICAS, 0, request, VerifyReplicasResponse)
-    return answer.topics[0].partitions[0]
-
-
-def compact(world: World, node_id: int) -> None:
-    request = CompactPartitionsRequest(
-        topics=[CompactTopic(name="table", partition_indexes=[0])], timeout_ms=60_000
-    )
-    answer = ask(world, node_id, ApiKey.COMPACT_PARTITIONS, 0, request, CompactPartitionsResponse)
-    assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
-
-
-def create(world: World, policy: str = "compact") -> tuple[int, list[int]]:
-    """The leader, and the others."""
-    world.create_topic("table", configs={"cleanup.policy": policy})
-    leader = world.leader("table")
-    return leader, [node_id for node_id in world.ids if node_id != leader]
-
-
-def wait_everywhere(world: World) -> None:
-    """Until every replica has what was written, and knows that it is committed."""
-    end = max(world.replica(node_id, "table").log.end_offset for node_id in world.ids)
-    world.wait(lambda: all(world.replica(node_id, "table").high_watermark == end for node_id in world.ids))
-
-
-def until(world: World, holds: Callable[[], bool]) -> None:
-    """`holds` asks a node, so it is looked at between two steps of the loop."""
-    for _ in range(1200):
-        if holds():
-            return
-        world.loop.run_for(0.1)
-    raise AssertionError("it does not happen")
+from tests.broker.verification.comparing import create, verify
+from tests.broker.world import running
 
 
 def found(answer: VerifyPartition) -> dict[int, tuple[int, int]]:
@@ -93,10 +45,10 @@ def test_it_does_not_matter_which_replica_has_compacted() -> None:
         leader, others = create(world)
         for number in range(10):
             world.produce("table", b"%d" % number, key=b"k%d" % (number % 3))
-        wait_everywhere(world)
-        compact(world, others[0])
+        world.wait_equal("table")
+        pass_over(world, others[0])
         world.produce("table", b"10", key=b"k0")
-        compact(world, leader)
+        pass_over(world, leader)
         answer = verify(world, leader)
         assert found(answer) == {}
         assert alike(answer) == dict.fromkeys(world.ids, 1)
@@ -108,8 +60,8 @@ def test_one_that_has_compacted_before_the_policy_changed_makes_no_difference() 
         leader, others = create(world)
         for number in range(10):
             world.produce("table", b"%d" % number, key=b"k")
-        wait_everywhere(world)
-        compact(world, others[0])
+        world.wait_equal("table")
+        pass_over(world, others[0])
         world.wait(lambda: world.replica(others[0], "table").bounds.cleaned_end == 10)
         for node_id in world.ids:
             replica = world.replica(node_id, "table")
@@ -124,7 +76,7 @@ def test_a_changed_record_is_found_with_its_broker_and_offset() -> None:
             leader, others = create(world, policy)
             for number in range(30):
                 world.produce("table", b"value-%02d" % number, key=b"k%d" % number)
-            wait_everywhere(world)
+            world.wait_equal("table")
             change_bytes(world, others[1], "table", 17, b"value-17", b"value_17")
             answer = verify(world, leader)
             assert found(answer) == {others[1]: (17, 18)}
@@ -141,7 +93,7 @@ def test_the_first_difference_is_searched_for_in_a_long_log() -> None:
             world.produce(
                 "table", *[b"value-%02d-%02d" % (number, n) for n in range(50)], key=b"k%d" % number
             )
-        wait_everywhere(world)
+        world.wait_equal("table")
         change_bytes(world, others[0], "table", 2049, b"value-40-49", b"value_40-49")
         assert found(verify(world, leader)) == {others[0]: (2049, 2050)}
 
@@ -151,7 +103,7 @@ def test_a_leader_that_differs_from_both_others_is_seen_to_be_alone() -> None:
         leader, others = create(world)
         for number in range(5):
             world.produce("table", b"value-%d" % number, key=b"k%d" % number)
-        wait_everywhere(world)
+        world.wait_equal("table")
         change_bytes(world, leader, "table", 3, b"value-3", b"value_3")
         answer = verify(world, leader)
         assert found(answer) == {others[0]: (3, 4), others[1]: (3, 4)}
@@ -163,7 +115,7 @@ def test_a_change_of_what_is_superseded_makes_no_difference() -> None:
         leader, others = create(world)
         for number in range(5):
             world.produce("table", b"value-%d" % number, key=b"k")
-        wait_everywhere(world)
+        world.wait_equal("table")
         change_bytes(world, others[0], "table", 3, b"value-3", b"value_3")
         assert found(verify(world, leader)) == {}
 

@@ -7,8 +7,8 @@ import pytest
 from protocol.records.batch import parse_header
 from protocol.records.builder import NewRecord, build_batch
 from tests.broker.admin_http.http_client import SETTINGS
-from tests.broker.compacting import compact, request, write
-from tests.broker.handlers.test_describe_compaction import create, until
+from tests.broker.asking import until
+from tests.broker.compacting import compact, create, request, write
 from tests.broker.metrics.scrape import Scrape, scrape
 from tests.broker.world import World, running
 

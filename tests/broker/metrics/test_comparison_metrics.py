@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from broker.metadata.ids import METADATA_TOPIC_NAME
 from tests.broker.admin_http.http_client import SETTINGS
-from tests.broker.handlers.test_verify_replicas import create, verify, wait_everywhere
 from tests.broker.metrics.scrape import scrape
 from tests.broker.verification.changed import change_bytes
+from tests.broker.verification.comparing import create, verify
 from tests.broker.world import running
 
 NOT_IN_BACKGROUND = {"varve.verify.interval.ms": "0"}
@@ -17,7 +17,7 @@ def test_a_replica_that_differs_is_counted_by_the_leader() -> None:
     with running(settings=SETTINGS | NOT_IN_BACKGROUND) as world:
         leader, others = create(world)
         world.produce("table", b"value", key=b"k")
-        wait_everywhere(world)
+        world.wait_equal("table")
         verify(world, leader)
         before = scrape(world, leader)
         assert before(MISMATCHES, topic="table", partition="0") == 0, "so that its first rise is seen"

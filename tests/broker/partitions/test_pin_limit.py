@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from protocol.api_keys import ApiKey
-from protocol.messages.compact_partitions import (
-    CompactPartitionsRequest,
-    CompactPartitionsResponse,
-    CompactTopic,
-)
 from storage.journal_records import UNSET
-from tests.broker.asking import ask
+from tests.broker.compacting import pass_over
 from tests.broker.world import World, running
 
 COMPACTED = {"cleanup.policy": "compact", "delete.retention.ms": "100"}
@@ -17,10 +11,8 @@ LIMIT_MS = 5_000
 
 
 def compact(world: World, *node_ids: int) -> None:
-    named = [CompactTopic(name="table", partition_indexes=[0])]
-    request = CompactPartitionsRequest(topics=named, timeout_ms=60_000)
     for node_id in node_ids:
-        ask(world, node_id, ApiKey.COMPACT_PARTITIONS, 0, request, CompactPartitionsResponse)
+        pass_over(world, node_id)
 
 
 def deletions(world: World, node_id: int) -> int:

@@ -13,8 +13,10 @@ from broker.verification.results import Answer, Outcome, Question
 from protocol import peer
 from storage.compaction.view_digest import OffsetRange, RangeDigest
 from storage.disk import MissingPathError
-from tests.broker.handlers.test_verify_replicas import compact, create, until, verify, wait_everywhere
+from tests.broker.asking import until
+from tests.broker.compacting import pass_over
 from tests.broker.verification.changed import change_bytes
+from tests.broker.verification.comparing import create, verify
 from tests.broker.world import World, running
 
 OFTEN = {"varve.verify.interval.ms": "1000"}
@@ -50,7 +52,7 @@ def test_a_changed_record_is_found_in_the_background_and_told() -> None:
         leader, others = create(world)
         for number in range(5):
             world.produce("table", b"value-%d" % number, key=b"k%d" % number)
-        wait_everywhere(world)
+        world.wait_equal("table")
         change_bytes(world, others[0], "table", 3, b"value-3", b"value_3")
         until(world, lambda: world.nodes[leader].verification.outcomes[Outcome.DIFFERENT] > 0)
         line = next(line for line in lines if line["event"] == "replicas differ")
@@ -93,7 +95,7 @@ def test_a_question_is_repeated_once_a_second() -> None:
         leader, others = create(world, "delete")
         for _ in range(20):
             world.produce("table", b"x" * 100_000)
-        wait_everywhere(world)
+        world.wait_equal("table")
         heard: list[float] = []
         world.nodes[others[0]].messages.on_digest_request.append(lambda *_: heard.append(world.loop.time()))
         replica, verifier = world.replica(leader, "table"), world.nodes[leader].verification
@@ -110,7 +112,7 @@ def test_what_keeps_a_replica_from_making_a_digest() -> None:
             world.produce("table", b"%d" % number, key=b"k")
         assert isinstance(make(world, leader, question(0, 10)), RangeDigest)
         assert make(world, leader, question(0, 11)) is DigestState.BEHIND
-        compact(world, leader)
+        pass_over(world, leader)
         assert make(world, leader, question(0, 9)) is DigestState.COMPACTED_FURTHER
         # Nine of ten records are gone.
         assert make(world, leader, question(0, 10, is_by_key=False)) is DigestState.REWRITTEN
@@ -143,7 +145,7 @@ def test_a_log_that_is_being_compacted_is_not_compared() -> None:
     with running() as world:
         leader, _ = create(world)
         world.produce("table", b"value", key=b"k")
-        compact(world, leader)
+        pass_over(world, leader)
         node, replica = world.nodes[leader], world.replica(leader, "table")
         node.compaction._logs[replica.key].is_running = True
         assert make(world, leader, question(0, 1)) is DigestState.BUSY

@@ -9,7 +9,6 @@ from typing import Any
 from broker.compaction.standing import LogCompaction
 from broker.compaction.worker import CompactionWorker
 from broker.replication.replica import Replica
-from protocol.controller.replicas import ReassignedPartition, ReassignPartitions
 from protocol.controller.topics import TopicSetting
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import parse_header
@@ -143,13 +142,8 @@ class CompactedTopic:
 
     def reassign(self, *node_ids: int) -> None:
         """... and wait until these are the voters, by a committed configuration."""
-        self.begin_reassigning(*node_ids)
+        self.stage.begin_reassigning(*node_ids)
         self.wait_voters(node_ids)
-
-    def begin_reassigning(self, *node_ids: int) -> None:
-        target = ReassignedPartition(topic=self.stage.topic, partition=0, node_ids=list(node_ids))
-        answer = self.stage.ask_controller(self.stage.leader(), ReassignPartitions(partitions=[target]))
-        assert not any(item.error_code for item in answer.partitions), answer
 
     def wait_voters(self, node_ids: Sequence[int]) -> None:
         self.stage.wait(lambda: self.voters() == sorted(node_ids))

@@ -21,13 +21,12 @@ from broker.replication.messages import GroupMessages
 from broker.scheduling.background import Steps
 from protocol import peer
 from protocol.controller.brokers import AllocateProducerIds, AllocateProducerIdsResult
-from protocol.controller.replicas import ReassignedPartition, ReassignPartitions
 from protocol.controller.request import Request
 from protocol.controller.topics import CreateTopics, NewTopic
 from protocol.errors import ErrorCode
 from tests.simulator.cluster import METADATA_KEY
 from tests.simulator.mutations.kind import Mutation
-from tests.simulator.mutations.stage import ELECTION_TIMEOUT_S, Stage
+from tests.simulator.mutations.stage import ELECTION_TIMEOUT_S, LIMIT_S, Stage
 from tests.simulator.mutations.switch import off, replaced
 
 # -- formation -----------------------------------------------------------------------------------------------
@@ -205,9 +204,6 @@ def a_node_forgets_what_it_has_acted_upon(stage: Stage) -> None:
         assert incarnation == 0, f"{topic} lost its identity on an intact disk: incarnation {incarnation}"
 
 
-# -- who asked for a change sees it ----------------------------------------------------------------------------
-
-
 def the_metadata_is_compacted_before_a_node_has_copied_it(stage: Stage) -> None:
     """A node has lost its metadata log. When it is registered anew, the record of a topic is superseded by another one
     above the registration, and compacted away. Then the node copies the log, whose first part ends at the row by which
@@ -242,15 +238,19 @@ def the_metadata_is_compacted_before_a_node_has_copied_it(stage: Stage) -> None:
         compacted = cluster.nodes[controller].metadata.replica
         assert compacted is not None
         superseding = compacted.log.end_offset
-        orders = cycle(([3, 1, 2], [1, 2, 3]))
+        orders = cycle(((3, 1, 2), (1, 2, 3)))
+        until_s = stage.loop.time() + LIMIT_S
         while compacted.bounds.durable.mcco <= superseding:
-            target = ReassignedPartition(topic=stage.topic, partition=0, node_ids=next(orders))
-            stage.ask_controller(controller, ReassignPartitions(partitions=[target]))
+            assert stage.loop.time() < until_s, "the metadata are not compacted"
+            stage.begin_reassigning(*next(orders))
             stage.run_for(0.1)
         is_copying = True
         stage.ready(node_id)
     stage.write()
     stage.everybody_has_all()
+
+
+# -- who asked for a change sees it ----------------------------------------------------------------------------
 
 
 def who_asked_looks_at_once(stage: Stage) -> None:

@@ -32,7 +32,7 @@ def a_removed_member_comes_back_with_its_log(stage: Stage) -> None:
     topic.wait_cleaned(*stay, above=tombstone)
     topic.reassign(*stay)
     topic.wait_gone(tombstone, *stay)
-    topic.begin_reassigning(*stay, b)
+    stage.begin_reassigning(*stay, b)
     stage.run_for(stage.rng.uniform(0, 1))
     stage.start(b)
     is_voter = stage.waited(lambda: topic.voters() == [1, 2, 3], 10.0)
@@ -46,7 +46,7 @@ def a_member_is_added_and_not_cleaned_yet(stage: Stage) -> None:
     tombstone = topic.put(None)
     topic.wait_gone(tombstone, 1, 2)
     with topic.passes_held(3):
-        topic.begin_reassigning(1, 2, 3)
+        stage.begin_reassigning(1, 2, 3)
         is_voter = stage.waited(lambda: topic.voters() == [1, 2, 3], 10.0)
         assert is_voter, "who was added never votes"
 
@@ -64,7 +64,7 @@ def bounds_reach_who_is_back_before_it_reports(stage: Stage) -> None:
     topic.wait_cleaned(*stay, above=tombstone)
     topic.reassign(*stay)
     topic.wait_gone(tombstone, *stay)
-    topic.begin_reassigning(*stay, b)
+    stage.begin_reassigning(*stay, b)
     with topic.passes_held(b):
         with _held_reports(stage, b):
             stage.start(b)
@@ -87,7 +87,7 @@ def a_leader_that_has_not_heard_of_the_bounds_judges_a_learner(stage: Stage) -> 
         topic.reassign(a, c)
         topic.wait_gone(tombstone, a)
         with _held_reports(stage, b):
-            topic.begin_reassigning(a, b, c)
+            stage.begin_reassigning(a, b, c)
             stage.start(b)
             stage.wait(lambda: bool(stage.replica(a).group.configuration.learners))
             stage.wait(lambda: stage.replica(b).log.end_index == stage.replica(a).log.end_index)
@@ -180,7 +180,7 @@ def an_addition_is_appended_and_not_committed(stage: Stage) -> None:
         stage.everybody_has_all()
         topic.wait_cleaned(b, above=tombstone)
         topic.wait_reported(a, b, above=tombstone)
-        topic.begin_reassigning(a, b, c)
+        stage.begin_reassigning(a, b, c)
         stage.cut(b, a)
         group = stage.replica(a).group
         if not stage.waited(lambda: bool(group.configuration.learners), 1.0):

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from broker.replication.replica import Replica
 from protocol.api_keys import ApiKey
+from protocol.controller.replicas import ReassignedPartition, ReassignPartitions
 from protocol.controller.request import Request, ResultT
 from protocol.controller.topics import (
     CreateTopics,
@@ -154,6 +155,12 @@ class Stage:
         answers: list[CreateTopicsResult | KafkaError] = []
         self.call(via, self.cluster.nodes[via].controller.call, request, answers.append)
         return answers
+
+    def begin_reassigning(self, *node_ids: int) -> None:
+        """Have the partition on these nodes, the preferred leader first."""
+        target = ReassignedPartition(topic=self.topic, partition=0, node_ids=list(node_ids))
+        answer = self.ask_controller(self.leader(), ReassignPartitions(partitions=[target]))
+        assert not any(item.error_code for item in answer.partitions), answer
 
     def delete_topic(self) -> None:
         """... and wait until every node that is not cut off has heard."""

@@ -1,0 +1,28 @@
+"""A topic in a world, and its replicas compared."""
+
+from __future__ import annotations
+
+from protocol.api_keys import ApiKey
+from protocol.messages.verify_replicas import (
+    VerifyPartition,
+    VerifyReplicasRequest,
+    VerifyReplicasResponse,
+    VerifyTopic,
+)
+from tests.broker.asking import ask
+from tests.broker.world import World
+
+
+def create(world: World, policy: str = "compact") -> tuple[int, list[int]]:
+    """The leader, and the others."""
+    world.create_topic("table", configs={"cleanup.policy": policy})
+    leader = world.leader("table")
+    return leader, [node_id for node_id in world.ids if node_id != leader]
+
+
+def verify(world: World, node_id: int, topic: str = "table", partition: int = 0) -> VerifyPartition:
+    request = VerifyReplicasRequest(
+        topics=[VerifyTopic(name=topic, partition_indexes=[partition])], timeout_ms=600_000
+    )
+    answer = ask(world, node_id, ApiKey.VERIFY_REPLICAS, 0, request, VerifyReplicasResponse)
+    return answer.topics[0].partitions[0]
