@@ -294,7 +294,7 @@ class RaftDriver:
             self._host.send(to, self._to_wire(message))
         if out.messages_after_flush:
             messages = out.messages_after_flush
-            self._host.after_flush(lambda: self._send_durable(messages))
+            self._host.after_flush_of(self._replica, lambda: self._send_durable(messages))
         for snapshot in out.snapshots:
             self._host.send_snapshot(self._replica, snapshot)
         if out.watermarks is not None and self._group.leading is not None:

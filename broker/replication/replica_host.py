@@ -51,7 +51,7 @@ class ReplicaHost(Protocol):
 
     def persist_vote(self, replica: Replica, state: HardState) -> None:
         """Write term and vote to the journal; `hard_state_persisted` says when they are durable, before anything else
-        that waits for the same flush (`after_flush`)."""
+        that waits for the same flush (`after_flush_of`)."""
 
     def send(self, to: ReplicaId, message: peer.PeerMessage) -> None:
         """To that very replica: a node that came back with another directory is somebody else."""
@@ -60,8 +60,9 @@ class ReplicaHost(Protocol):
         """`send`, but for what takes time: what is returned sends it at once, and is called before anything else
         happens. None: nobody is there."""
 
-    def after_flush(self, action: Callable[[], None]) -> None:
-        """Do it when everything written so far, journal included, is durable."""
+    def after_flush_of(self, replica: Replica, action: Callable[[], None]) -> None:
+        """Do it when everything written so far, journal included, is durable. Never, if the replica is closed by then:
+        its log may be given up, and another identity have its place."""
 
     def timer_changed(self, replica: Replica) -> None: ...
     def role_changed(self, replica: Replica) -> None: ...

@@ -103,7 +103,7 @@ class Replicas:
         self._is_telling = False
         self._log_start_exchange = LogStartExchange(loop, peers.send_to)
         self.bounds_exchange = BoundsExchange(
-            loop, self.by_key, self._bounds, self.after_flush, peers.send_to, ticks
+            loop, self.by_key, self._bounds, self.after_flush_of, peers.send_to, ticks
         )
         self.persist_bounds = self.bounds_exchange.persist
         installs = SnapshotInstalls(self, disk, journal, rounds, self._bounds, self._discard_log)
@@ -230,22 +230,17 @@ class Replicas:
     def persist_vote(self, replica: Replica, state: HardState) -> None:
         voted = None if state.voted_for is None else VotedFor(*state.voted_for)
         self._journal.append(Vote(replica.key, state.term, voted))
-        self.after_flush(partial(self._hard_state_persisted, replica, state))
-
-    def _hard_state_persisted(self, replica: Replica, state: HardState) -> None:
-        if replica.is_open:
-            replica.driver.hard_state_persisted(state)
+        self.after_flush_of(replica, partial(replica.driver.hard_state_persisted, state))
 
     def persist_log_start(self, replica: Replica, offset: int) -> None:
         self._bounds.raise_log_start(replica.key, offset)
-        self.after_flush(partial(self._log_start_persisted, replica, offset))
+        self.after_flush_of(replica, partial(self._log_start_persisted, replica, offset))
 
     def _log_start_persisted(self, replica: Replica, offset: int) -> None:
-        if replica.is_open:
-            replica.log_start.persisted(offset)
-            self._log_start_exchange.add_replica(replica)
-            if replica.is_leader:
-                self._note_commit(replica)  # the slow tick, for who cannot be told now
+        replica.log_start.persisted(offset)
+        self._log_start_exchange.add_replica(replica)
+        if replica.is_leader:
+            self._note_commit(replica)  # the slow tick, for who cannot be told now
 
     def recorded_end(self, replica: Replica) -> int:
         """How far its log is durable, by the journal."""
@@ -284,6 +279,9 @@ class Replicas:
     def after_flush(self, action: Callable[[], None]) -> None:
         self._rounds.after_flush(action)
         self._turn.schedule()
+
+    def after_flush_of(self, replica: Replica, action: Callable[[], None]) -> None:
+        self.after_flush(lambda: action() if replica.is_open else None)
 
     def timer_changed(self, replica: Replica) -> None:
         self._timers.set(replica.driver, replica.group.deadline)

@@ -99,7 +99,7 @@ class SnapshotInstalls:
             )
             # The old log stands, and so does its end.
             self._journal.append(Flushed(replica.key, old.flushed_end))
-            self._host.after_flush(lambda: None)
+            self._host.after_flush_of(replica, lambda: None)
             replica.driver.snapshot_install_failed()
             self._host.space.lacks_space(replica)
             return

@@ -106,6 +106,7 @@ class NodeOracle:
                 voter = ReplicaId(*sender, message.incarnation)
                 self._voted(message, voter, sender, replica)
             case peer.AppendReply() if replica is not None:
+                self._speaks_for_its_log(message.incarnation, replica)
                 self._observe(replica)
                 self.answered_terms.answered(replica, message.term)
                 self.named_log_starts.named(replica, message.log_start)
@@ -115,11 +116,20 @@ class NodeOracle:
                 self.answered_terms.answered(replica, message.term)
                 self.named_log_starts.named(replica, message.log_start)
             case peer.InstallSnapshotReply() if replica is not None:
+                self._speaks_for_its_log(message.incarnation, replica)
                 self.answered_terms.answered(replica, message.term)
                 self.named_log_starts.named(replica, message.log_start)
                 self.acknowledged.acknowledged(replica, message.match_end)
             case peer.LogStartAck() if replica is not None:
                 self.named_log_starts.named(replica, message.log_start)
+
+    @staticmethod
+    def _speaks_for_its_log(incarnation: int, replica: Replica) -> None:
+        """One that was closed speaks of a log that is gone (seed 548444148088)."""
+        own = replica.group.self_id
+        assert incarnation == own.incarnation, (
+            f"incarnation {incarnation} of {replica.topic}-{replica.partition} acknowledges, where {own} is open"
+        )
 
     def scan(self, replica: Replica, journal: Journal) -> None:
         """Between two callbacks."""

@@ -41,14 +41,14 @@ class BoundsExchange:
         loop: asyncio.AbstractEventLoop,
         replicas: Mapping[GroupKey, Replica],
         bounds: DurableBounds,
-        after_flush: Callable[[Callable[[], None]], None],
+        after_flush_of: Callable[[Replica, Callable[[], None]], None],
         send_to: Callable[[Directory, peer.PeerMessage], None],
         ticks: Ticks,
     ) -> None:
         self._loop = loop
         self._replicas = replicas
         self._bounds = bounds
-        self._after_flush = after_flush
+        self._after_flush_of = after_flush_of
         self._send_to = send_to
         #: Those with something to say, in that order.
         self._due: dict[Replica, None] = {}
@@ -63,12 +63,11 @@ class BoundsExchange:
         """As `ReplicaHost.persist_bounds`."""
         recorded = self._bounds.raise_to(bounds)
         if recorded is not None:
-            self._after_flush(partial(self._persisted, replica, recorded))
+            self._after_flush_of(replica, partial(self._persisted, replica, recorded))
 
     def _persisted(self, replica: Replica, bounds: Bounds) -> None:
-        if replica.is_open:
-            replica.bounds.persisted(bounds)
-            self.add_replica(replica)
+        replica.bounds.persisted(bounds)
+        self.add_replica(replica)
 
     def reported(self, replica: Replica, member: ReplicaId, term: int, report: CleanedReport) -> None:
         """A member has told how far it is cleaned. Who is no member yet is not answered: it would report again at

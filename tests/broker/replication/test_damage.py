@@ -12,6 +12,7 @@ from protocol import peer
 from protocol.controller.topics import CreateTopics, NewTopic
 from protocol.errors import ErrorCode
 from raft.types import ReplicaId
+from storage.errors import CorruptLogError
 from storage.journal import Journal
 from storage.journal_records import Forget
 from storage.log_types import GroupKey
@@ -233,6 +234,38 @@ def test_a_leader_whose_own_bytes_are_bad_resigns_and_is_rebuilt() -> None:
         world.wait(lambda: (leader, directory_id, 1) in world.voters("foo"))
         assert world.produce("foo", b"c") == 2
         world.wait_equal("foo")
+
+
+def test_a_replica_that_is_closed_says_nothing_when_its_flush_is_over() -> None:
+    """Seed 548444148088: what waited for the flush of a log was said when that was given up, for an identity that was
+    another one by then."""
+    with running() as world:
+        world.create_topic("foo")
+        world.produce("foo", b"a")
+        world.wait_equal("foo")
+        leader = world.leader("foo")
+        voter, candidate = 1 + leader % 3, 1 + (leader + 1) % 3
+        node, replica = world.nodes[voter], world.replica(voter, "foo")
+        said_when_open: list[bool] = []
+        send_to = node.cluster.send_to
+
+        def send(directory: tuple[int, bytes], message: peer.PeerMessage) -> None:
+            if isinstance(message, peer.VoteReply) and message.topic_id == replica.key.topic_id:
+                said_when_open.append(replica.is_open or message.incarnation > 0)
+            send_to(directory, message)
+
+        node.cluster.send_to = send  # type: ignore[method-assign]
+        term = replica.group.term
+        world.disks[voter].faults.hangs_until_s = world.loop.time() + 0.3
+        to = world.replica(candidate, "foo").group.self_id
+        world.processes[leader].call(world.replica(leader, "foo").driver.transfer_leadership, to)
+        world.wait(lambda: replica.group.term > term)
+        error = CorruptLogError(replica.log.directory, 0, "as if")
+        world.processes[voter].call(node.replicas.log_corrupt, replica, error)
+        world.wait(lambda: world.replica(voter, "foo") is not replica)
+        assert not said_when_open, "the vote still waits for the disk"
+        world.wait_equal("foo")
+        assert all(said_when_open)
 
 
 def test_a_log_whose_creation_a_crash_cut_short_is_begun_again_and_not_lost() -> None:

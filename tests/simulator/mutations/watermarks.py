@@ -120,7 +120,7 @@ def _when_durable_here(_: object) -> object:
         if offset <= replica.log.start_offset:
             waiter.partition_done(slot, ErrorCode.NONE)
         else:
-            replica.host.after_flush(lambda: wait(self, offset, waiter, slot))
+            replica.host.after_flush_of(replica, lambda: wait(self, offset, waiter, slot))
 
     return wait
 
