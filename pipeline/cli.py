@@ -9,15 +9,18 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from itertools import takewhile
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
+from urllib.parse import unquote, urlsplit
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Task, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as ProgressBar
+from rich.text import Text
 
 from pipeline.errors import PipelineError
 
@@ -33,7 +36,28 @@ EXIT_FAILED = 1
 EXIT_NOT_DONE = 2
 EXIT_INTERRUPTED = 128 + signal.SIGINT
 _LOG = "spark.log"
+_DEFAULT_RATE_PER_S = 5000.0
+_TOLD_LINES = 12
 
+
+class RunFolder(click.ParamType[Path]):
+    """A folder on a file system of this machine, which may be a shared one: a path, or a `file:` URI."""
+
+    name = "folder"
+
+    def convert(self, value: str | Path, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        if isinstance(value, Path):
+            return value
+        uri = urlsplit(value)
+        if uri.scheme == "file" and uri.netloc in ("", "localhost"):
+            return Path(unquote(uri.path))
+        if uri.scheme:
+            self.fail(f"{value!r}: only a folder that is mounted here can hold a run", param, ctx)
+        return Path(value)
+
+
+RUN_FOLDER = RunFolder()
+RATE = click.FloatRange(min=0, min_open=True)
 BOOTSTRAP_SERVER = click.option(
     "--bootstrap-server", required=True, metavar="HOST:PORT,...", help="Where the cluster answers."
 )
@@ -49,6 +73,34 @@ SIZES = (
         show_default=True,
     ),
 )
+
+
+def _settings(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    settings = dict(value.partition("=")[::2] for value in values)
+    if any("=" not in value for value in values):
+        raise click.BadParameter("a setting is KEY=VALUE, e.g. spark.cores.max=4")
+    return settings
+
+
+SPARK = (
+    click.option(
+        "--master", help="Spark's master: spark://HOST:PORT, yarn, k8s://...  [default: this machine]"
+    ),
+    click.option(
+        "--conf",
+        multiple=True,
+        metavar="KEY=VALUE",
+        callback=_settings,
+        help="A setting of Spark; repeatable.",
+    ),
+)
+
+
+def spark_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The options that say where Spark runs."""
+    for option in reversed(SPARK):
+        command = option(command)
+    return command
 
 
 def sizes(command: Callable[..., None]) -> Callable[..., None]:
@@ -67,7 +119,7 @@ def main() -> None:
 @BOOTSTRAP_SERVER
 @click.option("--topic", required=True, help="Created if it does not exist.")
 @click.option("--records", default=100_000, show_default=True, type=click.IntRange(min=1))
-@click.option("--rate", type=float, help="Records per second over all producers.  [default: 5000]")
+@click.option("--rate", type=RATE, help="Records per second over all producers.  [default: 5000]")
 @click.option("--max", "as_fast_as_possible", is_flag=True, help="As fast as the cluster takes them.")
 @sizes
 @click.option("--linger-ms", default=5.0, show_default=True, help="How long a batch waits to fill.")
@@ -75,9 +127,8 @@ def main() -> None:
 @click.option("--warm-up", default=2, show_default=True, help="Seconds left out of the latency figures.")
 @click.option("--partitions", default=3, show_default=True, help="Of a topic that is created.")
 @click.option("--replication-factor", default=3, show_default=True, help="Of a topic that is created.")
-@click.option(
-    "--out", required=True, type=click.Path(path_type=Path), help="The run's folder, e.g. runs/001."
-)
+@click.option("--out", required=True, type=RUN_FOLDER, help="The run's folder, e.g. runs/001.")
+@spark_options
 def load_command(
     bootstrap_server: str,
     topic: str,
@@ -95,18 +146,20 @@ def load_command(
     partitions: int,
     replication_factor: int,
     out: Path,
+    master: str | None,
+    conf: dict[str, str],
 ) -> None:
     """Send records that follow from --seed alone, and note each acknowledgement."""
     if rate is not None and as_fast_as_possible:
         raise click.UsageError("--rate and --max exclude each other")
     with errors_as_exit_code(out / _LOG):
         from pipeline.cluster import Cluster
-        from pipeline.load import LoadOptions, check_is_new, load
+        from pipeline.load import LoadOptions, load, make_run_folder
         from pipeline.records import RunSpec
-        from pipeline.session import spark_session
+        from pipeline.session import SparkOptions, spark_session
         from pipeline.summary import print_load
 
-        rate_per_s = None if as_fast_as_possible else rate or 5000.0
+        rate_per_s = None if as_fast_as_possible else rate or _DEFAULT_RATE_PER_S
         now_ms = int(time.time() * 1000)
         try:
             spec = RunSpec(topic, records, seed, record_size, keys, producers, rate_per_s, now_ms)
@@ -122,18 +175,24 @@ def load_command(
             partitions,
             replication_factor,
         )
-        check_is_new(out)
+        make_run_folder(out)
         # Before Spark, which takes ten seconds to start.
         Cluster(bootstrap_server).topic(topic)
-        with spark_session(out / _LOG, producers, records=records) as spark, load_bar(records) as report:
-            figures = load(spark, spec, options, report)
+        where = SparkOptions(master, conf)
+        with (
+            spark_session(out / _LOG, producers, records=records, options=where) as spark,
+            load_bar(records) as bar,
+        ):
+            figures = load(spark, spec, options, bar)
         print_load(Console(), f"Load of {topic} ({out})", figures)
+        if figures["interrupted"]:
+            raise KeyboardInterrupt
     if figures["acknowledged"] < records:
         sys.exit(EXIT_FAILED)
 
 
 @main.command("verify")
-@click.option("--run", required=True, type=click.Path(path_type=Path), help="The folder that load wrote.")
+@click.option("--run", required=True, type=RUN_FOLDER, help="The folder that load wrote.")
 @BOOTSTRAP_SERVER
 @click.option(
     "--connector",
@@ -148,21 +207,31 @@ def load_command(
     help="A folder with the connector's jars, where they cannot be downloaded.",
 )
 @click.option("--tasks", default=2, show_default=True, help="Spark tasks at once.")
+@spark_options
 def verify_command(
-    run: Path, bootstrap_server: str, connector: Any, connector_jars: Path | None, tasks: int
+    run: Path,
+    bootstrap_server: str,
+    connector: Any,
+    connector_jars: Path | None,
+    tasks: int,
+    master: str | None,
+    conf: dict[str, str],
 ) -> None:
     """Read everything back, and check it against what was acknowledged."""
     console = Console()
     with errors_as_exit_code(run / _LOG):
+        from pipeline.connector import choose_connector
         from pipeline.records import RunSpec
-        from pipeline.session import spark_session
+        from pipeline.session import SparkOptions, spark_session
         from pipeline.summary import print_checks
         from pipeline.verify import VerifyOptions, check_is_loaded, verify
 
         check_is_loaded(run)
-        with spark_session(run / _LOG, tasks, records=RunSpec.of_run(run).records) as spark:
-            options = VerifyOptions(run, bootstrap_server, connector, connector_jars)
-            figures = verify(spark, options, warn)
+        chosen = choose_connector(connector, connector_jars, warn)
+        records = RunSpec.of_run(run).records
+        where = SparkOptions(master, conf)
+        with spark_session(run / _LOG, tasks, records=records, connector=chosen, options=where) as spark:
+            figures = verify(spark, VerifyOptions(run, bootstrap_server), chosen)
         print_checks(
             console, f"{figures['records_read']:,} records read by {figures['read_by']}", figures["checks"]
         )
@@ -205,26 +274,67 @@ def errors_as_exit_code(log: Path) -> Iterator[None]:
     except click.ClickException:
         raise
     except KeyboardInterrupt:
-        click.echo("pipeline: interrupted", err=True)
-        sys.exit(EXIT_INTERRUPTED)
+        _leave_interrupted(log.parent)
     except Exception as error:
-        # Spark's and Py4J's own trees; the first line tells, the log has the rest.
+        # Spark's and Py4J's own trees; the lines before Java's stack tell, the log has the rest.
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        click.echo(f"pipeline: the job failed: {' '.join(lines[:2])}\n    (details: {log})", err=True)
-        with log.open("a") as details:
+        told = takewhile(lambda line: not line.startswith("\tat "), lines[:_TOLD_LINES])
+        click.echo(
+            f"pipeline: the job failed: {' '.join(map(str.strip, told))}\n    (details: {log})", err=True
+        )
+        with suppress(OSError), log.open("a") as details:  # the first lines are said above
             details.write(f"{error}\n")
         sys.exit(EXIT_NOT_DONE)
 
 
+def _leave_interrupted(run: Path) -> NoReturn:
+    """A run says that it was interrupted, and one that has its acknowledgements can be verified for them."""
+    from pipeline.summary import update_summary
+
+    if run.is_dir():
+        update_summary(run, "interrupted", {"at": time.strftime("%Y-%m-%dT%H:%M:%S%z")})
+    click.echo("pipeline: interrupted", err=True)
+    if (run / "deliveries.parquet" / "_SUCCESS").exists():
+        click.echo(
+            f"What was acknowledged can be verified: python -m pipeline verify --run {run} ...", err=True
+        )
+    sys.exit(EXIT_INTERRUPTED)
+
+
+class _RecordsColumn(MofNCompleteColumn):
+    """How many of all; nothing for a phase, which counts nothing."""
+
+    def render(self, task: Task) -> Text:
+        return Text() if task.fields.get("is_phase") else super().render(task)
+
+
+class LoadBar:
+    """Progress bars of a load: of its acknowledged records, then one that only moves for each later phase."""
+
+    def __init__(self, bar: ProgressBar, records: int) -> None:
+        self._bar = bar
+        self._records = records
+        self._task = bar.add_task("acknowledged", total=records)
+        self._phase: TaskID | None = None
+
+    def progressed(self, progress: Progress) -> None:
+        failed = f", {progress.failed:,} failed" if progress.failed else ""
+        self._bar.update(self._task, completed=progress.acknowledged, description=f"acknowledged{failed}")
+
+    def begins(self, phase: str) -> None:
+        self._bar.stop_task(self._task)
+        self.end_phase()
+        self._phase = self._bar.add_task(phase, total=None, is_phase=True)
+
+    def end_phase(self) -> None:
+        if self._phase is not None:
+            self._bar.update(self._phase, total=1, completed=1)
+
+
 @contextmanager
-def load_bar(records: int) -> Iterator[Callable[[Progress], None]]:
-    """A progress bar of acknowledged records; gives the function that moves it."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+def load_bar(records: int) -> Iterator[LoadBar]:
+    columns = (TextColumn("{task.description}"), BarColumn(), _RecordsColumn(), TimeElapsedColumn())
     with ProgressBar(*columns, console=STDERR) as bar:
-        task = bar.add_task("acknowledged", total=records)
-
-        def report(progress: Progress) -> None:
-            failed = f", {progress.failed:,} failed" if progress.failed else ""
-            bar.update(task, completed=progress.acknowledged, description=f"acknowledged{failed}")
-
-        yield report
+        shown = LoadBar(bar, records)
+        yield shown
+        shown.end_phase()

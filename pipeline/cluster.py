@@ -36,6 +36,14 @@ class Cluster:
             }
         )
 
+    def brokers(self) -> list[str]:
+        """Each broker as HOST:PORT. Raises ClusterUnavailable."""
+        try:
+            metadata = self._admin.list_topics(timeout=_CONNECT_TIMEOUT_S)
+        except KafkaException as error:
+            raise ClusterUnavailable(f"no broker answers at {self.bootstrap_server}: {error}") from error
+        return sorted(f"{broker.host}:{broker.port}" for broker in metadata.brokers.values())
+
     def topic(self, topic: str) -> TopicDescription | None:
         """The topic's partitions and their leaders; None where it does not exist. Raises ClusterUnavailable."""
         answers = self._admin.describe_topics(TopicCollection([topic]), request_timeout=_CONNECT_TIMEOUT_S)
@@ -44,6 +52,8 @@ class Cluster:
         except KafkaException as error:
             if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return None
+            if error.args[0].code() > 0:  # a broker's answer; librdkafka's own codes are negative
+                raise ClusterUnavailable(f"topic {topic}: {error.args[0].str()}") from error
             raise ClusterUnavailable(f"no broker answers at {self.bootstrap_server}: {error}") from error
         return description
 

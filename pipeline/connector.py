@@ -1,28 +1,39 @@
-"""Spark's own Kafka connector, unmodified: where its jars come from, in a running session.
+"""Spark's own Kafka connector, unmodified: its jars, found before the session starts.
 
 pyspark from PyPI lacks the connector, and the version that belongs to it may not exist in the package registry
-that this machine reaches. Hence a list of ways, from the best to the last.
+that this machine reaches. Hence a list of ways, from the best to the last. The jars are given to the session as
+`spark.jars`: a task that fails with jars added later (`ADD JAR`) does not say why.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import pyspark
-from pyspark.sql import SparkSession
 
 from pipeline.errors import ConnectorUnavailable
+
+ConnectorChoice = Literal["auto", "jvm", "python"]
 
 # Both tested with the pinned set below, on pyspark 4.2.0 and 4.3.0.
 _KAFKA_CLIENTS = "org.apache.kafka:kafka-clients:3.9.2"
 _COMMONS_POOL = "org.apache.commons:commons-pool2:2.13.1"
 _PINNED_CONNECTOR_VERSION = "4.2.0"
 _PINNED_TOKEN_PROVIDER_VERSION = "4.0.0"
+_MAVEN_CENTRAL = "https://repo1.maven.org/maven2/"
+_DOWNLOAD_TIMEOUT_S = 30
 _MVN_TIMEOUT_S = 180
+#: The largest of the jars, kafka-clients, has 10 MB.
+_MAX_JAR_BYTES = 64 << 20
 
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
 <groupId>varve</groupId><artifactId>spark-connector</artifactId><version>1</version><packaging>pom</packaging>
@@ -45,12 +56,11 @@ class JarSet:
 
     @property
     def coordinates(self) -> list[str]:
-        """The connector last: a set that is not complete must not leave it in the session."""
         return [
+            f"org.apache.spark:spark-sql-kafka-0-10_2.13:{self.connector_version}",
             f"org.apache.spark:spark-token-provider-kafka-0-10_2.13:{self.token_provider_version}",
             _KAFKA_CLIENTS,
             _COMMONS_POOL,
-            f"org.apache.spark:spark-sql-kafka-0-10_2.13:{self.connector_version}",
         ]
 
     def __str__(self) -> str:
@@ -61,32 +71,58 @@ OWN_SET = JarSet(pyspark.__version__, pyspark.__version__)
 PINNED_SET = JarSet(_PINNED_CONNECTOR_VERSION, _PINNED_TOKEN_PROVIDER_VERSION)
 
 
-def attach_connector(spark: SparkSession, jar_folder: Path | None = None) -> str:
-    """Make `format("kafka")` work in the session; says which jars it took and from where.
+@dataclass(frozen=True, slots=True)
+class Connector:
+    """The connector's jars on this machine."""
 
-    Raises ConnectorUnavailable with each way's reason.
+    jars: tuple[Path, ...]
+    source: str
+    """Which they are and where they come from, for people."""
+
+
+def choose_connector(
+    choice: ConnectorChoice, jar_folder: Path | None, warn: Callable[[str], None]
+) -> Connector | None:
+    """What a session is to read with; None: not with the connector, but in Python.
+
+    "jvm" demands the connector and raises ConnectorUnavailable; "auto" does without it, with a warning.
     """
+    if choice == "python":
+        return None
+    try:
+        return find_connector(jar_folder)
+    except ConnectorUnavailable as error:
+        if choice == "jvm":
+            raise
+        warn(f"{error}\nREADING THROUGH PYTHON INSTEAD: this run says nothing about Spark's connector.")
+        return None
+
+
+def find_connector(jar_folder: Path | None = None) -> Connector:
+    """The jars of that folder; or else of this pyspark's own version, or a version that was tested with it, from our
+    cache, a Maven repository or mvn. Raises ConnectorUnavailable with each way's reason."""
     if jar_folder is not None:
-        jars = sorted(jar_folder.glob("*.jar"))
+        jars = tuple(sorted(jar_folder.resolve().glob("*.jar")))
         if not jars:
             raise ConnectorUnavailable(f"{jar_folder} holds no jars")
-        _add_jars(spark, jars)
-        return f"jars of {jar_folder}"
-    reasons: list[str] = []
+        return Connector(jars, f"jars of {jar_folder}")
+    repository = os.environ.get("DEFAULT_ARTIFACT_REPOSITORY") or _MAVEN_CENTRAL
+    ways: list[tuple[JarSet, str, Callable[[JarSet, Path], None]]] = [
+        (OWN_SET, repository, lambda jar_set, folder: _download(jar_set, repository, folder)),
+        (PINNED_SET, repository, lambda jar_set, folder: _download(jar_set, repository, folder)),
+        (PINNED_SET, "mvn", _copy_by_maven),
+    ]
     for jar_set in (OWN_SET, PINNED_SET):
+        if cached := _cached(jar_set):
+            return Connector(cached, f"{jar_set}, from {_cache_folder(jar_set)}")
+    reasons: list[str] = []
+    for jar_set, where, fetch in ways:
         try:
-            for coordinates in jar_set.coordinates:
-                spark.sql(f"ADD JAR 'ivy://{coordinates}?transitive=false'")
-        except Exception as error:  # Py4J's own tree, or Spark's: either way this set cannot be had
-            reasons.append(f"Ivy, {jar_set}: {_first_line(error)}")
+            jars = _fill_cache(jar_set, fetch)
+        except (ConnectorUnavailable, OSError) as error:
+            reasons.append(f"{where}, {jar_set}: {error}")
         else:
-            return f"{jar_set}, by Ivy"
-    try:
-        _add_jars(spark, _jars_by_maven(PINNED_SET))
-    except ConnectorUnavailable as error:
-        reasons.append(f"mvn, {PINNED_SET}: {error}")
-    else:
-        return f"{PINNED_SET}, by mvn"
+            return Connector(jars, f"{jar_set}, by {where}")
     raise ConnectorUnavailable(
         "Spark's Kafka connector cannot be had here:\n"
         + "\n".join(f"    {reason}" for reason in reasons)
@@ -96,38 +132,84 @@ def attach_connector(spark: SparkSession, jar_folder: Path | None = None) -> str
     )
 
 
-def _add_jars(spark: SparkSession, jars: list[Path]) -> None:
-    for jar in jars:
-        spark.sql(f"ADD JAR '{jar}'")
+def _cache_folder(jar_set: JarSet) -> Path:
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "varve" / f"spark-connector-{jar_set.connector_version}"
 
 
-def _jars_by_maven(jar_set: JarSet) -> list[Path]:
-    """Let mvn, with whatever settings it has here, copy the jars into our cache."""
+def _cached(jar_set: JarSet) -> tuple[Path, ...]:
+    """All jars of a set, or none."""
+    jars = tuple(_cache_folder(jar_set) / _jar_name(coordinates) for coordinates in jar_set.coordinates)
+    return jars if all(jar.is_file() for jar in jars) else ()
+
+
+def _fill_cache(jar_set: JarSet, fetch: Callable[[JarSet, Path], None]) -> tuple[Path, ...]:
+    """What is in the cache is whole: it comes by a rename, and two runs at once do no harm."""
+    folder = _cache_folder(jar_set)
+    arriving = folder.with_name(f"{folder.name}.{os.getpid()}")
+    arriving.mkdir(parents=True)
+    try:
+        fetch(jar_set, arriving)
+        folder.mkdir(exist_ok=True)
+        for coordinates in jar_set.coordinates:
+            name = _jar_name(coordinates)
+            if not (arriving / name).is_file():
+                raise ConnectorUnavailable(f"{name} did not come")
+            (arriving / name).replace(folder / name)
+    finally:
+        shutil.rmtree(arriving)
+    return _cached(jar_set)
+
+
+def _jar_name(coordinates: str) -> str:
+    _, artifact, version = coordinates.split(":")
+    return f"{artifact}-{version}.jar"
+
+
+def _download(jar_set: JarSet, repository: str, folder: Path) -> None:
+    """Over HTTP, with the proxies of the environment; each jar is checked against the repository's SHA-1."""
+    for coordinates in jar_set.coordinates:
+        group, artifact, version = coordinates.split(":")
+        name = _jar_name(coordinates)
+        url = f"{repository.rstrip('/')}/{group.replace('.', '/')}/{artifact}/{version}/{name}"
+        jar, digest = _get(url), _get(url + ".sha1").split()[0].decode()
+        if hashlib.sha1(jar, usedforsecurity=False).hexdigest() != digest:
+            raise ConnectorUnavailable(f"{url} does not match its SHA-1")
+        (folder / name).write_bytes(jar)
+
+
+def _get(url: str) -> bytes:
+    try:
+        with urllib.request.urlopen(url, timeout=_DOWNLOAD_TIMEOUT_S) as answer:
+            body: bytes = answer.read(_MAX_JAR_BYTES)
+    except urllib.error.HTTPError as error:
+        raise ConnectorUnavailable(f"{url}: {error.code} {error.reason}") from error
+    except urllib.error.URLError as error:
+        raise ConnectorUnavailable(f"{url}: {error.reason}") from error
+    return body
+
+
+def _copy_by_maven(jar_set: JarSet, folder: Path) -> None:
+    """Let mvn fetch them, with whatever mirrors and passwords its settings have here."""
     mvn = shutil.which("mvn")
     if mvn is None:
         raise ConnectorUnavailable("no mvn on the PATH")
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = cache / "varve" / f"spark-connector-{jar_set.connector_version}"
-    jars = folder / "jars"
-    if len(found := sorted(jars.glob("*.jar"))) == len(jar_set.coordinates):
-        return found
-    folder.mkdir(parents=True, exist_ok=True)
     dependencies = "\n".join(_DEPENDENCY.format(*item.split(":")) for item in jar_set.coordinates)
     (folder / "pom.xml").write_text(_POM.format(dependencies=dependencies))
-    command = [mvn, "-q", "-B", "-f", "pom.xml", "dependency:copy-dependencies", f"-DoutputDirectory={jars}"]
+    command = [
+        mvn,
+        "-q",
+        "-B",
+        "-f",
+        "pom.xml",
+        "dependency:copy-dependencies",
+        f"-DoutputDirectory={folder}",
+    ]
     try:
         done = subprocess.run(
             command, cwd=folder, capture_output=True, text=True, timeout=_MVN_TIMEOUT_S, check=False
         )
     except subprocess.TimeoutExpired as error:
         raise ConnectorUnavailable(f"no end after {_MVN_TIMEOUT_S} s") from error
-    found = sorted(jars.glob("*.jar"))
-    if done.returncode != 0 or len(found) != len(jar_set.coordinates):
-        raise ConnectorUnavailable((done.stdout.strip() or f"{len(found)} jars came").splitlines()[0])
-    return found
-
-
-def _first_line(error: Exception) -> str:
-    """The message without Java's stack. Py4J's own first line says nothing; the next one, after a colon, does."""
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[1].removeprefix(": ") if len(lines) > 1 and lines[1].startswith(": ") else lines[0]
+    if done.returncode != 0:
+        raise ConnectorUnavailable((done.stdout.strip() or f"exit code {done.returncode}").splitlines()[0])

@@ -15,7 +15,16 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from pipeline.cli import EXIT_FAILED, errors_as_exit_code, exit_on_sigterm, say_with_time, sizes
+from pipeline.cli import (
+    EXIT_FAILED,
+    RATE,
+    RUN_FOLDER,
+    errors_as_exit_code,
+    exit_on_sigterm,
+    say_with_time,
+    sizes,
+    warn,
+)
 from pipeline.summary import fault_gap_figure, load_rows, print_checks
 
 if TYPE_CHECKING:
@@ -26,10 +35,10 @@ if TYPE_CHECKING:
 @click.command("demo")
 @click.option("--bootstrap-server", metavar="HOST:PORT,...", help="Load and verify this cluster; no kill.")
 @click.option("--records", default=100_000, show_default=True, type=click.IntRange(min=1))
-@click.option("--rate", default=5000.0, show_default=True, help="Records per second.")
+@click.option("--rate", type=RATE, default=5000.0, show_default=True, help="Records per second.")
 @sizes
 @click.option("--base-dir", default=".varve/demo", show_default=True, type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path), help="The run's folder.  [default: runs/demo-TIME]")
+@click.option("--out", type=RUN_FOLDER, help="The run's folder.  [default: runs/demo-TIME]")
 def demo_command(
     bootstrap_server: str | None,
     records: int,
@@ -47,6 +56,7 @@ def demo_command(
     say = say_with_time()
     exit_on_sigterm()
     with errors_as_exit_code(run / "spark.log"):
+        from pipeline.connector import choose_connector
         from pipeline.faults import Injection, kill_leader
         from pipeline.java_runtime import find_java
         from pipeline.load import LoadOptions
@@ -57,6 +67,7 @@ def demo_command(
 
         # First of all: to learn of a missing Java after a minute would be unkind.
         say(f"Spark will run on {find_java().description}")
+        connector = choose_connector("auto", None, warn)
         now_ms = int(time.time() * 1000)
         try:
             spec = RunSpec(f"demo-{now_ms}", records, seed, record_size, keys, producers, rate, now_ms)
@@ -70,8 +81,9 @@ def demo_command(
             assert bootstrap is not None, "given, or that of the cluster just started"
             injection = Injection(kill_leader, cluster, spec.topic, records, say) if cluster else None
             say("starting Spark")
-            with spark_session(run / "spark.log", producers, records=records) as spark:
-                trial = run_trial(spark, spec, LoadOptions(bootstrap, run, compression), injection, say)
+            with spark_session(run / "spark.log", producers, records=records, connector=connector) as spark:
+                options = LoadOptions(bootstrap, run, compression)
+                trial = run_trial(spark, spec, options, injection, say, connector)
             if cluster:
                 cluster.keeps_data = not trial.passed
         _print_result(Console(), run, trial)

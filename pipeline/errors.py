@@ -15,5 +15,9 @@ class ConnectorUnavailable(PipelineError):
     """Spark's Kafka connector could not be had on this machine by any of the known ways."""
 
 
+class SlotsMissing(PipelineError):
+    """The Spark cluster runs fewer tasks at once than the job needs."""
+
+
 class JavaMissing(PipelineError):
     """No Java runtime of the version that Spark needs."""

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from pipeline.cli import EXIT_FAILED, errors_as_exit_code, exit_on_sigterm, say_with_time
+from pipeline.cli import EXIT_FAILED, RUN_FOLDER, errors_as_exit_code, exit_on_sigterm, say_with_time
 from pipeline.errors import PipelineError
 from pipeline.faults import SCENARIOS
 from pipeline.summary import fault_gap_figure, print_checks
@@ -24,6 +24,7 @@ from pipeline.summary import fault_gap_figure, print_checks
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from pipeline.connector import Connector
     from pipeline.trial import Trial
 
 # The load takes this long without its faults, however many records it has: the scenarios find their place in it.
@@ -39,7 +40,7 @@ _SEED = 1
 @click.argument("names", nargs=-1, type=click.Choice(list(SCENARIOS)), metavar="[SCENARIO]...")
 @click.option("--records", default=100_000, show_default=True, type=click.IntRange(min=_KEYS))
 @click.option("--base-dir", default=".varve/fault-test", show_default=True, type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path), help="The runs' folder.  [default: runs/faults-TIME]")
+@click.option("--out", type=RUN_FOLDER, help="The runs' folder.  [default: runs/faults-TIME]")
 def fault_test_command(names: tuple[str, ...], records: int, base_dir: Path, out: Path | None) -> None:
     """Load a three-node cluster, break it in the middle, verify every record: for each SCENARIO, or for all.
 
@@ -51,16 +52,19 @@ def fault_test_command(names: tuple[str, ...], records: int, base_dir: Path, out
     log = folder / "spark.log"
     outcomes: dict[str, Trial | PipelineError] = {}
     with errors_as_exit_code(log):
-        from pipeline.connector import attach_connector
+        from pipeline.connector import find_connector
         from pipeline.session import spark_session
 
-        with spark_session(log, _PRODUCERS, records=records) as spark:
-            # First of all: without the connector there is no verdict.
-            say(f"reading will be done by Spark's official connector ({attach_connector(spark)})")
+        # First of all: without the connector there is no verdict.
+        connector = find_connector()
+        say(f"reading will be done by Spark's official connector ({connector.source})")
+        with spark_session(log, _PRODUCERS, records=records, connector=connector) as spark:
             for name in names or SCENARIOS:
                 say(f"== {name}")
                 try:
-                    outcomes[name] = _try(spark, name, records, base_dir / name, folder / name, say)
+                    outcomes[name] = _try(
+                        spark, name, records, base_dir / name, folder / name, say, connector
+                    )
                 except PipelineError as error:
                     outcomes[name] = error
         _print_outcomes(Console(), folder, outcomes)
@@ -69,7 +73,13 @@ def fault_test_command(names: tuple[str, ...], records: int, base_dir: Path, out
 
 
 def _try(
-    spark: SparkSession, name: str, records: int, base_dir: Path, run: Path, say: Callable[[str], None]
+    spark: SparkSession,
+    name: str,
+    records: int,
+    base_dir: Path,
+    run: Path,
+    say: Callable[[str], None],
+    connector: Connector,
 ) -> Trial:
     """One scenario on a fresh cluster. Raises PipelineError."""
     from pipeline.faults import Injection
@@ -85,7 +95,7 @@ def _try(
         injection = Injection(SCENARIOS[name], cluster, spec.topic, records, say)
         options = LoadOptions(cluster.bootstrap_server, run, partitions=_PARTITIONS)
         try:
-            trial = run_trial(spark, spec, options, injection, say, connector="jvm")
+            trial = run_trial(spark, spec, options, injection, say, connector)
         except PipelineError:
             cluster.keeps_data = True
             raise

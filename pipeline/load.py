@@ -5,22 +5,25 @@ from __future__ import annotations
 import json
 import platform
 import subprocess
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import confluent_kafka
 import pyspark
+from pyspark import InheritableThread
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from pipeline.cluster import Cluster
-from pipeline.errors import PipelineError
+from pipeline.errors import ClusterUnavailable, PipelineError
 from pipeline.latency import histograms_per_second, merge, percentiles_ms
 from pipeline.producer_task import DELIVERY_SCHEMA_SQL, ProducerSettings, producing
-from pipeline.progress import Progress, ProgressReceiver
+from pipeline.progress import DriverLines, Progress
 from pipeline.records import RunSpec, key_column, timestamp_ms_column, value_column
 from pipeline.summary import update_summary
 
@@ -44,45 +47,111 @@ class LoadOptions:
     """Both for a topic that has to be created."""
 
 
-def load(
-    spark: SparkSession, spec: RunSpec, options: LoadOptions, report: Callable[[Progress], None]
-) -> dict[str, Any]:
+class Watcher(Protocol):
+    """Who is told how a load comes on."""
+
+    def progressed(self, progress: Progress) -> None:
+        """Tasks have sent, or heard of, this much. Called by another thread."""
+
+    def begins(self, phase: str) -> None:
+        """What the job does from now on, after the sending."""
+
+
+def load(spark: SparkSession, spec: RunSpec, options: LoadOptions, watcher: Watcher) -> dict[str, Any]:
     """Run the job; gives the "load" section of summary.json. Raises PipelineError.
 
-    That records failed is a result, not an error: see "failed" and "unreported".
+    That records failed is a result, not an error: see "failed" and "unreported". So is Ctrl-C: the producers send no
+    more, and what they have sent is reported ("interrupted"). Another Ctrl-C ends the wait for that.
     """
     run = options.run
-    check_is_new(run)
+    make_run_folder(run)
     cluster = Cluster(options.bootstrap_server)
     cluster.ensure_topic(spec.topic, options.partitions, options.replication_factor)
     offsets = cluster.offsets(spec.topic)
-    run.mkdir(parents=True, exist_ok=True)
-    _write_config(spec, options, {partition: end for partition, (_, end) in offsets.items()})
-    with ProgressReceiver(report) as progress:
+    _write_config(spec, options, _by_partition(offsets, 1))
+    driver = spark.sparkContext.getConf().get("spark.driver.host", "127.0.0.1")
+    assert driver is not None, "it has a default"
+    with DriverLines(driver, watcher.progressed) as lines:
         settings = ProducerSettings(
             options.bootstrap_server,
             options.compression,
             options.linger_ms,
             options.message_timeout_ms,
-            progress.address,
+            lines.address,
         )
         # Written at once and read back: to evaluate this frame a second time would send every record again.
-        inputs(spark, spec).mapInArrow(
-            producing(spec, settings), DELIVERY_SCHEMA_SQL, barrier=True
-        ).write.parquet(str(run / DELIVERIES))
-    deliveries = spark.read.parquet(str(run / DELIVERIES)).cache()
+        sending = inputs(spark, spec).mapInArrow(producing(spec, settings), DELIVERY_SCHEMA_SQL, barrier=True)
+        is_interrupted = _run_to_the_end(
+            lambda: sending.write.parquet(str(run / DELIVERIES)), lines.order_stop, watcher
+        )
+    # At once: what another run sends from here on is not this one's.
+    _note_end_offsets(run, cluster, spec.topic)
+    watcher.begins("evaluating the acknowledgements")
+    deliveries = spark.read.schema(DELIVERY_SCHEMA_SQL).parquet(str(run / DELIVERIES)).cache()
     try:
+        if deliveries.count() < lines.totals.acknowledged + lines.totals.failed:
+            raise PipelineError(
+                f"{run} lacks what executors wrote there: it must be the same folder on all machines of the cluster"
+            )
         section = summarize(spec, options, deliveries)
     finally:
         deliveries.unpersist()
+    section["interrupted"] = is_interrupted
     update_summary(run, "load", section)
     return section
 
 
-def check_is_new(run: Path) -> None:
-    """Raises PipelineError where the folder holds something, other than this run's own log."""
-    if run.exists() and any(path.name != "spark.log" for path in run.iterdir()):
-        raise PipelineError(f"{run} holds a run already; choose another --out")
+def _run_to_the_end(job: Callable[[], None], order_stop: Callable[[], None], watcher: Watcher) -> bool:
+    """Run a Spark job in a thread of its own, as this one takes Ctrl-C. Then the job is asked to stop and has its end
+    awaited all the same. True: it was asked."""
+    failures: list[BaseException] = []
+    # An event, since a thread whose `join` was interrupted once counts as ended (Python 3.11).
+    done = threading.Event()
+
+    def run() -> None:
+        try:
+            job()
+        except BaseException as error:
+            failures.append(error)
+        finally:
+            done.set()
+
+    InheritableThread(run, daemon=True).start()
+    is_interrupted = False
+    try:
+        done.wait()
+    except KeyboardInterrupt:
+        is_interrupted = True
+        order_stop()
+        watcher.begins("interrupted: waiting for what is under way (Ctrl-C gives it up)")
+        done.wait()
+    if failures:
+        raise failures[0]
+    return is_interrupted
+
+
+def _note_end_offsets(run: Path, cluster: Cluster, topic: str) -> None:
+    """Where the run ends in each partition; stays null where the cluster does not say, as it may be gone."""
+    with suppress(ClusterUnavailable):
+        config = json.loads((run / "config.json").read_text())
+        config["end_offsets"] = _by_partition(cluster.offsets(topic), 1)
+        _write_json(run / "config.json", config)
+
+
+def _by_partition(offsets: dict[int, tuple[int, int]], bound: int) -> dict[str, int]:
+    return {str(partition): both[bound] for partition, both in offsets.items()}
+
+
+def make_run_folder(run: Path) -> None:
+    """Make the folder of a new run. Raises PipelineError where it holds something, other than this run's own log, or
+    cannot be written."""
+    try:
+        run.mkdir(parents=True, exist_ok=True)
+        if any(path.name != "spark.log" for path in run.iterdir()):
+            raise PipelineError(f"{run} holds a run already; choose another --out")
+        (run / "spark.log").touch()
+    except OSError as error:
+        raise PipelineError(f"{run} cannot be the folder of a run: {error.strerror}") from error
 
 
 def inputs(spark: SparkSession, spec: RunSpec) -> DataFrame:
@@ -184,13 +253,14 @@ def _throughput(acknowledged: DataFrame, spec: RunSpec, start_us: int) -> DataFr
     )
 
 
-def _write_config(spec: RunSpec, options: LoadOptions, start_offsets: dict[int, int]) -> None:
+def _write_config(spec: RunSpec, options: LoadOptions, start_offsets: dict[str, int]) -> None:
     config = {
         "spec": spec.to_json(),
         "run_id": spec.run_id,
         "options": asdict(options) | {"run": str(options.run)},
-        # Where the run begins in each partition: what the topic held before is not judged.
-        "start_offsets": {str(partition): offset for partition, offset in start_offsets.items()},
+        # Where the run begins and ends in each partition: what others sent before and after is not judged.
+        "start_offsets": start_offsets,
+        "end_offsets": None,
         "started_at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "host": {"machine": platform.machine(), "system": platform.platform()},
         "versions": {
@@ -201,7 +271,11 @@ def _write_config(spec: RunSpec, options: LoadOptions, start_offsets: dict[int, 
             "librdkafka": confluent_kafka.libversion()[0],
         },
     }
-    (options.run / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    _write_json(options.run / "config.json", config)
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n")
 
 
 def _git_commit() -> str | None:

@@ -20,7 +20,7 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from pyspark import BarrierTaskContext
 
-from pipeline.progress import Progress, ProgressSender
+from pipeline.progress import LineAddress, Progress, TaskLine
 from pipeline.records import RunSpec, headers_of
 
 # What became of each record. `error` null: acknowledged. A record without a row never had a report.
@@ -54,7 +54,7 @@ class ProducerSettings:
     linger_ms: float
     message_timeout_ms: int
     """How long the producer retries one record. Must outlast a fail-over, or the loader gives records up."""
-    progress_address: tuple[str, int]
+    line: LineAddress
 
     def client_config(self) -> dict[str, Any]:
         return {
@@ -109,6 +109,8 @@ class ProducerTask:
         self._acknowledged = 0
         self._failed = 0
         self._finished = threading.Event()
+        #: Set when the driver says that no more records are to be sent.
+        self._stopped = threading.Event()
         # Monotonic time plus this is wall time, for the whole task: a step of the clock moves no latency.
         self._wall_offset_ns = time.time_ns() - time.monotonic_ns()
 
@@ -122,7 +124,7 @@ class ProducerTask:
         poller.start()
         try:
             batch = first
-            while batch is not None:
+            while batch is not None and not self._stopped.is_set():
                 self._send(batch, start_ns)
                 yield from self._drain()
                 batch = next(inputs, None)
@@ -154,7 +156,9 @@ class ProducerTask:
             now_ns = time.monotonic_ns()
             due_ns = start_ns if rate_per_s is None else start_ns + int(sequence * (1e9 / rate_per_s))
             if due_ns > now_ns:
-                time.sleep((due_ns - now_ns) / 1e9)
+                self._stopped.wait((due_ns - now_ns) / 1e9)
+            if self._stopped.is_set():
+                return
             # As fast as possible means: due when there is a turn to send it.
             intended_ns = max(due_ns, now_ns) if rate_per_s is None else due_ns
             self._produce(sequence, key, value, timestamp_ms, intended_ns)
@@ -172,7 +176,8 @@ class ProducerTask:
                 )
             except BufferError:
                 # The queue is full. The record keeps its intended time, so that the wait counts as latency.
-                time.sleep(_BACKPRESSURE_WAIT_S)
+                if self._stopped.wait(_BACKPRESSURE_WAIT_S):
+                    return
                 continue
             except KafkaException as error:
                 # Refused at once, as all are once the producer has met a fatal error.
@@ -210,15 +215,17 @@ class ProducerTask:
 
     def _poll(self) -> None:
         """Take acknowledgements as they arrive, whatever the sending thread waits for."""
-        sender = ProgressSender(self._settings.progress_address, self._context.partitionId())
+        line = TaskLine(self._settings.line, self._context.partitionId())
         next_report_ns = 0
         while not self._finished.is_set():
             self._producer.poll(_PROGRESS_INTERVAL_S)
             if time.monotonic_ns() >= next_report_ns:
                 next_report_ns = time.monotonic_ns() + int(_PROGRESS_INTERVAL_S * 1e9)
-                sender.send(Progress(self._sent, self._acknowledged, self._failed))
-        sender.send(Progress(self._sent, self._acknowledged, self._failed))
-        sender.close()
+                line.exchange(Progress(self._sent, self._acknowledged, self._failed))
+                if line.is_told_to_stop:
+                    self._stopped.set()
+        line.exchange(Progress(self._sent, self._acknowledged, self._failed))
+        line.close()
 
     def _drain(self) -> Iterator[pa.RecordBatch]:
         rows = []

@@ -42,7 +42,7 @@ _TIMESTAMP_TYPES = {0: -1, 1: 0, 2: 1}
 
 
 def read_by_connector(spark: SparkSession, bootstrap_server: str, topic: str, ranges: Ranges) -> DataFrame:
-    """The ranges through `format("kafka")`, which attach_connector made available."""
+    """The ranges through `format("kafka")`, whose jars the session was started with."""
 
     def offsets(bound: int) -> str:
         return json.dumps({topic: {str(partition): both[bound] for partition, both in ranges.items()}})

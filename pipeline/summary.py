@@ -9,6 +9,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+_SHOWN_OFFENDERS = 3
+
 
 def update_summary(run: Path, section: str, figures: dict[str, Any]) -> None:
     """Write one job's section and keep the others'."""
@@ -57,20 +59,17 @@ def print_load(console: Console, title: str, load: dict[str, Any]) -> None:
 
 
 def print_checks(console: Console, title: str, checks: list[dict[str, Any]]) -> None:
-    """One row per check, with a sample of what failed it."""
+    """One row per check, then a sample of what failed each."""
     table = Table(title=title, title_justify="left")
     table.add_column("check", no_wrap=True)
-    table.add_column("expected", justify="right")
-    table.add_column("actual", justify="right")
+    table.add_column("expected", justify="right", no_wrap=True)
+    table.add_column("actual", justify="right", no_wrap=True)
     table.add_column("")
-    table.add_column("sample of offenders", overflow="fold")
     for check in checks:
         style = "green" if check["status"] == "PASS" else "bold red"
-        table.add_row(
-            check["name"],
-            f"{check['expected']:,}",
-            f"{check['actual']:,}",
-            f"[{style}]{check['status']}[/]",
-            "\n".join(json.dumps(offender) for offender in check["sample"][:3]),
-        )
+        expected, actual = f"{check['expected']:,}", f"{check['actual']:,}"
+        table.add_row(check["name"], expected, actual, f"[{style}]{check['status']}[/]")
     console.print(table)
+    for check in checks:
+        for offender in check["sample"][:_SHOWN_OFFENDERS]:
+            console.print(f"{check['name']}: {json.dumps(offender)}", markup=False, soft_wrap=True)

@@ -9,13 +9,14 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from pipeline.cli import load_bar, warn
+from pipeline.cli import load_bar
+from pipeline.connector import Connector
 from pipeline.faults import Injection
-from pipeline.load import DELIVERIES, LoadOptions, load, longest_gap
+from pipeline.load import DELIVERIES, LoadOptions, Watcher, load, longest_gap
 from pipeline.progress import Progress
 from pipeline.records import RunSpec
 from pipeline.summary import update_summary
-from pipeline.verify import Connector, VerifyOptions, verify
+from pipeline.verify import VerifyOptions, verify
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,24 +42,35 @@ class Trial:
         return f"[{style}]{count} of {len(self.verified['checks'])}[/]"
 
 
+class _Both:
+    """A watcher of which the injection hears, too."""
+
+    def __init__(self, watcher: Watcher, injection: Injection) -> None:
+        self._watcher = watcher
+        self._injection = injection
+
+    def progressed(self, progress: Progress) -> None:
+        self._watcher.progressed(progress)
+        self._injection.report(progress)
+
+    def begins(self, phase: str) -> None:
+        self._watcher.begins(phase)
+
+
 def run_trial(
     spark: SparkSession,
     spec: RunSpec,
     options: LoadOptions,
     injection: Injection | None,
     say: Callable[[str], None],
-    connector: Connector = "auto",
+    connector: Connector | None,
 ) -> Trial:
     """The jobs `load` and `verify` one after the other. Raises PipelineError."""
     say(f"loading {spec.records:,} records at {spec.rate_per_s or 0:,.0f}/s into {spec.topic}")
-    with injection or nullcontext(), load_bar(spec.records) as move_bar:
-
-        def report(progress: Progress) -> None:
-            move_bar(progress)
-            if injection is not None:
-                injection.report(progress)
-
-        loaded = load(spark, spec, options, report)
+    with injection or nullcontext(), load_bar(spec.records) as bar:
+        loaded = load(spark, spec, options, bar if injection is None else _Both(bar, injection))
+    if loaded["interrupted"]:
+        raise KeyboardInterrupt
     fault = None
     if injection is not None:
         acknowledged = spark.read.parquet(str(options.run / DELIVERIES)).where("error is null")
@@ -66,6 +78,6 @@ def run_trial(
         fault = {"events": injection.events, "gap": gap}
         update_summary(options.run, "fault", fault)
     say("verifying: reading everything back")
-    verified = verify(spark, VerifyOptions(options.run, options.bootstrap_server, connector), warn)
+    verified = verify(spark, VerifyOptions(options.run, options.bootstrap_server), connector)
     say("verified")
     return Trial(loaded, verified, fault)

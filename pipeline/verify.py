@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from pipeline.checks import CheckResult, judge, passed, run_checks
 from pipeline.cluster import Cluster
-from pipeline.connector import attach_connector
-from pipeline.errors import ConnectorUnavailable, PipelineError
+from pipeline.connector import Connector
+from pipeline.errors import PipelineError
 from pipeline.load import DELIVERIES
 from pipeline.reading import Ranges, read_by_connector, read_by_python
 from pipeline.records import RunSpec
 from pipeline.summary import update_summary
 
-Connector = Literal["auto", "jvm", "python"]
 CHECKS = "verify.parquet"
 _CHECKS_SCHEMA_SQL = "name string, expected bigint, actual bigint, status string, sample string"
 
@@ -28,19 +26,23 @@ _CHECKS_SCHEMA_SQL = "name string, expected bigint, actual bigint, status string
 class VerifyOptions:
     run: Path
     bootstrap_server: str
-    connector: Connector = "auto"
-    """jvm: Spark's official connector, or an error. auto: the same, or else Python, with a warning."""
-    connector_jars: Path | None = None
-    """A folder with the connector's jars, where no package registry can be reached."""
 
 
-def verify(spark: SparkSession, options: VerifyOptions, warn: Callable[[str], None]) -> dict[str, Any]:
-    """Run the job; gives the "verify" section of summary.json, "passed" in it. Raises PipelineError."""
+def verify(spark: SparkSession, options: VerifyOptions, connector: Connector | None) -> dict[str, Any]:
+    """Run the job; gives the "verify" section of summary.json, "passed" in it. Raises PipelineError.
+
+    `connector`: what the session was started with, to read through; None: read in Python.
+    """
     run = options.run
     check_is_loaded(run)
     spec = RunSpec.of_run(run)
     ranges = _ranges(options, spec)
-    read, how = _reader(spark, options, spec, ranges, warn)
+    server = options.bootstrap_server
+    if connector is None:
+        read, how = read_by_python(spark, server, spec.topic, ranges), "Python (confluent-kafka)"
+    else:
+        read = read_by_connector(spark, server, spec.topic, ranges)
+        how = f"Spark's official connector ({connector.source})"
     judged = judge(read, spec).cache()
     deliveries = spark.read.parquet(str(run / DELIVERIES)).cache()
     try:
@@ -68,34 +70,21 @@ def check_is_loaded(run: Path) -> None:
 
 
 def _ranges(options: VerifyOptions, spec: RunSpec) -> Ranges:
-    """From where the run began to the end, per partition.
+    """From where the run began to where it ended, per partition.
 
     Where the log starts later by now, from there: what is gone shows as missing.
     """
-    starts = json.loads((options.run / "config.json").read_text())["start_offsets"]
+    config = json.loads((options.run / "config.json").read_text())
+    starts, ends = config["start_offsets"], config["end_offsets"]
     offsets = Cluster(options.bootstrap_server).offsets(spec.topic)
     ranges: Ranges = {}
     for partition, (first, end) in offsets.items():
         start = max(first, starts.get(str(partition), 0))
+        # A partition that the run did not know is younger than it.
+        run_end = end if ends is None else ends.get(str(partition), 0)
         # A log that ends before the run began has lost it all: an empty range, and everything missing.
-        ranges[partition] = (start, max(start, end))
+        ranges[partition] = (start, max(start, min(end, run_end)))
     return ranges
-
-
-def _reader(
-    spark: SparkSession, options: VerifyOptions, spec: RunSpec, ranges: Ranges, warn: Callable[[str], None]
-) -> tuple[DataFrame, str]:
-    if options.connector != "python":
-        try:
-            jars = attach_connector(spark, options.connector_jars)
-        except ConnectorUnavailable as error:
-            if options.connector == "jvm":
-                raise
-            warn(f"{error}\nREADING THROUGH PYTHON INSTEAD: this run says nothing about Spark's connector.")
-        else:
-            read = read_by_connector(spark, options.bootstrap_server, spec.topic, ranges)
-            return read, f"Spark's official connector ({jars})"
-    return read_by_python(spark, options.bootstrap_server, spec.topic, ranges), "Python (confluent-kafka)"
 
 
 def _write_checks(spark: SparkSession, run: Path, results: list[CheckResult]) -> None:

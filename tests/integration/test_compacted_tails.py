@@ -18,12 +18,14 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.integration.conftest import running
 from tests.integration.harness import BrokerCluster, eventually
 from tests.integration.tables import LIMIT_S, NODE, SETTINGS, TOPIC, read_table, write
-from tests.pipeline.conftest import spark  # noqa: F401 a fixture
+from tests.pipeline.conftest import connector, spark  # noqa: F401 fixtures
 from tests.storage.helpers import replace_by_filler
 from tests.storage.test_kafka_reads_our_files import TOOL
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from pipeline.connector import Connector
 
 pytestmark = pytest.mark.slow
 GROUP = "reader-of-tails"
@@ -114,14 +116,9 @@ def test_javas_console_consumer(tail: Tail, tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def connected(spark: SparkSession) -> SparkSession:  # noqa: F811
-    from pipeline.connector import attach_connector
-    from pipeline.errors import ConnectorUnavailable
-
-    try:
-        attach_connector(spark)
-    except ConnectorUnavailable as error:
-        pytest.skip(str(error))
+def connected(spark: SparkSession, connector: Connector | None) -> SparkSession:  # noqa: F811
+    if connector is None:
+        pytest.skip("Spark's Kafka connector cannot be had here")
     return spark
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +16,7 @@ pytest.importorskip("pyspark", reason="needs the extra: pip install -e '.[spark]
 
 from confluent_kafka import Producer
 
+from pipeline.cluster import Cluster
 from pipeline.errors import PipelineError
 from pipeline.local_cluster import LocalCluster, local_cluster
 
@@ -65,16 +68,69 @@ def test_load_then_verify_by_both_ways_of_reading_then_find_a_stranger(
     assert "FAIL" in again.stdout
 
 
-def test_a_second_run_on_a_topic_does_not_judge_the_first(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_a_run_on_a_topic_judges_neither_the_one_before_nor_the_one_after(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
     where = ("--bootstrap-server", cluster.bootstrap_server)
-    for name in ("one", "two"):
+    for name in ("one", "two", "three"):
         run = tmp_path / name
-        assert (
-            pipeline("load", *where, "--topic", "twice", "--records", "500", "--max", "--out", run).returncode
-            == 0
-        )
-    verified = pipeline("verify", *where, "--run", tmp_path / "two", "--connector", "python")
+        loaded = pipeline("load", *where, "--topic", "twice", "--records", "500", "--max", "--out", run)
+        assert loaded.returncode == 0, loaded.stderr
+    run = tmp_path / "two"
+    verified = pipeline("verify", *where, "--run", run.as_uri(), "--connector", "python")
     assert verified.returncode == 0, verified.stdout + verified.stderr
+    assert json.loads((run / "summary.json").read_text())["verify"]["records_read"] == 500
+    assert max(len(line) for line in verified.stdout.splitlines()) <= 80
+
+
+def test_an_interrupted_load_can_be_verified_for_what_was_acknowledged(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    where = ("--bootstrap-server", cluster.bootstrap_server)
+    asked = Cluster(cluster.bootstrap_server)
+    asked.ensure_topic("interrupted", 3, 3)
+    command = [
+        sys.executable, "-m", "pipeline", "load", *where, "--topic", "interrupted", "--records", "1000000",
+        "--rate", "1000", "--out", str(run),
+    ]  # fmt: skip
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        while not any(end for _, end in asked.offsets("interrupted").values()):
+            assert process.poll() is None, "the load goes on"
+        # As Ctrl-C in a terminal does: everybody in its group, Spark's JVM and workers among them.
+        os.killpg(process.pid, signal.SIGINT)
+        printed, said = process.communicate(timeout=280)
+    assert process.returncode == 130, printed + said
+    assert "pipeline: interrupted" in said
+    assert "Traceback" not in said
+    load = json.loads((run / "summary.json").read_text())["load"]
+    assert load["interrupted"]
+    assert 0 < load["acknowledged"] == load["records"] - load["unreported"] < 1_000_000
+    verified = pipeline("verify", *where, "--run", run, "--connector", "python")
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+    assert json.loads((run / "summary.json").read_text())["verify"]["records_read"] == load["acknowledged"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("--topic", "no such topic!"), "no such topic!"),
+        (("--topic", "t", "--rate", "0"), "0 is not in the range x>0"),
+        (("--topic", "t", "--out", "/proc/run"), "/proc/run cannot be the folder of a run"),
+        (("--topic", "t", "--out", "s3a://bucket/run"), "only a folder that is mounted here"),
+    ],
+)
+def test_bad_input_is_said_in_plain_words(
+    cluster: LocalCluster, tmp_path: Path, arguments: tuple[str, ...], reason: str
+) -> None:
+    out = () if "--out" in arguments else ("--out", tmp_path / "run")
+    done = pipeline("load", "--bootstrap-server", cluster.bootstrap_server, *arguments, *out)
+    assert done.returncode == 2
+    assert reason in done.stderr
+    assert "no broker answers" not in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_the_demonstration_survives_the_kill_of_a_leader(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 import threading
+import time
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +19,7 @@ from pyspark.sql import SparkSession
 from pipeline.latency import merge, new_histogram, percentiles_ms, record
 from pipeline.load import LoadOptions, longest_gap, summarize
 from pipeline.producer_task import DELIVERY_SCHEMA_SQL
-from pipeline.progress import Progress, ProgressReceiver, ProgressSender
+from pipeline.progress import TOKEN_BYTES, DriverLines, LineAddress, Progress, TaskLine
 from pipeline.records import RunSpec
 
 SPEC = RunSpec("t", 10, 5, 1000, 10, 1, 100.0, 1_795_000_000_000)
@@ -111,19 +113,53 @@ def test_progress_adds_up_the_latest_totals_of_each_task() -> None:
             seen.append(progress)
             arrived.notify()
 
-    with ProgressReceiver(report) as receiver:
-        senders = [ProgressSender(receiver.address, task) for task in (0, 1)]
-        for count, (sender, progress) in enumerate(
+    with DriverLines("127.0.0.1", report) as driver:
+        lines = [TaskLine(driver.address, task) for task in (0, 1)]
+        for count, (line, progress) in enumerate(
             [
-                (senders[0], Progress(5, 1, 0)),
-                (senders[1], Progress(7, 2, 1)),
-                (senders[0], Progress(9, 8, 0)),
+                (lines[0], Progress(5, 1, 0)),
+                (lines[1], Progress(7, 2, 1)),
+                (lines[0], Progress(9, 8, 0)),
             ],
             start=1,
         ):
-            sender.send(progress)
+            line.exchange(progress)
             with arrived:
                 assert arrived.wait_for(partial(_have_come, count, seen), timeout=10)
-        for sender in senders:
-            sender.close()
+            assert not line.is_told_to_stop
+        for line in lines:
+            line.close()
     assert seen == [Progress(5, 1, 0), Progress(12, 3, 1), Progress(16, 10, 1)]
+
+
+def test_every_task_is_told_to_stop_also_one_that_calls_later() -> None:
+    with DriverLines("127.0.0.1", lambda progress: None) as driver:
+        early = TaskLine(driver.address, 0)
+        early.exchange(Progress(0, 0, 0))
+        driver.order_stop()
+        late = TaskLine(driver.address, 1)
+        for line in (early, late):
+            deadline_s = time.monotonic() + 10
+            while not line.is_told_to_stop and time.monotonic() < deadline_s:
+                line.exchange(Progress(0, 0, 0))
+            assert line.is_told_to_stop
+            line.close()
+
+
+def test_a_stranger_on_the_line_is_hung_up_on_and_counts_nothing() -> None:
+    seen: list[Progress] = []
+    with DriverLines("127.0.0.1", seen.append) as driver:
+        address = driver.address
+        with socket.create_connection((address.host, address.port), timeout=10) as stranger:
+            stranger.sendall(bytes(TOKEN_BYTES) + bytes(4 + 24))
+            assert stranger.recv(1) == b""
+    assert not seen
+
+
+def test_a_task_without_a_line_goes_on() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    line = TaskLine(LineAddress("127.0.0.1", port, bytes(TOKEN_BYTES)), 0)
+    line.exchange(Progress(1, 1, 0))
+    assert not line.is_told_to_stop
+    line.close()
