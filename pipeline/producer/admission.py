@@ -31,6 +31,7 @@ class Admission:
         self._has_backlog = False
         self._callback_error: Exception | None = None
         self._delivered_told = 0
+        self.is_dead = False
         self.is_free = throttle is None
         """Nothing stands in the way of any record. The hot path looks at this alone."""
         self.wants_successes = False
@@ -93,9 +94,11 @@ class Admission:
                 self._breaker.succeeded(now, now, count)
             self._update(now)
 
-    def stop(self, why: str) -> None:
-        """A fatal error. The first is the cause of those after it, so it is kept."""
+    def stop(self, why: str, *, is_dead: bool = False) -> None:
+        """A fatal error. The first is the cause of those after it, so it is kept. `is_dead`: librdkafka sends nothing
+        more, not even what is queued."""
         with self._lock:
+            self.is_dead |= is_dead
             if self._fatal is None:
                 self._fatal = why
             self.is_free = False

@@ -14,11 +14,11 @@ Headers = Sequence[tuple[str, str | bytes | None]]
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record as it was given to `send`."""
+    """A record as it was given to `send`; text is UTF-8 by now."""
 
     topic: str
-    value: str | bytes | None
-    key: str | bytes | None
+    value: bytes | None
+    key: bytes | None
     partition: int = -1
     """-1: the partitioner chooses."""
     timestamp_ms: int = 0

@@ -52,6 +52,7 @@ class Outcomes:
         self._bound_s = settings.bound_ms / 1000
         # What a retry takes at most, with librdkafka's delay in noticing that its time is over.
         self._attempt_s = (settings.attempt_timeout_ms + EXPIRY_SCAN_MS) / 1000
+        self._is_transactional = settings.is_transactional
         self._pending = PendingAttempts()
         self._max_pending = settings.queue_max_records
         self._refused: deque[tuple[Attempt, KafkaError]] = deque()
@@ -141,7 +142,7 @@ class Outcomes:
         """librdkafka's error_cb: connections lost, credentials refused, or a fatal error."""
         self.counters.client_events[error.name()] += 1
         if error.fatal():
-            self._admission.stop(f"{error.name()}: {error.str()}")
+            self._admission.stop(f"{error.name()}: {error.str()}", is_dead=True)
 
     def broker_throttled(self, event: ThrottleEvent) -> None:
         self.counters.throttled_by_broker_ms += round(event.throttle_time * 1000)
@@ -309,7 +310,9 @@ class Outcomes:
         failure = attempt.failure
         assert failure is not None
         self.counters.failed += 1
-        if attempt.on_delivery is None or self._is_giving_up:
+        # What becomes of the records of a transaction is told by the transaction.
+        is_untold = attempt.on_delivery is None and not self._is_transactional
+        if is_untold or self._is_giving_up:
             with self._lock:
                 if self._is_giving_up or len(self._failures) < _MAX_KEPT_FAILURES:
                     self._failures.append(failure)

@@ -39,7 +39,8 @@ from pipeline.producer.transactions import TransactionCalls
 
 # The polling thread waits so long for a report. A report ends the wait.
 _TURN_S = 0.1
-# ... while retries or dead letters are under way, whose reports come from another producer.
+# ... while retries or dead letters are under way, whose reports come from another producer, or a transaction, whose
+# end must not wait for a report.
 _BUSY_TURN_S = 0.005
 # How long `send` waits before it asks the breaker again, if nothing wakes it.
 _ASK_AGAIN_S = 0.05
@@ -90,6 +91,7 @@ class ReliableProducer:
         self._waiting = 0
         self._flushing = 0
         self._gives_up = False
+        self._errand: tuple[Callable[[], None], Future[None]] | None = None
         self._stopped = threading.Event()
         self._closing = threading.Lock()
         self._poller = threading.Thread(target=self._poll, name="producer-poll", daemon=True)
@@ -131,7 +133,7 @@ class ReliableProducer:
             except (BufferError, KafkaException):
                 # The slow path tries once more, and knows what to do with it.
                 pass
-        record = Record(topic, value, key, partition, timestamp_ms, headers or ())
+        record = Record(topic, _encoded(value), _encoded(key), partition, timestamp_ms, headers or ())
         self._send_slowly(record, on_delivery, timeout_s)
 
     def submit(
@@ -236,7 +238,7 @@ class ReliableProducer:
     # -- waiting -------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        """Records whose outcome is still open."""
+        """Records whose outcome is still open, and for a moment also events of librdkafka's own."""
         # In this order: a record that leaves librdkafka's queue by failing is counted by `Outcomes` before that.
         return len(self._main) + self._outcomes.outstanding()
 
@@ -320,15 +322,32 @@ class ReliableProducer:
         Raises TransactionAbortedError when the transaction could not be committed and was aborted: the block may be run
         again. Raises FatalProducerError when a newer producer has the same transactional.id.
         """
+        if threading.current_thread() is self._poller:
+            raise ProducerError("a delivery callback cannot run a transaction")
         self._transactions.begin()
         try:
             yield
-            # Reports first, and from the polling thread: committing would take them in this one.
-            self._wait_until_empty(None)
         except BaseException:
-            self._transactions.abort()
+            self._on_poller(self._transactions.abort)
             raise
-        self._transactions.commit()
+        self._on_poller(self._transactions.commit)
+
+    def _on_poller(self, call: Callable[[], None]) -> None:
+        """Committing and aborting take reports. So they run where all reports are taken."""
+        done: Future[None] = Future()
+        self._errand = (call, done)
+        done.result()
+
+    def _run_errand(self) -> None:
+        if self._errand is None:
+            return
+        (call, done), self._errand = self._errand, None
+        try:
+            call()
+        except BaseException as raised:
+            done.set_exception(raised)
+        else:
+            done.set_result(None)
 
     # -- asking --------------------------------------------------------------------------------------------
 
@@ -349,6 +368,10 @@ class ReliableProducer:
     def _poll(self) -> None:
         while not self._stopped.is_set():
             self._serve()
+            self._run_errand()
+            if self._admission.is_dead:
+                # Nothing more will be sent. Without this, what is queued would have its outcome at the bound only.
+                self._main.purge(in_flight=False)
             if self._gives_up:
                 self._main.purge()
                 self._outcomes.give_up()
@@ -360,15 +383,19 @@ class ReliableProducer:
     def _serve(self) -> None:
         """Take reports, and wait for some if there are none."""
         side = self._outcomes.side
-        is_busy = self._outcomes.outstanding() > 0
+        is_busy = self._transactions.is_open or self._outcomes.outstanding() > 0
         wait_s = _BUSY_TURN_S if is_busy else _TURN_S
-        if self._flushing and len(self._main):
-            # As poll, but without waiting for linger.ms.
-            self._main.flush(wait_s)
-        else:
-            self._main.poll(wait_s)
-        if side is not None:
-            side.poll(0)
+        try:
+            if self._flushing and len(self._main):
+                # As poll, but without waiting for linger.ms.
+                self._main.flush(wait_s)
+            else:
+                self._main.poll(wait_s)
+            if side is not None:
+                side.poll(0)
+        except KafkaException as raised:
+            # confluent-kafka raises a fatal error here instead of giving it to error_cb.
+            self._client_event(raised.args[0])
 
     def _make_side(self) -> Producer:
         return self._make(self._settings.side_client)
@@ -391,6 +418,10 @@ class ReliableProducer:
         callback = self._callbacks[name]
         if callback is not None:
             self._outcomes.call(partial(callback, event))
+
+
+def _encoded(text: str | bytes | None) -> bytes | None:
+    return text.encode() if isinstance(text, str) else text
 
 
 def _resolve(future: Future[Message], outcome: Outcome) -> None:

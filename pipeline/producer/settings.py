@@ -177,7 +177,10 @@ def _fit_timeouts(merged: dict[str, Any], own: Mapping[str, Any]) -> int:
         raise SettingsError(
             "delivery.timeout.ms must be above 0: it is the bound by which each record has an outcome"
         )
-    linger_ms = float(merged["linger.ms"])
+    try:
+        linger_ms = float(merged["linger.ms"])
+    except (TypeError, ValueError):
+        raise SettingsError(f"linger.ms must be a number, not {merged['linger.ms']!r}") from None
     if linger_ms >= bound_ms:
         raise SettingsError(f"linger.ms={linger_ms:g} leaves nothing of delivery.timeout.ms={bound_ms}")
     for key in ("request.timeout.ms", "socket.timeout.ms"):

@@ -13,6 +13,8 @@ from pipeline.producer.backoff import FullJitterBackoff
 from pipeline.producer.errors import FatalProducerError, NotSentError, ProducerError, TransactionAbortedError
 from pipeline.producer.settings import ProducerSettings
 
+_SLICE_S = 1.0
+
 
 class TransactionCalls:
     """Each call is repeated while librdkafka says that it may be, until `delivery.timeout.ms` is over."""
@@ -27,19 +29,19 @@ class TransactionCalls:
         self._rng = rng
         self._backoff = FullJitterBackoff()
         self._is_ready = False
-        self._is_open = False
+        self.is_open = False
 
     def begin(self) -> None:
         """The first call makes the transactional.id known to the cluster, and fences producers that had it before."""
         if not self._is_transactional:
             raise ProducerError("transaction() needs the setting transactional.id")
-        if self._is_open:
+        if self.is_open:
             raise ProducerError("a transaction of this producer is open already")
         if not self._is_ready:
             self._call(self._client.init_transactions)
             self._is_ready = True
         self._call(lambda timeout_s: self._client.begin_transaction())
-        self._is_open = True
+        self.is_open = True
 
     def commit(self) -> None:
         try:
@@ -48,17 +50,17 @@ class TransactionCalls:
             self.abort()
             raise
         finally:
-            self._is_open = False
+            self.is_open = False
 
     def abort(self) -> None:
         """After a fatal error nothing is done: the coordinator has aborted the transaction, or will at its time-out."""
-        self._is_open = False
+        self.is_open = False
         if self._admission.fatal is None:
             self._call(self._client.abort_transaction)
 
     def not_open(self, error: KafkaError) -> ProducerError:
         """Why librdkafka does not take records in this state."""
-        if self._is_open:
+        if self.is_open:
             return TransactionAbortedError(f"the transaction failed and has to be aborted: {error.str()}")
         return NotSentError("records of a producer with transactional.id are sent within transaction()")
 
@@ -67,19 +69,24 @@ class TransactionCalls:
         attempts = 0
         while True:
             try:
-                call(max(0.1, deadline - time.monotonic()))
+                # In slices: librdkafka waits for all that is queued even when a fatal error keeps it there. A call that
+                # timed out is taken up where it was.
+                call(_SLICE_S)
                 return
             except KafkaException as raised:
                 error: KafkaError = raised.args[0]
                 if error.fatal():
-                    self._admission.stop(f"{error.name()}: {error.str()}")
+                    self._admission.stop(f"{error.name()}: {error.str()}", is_dead=True)
                     raise FatalProducerError(self._admission.fatal) from raised
                 if error.txn_requires_abort():
                     raise TransactionAbortedError(
                         f"the transaction was aborted: {error.name()}, {error.str()}"
                     ) from raised
+                if self._admission.is_dead:
+                    raise FatalProducerError(self._admission.fatal) from raised
                 attempts += 1
-                delay_s = self._backoff.delay_s(attempts, self._rng)
+                is_slice = error.code() == KafkaError._TIMED_OUT
+                delay_s = 0.0 if is_slice else self._backoff.delay_s(attempts, self._rng)
                 if not error.retriable() or time.monotonic() + delay_s >= deadline:
                     raise ProducerError(f"{error.name()}, {error.str()}") from raised
                 time.sleep(delay_s)
