@@ -85,7 +85,7 @@ class ReliableProducer:
         self._main = self._make(self._settings.client)
         # What the hot path uses, looked up once.
         self._produce: Callable[..., None] = self._main.produce
-        self._reported = self._outcomes.delivered
+        self._report = self._outcomes.report
         self._transactions = TransactionCalls(self._main, self._settings, self._admission, rng)
         self._changed = threading.Condition()
         self._waiting = 0
@@ -124,7 +124,7 @@ class ReliableProducer:
                     value,
                     key,
                     partition,
-                    partial(self._reported, on_delivery, headers, timestamp_ms),
+                    partial(self._report, on_delivery, headers, timestamp_ms),
                     None,
                     timestamp_ms,
                     headers,
@@ -196,7 +196,7 @@ class ReliableProducer:
                 record.value,
                 record.key,
                 record.partition,
-                partial(self._reported, on_delivery, record.headers, record.timestamp_ms),
+                partial(self._report, on_delivery, record.headers, record.timestamp_ms),
                 None,
                 record.timestamp_ms,
                 list(record.headers),
