@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from random import Random
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, ThrottleEvent
 
@@ -20,7 +21,7 @@ from pipeline.producer.classification import ErrorClass, ErrorRule, classify
 from pipeline.producer.counters import Counters
 from pipeline.producer.dead_letter import dead_letter_of
 from pipeline.producer.delivery import DeadLetter, Failure, Headers, OnDelivery, Outcome, Record
-from pipeline.producer.errors import FatalProducerError
+from pipeline.producer.errors import FatalProducerError, SettingsError
 from pipeline.producer.retries import Attempt, PendingAttempts, RetryPolicy
 from pipeline.producer.settings import EXPIRY_SCAN_MS, ProducerSettings
 
@@ -42,14 +43,13 @@ class Outcomes:
         error_classes: Mapping[int, ErrorClass],
         admission: Admission,
         rng: Random,
-        make_side: Callable[[], Producer],
     ) -> None:
         self._retries = retries
         self._dead_letter_topic = dead_letter_topic
         self._classes = error_classes
         self._admission = admission
         self._rng = rng
-        self._make_side = make_side
+        self._side_client = settings.side_client
         self._side: Producer | None = None
         self._bound_s = settings.bound_ms / 1000
         # What a retry takes at most, with librdkafka's delay in noticing that its time is over.
@@ -146,14 +146,31 @@ class Outcomes:
         attempt.failure = replace(attempt.failure, dead_letter_error=f"{error.name()}, {error.str()}")
         self._report(attempt)
 
+    def make_client(self, client: Mapping[str, Any]) -> Producer:
+        """A librdkafka producer whose events are counted here, and given to the application's callbacks. Raises
+        SettingsError."""
+        own_error_cb, own_throttle_cb = client.get("error_cb"), client.get("throttle_cb")
+
+        def error_cb(error: KafkaError) -> None:
+            self.client_event(error)
+            if own_error_cb is not None:
+                self._call(partial(own_error_cb, error))
+
+        def throttle_cb(event: ThrottleEvent) -> None:
+            self.counters.throttled_by_broker_ms += round(event.throttle_time * 1000)
+            if own_throttle_cb is not None:
+                self._call(partial(own_throttle_cb, event))
+
+        try:
+            return Producer({**client, "error_cb": error_cb, "throttle_cb": throttle_cb})
+        except (KafkaException, TypeError, ValueError) as raised:
+            raise SettingsError(f"librdkafka does not accept the settings: {raised}") from raised
+
     def client_event(self, error: KafkaError) -> None:
-        """librdkafka's error_cb: connections lost, credentials refused, or a fatal error."""
+        """Connections lost, credentials refused, or a fatal error."""
         self.counters.client_events[error.name()] += 1
         if error.fatal():
             self._admission.stop(f"{error.name()}: {error.str()}", is_dead=True)
-
-    def broker_throttled(self, event: ThrottleEvent) -> None:
-        self.counters.throttled_by_broker_ms += round(event.throttle_time * 1000)
 
     # -- failures ------------------------------------------------------------------------------------------
 
@@ -280,7 +297,7 @@ class Outcomes:
 
     def _produce_aside(self, attempt: Attempt, record: Record, now: float) -> None:
         if self._side is None:
-            self._side = self._make_side()
+            self._side = self.make_client(self._side_client)
         if not attempt.is_dead_letter:
             attempt.attempts += 1
             attempt.sent_at = now
@@ -331,9 +348,9 @@ class Outcomes:
 
     def _tell(self, on_delivery: OnDelivery | None, outcome: Outcome) -> None:
         if on_delivery is not None:
-            self.call(partial(on_delivery, outcome))
+            self._call(partial(on_delivery, outcome))
 
-    def call(self, callback: Callable[[], object]) -> None:
+    def _call(self, callback: Callable[[], object]) -> None:
         """Call what the application gave; an exception of it is raised by the application's next call."""
         try:
             callback()

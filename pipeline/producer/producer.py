@@ -12,7 +12,7 @@ from random import Random
 from types import TracebackType
 from typing import Any, Self
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from pipeline.producer.admission import Admission, Verdict
 from pipeline.producer.breaker import BreakerSettings, BreakerState, CircuitBreaker
@@ -25,23 +25,17 @@ from pipeline.producer.errors import (
     DeliveryError,
     FatalProducerError,
     NotSentError,
-    ProducerError,
     QueueFullError,
-    SettingsError,
     ThrottledError,
     UndeliveredError,
 )
 from pipeline.producer.outcomes import Outcomes
+from pipeline.producer.poller import Poller
 from pipeline.producer.retries import RetryPolicy
 from pipeline.producer.settings import producer_settings
 from pipeline.producer.throttle import AdaptiveThrottle, ThrottleSettings
 from pipeline.producer.transactions import TransactionCalls
 
-# The polling thread waits so long for a report. A report ends the wait.
-_TURN_S = 0.1
-# ... while retries or dead letters are under way, whose reports come from another producer, or a transaction, whose
-# end must not wait for a report.
-_BUSY_TURN_S = 0.005
 # How long `send` waits before it asks the breaker again, if nothing wakes it.
 _ASK_AGAIN_S = 0.05
 
@@ -79,23 +73,16 @@ class ReliableProducer:
             retries = RetryPolicy(max_attempts=1) if self._settings.is_transactional else RetryPolicy()
         self._classes = error_classes or {}
         self._outcomes = Outcomes(
-            self._settings, retries, dead_letter_topic, self._classes, self._admission, rng, self._make_side
+            self._settings, retries, dead_letter_topic, self._classes, self._admission, rng
         )
-        self._callbacks = {name: settings.get(name) for name in ("error_cb", "throttle_cb")}
-        self._main = self._make(self._settings.client)
+        main = self._outcomes.make_client(self._settings.client)
         # What the hot path uses, looked up once.
-        self._produce: Callable[..., None] = self._main.produce
+        self._produce: Callable[..., None] = main.produce
         self._report = self._outcomes.report
-        self._transactions = TransactionCalls(self._main, self._settings, self._admission, rng)
-        self._changed = threading.Condition()
-        self._waiting = 0
-        self._flushing = 0
-        self._gives_up = False
-        self._errand: tuple[Callable[[], None], Future[None]] | None = None
-        self._stopped = threading.Event()
+        self._transactions = TransactionCalls(main, self._settings, self._admission, rng)
+        self._poller = Poller(main, self._outcomes, self._admission, self._transactions)
         self._closing = threading.Lock()
-        self._poller = threading.Thread(target=self._poll, name="producer-poll", daemon=True)
-        self._poller.start()
+        self._is_closed = False
 
     # -- sending -------------------------------------------------------------------------------------------
 
@@ -181,12 +168,9 @@ class ReliableProducer:
             if verdict is not Verdict.CIRCUIT_OPEN and not waited_for_room:
                 waited_for_room = True
                 self._outcomes.counters.queue_full_waits += 1
-            if now >= deadline or threading.current_thread() is self._poller:
+            if now >= deadline or self._poller.is_this_thread:
                 raise self._not_sent(verdict, wait_s)
-            with self._changed:
-                self._waiting += 1
-                self._changed.wait(min(deadline - now, _ASK_AGAIN_S))
-                self._waiting -= 1
+            self._poller.wait_for_turn(min(deadline - now, _ASK_AGAIN_S))
 
     def _try_produce(self, record: Record, on_delivery: OnDelivery | None) -> bool:
         """False: the queue is full."""
@@ -227,9 +211,7 @@ class ReliableProducer:
             )
         number = self._settings.queue_max_records
         kbytes = self._settings.client["queue.buffering.max.kbytes"]
-        where = (
-            " (a delivery callback cannot wait for it)" if threading.current_thread() is self._poller else ""
-        )
+        where = " (a delivery callback cannot wait for it)" if self._poller.is_this_thread else ""
         return QueueFullError(
             f"the queue stayed full for {wait_s:g} s{where}: {len(self)} records are not acknowledged yet"
             f" (queue.buffering.max.messages={number}, queue.buffering.max.kbytes={kbytes})"
@@ -239,8 +221,7 @@ class ReliableProducer:
 
     def __len__(self) -> int:
         """Records whose outcome is still open, and for a moment also events of librdkafka's own."""
-        # In this order: a record that leaves librdkafka's queue by failing is counted by `Outcomes` before that.
-        return len(self._main) + self._outcomes.outstanding()
+        return self._poller.outstanding()
 
     def __bool__(self) -> bool:
         return True
@@ -251,10 +232,9 @@ class ReliableProducer:
         None waits as long as it takes, which is at most `delivery.timeout.ms` after the last record, and longer where
         dead letters have to be written. Raises CallbackError; a fatal error shows in the failures.
         """
-        if threading.current_thread() is self._poller:
-            raise ProducerError("a delivery callback cannot flush: reports come only after it has returned")
+        self._poller.refuse_callbacks("flush")
         self._raise_callback_error()
-        left = self._wait_until_empty(None if timeout_s is None else time.monotonic() + timeout_s)
+        left = self._poller.wait_until_empty(_deadline(timeout_s))
         self._raise_callback_error()
         failures, omitted = self._outcomes.take_failures()
         return FlushReport(left, failures, omitted)
@@ -265,17 +245,13 @@ class ReliableProducer:
         The records given up are reported to their callbacks, and are in the answer as well: `_PURGE_QUEUE` was never
         sent, `_PURGE_INFLIGHT` may be in the log.
         """
-        if threading.current_thread() is self._poller:
-            raise ProducerError("a delivery callback cannot close the producer")
+        self._poller.refuse_callbacks("close the producer")
         with self._closing:
-            if self._stopped.is_set():
+            if self._is_closed:
                 return FlushReport(0)
             self._admission.close()
-            if self._wait_until_empty(None if timeout_s is None else time.monotonic() + timeout_s):
-                self._gives_up = True
-                self._wait_until_empty(None)
-            self._stopped.set()
-            self._poller.join()
+            self._poller.stop(_deadline(timeout_s))
+            self._is_closed = True
         self._raise_callback_error()
         failures, omitted = self._outcomes.take_failures()
         return FlushReport(0, failures, omitted)
@@ -292,22 +268,6 @@ class ReliableProducer:
         if kind is None and report.undelivered:
             raise UndeliveredError(report)
 
-    def _wait_until_empty(self, deadline: float | None) -> int:
-        """What is left. The polling thread wakes this one after each of its turns."""
-        with self._changed:
-            self._flushing += 1
-            self._waiting += 1
-            try:
-                while left := len(self):
-                    wait_s = None if deadline is None else deadline - time.monotonic()
-                    if self._stopped.is_set() or (wait_s is not None and wait_s <= 0):
-                        break
-                    self._changed.wait(wait_s)
-                return left
-            finally:
-                self._flushing -= 1
-                self._waiting -= 1
-
     def _raise_callback_error(self) -> None:
         error = self._admission.take_callback_error()
         if error is not None:
@@ -322,32 +282,14 @@ class ReliableProducer:
         Raises TransactionAbortedError when the transaction could not be committed and was aborted: the block may be run
         again. Raises FatalProducerError when a newer producer has the same transactional.id.
         """
-        if threading.current_thread() is self._poller:
-            raise ProducerError("a delivery callback cannot run a transaction")
+        self._poller.refuse_callbacks("run a transaction")
         self._transactions.begin()
         try:
             yield
         except BaseException:
-            self._on_poller(self._transactions.abort)
+            self._poller.run(self._transactions.abort)
             raise
-        self._on_poller(self._transactions.commit)
-
-    def _on_poller(self, call: Callable[[], None]) -> None:
-        """Committing and aborting take reports. So they run where all reports are taken."""
-        done: Future[None] = Future()
-        self._errand = (call, done)
-        done.result()
-
-    def _run_errand(self) -> None:
-        if self._errand is None:
-            return
-        (call, done), self._errand = self._errand, None
-        try:
-            call()
-        except BaseException as raised:
-            done.set_exception(raised)
-        else:
-            done.set_result(None)
+        self._poller.run(self._transactions.commit)
 
     # -- asking --------------------------------------------------------------------------------------------
 
@@ -363,61 +305,9 @@ class ReliableProducer:
         """Why the producer can send nothing more; None while it can."""
         return self._admission.fatal
 
-    # -- the polling thread ----------------------------------------------------------------------------------
 
-    def _poll(self) -> None:
-        while not self._stopped.is_set():
-            self._serve()
-            self._run_errand()
-            if self._admission.is_dead:
-                # Nothing more will be sent. Without this, what is queued would have its outcome at the bound only.
-                self._main.purge(in_flight=False)
-            if self._gives_up:
-                self._main.purge()
-                self._outcomes.give_up()
-            self._outcomes.turn()
-            if self._waiting:
-                with self._changed:
-                    self._changed.notify_all()
-
-    def _serve(self) -> None:
-        """Take reports, and wait for some if there are none."""
-        side = self._outcomes.side
-        is_busy = self._transactions.is_open or self._outcomes.outstanding() > 0
-        wait_s = _BUSY_TURN_S if is_busy else _TURN_S
-        try:
-            if self._flushing and len(self._main):
-                # As poll, but without waiting for linger.ms.
-                self._main.flush(wait_s)
-            else:
-                self._main.poll(wait_s)
-            if side is not None:
-                side.poll(0)
-        except KafkaException as raised:
-            # confluent-kafka raises a fatal error here instead of giving it to error_cb.
-            self._client_event(raised.args[0])
-
-    def _make_side(self) -> Producer:
-        return self._make(self._settings.side_client)
-
-    def _make(self, client: Mapping[str, Any]) -> Producer:
-        try:
-            return Producer({**client, "error_cb": self._client_event, "throttle_cb": self._throttled})
-        except (KafkaException, TypeError, ValueError) as raised:
-            raise SettingsError(f"librdkafka does not accept the settings: {raised}") from raised
-
-    def _client_event(self, error: KafkaError) -> None:
-        self._outcomes.client_event(error)
-        self._call_own("error_cb", error)
-
-    def _throttled(self, event: Any) -> None:
-        self._outcomes.broker_throttled(event)
-        self._call_own("throttle_cb", event)
-
-    def _call_own(self, name: str, event: Any) -> None:
-        callback = self._callbacks[name]
-        if callback is not None:
-            self._outcomes.call(partial(callback, event))
+def _deadline(timeout_s: float | None) -> float | None:
+    return None if timeout_s is None else time.monotonic() + timeout_s
 
 
 def _encoded(text: str | bytes | None) -> bytes | None:

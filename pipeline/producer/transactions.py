@@ -53,9 +53,9 @@ class TransactionCalls:
             self.is_open = False
 
     def abort(self) -> None:
-        """After a fatal error nothing is done: the coordinator has aborted the transaction, or will at its time-out."""
+        """Nothing after a fatal error: the coordinator has aborted the transaction, or will at its time-out."""
         self.is_open = False
-        if self._admission.fatal is None:
+        if not self._admission.is_dead:
             self._call(self._client.abort_transaction)
 
     def not_open(self, error: KafkaError) -> ProducerError:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import wait
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, Message
 
+import pipeline.producer
 from pipeline.producer import (
     CallbackError,
     ClosedError,
@@ -25,6 +27,7 @@ from pipeline.producer import (
     RetryPolicy,
     ThrottledError,
     ThrottleSettings,
+    TransactionAbortedError,
     UndeliveredError,
     Written,
 )
@@ -41,6 +44,16 @@ def header(message: Message, name: str) -> str:
     values = [value for key, value in list(message.headers() or []) if key == name]
     assert len(values) == 1 and isinstance(values[0], bytes)
     return values[0].decode()
+
+
+def test_the_example_of_the_readme_runs(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
+    node.create("orders")
+    node.create("orders-dead")
+    text = (Path(pipeline.producer.__file__).parent / "README.md").read_text(encoding="utf-8")
+    example = text.split("```python\n")[1].split("```")[0]
+    exec(compile(example.replace("localhost:19092", node.bootstrap), "README.md", "exec"), {})
+    assert "at 0 0" in capsys.readouterr().out
+    assert [message.key() for message in node.read("orders")] == [b"customer-7"] * 3
 
 
 # -- outcomes ----------------------------------------------------------------------------------------------
@@ -392,6 +405,36 @@ def test_retries_of_a_timeout_keep_within_the_bound() -> None:
     assert sender.counters().retries == error.failure.attempts - 1
 
 
+# -- fatal errors ------------------------------------------------------------------------------------------
+
+
+def test_an_error_that_the_caller_calls_fatal_stops_the_producer(node: Node, topic: str) -> None:
+    node.create(topic, max__message__bytes="2000")
+    classes = {KafkaError.MSG_SIZE_TOO_LARGE: ErrorClass.FATAL}
+    with producer(node, error_classes=classes, dead_letter_topic=f"{topic}-dead") as sender:
+        error = sender.submit(topic, b"x" * 5_000).exception(TIMEOUT_S)
+        assert isinstance(error, DeliveryError)
+        assert error.failure.error_class is ErrorClass.FATAL
+        assert error.failure.dead_letter is None and error.failure.dead_letter_error is None
+        with pytest.raises(FatalProducerError, match="MSG_SIZE_TOO_LARGE"):
+            sender.send(topic, "small")
+        assert "MSG_SIZE_TOO_LARGE" in str(sender.fatal_error)
+
+
+def test_events_of_the_client_are_counted_and_passed_on() -> None:
+    events: list[KafkaError] = []
+    has_event = threading.Event()
+
+    def note(error: KafkaError) -> None:
+        events.append(error)
+        has_event.set()
+
+    sender = ReliableProducer({**NOWHERE, "error_cb": note})
+    assert has_event.wait(TIMEOUT_S)
+    sender.close(0)
+    assert sender.counters().client_events.total() == len(events)
+
+
 # -- throttle ----------------------------------------------------------------------------------------------
 
 
@@ -429,6 +472,27 @@ def test_a_transaction_is_read_as_a_whole_or_not_at_all(node: Node, topic: str) 
         with pytest.raises(NotSentError, match="within transaction"):
             sender.send(topic, "outside")
     assert [message.value() for message in node.read(topic)] == [b"committed", b"committed, too"]
+
+
+def test_a_refused_record_aborts_its_transaction_which_can_be_tried_again(node: Node, topic: str) -> None:
+    node.create(topic, max__message__bytes="2000")
+    with producer(node, {"transactional.id": topic}) as sender:
+        outcomes: list[Outcome] = []
+        with pytest.raises(TransactionAbortedError, match="MSG_SIZE_TOO_LARGE"), sender.transaction():
+            sender.send(topic, "small")
+            sender.flush(TIMEOUT_S)
+            sender.send(topic, b"x" * 5_000, on_delivery=outcomes.append)
+        assert [getattr(outcome, "name", "") for outcome in outcomes] == ["MSG_SIZE_TOO_LARGE"]
+        # librdkafka skips the refused record's sequence number, so the next transaction is aborted as well; on Apache
+        # Kafka, too.
+        for _ in range(5):
+            try:
+                with sender.transaction():
+                    sender.send(topic, "again")
+                break
+            except TransactionAbortedError:
+                continue
+    assert [message.value() for message in node.read(topic)] == [b"again"]
 
 
 def test_a_fenced_producer_is_dead_for_good(node: Node, topic: str) -> None:
