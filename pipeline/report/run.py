@@ -114,7 +114,10 @@ def _dataset(folder: Path) -> ds.Dataset | None:
     """What Spark wrote; None where there is nothing, or only what a job left that did not come to its end."""
     if not (folder / "_SUCCESS").exists():
         return None
-    return ds.dataset(folder, format="parquet")
+    try:
+        return ds.dataset(folder, format="parquet")
+    except (pa.ArrowException, OSError) as error:
+        raise PipelineError(f"{folder} cannot be read: {_first_line(error)}") from error
 
 
 def _table(dataset: ds.Dataset, columns: list[str]) -> pa.Table:
