@@ -23,7 +23,7 @@ def page(title: str, articles: Sequence[Article]) -> str:
     """`title`: of the folder or folders. Several articles are those of a fault test."""
     pictures = Pictures()
     is_one = len(articles) == 1
-    bodies = [_article(runs, pictures, is_one) for runs in articles]
+    bodies = [_article(runs, pictures, f"run-{n}", is_one) for n, runs in enumerate(articles, 1)]
     head = join(
         element("meta", {"charset": "utf-8"}),
         element("meta", {"http-equiv": "Content-Security-Policy", "content": _POLICY}),
@@ -44,7 +44,7 @@ def _style() -> str:
     return files("pipeline.report").joinpath("style.css").read_text(encoding="utf-8")
 
 
-def _article(runs: Article, pictures: Pictures, is_one: bool) -> Html:
+def _article(runs: Article, pictures: Pictures, identity: str, is_one: bool) -> Html:
     run = runs[0]
     names = [label(one, runs) for one in runs]
     verdicts = [
@@ -64,7 +64,7 @@ def _article(runs: Article, pictures: Pictures, is_one: bool) -> Html:
     ]
     return element(
         "article",
-        {"id": _anchor(run)},
+        {"id": identity},
         element(
             "header",
             None,
@@ -122,7 +122,7 @@ def _subtitle(run: Run) -> list[Html]:
 def _overview(title: str, articles: Sequence[Article]) -> Html:
     """Of several runs: one row each, with the way to its article."""
     rows = []
-    for runs in articles:
+    for n, runs in enumerate(articles, 1):
         for run in runs:
             load, verify = run.load or {}, run.verify or {}
             gap = next(iter(figures.gaps(run)[::-1]), None)
@@ -131,8 +131,8 @@ def _overview(title: str, articles: Sequence[Article]) -> Html:
             kind = "good" if verify.get("passed") else "bad"
             rows.append(
                 [
-                    element("a", {"href": f"#{_anchor(runs[0])}"}, label(run, runs)),
-                    f"{load['acknowledged']:,} of {load['records']:,}" if load else NOTHING,
+                    element("a", {"href": f"#run-{n}"}, label(run, runs)),
+                    _share(load["acknowledged"], load["records"]) if load else NOTHING,
                     f"{gap['gap_ms']:,.0f} ms" if gap else NOTHING,
                     element("span", {"class": kind}, f"{passed} of {len(checks)}")
                     if verify
@@ -147,9 +147,9 @@ def _overview(title: str, articles: Sequence[Article]) -> Html:
             element("p", {"class": "eyebrow"}, f"Report of {len(rows)} runs"),
             element("h1", {"class": "title"}, title),
         ),
-        section("Overview", table("Overview", header, rows)),
+        section("Overview", table("Overview", header, rows, kind="figures")),
     )
 
 
-def _anchor(run: Run) -> str:
-    return "run-" + "".join(c if c.isalnum() else "-" for c in run.name)
+def _share(part: int, whole: int) -> Html:
+    return join(f"{part:,}", element("span", {"class": "unit"}, f" of {whole:,}"))

@@ -224,15 +224,18 @@ def _placed(events: Sequence[Event], x: Scale, size: Size, with_words: bool) -> 
 
 
 def _draw_flags(frame: _Frame, flags: Sequence[_Flag]) -> None:
+    """The lines below, so that none of them crosses a word."""
+    over: list[Html] = []
     for flag in flags:
         x = frame.across(flag.event.at_s)
         y = frame.top - 5 - _FLAG_RADIUS - flag.row * _FLAG_ROW
         frame.parts.append(_segment("mark", x, y + _FLAG_RADIUS, x, frame.bottom))
+        if flag.has_words:
+            over.append(_text(x + _FLAG_RADIUS + 4, y + 4, flag.event.what, "mark-name"))
         circle = element("circle", {"cx": x, "cy": y, "r": _FLAG_RADIUS})
         digit = _text(x, y + 3.8, str(flag.event.number), "middle")
-        frame.parts.append(element("g", {"class": "flag"}, circle, digit))
-        if flag.has_words:
-            frame.parts.append(_text(x + _FLAG_RADIUS + 4, y + 4, flag.event.what, "mark-name"))
+        over.append(element("g", {"class": "flag"}, circle, digit))
+    frame.parts += over
 
 
 def _line(frame: _Frame, y: Scale, line: Line) -> Html:
