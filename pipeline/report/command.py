@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
 
-from pipeline.cli import errors_as_exit_code
+from pipeline.cli import EXIT_NOT_DONE, RUN_FOLDER
 from pipeline.errors import PipelineError
 
 REPORT = "report.html"
 
 
 @click.command("report")
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=RUN_FOLDER)
 @click.option(
     "--compare",
     type=click.Path(path_type=Path),
@@ -23,8 +24,12 @@ REPORT = "report.html"
 @click.option("--out", type=click.Path(path_type=Path), help="The file to write.  [default: RUN/report.html]")
 def report_command(run: Path, compare: Path | None, out: Path | None) -> None:
     """Write one HTML file with what the folder RUN holds: of a load, of an experiment, or of a whole fault test."""
-    with errors_as_exit_code(run / "spark.log"):
+    # Not as the jobs do: what goes wrong here is no news of the run, and its folder stays as it is.
+    try:
         click.echo(write_report(run, compare, out))
+    except PipelineError as error:
+        click.echo(f"pipeline: {error}", err=True)
+        sys.exit(EXIT_NOT_DONE)
 
 
 def write_report(run: Path, compare: Path | None = None, out: Path | None = None) -> Path:

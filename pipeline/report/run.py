@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,8 @@ def _is_run(folder: Path) -> bool:
 
 def _read(folder: Path) -> Run:
     run = Run(folder, _json_object(folder / CONFIG), _json_object(folder / SUMMARY))
+    _check_sections(folder / CONFIG, run.config, ("spec", "options", "host", "versions"))
+    _check_sections(folder / SUMMARY, run.summary, ("load", "verify", "fault"))
     if (folder / SWEEP).exists():
         run.sweep = parse_sweep(_json(folder / SWEEP), str(folder / SWEEP))
     if run.config:
@@ -142,6 +145,12 @@ def _json_object(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise PipelineError(f"{path} does not hold a JSON object")
     return content
+
+
+def _check_sections(path: Path, content: dict[str, Any], names: Iterable[str]) -> None:
+    for name in names:
+        if not isinstance(content.get(name, {}), dict):
+            raise PipelineError(f"{path}: {name!r} is not an object")
 
 
 def _json(path: Path) -> object:

@@ -392,14 +392,18 @@ def test_an_experiment_that_is_not_in_the_format_is_told_where(
 
 def test_what_is_no_run_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    for name in ("empty", "broken"):
+    for name in ("empty", "broken", "list", "other"):
         (tmp_path / name).mkdir()
     (tmp_path / "broken" / "config.json").write_text("{")
+    (tmp_path / "list" / "config.json").write_text("[]")
+    (tmp_path / "other" / "config.json").write_text('{"spec": 5}')
     said = {
         "nowhere": "is not a folder",
         "file": "is not a folder",
         "empty": "is not the folder of a run",
         "broken": "config.json is not JSON",
+        "list": "config.json does not hold a JSON object",
+        "other": "config.json: 'spec' is not an object",
     }
     for name, text in said.items():
         result = run_command(tmp_path / name)
