@@ -25,6 +25,7 @@ from pipeline.cli import (
     sizes,
     warn,
 )
+from pipeline.report.command import write_report
 from pipeline.summary import fault_gap_figure, load_rows, print_checks
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ def demo_command(
             if cluster:
                 cluster.keeps_data = not trial.passed
         _print_result(Console(), run, trial)
+        click.echo(f"The same as a page, with plots: {write_report(run)}")
     if not trial.passed:
         sys.exit(EXIT_FAILED)
 

@@ -149,7 +149,13 @@ def test_the_demonstration_survives_the_kill_of_a_leader(tmp_path: Path) -> None
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["verify"]["passed"]
     assert summary["fault"]["gap"]["gap_ms"] > 0
-    assert "kill -9" in summary["fault"]["events"][0]["what"]
+    assert "kill -9" in (killed := summary["fault"]["events"][0]["what"])
+    report = tmp_path / "run" / "report.html"
+    assert str(report) in done.stdout
+    # The kill is marked in the plots.
+    page = report.read_text()
+    assert killed in page
+    assert page.count('class="flag"') >= 2
     assert {log.name for log in (tmp_path / "run").glob("*.log")} == {
         "spark.log", "node-1.log", "node-2.log", "node-3.log",
     }  # fmt: skip
