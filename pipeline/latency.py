@@ -17,7 +17,7 @@ _LOWEST_US = 1
 # An hour; a record is given up long before.
 _HIGHEST_US = 3_600_000_000
 _SIGNIFICANT_DIGITS = 3
-PERCENTILES = (50.0, 90.0, 99.0, 99.9)
+PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
 
 HISTOGRAM_SCHEMA_SQL = "second bigint, records bigint, histogram binary"
 _HISTOGRAM_SCHEMA = pa.schema([("second", pa.int64()), ("records", pa.int64()), ("histogram", pa.binary())])

@@ -56,6 +56,21 @@ def print_load(console: Console, title: str, load: dict[str, Any]) -> None:
     for name, figure in load_rows(load):
         table.add_row(name, figure)
     console.print(table)
+    if "duration_s" in load:
+        console.print(perf_test_line(load), markup=False, highlight=False, soft_wrap=True)
+
+
+def perf_test_line(load: dict[str, Any]) -> str:
+    """The figures as Kafka's kafka-producer-perf-test prints them, to be compared with its. Its MB has 2^20 bytes."""
+    latency = load["latency_ms"] or load["latency_ms_with_warm_up"]
+    mebibytes_per_s = load["megabytes_per_s"] * 1e6 / (1 << 20)
+    percentiles = ", ".join(
+        f"{latency[f'p{share}']:.0f} ms {share}th" for share in ("50", "95", "99", "99.9")
+    )
+    return (
+        f"{load['acknowledged']} records sent, {load['records_per_s']:f} records/sec ({mebibytes_per_s:.2f} MB/sec), "
+        f"{latency['mean']:.2f} ms avg latency, {latency['max']:.2f} ms max latency, {percentiles}."
+    )
 
 
 def print_checks(console: Console, title: str, checks: list[dict[str, Any]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 import time
@@ -21,6 +22,7 @@ from pipeline.load import LoadOptions, longest_gap, summarize
 from pipeline.producer_task import DELIVERY_SCHEMA_SQL
 from pipeline.progress import TOKEN_BYTES, DriverLines, LineAddress, Progress, TaskLine
 from pipeline.records import RunSpec
+from pipeline.summary import perf_test_line
 
 SPEC = RunSpec("t", 10, 5, 1000, 10, 1, 100.0, 1_795_000_000_000)
 SECOND_US = 1_000_000
@@ -90,6 +92,11 @@ def test_failed_and_unreported_records_are_counted_apart(spark: SparkSession, tm
     assert figures["unreported"] == 1
     assert figures["errors"] == {"timed out": 3}
     assert figures["latency_ms"]["p50"] == pytest.approx(2.0, rel=0.01)
+    assert re.fullmatch(
+        r"6 records sent, \d+\.\d{6} records/sec \(\d+\.\d\d MB/sec\), 2\.00 ms avg latency, 2\.00 ms max latency,"
+        r" 2 ms 50th, 2 ms 95th, 2 ms 99th, 2 ms 99\.9th\.",
+        perf_test_line(figures),
+    )
     seconds = spark.read.parquet(str(tmp_path / "throughput.parquet")).collect()
     assert sum(row["records"] for row in seconds) == 6
 
