@@ -41,7 +41,8 @@ def test_both_distributions_hold_the_license(built: dict[str, set[str]]) -> None
 
 def test_the_wheel_holds_the_product_and_nothing_else(built: dict[str, set[str]]) -> None:
     data = INFO.replace(".dist-info", ".data")
-    assert {name.partition("/")[0] for name in built["wheel"]} == {*PACKAGES, INFO, data}
+    assert {name.partition("/")[0] for name in built["wheel"]} == {*PACKAGES, "pyspark_varve", INFO, data}
+    assert "pyspark_varve/__init__.py" in built["wheel"]
 
 
 def test_the_source_distribution_holds_what_a_change_needs(built: dict[str, set[str]]) -> None:
