@@ -85,6 +85,16 @@ def test_each_record_is_reported_once_and_is_where_the_report_says(node: Node, t
     assert (counters.delivered, counters.failed, counters.retries) == (1_000, 0, 0)
 
 
+def test_metadata_can_be_had_before_the_first_record(node: Node, topic: str) -> None:
+    node.create(topic, partitions=3)
+    with producer(node) as sender:
+        assert sender.partition_count(topic) == 3
+        with pytest.raises(ProducerError, match="no metadata of nothing: Broker: Unknown topic"):
+            sender.partition_count("nothing")
+    with ReliableProducer(NOWHERE) as sender, pytest.raises(ProducerError, match="no metadata of t"):
+        sender.partition_count("t", timeout_s=0.1)
+
+
 def test_a_future_has_the_message_or_the_failure(node: Node, topic: str) -> None:
     node.create(topic)
     with producer(node) as sender:
