@@ -25,6 +25,7 @@ from pipeline.producer.errors import (
     DeliveryError,
     FatalProducerError,
     NotSentError,
+    ProducerError,
     QueueFullError,
     ThrottledError,
     UndeliveredError,
@@ -79,6 +80,7 @@ class ReliableProducer:
         # What the hot path uses, looked up once.
         self._produce: Callable[..., None] = main.produce
         self._report = self._outcomes.report
+        self._list_topics = main.list_topics
         self._transactions = TransactionCalls(main, self._settings, self._admission, rng)
         self._poller = Poller(main, self._outcomes, self._admission, self._transactions)
         self._closing = threading.Lock()
@@ -293,7 +295,19 @@ class ReliableProducer:
 
     # -- asking --------------------------------------------------------------------------------------------
 
+    def partition_count(self, topic: str, timeout_s: float = 30) -> int:
+        """Partitions of a topic. After this the first record need not wait for metadata. Raises ProducerError where no
+        broker answers in time, or the topic does not exist."""
+        try:
+            found = self._list_topics(topic, timeout=timeout_s).topics[topic]
+        except KafkaException as raised:
+            raise ProducerError(f"no metadata of {topic}: {raised.args[0].str()}") from raised
+        if found.error is not None:
+            raise ProducerError(f"no metadata of {topic}: {found.error.str()}")
+        return len(found.partitions)
+
     def counters(self) -> Counters:
+        """A copy of the numbers so far."""
         return self._outcomes.counters_copy()
 
     @property
