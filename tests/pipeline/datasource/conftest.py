@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
-pytest.importorskip("pyspark", reason="needs the extra: pip install -e '.[spark]'")
-
 from tests.integration.harness import BrokerCluster
-from tests.pipeline.datasource.topics import Topics
+
+if TYPE_CHECKING:
+    from tests.pipeline.datasource.topics import Topics
 
 
 @pytest.fixture(scope="session")
 def topics(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topics]:
+    from tests.pipeline.datasource.topics import Topics
+
     cluster = BrokerCluster(tmp_path_factory.mktemp("broker"), size=1)
     try:
         cluster.start()

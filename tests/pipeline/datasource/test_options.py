@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+pytest.importorskip("pyspark", reason="needs the extra: pip install -e '.[spark]'")
+
 from pipeline.datasource.cluster_view import ClusterView
 from pipeline.datasource.errors import InvalidOption
 from pipeline.datasource.offsets import Offsets, Range, limited, split

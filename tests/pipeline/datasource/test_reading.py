@@ -7,6 +7,9 @@ import logging
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("pyspark", reason="needs the extra: pip install -e '.[spark]'")
+
 from confluent_kafka import Producer
 
 from pipeline.datasource.errors import ClusterUnavailable, DataLoss, InvalidOption

@@ -7,8 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import pytest
+
+pytest.importorskip("pyspark", reason="needs the extra: pip install -e '.[spark]'")
+
+import pyarrow as pa
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType

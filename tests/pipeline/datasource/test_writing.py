@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import pyarrow as pa
 import pytest
+
+pytest.importorskip("pyspark", reason="needs the extra: pip install -e '.[spark]'")
+
+import pyarrow as pa
 from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructField, StructType
 
 from pipeline.datasource.errors import DeliveryFailed, InvalidFrame, InvalidOption, ReplayDiffers
