@@ -41,16 +41,9 @@ class Target:
 
     def wait_led(self, topic: str, partitions: int) -> None:
         """Until every partition answers for its end."""
-
-        def look() -> bool:
-            # The client would go on with what it knew of the topic before partitions were added.
-            self.admin.list_topics(topic, LIMIT_S)
-            try:
-                return len(self.ends(topic, partitions)) == partitions
-            except KafkaException:
-                return False
-
-        eventually(look, f"leaders of {topic}", LIMIT_S)
+        # The client would go on with what it knew of the topic before partitions were added.
+        self.admin.list_topics(topic, LIMIT_S)
+        self.ends(topic, partitions)
 
     def add_partitions(self, topic: str, total: int) -> None:
         self.admin.create_partitions([NewPartitions(topic, total)])[topic].result(LIMIT_S)
@@ -88,8 +81,17 @@ class Target:
         self, topic: str, partitions: int, spec: OffsetSpec, **how: IsolationLevel
     ) -> dict[int, int]:
         asked = {TopicPartition(topic, number): spec for number in range(partitions)}
-        answers = self.admin.list_offsets(asked, request_timeout=LIMIT_S, **how)
-        return {place.partition: answer.result(LIMIT_S).offset for place, answer in answers.items()}
+
+        def look() -> dict[int, int] | None:
+            answers = self.admin.list_offsets(asked, request_timeout=LIMIT_S, **how)
+            try:
+                return {place.partition: answer.result(LIMIT_S).offset for place, answer in answers.items()}
+            except KafkaException:
+                # A broker may hear of a leader later than the others. The client asks again only when it is told to.
+                self.admin.list_topics(topic, LIMIT_S)
+                return None
+
+        return eventually(look, f"bounds of {topic}", LIMIT_S)
 
     def groups(self) -> set[str]:
         return {group.group_id for group in self.admin.list_consumer_groups().result(LIMIT_S).valid}
