@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.connector import attach_connector
+from pipeline.connector import find_connector
 from pipeline.session import spark_session
 
 # Enough to let the JVM compile as it does in long jobs.
@@ -36,8 +36,9 @@ def main() -> None:
     # The directory keeps Spark's log for the run only.
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "spark.log"
-        with spark_session(log, arguments.tasks, records=_LONG_JOB_RECORDS) as spark:
-            print(f"read by the connector: {attach_connector(spark)}")
+        connector = find_connector()
+        print(f"read by {connector.source}")
+        with spark_session(log, arguments.tasks, records=_LONG_JOB_RECORDS, connector=connector) as spark:
             measure(spark, arguments.bootstrap_server, arguments.topic, arguments.runs)
 
 
