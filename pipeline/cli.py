@@ -23,6 +23,7 @@ from rich.progress import Progress as ProgressBar
 from rich.text import Text
 
 from pipeline.errors import PipelineError
+from pipeline.run_files import DELIVERIES, LOG, is_written
 
 if TYPE_CHECKING:
     from pipeline.progress import Progress
@@ -35,7 +36,6 @@ STDERR = Console(stderr=True)
 EXIT_FAILED = 1
 EXIT_NOT_DONE = 2
 EXIT_INTERRUPTED = 128 + signal.SIGINT
-_LOG = "spark.log"
 _DEFAULT_RATE_PER_S = 5000.0
 _TOLD_LINES = 12
 
@@ -152,7 +152,7 @@ def load_command(
     """Send records that follow from --seed alone, and note each acknowledgement."""
     if rate is not None and as_fast_as_possible:
         raise click.UsageError("--rate and --max exclude each other")
-    with errors_as_exit_code(out / _LOG):
+    with errors_as_exit_code(out / LOG):
         from pipeline.cluster import Cluster
         from pipeline.load import LoadOptions, load, make_run_folder
         from pipeline.records import RunSpec
@@ -180,7 +180,7 @@ def load_command(
         Cluster(bootstrap_server).topic(topic)
         where = SparkOptions(master, conf)
         with (
-            spark_session(out / _LOG, producers, records=records, options=where) as spark,
+            spark_session(out / LOG, producers, records=records, options=where) as spark,
             load_bar(records) as bar,
         ):
             figures = load(spark, spec, options, bar)
@@ -219,7 +219,7 @@ def verify_command(
 ) -> None:
     """Read everything back, and check it against what was acknowledged."""
     console = Console()
-    with errors_as_exit_code(run / _LOG):
+    with errors_as_exit_code(run / LOG):
         from pipeline.connector import choose_connector
         from pipeline.records import RunSpec
         from pipeline.session import SparkOptions, spark_session
@@ -230,7 +230,7 @@ def verify_command(
         chosen = choose_connector(connector, connector_jars, warn)
         records = RunSpec.of_run(run).records
         where = SparkOptions(master, conf)
-        with spark_session(run / _LOG, tasks, records=records, connector=chosen, options=where) as spark:
+        with spark_session(run / LOG, tasks, records=records, connector=chosen, options=where) as spark:
             figures = verify(spark, VerifyOptions(run, bootstrap_server), chosen)
         print_checks(
             console, f"{figures['records_read']:,} records read by {figures['read_by']}", figures["checks"]
@@ -294,7 +294,7 @@ def _leave_interrupted(run: Path) -> NoReturn:
     if run.is_dir():
         update_summary(run, "interrupted", {"at": time.strftime("%Y-%m-%dT%H:%M:%S%z")})
     click.echo("pipeline: interrupted", err=True)
-    if (run / "deliveries.parquet" / "_SUCCESS").exists():
+    if is_written(run / DELIVERIES):
         click.echo(
             f"What was acknowledged can be verified: python -m pipeline verify --run {run} ...", err=True
         )

@@ -26,6 +26,7 @@ from pipeline.cli import (
     warn,
 )
 from pipeline.report.command import write_report
+from pipeline.run_files import LOG
 from pipeline.summary import fault_gap_figure, load_rows, print_checks
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def demo_command(
     run = out or Path("runs") / time.strftime("demo-%Y%m%d-%H%M%S")
     say = say_with_time()
     exit_on_sigterm()
-    with errors_as_exit_code(run / "spark.log"):
+    with errors_as_exit_code(run / LOG):
         from pipeline.connector import choose_connector
         from pipeline.faults import Injection, kill_leader
         from pipeline.java_runtime import find_java
@@ -82,7 +83,7 @@ def demo_command(
             assert bootstrap is not None, "given, or that of the cluster just started"
             injection = Injection(kill_leader, cluster, spec.topic, records, say) if cluster else None
             say("starting Spark")
-            with spark_session(run / "spark.log", producers, records=records, connector=connector) as spark:
+            with spark_session(run / LOG, producers, records=records, connector=connector) as spark:
                 options = LoadOptions(bootstrap, run, compression)
                 trial = run_trial(spark, spec, options, injection, say, connector)
             if cluster:

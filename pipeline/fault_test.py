@@ -19,6 +19,7 @@ from rich.table import Table
 from pipeline.cli import EXIT_FAILED, RUN_FOLDER, errors_as_exit_code, exit_on_sigterm, say_with_time
 from pipeline.errors import PipelineError
 from pipeline.faults import SCENARIOS
+from pipeline.run_files import LOG
 from pipeline.summary import fault_gap_figure, print_checks
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def fault_test_command(names: tuple[str, ...], records: int, base_dir: Path, out
     folder = out or Path("runs") / time.strftime("faults-%Y%m%d-%H%M%S")
     say = say_with_time()
     exit_on_sigterm()
-    log = folder / "spark.log"
+    log = folder / LOG
     outcomes: dict[str, Trial | PipelineError] = {}
     with errors_as_exit_code(log):
         from pipeline.connector import find_connector

@@ -10,8 +10,6 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 from hdrh.histogram import HdrHistogram
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 _LOWEST_US = 1
 # An hour; a record is given up long before.
@@ -23,14 +21,8 @@ HISTOGRAM_SCHEMA_SQL = "second bigint, records bigint, histogram binary"
 _HISTOGRAM_SCHEMA = pa.schema([("second", pa.int64()), ("records", pa.int64()), ("histogram", pa.binary())])
 
 
-def histograms_per_second(deliveries: DataFrame, start_us: int) -> DataFrame:
-    """One encoded histogram per task and second of intended send time: (second, records, histogram)."""
-    second = F.floor((F.col("intended_at_us") - F.lit(start_us)) / 1_000_000).cast("bigint")
-    acknowledged = deliveries.where("error is null").select(second.alias("second"), "latency_us")
-    return acknowledged.mapInArrow(_encode_task, HISTOGRAM_SCHEMA_SQL)
-
-
-def _encode_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def encode_histograms(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """One encoded histogram for each second of one task's (second, latency_us). For `mapInArrow`."""
     # To make a histogram takes as long as to record eighty values.
     histograms: defaultdict[int, HdrHistogram] = defaultdict(new_histogram)
     for batch in batches:

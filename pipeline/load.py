@@ -21,15 +21,12 @@ from pyspark.sql import functions as F
 
 from pipeline.cluster import Cluster
 from pipeline.errors import ClusterUnavailable, PipelineError
-from pipeline.latency import histograms_per_second, merge, percentiles_ms
+from pipeline.latency import HISTOGRAM_SCHEMA_SQL, encode_histograms, merge, percentiles_ms
 from pipeline.producer_task import DELIVERY_SCHEMA_SQL, ProducerSettings, producing
 from pipeline.progress import DriverLines, Progress
 from pipeline.records import RunSpec, key_column, timestamp_ms_column, value_column
+from pipeline.run_files import CONFIG, DELIVERIES, LATENCY, LOG, THROUGHPUT
 from pipeline.summary import update_summary
-
-DELIVERIES = "deliveries.parquet"
-LATENCY = "latency.parquet"
-THROUGHPUT = "throughput.parquet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +86,13 @@ def load(spark: SparkSession, spec: RunSpec, options: LoadOptions, watcher: Watc
     watcher.begins("evaluating the acknowledgements")
     deliveries = spark.read.schema(DELIVERY_SCHEMA_SQL).parquet(str(run / DELIVERIES)).cache()
     try:
-        if deliveries.count() < lines.totals.acknowledged + lines.totals.failed:
-            raise PipelineError(
-                f"{run} lacks what executors wrote there: it must be the same folder on all machines of the cluster"
-            )
         section = summarize(spec, options, deliveries)
     finally:
         deliveries.unpersist()
+    if section["acknowledged"] + section["failed"] < lines.totals.acknowledged + lines.totals.failed:
+        raise PipelineError(
+            f"{run} lacks what executors wrote there: it must be the same folder on all machines of the cluster"
+        )
     section["interrupted"] = is_interrupted
     update_summary(run, "load", section)
     return section
@@ -133,9 +130,9 @@ def _run_to_the_end(job: Callable[[], None], order_stop: Callable[[], None], wat
 def _note_end_offsets(run: Path, cluster: Cluster, topic: str) -> None:
     """Where the run ends in each partition; stays null where the cluster does not say, as it may be gone."""
     with suppress(ClusterUnavailable):
-        config = json.loads((run / "config.json").read_text())
+        config = json.loads((run / CONFIG).read_text())
         config["end_offsets"] = _by_partition(cluster.offsets(topic), 1)
-        _write_json(run / "config.json", config)
+        _write_json(run / CONFIG, config)
 
 
 def _by_partition(offsets: dict[int, tuple[int, int]], bound: int) -> dict[str, int]:
@@ -147,9 +144,9 @@ def make_run_folder(run: Path) -> None:
     cannot be written."""
     try:
         run.mkdir(parents=True, exist_ok=True)
-        if any(path.name != "spark.log" for path in run.iterdir()):
+        if any(path.name != LOG for path in run.iterdir()):
             raise PipelineError(f"{run} holds a run already; choose another --out")
-        (run / "spark.log").touch()
+        (run / LOG).touch()
     except OSError as error:
         raise PipelineError(f"{run} cannot be the folder of a run: {error.strerror}") from error
 
@@ -191,8 +188,7 @@ def summarize(spec: RunSpec, options: LoadOptions, deliveries: DataFrame) -> dic
     if totals["acknowledged"] == 0:
         return section
     duration_s = (totals["end_us"] - totals["start_us"]) / 1e6
-    histograms = histograms_per_second(deliveries, totals["start_us"])
-    histograms.write.parquet(str(options.run / LATENCY))
+    _latency(acknowledged, totals["start_us"]).write.parquet(str(options.run / LATENCY))
     _throughput(acknowledged, spec, totals["start_us"]).write.parquet(str(options.run / THROUGHPUT))
     rows = deliveries.sparkSession.read.parquet(str(options.run / LATENCY)).collect()
     warm = [bytes(row["histogram"]) for row in rows if row["second"] >= options.warm_up_s]
@@ -243,6 +239,14 @@ def longest_gap(acknowledged: DataFrame, since_us: int = 0) -> dict[str, Any] | 
     }
 
 
+def _latency(acknowledged: DataFrame, start_us: int) -> DataFrame:
+    """Latencies per task and second of intended send time."""
+    second = F.floor((F.col("intended_at_us") - F.lit(start_us)) / 1_000_000).cast("bigint")
+    return acknowledged.select(second.alias("second"), "latency_us").mapInArrow(
+        encode_histograms, HISTOGRAM_SCHEMA_SQL
+    )
+
+
 def _throughput(acknowledged: DataFrame, spec: RunSpec, start_us: int) -> DataFrame:
     """Acknowledgements per second of the run and partition."""
     second = F.floor((F.col("acknowledged_at_us") - F.lit(start_us)) / 1_000_000).cast("bigint")
@@ -271,7 +275,7 @@ def _write_config(spec: RunSpec, options: LoadOptions, start_offsets: dict[str, 
             "librdkafka": confluent_kafka.libversion()[0],
         },
     }
-    _write_json(options.run / "config.json", config)
+    _write_json(options.run / CONFIG, config)
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:

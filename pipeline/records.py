@@ -21,6 +21,8 @@ from typing import Any
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from pipeline.run_files import CONFIG
+
 HEADER_RUN = "run"
 HEADER_SEED = "seed"
 HEADER_SEQUENCE = "sequence"
@@ -91,7 +93,7 @@ class RunSpec:
     @classmethod
     def of_run(cls, run: Path) -> RunSpec:
         """Read the specification of a run's folder."""
-        return cls.from_json(json.loads((run / "config.json").read_text())["spec"])
+        return cls.from_json(json.loads((run / CONFIG).read_text())["spec"])
 
 
 def key_column(spec: RunSpec, sequence: Column) -> Column:

@@ -9,12 +9,14 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from pipeline.run_files import SUMMARY
+
 _SHOWN_OFFENDERS = 3
 
 
 def update_summary(run: Path, section: str, figures: dict[str, Any]) -> None:
     """Write one job's section and keep the others'."""
-    path = run / "summary.json"
+    path = run / SUMMARY
     summary = json.loads(path.read_text()) if path.exists() else {}
     summary[section] = figures
     path.write_text(json.dumps(summary, indent=2) + "\n")
@@ -32,14 +34,19 @@ def load_rows(load: dict[str, Any]) -> list[tuple[str, str]]:
             ("duration", f"{load['duration_s']:.1f} s"),
             ("throughput", f"{load['records_per_s']:,.0f} records/s, {load['megabytes_per_s']:.2f} MB/s"),
         ]
-        # A run shorter than its warm-up has only the figure with it.
-        latency = load["latency_ms"] or load["latency_ms_with_warm_up"]
+        latency = _latency_ms(load)
         figures = " / ".join(f"{latency[name]:,.1f}" for name in ("p50", "p99", "p99.9", "max"))
         rows.append(("latency p50 / p99 / p99.9 / max", f"{figures} ms"))
         if gap := load["longest_gap"]:
             rows.append(("longest time without an ack", gap_figure(gap)))
     rows += [("delivery error", f"{count:,}x {error}") for error, count in load["errors"].items()]
     return rows
+
+
+def _latency_ms(load: dict[str, Any]) -> dict[str, float]:
+    """A run shorter than its warm-up has only the figures with it."""
+    latency: dict[str, float] = load["latency_ms"] or load["latency_ms_with_warm_up"]
+    return latency
 
 
 def gap_figure(gap: dict[str, Any]) -> str:
@@ -62,7 +69,7 @@ def print_load(console: Console, title: str, load: dict[str, Any]) -> None:
 
 def perf_test_line(load: dict[str, Any]) -> str:
     """The figures as Kafka's kafka-producer-perf-test prints them, to be compared with its. Its MB has 2^20 bytes."""
-    latency = load["latency_ms"] or load["latency_ms_with_warm_up"]
+    latency = _latency_ms(load)
     mebibytes_per_s = load["megabytes_per_s"] * 1e6 / (1 << 20)
     percentiles = ", ".join(
         f"{latency[f'p{share}']:.0f} ms {share}th" for share in ("50", "95", "99", "99.9")

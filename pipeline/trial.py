@@ -12,9 +12,10 @@ from pyspark.sql import SparkSession
 from pipeline.cli import load_bar
 from pipeline.connector import Connector
 from pipeline.faults import Injection
-from pipeline.load import DELIVERIES, LoadOptions, Watcher, load, longest_gap
+from pipeline.load import LoadOptions, Watcher, load, longest_gap
 from pipeline.progress import Progress
 from pipeline.records import RunSpec
+from pipeline.run_files import DELIVERIES
 from pipeline.summary import update_summary
 from pipeline.verify import VerifyOptions, verify
 

@@ -13,12 +13,11 @@ from pipeline.checks import CheckResult, judge, passed, run_checks
 from pipeline.cluster import Cluster
 from pipeline.connector import Connector
 from pipeline.errors import PipelineError
-from pipeline.load import DELIVERIES
 from pipeline.reading import Ranges, read_by_connector, read_by_python
 from pipeline.records import RunSpec
+from pipeline.run_files import CHECKS, CONFIG, DELIVERIES, is_written
 from pipeline.summary import update_summary
 
-CHECKS = "verify.parquet"
 _CHECKS_SCHEMA_SQL = "name string, expected bigint, actual bigint, status string, sample string"
 
 
@@ -65,7 +64,7 @@ def verify(spark: SparkSession, options: VerifyOptions, connector: Connector | N
 
 def check_is_loaded(run: Path) -> None:
     """Raises PipelineError unless a load has finished in the folder."""
-    if not (run / "config.json").exists() or not (run / DELIVERIES / "_SUCCESS").exists():
+    if not (run / CONFIG).exists() or not is_written(run / DELIVERIES):
         raise PipelineError(f"{run} is not the folder of a finished load")
 
 
@@ -74,7 +73,7 @@ def _ranges(options: VerifyOptions, spec: RunSpec) -> Ranges:
 
     Where the log starts later by now, from there: what is gone shows as missing.
     """
-    config = json.loads((options.run / "config.json").read_text())
+    config = json.loads((options.run / CONFIG).read_text())
     starts, ends = config["start_offsets"], config["end_offsets"]
     offsets = Cluster(options.bootstrap_server).offsets(spec.topic)
     ranges: Ranges = {}

@@ -17,7 +17,7 @@ REPORT = "report.html"
 @click.argument("run", type=RUN_FOLDER)
 @click.option(
     "--compare",
-    type=click.Path(path_type=Path),
+    type=RUN_FOLDER,
     metavar="RUN",
     help="Show this run beside it, by the same axes.",
 )

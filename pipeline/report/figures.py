@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from hdrh.histogram import HdrHistogram
 
+from pipeline.latency import merge
 from pipeline.report.run import Run
 
 _MOST_BINS = 240
@@ -73,7 +73,7 @@ def latency_over_time(run: Run, bin_s: int) -> LatencyOverTime:
     over_time = LatencyOverTime([], [], [])
     for number in range(max(rows, default=-1) + 1):
         at_s = (number + 0.5) * bin_s
-        histogram = merged(rows.get(number, []))
+        histogram = merge(rows.get(number, []))
         known = histogram.get_percentile_to_value_dict([50.0, 99.0]) if histogram.get_total_count() else {}
         over_time.p50.append((at_s, _ms(known.get(50.0))))
         over_time.p99.append((at_s, _ms(known.get(99.0))))
@@ -105,21 +105,13 @@ def total(by_partition: dict[int, list[Point]]) -> list[Point]:
     ]
 
 
-def merged(encoded: Iterable[bytes]) -> HdrHistogram:
-    """One histogram in microseconds, of the range that `pipeline.latency` writes."""
-    histogram = HdrHistogram(1, 3_600_000_000, 3)
-    for part in encoded:
-        histogram.decode_and_add(part)
-    return histogram
-
-
 def overall(run: Run) -> tuple[HdrHistogram, bool]:
     """All latencies but those of the warm-up; of a run that is shorter, all. True: the warm-up is left out."""
     warm_up_s = (run.load or {}).get("warm_up_s", 0)
-    warm = merged(encoded for second, encoded in run.latency if second >= warm_up_s)
+    warm = merge(encoded for second, encoded in run.latency if second >= warm_up_s)
     if warm.get_total_count():
         return warm, warm_up_s > 0
-    return merged(encoded for _, encoded in run.latency), False
+    return merge(encoded for _, encoded in run.latency), False
 
 
 def quantile_curve(histogram: HdrHistogram) -> list[tuple[float, float]]:

@@ -14,13 +14,7 @@ import pyarrow.dataset as ds
 
 from pipeline.errors import PipelineError
 from pipeline.report.sweep import SWEEP, Sweep, parse_sweep
-
-CONFIG = "config.json"
-SUMMARY = "summary.json"
-# As `pipeline.load` names them, whose import would bring Spark.
-DELIVERIES = "deliveries.parquet"
-LATENCY = "latency.parquet"
-THROUGHPUT = "throughput.parquet"
+from pipeline.run_files import CONFIG, DELIVERIES, LATENCY, SUMMARY, THROUGHPUT, is_written
 
 
 @dataclass(slots=True)
@@ -115,7 +109,7 @@ def _read_load(run: Run) -> None:
 
 def _dataset(folder: Path) -> ds.Dataset | None:
     """What Spark wrote; None where there is nothing, or only what a job left that did not come to its end."""
-    if not (folder / "_SUCCESS").exists():
+    if not is_written(folder):
         return None
     try:
         return ds.dataset(folder, format="parquet")

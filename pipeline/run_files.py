@@ -1,0 +1,18 @@
+"""The files of a run's folder by name, for all that write or read one. README.md tells what is in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+CONFIG = "config.json"
+SUMMARY = "summary.json"
+DELIVERIES = "deliveries.parquet"
+LATENCY = "latency.parquet"
+THROUGHPUT = "throughput.parquet"
+CHECKS = "verify.parquet"
+LOG = "spark.log"
+
+
+def is_written(parquet: Path) -> bool:
+    """Whether Spark came to the end of writing it; of a job that did not, there may be parts."""
+    return (parquet / "_SUCCESS").exists()
