@@ -16,9 +16,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from pipeline.checks import FOUND, CheckResult, judge, passed, run_checks
+from pipeline.datasource.columns import columns
 from pipeline.load import inputs
 from pipeline.producer_task import DELIVERY_SCHEMA_SQL
-from pipeline.reading import READ_SCHEMA_SQL
 from pipeline.records import RunSpec, headers_of
 
 SPEC = RunSpec(
@@ -73,7 +73,7 @@ def frame(spark: SparkSession, rows: list[Row], schema: str) -> DataFrame:
 
 
 def check(spark: SparkSession, log: Log, deliveries: Deliveries) -> dict[str, CheckResult]:
-    judged = judge(frame(spark, log, READ_SCHEMA_SQL), SPEC).cache()
+    judged = judge(frame(spark, log, columns(includes_headers=True).simpleString()), SPEC).cache()
     results = run_checks(judged, frame(spark, deliveries, DELIVERY_SCHEMA_SQL), SPEC)
     judged.unpersist()
     return {result.name: result for result in results}

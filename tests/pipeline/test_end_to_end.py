@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -35,9 +36,24 @@ def pipeline(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
 
 
-def test_load_then_verify_by_both_ways_of_reading_then_find_a_stranger(
-    cluster: LocalCluster, tmp_path: Path
-) -> None:
+@contextmanager
+def loading(cluster: LocalCluster, topic: str, run: Path, *, records: int) -> Iterator[subprocess.Popen[str]]:
+    """A load of 1,000 records per second, in a process group of its own, that has begun to send."""
+    asked = Cluster(cluster.bootstrap_server)
+    asked.ensure_topic(topic, 3, 3)
+    command = [
+        sys.executable, "-m", "pipeline", "load", "--bootstrap-server", cluster.bootstrap_server, "--topic", topic,
+        "--records", str(records), "--rate", "1000", "--out", str(run),
+    ]  # fmt: skip
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        while not any(end for _, end in asked.offsets(topic).values()):
+            assert process.poll() is None, "the load goes on"
+        yield process
+
+
+def test_load_then_verify_by_both_ways_of_reading(cluster: LocalCluster, tmp_path: Path) -> None:
     run = tmp_path / "run"
     where = ("--bootstrap-server", cluster.bootstrap_server)
     loaded = pipeline(
@@ -57,15 +73,22 @@ def test_load_then_verify_by_both_ways_of_reading_then_find_a_stranger(
     assert verified["read_by"].startswith("Spark's official connector")
     assert verified["records_read"] == 3000
 
-    stranger = Producer({"bootstrap.servers": cluster.bootstrap_server})
-    stranger.produce("orders", b"hello")
-    assert stranger.flush(20) == 0
-    again = pipeline("verify", *where, "--run", run)
-    assert again.returncode == 1, again.stderr
+
+def test_a_stranger_who_writes_while_the_load_runs_is_found(cluster: LocalCluster, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    where = ("--bootstrap-server", cluster.bootstrap_server)
+    with loading(cluster, "strange", run, records=4000) as process:
+        stranger = Producer({"bootstrap.servers": cluster.bootstrap_server})
+        stranger.produce("strange", b"hello")
+        assert stranger.flush(20) == 0
+        printed, said = process.communicate(timeout=280)
+    assert process.returncode == 0, printed + said
+    verified = pipeline("verify", *where, "--run", run)
+    assert verified.returncode == 1, verified.stderr
     checks = json.loads((run / "summary.json").read_text())["verify"]["checks"]
     failed = {check["name"]: check["actual"] for check in checks if check["status"] == "FAIL"}
     assert failed == {"alien records": 1, "payloads that miss their checksum": 1}
-    assert "FAIL" in again.stdout
+    assert "FAIL" in verified.stdout
 
 
 def test_a_run_on_a_topic_judges_neither_the_one_before_nor_the_one_after(
@@ -88,17 +111,7 @@ def test_an_interrupted_load_can_be_verified_for_what_was_acknowledged(
 ) -> None:
     run = tmp_path / "run"
     where = ("--bootstrap-server", cluster.bootstrap_server)
-    asked = Cluster(cluster.bootstrap_server)
-    asked.ensure_topic("interrupted", 3, 3)
-    command = [
-        sys.executable, "-m", "pipeline", "load", *where, "--topic", "interrupted", "--records", "1000000",
-        "--rate", "1000", "--out", str(run),
-    ]  # fmt: skip
-    with subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    ) as process:
-        while not any(end for _, end in asked.offsets("interrupted").values()):
-            assert process.poll() is None, "the load goes on"
+    with loading(cluster, "interrupted", run, records=1_000_000) as process:
         # As Ctrl-C in a terminal does: everybody in its group, Spark's JVM and workers among them.
         os.killpg(process.pid, signal.SIGINT)
         printed, said = process.communicate(timeout=280)
