@@ -15,6 +15,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -108,8 +109,8 @@ def find_connector(jar_folder: Path | None = None) -> Connector:
         return Connector(jars, f"jars of {jar_folder}")
     repository = os.environ.get("DEFAULT_ARTIFACT_REPOSITORY") or _MAVEN_CENTRAL
     ways: list[tuple[JarSet, str, Callable[[JarSet, Path], None]]] = [
-        (OWN_SET, repository, lambda jar_set, folder: _download(jar_set, repository, folder)),
-        (PINNED_SET, repository, lambda jar_set, folder: _download(jar_set, repository, folder)),
+        (OWN_SET, repository, partial(_download, repository)),
+        (PINNED_SET, repository, partial(_download, repository)),
         (PINNED_SET, "mvn", _copy_by_maven),
     ]
     for jar_set in (OWN_SET, PINNED_SET):
@@ -166,7 +167,7 @@ def _jar_name(coordinates: str) -> str:
     return f"{artifact}-{version}.jar"
 
 
-def _download(jar_set: JarSet, repository: str, folder: Path) -> None:
+def _download(repository: str, jar_set: JarSet, folder: Path) -> None:
     """Over HTTP, with the proxies of the environment; each jar is checked against the repository's SHA-1."""
     for coordinates in jar_set.coordinates:
         group, artifact, version = coordinates.split(":")

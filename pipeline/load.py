@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import subprocess
 import threading
@@ -25,7 +24,7 @@ from pipeline.latency import HISTOGRAM_SCHEMA_SQL, encode_histograms, merge, per
 from pipeline.producer_task import DELIVERY_SCHEMA_SQL, ProducerSettings, producing
 from pipeline.progress import DriverLines, Progress
 from pipeline.records import RunSpec, key_column, timestamp_ms_column, value_column
-from pipeline.run_files import CONFIG, DELIVERIES, LATENCY, LOG, THROUGHPUT
+from pipeline.run_files import CONFIG, DELIVERIES, LATENCY, LOG, THROUGHPUT, write_json
 from pipeline.summary import update_summary
 
 
@@ -65,7 +64,8 @@ def load(spark: SparkSession, spec: RunSpec, options: LoadOptions, watcher: Watc
     cluster = Cluster(options.bootstrap_server)
     cluster.ensure_topic(spec.topic, options.partitions, options.replication_factor)
     offsets = cluster.offsets(spec.topic)
-    _write_config(spec, options, _by_partition(offsets, 1))
+    config = _config(spec, options, _ends(offsets))
+    write_json(run / CONFIG, config)
     driver = spark.sparkContext.getConf().get("spark.driver.host", "127.0.0.1")
     assert driver is not None, "it has a default"
     with DriverLines(driver, watcher.progressed) as lines:
@@ -81,8 +81,10 @@ def load(spark: SparkSession, spec: RunSpec, options: LoadOptions, watcher: Watc
         is_interrupted = _run_to_the_end(
             lambda: sending.write.parquet(str(run / DELIVERIES)), lines.order_stop, watcher
         )
-    # At once: what another run sends from here on is not this one's.
-    _note_end_offsets(run, cluster, spec.topic)
+    # At once: what another run sends from here on is not this one's. They stay null where the cluster does not answer:
+    # it may be gone.
+    with suppress(ClusterUnavailable):
+        write_json(run / CONFIG, config | {"end_offsets": _ends(cluster.offsets(spec.topic))})
     watcher.begins("evaluating the acknowledgements")
     deliveries = spark.read.schema(DELIVERY_SCHEMA_SQL).parquet(str(run / DELIVERIES)).cache()
     try:
@@ -127,16 +129,8 @@ def _run_to_the_end(job: Callable[[], None], order_stop: Callable[[], None], wat
     return is_interrupted
 
 
-def _note_end_offsets(run: Path, cluster: Cluster, topic: str) -> None:
-    """Where the run ends in each partition; stays null where the cluster does not say, as it may be gone."""
-    with suppress(ClusterUnavailable):
-        config = json.loads((run / CONFIG).read_text())
-        config["end_offsets"] = _by_partition(cluster.offsets(topic), 1)
-        _write_json(run / CONFIG, config)
-
-
-def _by_partition(offsets: dict[int, tuple[int, int]], bound: int) -> dict[str, int]:
-    return {str(partition): both[bound] for partition, both in offsets.items()}
+def _ends(offsets: dict[int, tuple[int, int]]) -> dict[str, int]:
+    return {str(partition): end for partition, (_, end) in offsets.items()}
 
 
 def make_run_folder(run: Path) -> None:
@@ -257,8 +251,8 @@ def _throughput(acknowledged: DataFrame, spec: RunSpec, start_us: int) -> DataFr
     )
 
 
-def _write_config(spec: RunSpec, options: LoadOptions, start_offsets: dict[str, int]) -> None:
-    config = {
+def _config(spec: RunSpec, options: LoadOptions, start_offsets: dict[str, int]) -> dict[str, Any]:
+    return {
         "spec": spec.to_json(),
         "run_id": spec.run_id,
         "options": asdict(options) | {"run": str(options.run)},
@@ -275,11 +269,6 @@ def _write_config(spec: RunSpec, options: LoadOptions, start_offsets: dict[str, 
             "librdkafka": confluent_kafka.libversion()[0],
         },
     }
-    _write_json(options.run / CONFIG, config)
-
-
-def _write_json(path: Path, content: dict[str, Any]) -> None:
-    path.write_text(json.dumps(content, indent=2) + "\n")
 
 
 def _git_commit() -> str | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 CONFIG = "config.json"
 SUMMARY = "summary.json"
@@ -11,6 +13,10 @@ LATENCY = "latency.parquet"
 THROUGHPUT = "throughput.parquet"
 CHECKS = "verify.parquet"
 LOG = "spark.log"
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n")
 
 
 def is_written(parquet: Path) -> bool:

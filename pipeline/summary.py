@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from pipeline.run_files import SUMMARY
+from pipeline.run_files import SUMMARY, write_json
 
 _SHOWN_OFFENDERS = 3
 
@@ -19,7 +19,7 @@ def update_summary(run: Path, section: str, figures: dict[str, Any]) -> None:
     path = run / SUMMARY
     summary = json.loads(path.read_text()) if path.exists() else {}
     summary[section] = figures
-    path.write_text(json.dumps(summary, indent=2) + "\n")
+    write_json(path, summary)
 
 
 def load_rows(load: dict[str, Any]) -> list[tuple[str, str]]:
