@@ -194,7 +194,9 @@ def test_a_group_outlives_its_coordinator(make_cluster: Callable[..., BrokerClus
     own = make_cluster(group__initial__rebalance__delay__ms="0", group__min__session__timeout__ms="1000")
     topic = "outlives"
     create(own, topic)
-    members = [Member(own, topic) for _ in range(2)]
+    # The client itself gives its session up without an answer for that long, and an election on a loaded machine takes
+    # more than SESSION_MS.
+    members = [Member(own, topic, **{"session.timeout.ms": 30_000}) for _ in range(2)]
     poll_until(members, share_all(members), "two members share")
     written = produce(own, topic, 10)
     poll_until(members, lambda: sum(len(x.records) for x in members) >= len(written), "the first records")
