@@ -24,9 +24,10 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from pipeline.cli import EXIT_FAILED, RUN_FOLDER
+from pipeline.console import EXIT_FAILED
 from pipeline.errors import PipelineError
-from pipeline.java_runtime import find_java
+from pipeline.options import RUN_FOLDER
+from pipeline.spark.java_runtime import find_java
 
 Status = Literal["OK", "WARN", "FAIL"]
 
@@ -123,7 +124,7 @@ def spark() -> Finding:
 def connector() -> Finding:
     if importlib.util.find_spec("pyspark") is None:
         return Finding("WARN", "not looked for, without pyspark")
-    from pipeline.connector import find_connector
+    from pipeline.spark.connector import find_connector
 
     try:
         return Finding("OK", find_connector().source)

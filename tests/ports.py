@@ -9,7 +9,7 @@ import tempfile
 from collections import deque
 from pathlib import Path
 
-from pipeline.local_cluster import is_free
+from pipeline.trials.local_cluster import is_free
 
 #: Each broker takes up to three neighbouring ports of these: for clients, for other brokers, for metrics. They lie
 #: below the range from which the system takes ports for outgoing connections (32768 up on Linux): there a client that

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.connector import find_connector
-from pipeline.session import spark_session
+from pipeline.spark.connector import find_connector
+from pipeline.spark.session import spark_session
 
 # Enough to let the JVM compile as it does in long jobs.
 _LONG_JOB_RECORDS = 10_000_000

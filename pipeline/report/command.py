@@ -7,8 +7,9 @@ from pathlib import Path
 
 import click
 
-from pipeline.cli import EXIT_NOT_DONE, RUN_FOLDER
+from pipeline.console import EXIT_NOT_DONE
 from pipeline.errors import PipelineError
+from pipeline.options import RUN_FOLDER
 
 REPORT = "report.html"
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from hdrh.histogram import HdrHistogram
 
-from pipeline.latency import merge
+from pipeline.load.latency import merge
 from pipeline.report.run import Run
 
 _MOST_BINS = 240

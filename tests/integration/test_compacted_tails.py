@@ -25,7 +25,7 @@ from tests.storage.test_kafka_reads_our_files import TOOL
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from pipeline.connector import Connector
+    from pipeline.spark.connector import Connector
 
 pytestmark = pytest.mark.slow
 GROUP = "reader-of-tails"

@@ -10,21 +10,21 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from pipeline.connector import Connector
+    from pipeline.spark.connector import Connector
 
 
 @pytest.fixture(scope="session")
 def connector() -> Connector | None:
     """Spark's Kafka connector; None where its jars cannot be had, and the reason is printed."""
     pytest.importorskip("pyspark", reason="needs the extra: pip install -e '.[spark]'")
-    from pipeline.connector import choose_connector
+    from pipeline.spark.connector import choose_connector
 
     return choose_connector("auto", None, print)
 
 
 @pytest.fixture(scope="session")
 def spark(connector: Connector | None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    from pipeline.session import spark_session
+    from pipeline.spark.session import spark_session
 
     log = tmp_path_factory.mktemp("spark") / "spark.log"
     with spark_session(log, 2, records=1_000, connector=connector) as session:

@@ -19,7 +19,7 @@ from confluent_kafka import Producer
 
 from pipeline.cluster import Cluster
 from pipeline.errors import PipelineError
-from pipeline.local_cluster import LocalCluster, local_cluster
+from pipeline.trials.local_cluster import LocalCluster, local_cluster
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]

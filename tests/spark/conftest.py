@@ -42,9 +42,9 @@ def connected(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession
     """A session in which `format("kafka")` is the official connector."""
     if not os.environ.get(IS_REQUIRED):
         pytest.importorskip("pyspark", reason="needs the extra: pip install -e '.[spark]'")
-    from pipeline.connector import find_connector
     from pipeline.errors import ConnectorUnavailable, JavaMissing
-    from pipeline.session import spark_session
+    from pipeline.spark.connector import find_connector
+    from pipeline.spark.session import spark_session
 
     with ExitStack() as stack:
         try:

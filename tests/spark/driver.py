@@ -12,8 +12,8 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame
 
-from pipeline.connector import find_connector
-from pipeline.session import spark_session
+from pipeline.spark.connector import find_connector
+from pipeline.spark.session import spark_session
 
 PER_BATCH = 20
 

@@ -20,12 +20,12 @@ from pyspark.sql import functions as F
 
 from pipeline.cluster import Cluster
 from pipeline.errors import ClusterUnavailable, PipelineError
-from pipeline.latency import HISTOGRAM_SCHEMA_SQL, encode_histograms, merge, percentiles_ms
-from pipeline.producer_task import DELIVERY_SCHEMA_SQL, ProducerSettings, producing
-from pipeline.progress import DriverLines, Progress
-from pipeline.records import RunSpec, key_column, timestamp_ms_column, value_column
+from pipeline.load.latency import HISTOGRAM_SCHEMA_SQL, encode_histograms, merge, percentiles_ms
+from pipeline.load.producer_task import DELIVERY_SCHEMA_SQL, ProducerSettings, producing
+from pipeline.load.progress import DriverLines, Progress
 from pipeline.run_files import CONFIG, DELIVERIES, LATENCY, LOG, THROUGHPUT, write_json
 from pipeline.summary import update_summary
+from pipeline.workloads.records import RunSpec, key_column, timestamp_ms_column, value_column
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,15 +9,15 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from pipeline.cli import load_bar
-from pipeline.connector import Connector
-from pipeline.faults import Injection
-from pipeline.load import LoadOptions, Watcher, load, longest_gap
-from pipeline.progress import Progress
-from pipeline.records import RunSpec
+from pipeline.load.bar import load_bar
+from pipeline.load.job import LoadOptions, Watcher, load, longest_gap
+from pipeline.load.progress import Progress
 from pipeline.run_files import DELIVERIES
+from pipeline.spark.connector import Connector
 from pipeline.summary import update_summary
-from pipeline.verify import VerifyOptions, verify
+from pipeline.trials.faults import Injection
+from pipeline.verify.job import VerifyOptions, verify
+from pipeline.workloads.records import RunSpec
 
 
 @dataclass(frozen=True, slots=True)

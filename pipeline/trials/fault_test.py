@@ -1,4 +1,4 @@
-"""The fault test: each scenario of `pipeline.faults` on a cluster of its own, judged by the verifying job.
+"""The fault test: each scenario of `pipeline.trials.faults` on a cluster of its own, judged by the verifying job.
 
 Where one fails, the data of that cluster is kept.
 """
@@ -16,17 +16,18 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from pipeline.cli import EXIT_FAILED, RUN_FOLDER, errors_as_exit_code, exit_on_sigterm, say_with_time
+from pipeline.console import EXIT_FAILED, errors_as_exit_code, exit_on_sigterm, say_with_time
 from pipeline.errors import PipelineError
-from pipeline.faults import SCENARIOS
+from pipeline.options import RUN_FOLDER
 from pipeline.run_files import LOG
 from pipeline.summary import fault_gap_figure, print_checks
+from pipeline.trials.faults import SCENARIOS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from pipeline.connector import Connector
-    from pipeline.trial import Trial
+    from pipeline.spark.connector import Connector
+    from pipeline.trials.trial import Trial
 
 # The load takes this long without its faults, however many records it has: the scenarios find their place in it.
 _LOAD_S = 40
@@ -53,8 +54,8 @@ def fault_test_command(names: tuple[str, ...], records: int, base_dir: Path, out
     log = folder / LOG
     outcomes: dict[str, Trial | PipelineError] = {}
     with errors_as_exit_code(log):
-        from pipeline.connector import find_connector
-        from pipeline.session import spark_session
+        from pipeline.spark.connector import find_connector
+        from pipeline.spark.session import spark_session
 
         # First of all: without the connector there is no verdict.
         connector = find_connector()
@@ -83,11 +84,11 @@ def _try(
     connector: Connector,
 ) -> Trial:
     """One scenario on a fresh cluster. Raises PipelineError."""
-    from pipeline.faults import Injection
-    from pipeline.load import LoadOptions
-    from pipeline.local_cluster import local_cluster
-    from pipeline.records import RunSpec
-    from pipeline.trial import run_trial
+    from pipeline.load.job import LoadOptions
+    from pipeline.trials.faults import Injection
+    from pipeline.trials.local_cluster import local_cluster
+    from pipeline.trials.trial import run_trial
+    from pipeline.workloads.records import RunSpec
 
     rate = records / _LOAD_S
     with local_cluster(base_dir, say, run) as cluster:

@@ -15,23 +15,15 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from pipeline.cli import (
-    EXIT_FAILED,
-    RATE,
-    RUN_FOLDER,
-    errors_as_exit_code,
-    exit_on_sigterm,
-    say_with_time,
-    sizes,
-    warn,
-)
+from pipeline.console import EXIT_FAILED, errors_as_exit_code, exit_on_sigterm, say_with_time, warn
+from pipeline.options import RATE, RUN_FOLDER, sizes
 from pipeline.report.command import write_report
 from pipeline.run_files import LOG
 from pipeline.summary import fault_gap_figure, load_rows, print_checks
 
 if TYPE_CHECKING:
-    from pipeline.local_cluster import LocalCluster
-    from pipeline.trial import Trial
+    from pipeline.trials.local_cluster import LocalCluster
+    from pipeline.trials.trial import Trial
 
 
 @click.command("demo")
@@ -58,14 +50,14 @@ def demo_command(
     say = say_with_time()
     exit_on_sigterm()
     with errors_as_exit_code(run / LOG):
-        from pipeline.connector import choose_connector
-        from pipeline.faults import Injection, kill_leader
-        from pipeline.java_runtime import find_java
-        from pipeline.load import LoadOptions
-        from pipeline.local_cluster import local_cluster
-        from pipeline.records import RunSpec
-        from pipeline.session import spark_session
-        from pipeline.trial import run_trial
+        from pipeline.load.job import LoadOptions
+        from pipeline.spark.connector import choose_connector
+        from pipeline.spark.java_runtime import find_java
+        from pipeline.spark.session import spark_session
+        from pipeline.trials.faults import Injection, kill_leader
+        from pipeline.trials.local_cluster import local_cluster
+        from pipeline.trials.trial import run_trial
+        from pipeline.workloads.records import RunSpec
 
         # First of all: to learn of a missing Java after a minute would be unkind.
         say(f"Spark will run on {find_java().description}")

@@ -15,11 +15,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from pipeline.checks import FOUND, CheckResult, judge, passed, run_checks
 from pipeline.datasource.columns import columns
-from pipeline.load import inputs
-from pipeline.producer_task import DELIVERY_SCHEMA_SQL
-from pipeline.records import RunSpec, headers_of
+from pipeline.load.job import inputs
+from pipeline.load.producer_task import DELIVERY_SCHEMA_SQL
+from pipeline.verify.checks import FOUND, CheckResult, judge, passed, run_checks
+from pipeline.workloads.records import RunSpec, headers_of
 
 SPEC = RunSpec(
     topic="t",

@@ -9,14 +9,14 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from pipeline.checks import CheckResult, judge, passed, run_checks
 from pipeline.cluster import Cluster
-from pipeline.connector import Connector
 from pipeline.errors import PipelineError
-from pipeline.reading import Ranges, read_by_connector, read_by_python
-from pipeline.records import RunSpec
 from pipeline.run_files import CHECKS, CONFIG, DELIVERIES, is_written
+from pipeline.spark.connector import Connector
 from pipeline.summary import update_summary
+from pipeline.verify.checks import CheckResult, judge, passed, run_checks
+from pipeline.verify.reading import Ranges, read_by_connector, read_by_python
+from pipeline.workloads.records import RunSpec
 
 _CHECKS_SCHEMA_SQL = "name string, expected bigint, actual bigint, status string, sample string"
 

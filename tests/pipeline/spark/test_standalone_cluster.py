@@ -20,8 +20,8 @@ import pyspark
 from confluent_kafka import Consumer, TopicPartition
 
 from pipeline.cluster import Cluster
-from pipeline.java_runtime import find_java
-from pipeline.local_cluster import LocalCluster, local_cluster
+from pipeline.spark.java_runtime import find_java
+from pipeline.trials.local_cluster import LocalCluster, local_cluster
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]

@@ -13,8 +13,8 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs the extra: pip install -e '.[spark]'")
 
-from pipeline.connector import OWN_SET, PINNED_SET, JarSet, choose_connector, find_connector
 from pipeline.errors import ConnectorUnavailable
+from pipeline.spark.connector import OWN_SET, PINNED_SET, JarSet, choose_connector, find_connector
 
 
 class _Quiet(SimpleHTTPRequestHandler):

@@ -16,16 +16,16 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from pipeline.connector import Connector
 from pipeline.errors import SlotsMissing
-from pipeline.java_runtime import JavaRuntime, find_java
+from pipeline.spark.connector import Connector
+from pipeline.spark.java_runtime import JavaRuntime, find_java
 
 # Up to here the optimizing compiler costs more CPU than it saves (100,000 records: 48 s of the JVM against 28 s),
 # and takes it from the brokers that are being measured.
 _SHORT_JOB_RECORDS = 1_000_000
 #: Executors of a cluster register within this time, or count as not to be had.
 _SLOTS_TIMEOUT_S = 30.0
-_PACKAGE = Path(__file__).resolve().parent
+_PACKAGE = Path(__file__).resolve().parents[1]
 
 
 @dataclass(frozen=True, slots=True)

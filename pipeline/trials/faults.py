@@ -13,8 +13,8 @@ from typing import Any
 
 from pipeline.cluster import Cluster
 from pipeline.errors import PipelineError
-from pipeline.local_cluster import LocalCluster
-from pipeline.progress import Progress
+from pipeline.load.progress import Progress
+from pipeline.trials.local_cluster import LocalCluster
 
 _IN_SYNC_TIMEOUT_S = 60.0
 _POLL_S = 0.2

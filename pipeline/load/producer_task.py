@@ -20,8 +20,8 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from pyspark import BarrierTaskContext
 
-from pipeline.progress import LineAddress, Progress, TaskLine
-from pipeline.records import RunSpec, headers_of
+from pipeline.load.progress import LineAddress, Progress, TaskLine
+from pipeline.workloads.records import RunSpec, headers_of
 
 # What became of each record. `error` null: acknowledged. A record without a row never had a report.
 DELIVERY_SCHEMA_SQL = (

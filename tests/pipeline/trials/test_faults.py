@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from pipeline.errors import PipelineError
-from pipeline.faults import Injection
-from pipeline.local_cluster import LocalCluster, free_ports
-from pipeline.progress import Progress
+from pipeline.load.progress import Progress
+from pipeline.trials.faults import Injection
+from pipeline.trials.local_cluster import LocalCluster, free_ports
 
 RECORDS = 100
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.errors import JavaMissing
-from pipeline.java_runtime import find_java
+from pipeline.spark.java_runtime import find_java
 
 
 def a_java(home: Path, version: str) -> Path:

@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from pipeline.records import (
+from pipeline.workloads.records import (
     HEADER_RUN,
     HEADER_SEQUENCE,
     RunSpec,

@@ -15,8 +15,8 @@ pytest.importorskip("pyspark", reason="needs the extra: pip install -e '.[spark]
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pipeline.load import inputs
-from pipeline.records import MIN_RECORD_SIZE_BYTES, RunSpec, value_column
+from pipeline.load.job import inputs
+from pipeline.workloads.records import MIN_RECORD_SIZE_BYTES, RunSpec, value_column
 
 SPEC = RunSpec("t", 101, 5, 300, 10, 3, 100.0, 1_795_000_000_000)
 

@@ -17,12 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from pipeline.latency import merge, new_histogram, percentiles_ms, record
-from pipeline.load import LoadOptions, longest_gap, summarize
-from pipeline.producer_task import DELIVERY_SCHEMA_SQL
-from pipeline.progress import TOKEN_BYTES, DriverLines, LineAddress, Progress, TaskLine
-from pipeline.records import RunSpec
+from pipeline.load.job import LoadOptions, longest_gap, summarize
+from pipeline.load.latency import merge, new_histogram, percentiles_ms, record
+from pipeline.load.producer_task import DELIVERY_SCHEMA_SQL
+from pipeline.load.progress import TOKEN_BYTES, DriverLines, LineAddress, Progress, TaskLine
 from pipeline.summary import perf_test_line
+from pipeline.workloads.records import RunSpec
 
 SPEC = RunSpec("t", 10, 5, 1000, 10, 1, 100.0, 1_795_000_000_000)
 SECOND_US = 1_000_000

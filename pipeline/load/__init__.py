@@ -1,0 +1,1 @@
+"""The loading job."""

@@ -1,0 +1,79 @@
+"""Options that several commands take, and their values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import click
+
+
+class RunFolder(click.ParamType[Path]):
+    """A folder on a file system of this machine, which may be a shared one: a path, or a `file:` URI."""
+
+    name = "folder"
+
+    def convert(self, value: str | Path, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        if isinstance(value, Path):
+            return value
+        uri = urlsplit(value)
+        if uri.scheme == "file" and uri.netloc in ("", "localhost"):
+            return Path(unquote(uri.path))
+        if uri.scheme:
+            self.fail(f"{value!r}: only a folder that is mounted here can hold a run", param, ctx)
+        return Path(value)
+
+
+RUN_FOLDER = RunFolder()
+RATE = click.FloatRange(min=0, min_open=True)
+BOOTSTRAP_SERVER = click.option(
+    "--bootstrap-server", required=True, metavar="HOST:PORT,...", help="Where the cluster answers."
+)
+SIZES = (
+    click.option("--record-size", default=1024, show_default=True, help="Bytes of each value."),
+    click.option("--keys", default=1000, show_default=True, help="Distinct keys."),
+    click.option("--producers", default=2, show_default=True, help="Producers, each owning its keys."),
+    click.option("--seed", default=1, show_default=True, help="Decides all records."),
+    click.option(
+        "--compression",
+        type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+        default="none",
+        show_default=True,
+    ),
+)
+
+
+def _settings(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    settings = dict(value.partition("=")[::2] for value in values)
+    if any("=" not in value for value in values):
+        raise click.BadParameter("a setting is KEY=VALUE, e.g. spark.cores.max=4")
+    return settings
+
+
+SPARK = (
+    click.option(
+        "--master", help="Spark's master: spark://HOST:PORT, yarn, k8s://...  [default: this machine]"
+    ),
+    click.option(
+        "--conf",
+        multiple=True,
+        metavar="KEY=VALUE",
+        callback=_settings,
+        help="A setting of Spark; repeatable.",
+    ),
+)
+
+
+def spark_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The options that say where Spark runs."""
+    for option in reversed(SPARK):
+        command = option(command)
+    return command
+
+
+def sizes(command: Callable[..., None]) -> Callable[..., None]:
+    """The options that describe a run's records."""
+    for option in reversed(SIZES):
+        command = option(command)
+    return command

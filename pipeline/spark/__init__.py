@@ -1,0 +1,1 @@
+"""Spark itself: its session, Java, and the official Kafka connector."""

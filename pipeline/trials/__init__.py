@@ -1,0 +1,1 @@
+"""Loads of clusters that something befalls meanwhile."""

@@ -1,0 +1,1 @@
+"""The verifying job."""
