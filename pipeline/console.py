@@ -52,13 +52,30 @@ def exit_on_sigterm() -> None:
 
 
 @contextmanager
-def errors_as_exit_code(log: Path) -> Iterator[None]:
-    """Say in plain words what kept the job from being done, and exit with code 2."""
+def known_errors_as_exit_code() -> Iterator[None]:
+    """Say what is the matter and what helps, and exit with code 2. Writes nothing: for commands that only read."""
     try:
         yield
     except PipelineError as error:
-        click.echo(f"pipeline: {error}", err=True)
-        sys.exit(EXIT_NOT_DONE)
+        _leave_undone(str(error))
+    except ModuleNotFoundError as error:
+        _leave_undone(
+            f"{error.name} is not installed here; pip install 'varve[spark,jre]' (in a checkout: '.[spark,jre]')"
+        )
+
+
+def _leave_undone(reason: str) -> NoReturn:
+    click.echo(f"pipeline: {reason}", err=True)
+    sys.exit(EXIT_NOT_DONE)
+
+
+@contextmanager
+def errors_as_exit_code(log: Path) -> Iterator[None]:
+    """The same for a job that writes to the folder of `log`: it also says there that it was interrupted, and what Spark
+    said is in the log."""
+    try:
+        with known_errors_as_exit_code():
+            yield
     except click.ClickException:
         raise
     except KeyboardInterrupt:

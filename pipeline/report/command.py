@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
 
-from pipeline.console import EXIT_NOT_DONE
+from pipeline.console import known_errors_as_exit_code
 from pipeline.errors import PipelineError
 from pipeline.options import RUN_FOLDER
+from pipeline.run_files import CONFIG, SUMMARY
 
 REPORT = "report.html"
 
@@ -26,11 +26,8 @@ REPORT = "report.html"
 def report_command(run: Path, compare: Path | None, out: Path | None) -> None:
     """Write one HTML file with what the folder RUN holds: of a load, of an experiment, or of a whole fault test."""
     # Not as the jobs do: what goes wrong here is no news of the run, and its folder stays as it is.
-    try:
+    with known_errors_as_exit_code():
         click.echo(write_report(run, compare, out))
-    except PipelineError as error:
-        click.echo(f"pipeline: {error}", err=True)
-        sys.exit(EXIT_NOT_DONE)
 
 
 def write_report(run: Path, compare: Path | None = None, out: Path | None = None) -> Path:
@@ -54,7 +51,11 @@ def write_report(run: Path, compare: Path | None = None, out: Path | None = None
                 raise PipelineError(f"{run} and {compare} have no run of the same name")
     file = out or run / REPORT
     try:
-        file.write_text(page(title, articles), encoding="utf-8")
+        text = page(title, articles)
+    except KeyError as error:
+        raise PipelineError(f"{run}: a section of {SUMMARY} or {CONFIG} lacks {error}") from error
+    try:
+        file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise PipelineError(f"{file} cannot be written: {error.strerror}") from error
     return file

@@ -19,6 +19,7 @@ from rich.table import Table
 from pipeline.console import EXIT_FAILED, errors_as_exit_code, exit_on_sigterm, say_with_time
 from pipeline.errors import PipelineError
 from pipeline.options import RUN_FOLDER
+from pipeline.report.command import write_report
 from pipeline.run_files import LOG
 from pipeline.summary import fault_gap_figure, print_checks
 from pipeline.trials.faults import SCENARIOS
@@ -56,6 +57,7 @@ def fault_test_command(names: tuple[str, ...], records: int, base_dir: Path, out
     with errors_as_exit_code(log):
         from pipeline.spark.connector import find_connector
         from pipeline.spark.session import spark_session
+        from pipeline.trials.trial import Trial
 
         # First of all: without the connector there is no verdict.
         connector = find_connector()
@@ -70,6 +72,8 @@ def fault_test_command(names: tuple[str, ...], records: int, base_dir: Path, out
                 except PipelineError as error:
                     outcomes[name] = error
         _print_outcomes(Console(), folder, outcomes)
+        if any(isinstance(outcome, Trial) for outcome in outcomes.values()):
+            click.echo(f"The same as a page, with plots: {write_report(folder)}")
     if not all(not isinstance(outcome, PipelineError) and outcome.passed for outcome in outcomes.values()):
         sys.exit(EXIT_FAILED)
 

@@ -412,6 +412,29 @@ def test_what_is_no_run_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
         assert len(result.stderr.splitlines()) == 1
 
 
+def test_a_summary_that_lacks_what_every_version_wrote_is_told(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", whole())
+    summary = json.loads((folder / "summary.json").read_text())
+    del summary["verify"]["checks"][0]["status"]
+    (folder / "summary.json").write_text(json.dumps(summary))
+    result = run_command(folder)
+    assert (result.exit_code, len(result.stderr.splitlines())) == (2, 1)
+    assert "a section of summary.json or config.json lacks 'status'" in result.stderr
+
+
+def test_without_the_extra_a_command_says_what_to_install(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    code = (
+        "import sys; sys.modules['pyarrow'] = None; sys.argv = ['pipeline', 'report', sys.argv[1]];"
+        "from pipeline.__main__ import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(folder)], check=False, capture_output=True, text=True
+    )
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert "pip install 'varve[spark,jre]'" in done.stderr
+
+
 def test_a_file_that_cannot_be_written_or_read_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run")
     result = run_command(folder, "--out", tmp_path / "nowhere" / "r.html")
