@@ -17,10 +17,17 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from pyspark import BarrierTaskContext
 
 from pipeline.load.progress import LineAddress, Progress, TaskLine
+from pipeline.producer import (
+    Failure,
+    FatalProducerError,
+    Outcome,
+    QueueFullError,
+    ReliableProducer,
+    RetryPolicy,
+)
 from pipeline.workloads.records import RunSpec, headers_of
 
 # What became of each record. `error` null: acknowledged. A record without a row never had a report.
@@ -44,7 +51,10 @@ _READ_AHEAD_BATCHES = 8
 # Between the moment all tasks are ready and the first record.
 _START_DELAY_S = 0.2
 _PROGRESS_INTERVAL_S = 0.1
-_BACKPRESSURE_WAIT_S = 0.001
+# How long a full queue, or the last acknowledgements, are waited for before the task looks whether it shall stop.
+_TURN_S = 0.1
+# librdkafka gives a record up at its timeout; the margin is for the report to arrive.
+_REPORT_MARGIN_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,22 +67,13 @@ class ProducerSettings:
     line: LineAddress
 
     def client_config(self) -> dict[str, Any]:
+        """Over the baseline of `pipeline.producer`."""
         return {
             "bootstrap.servers": self.bootstrap_server,
             "client.id": "varve-pipeline-load",
-            "enable.idempotence": True,
-            "acks": "all",
             "compression.type": self.compression,
             "linger.ms": self.linger_ms,
-            "message.timeout.ms": self.message_timeout_ms,
-            # A frozen leader leaves its connections open: what is under way waits for this long. The default
-            # (60 s) would hide a fail-over of one second.
-            "socket.timeout.ms": 10_000,
-            "request.timeout.ms": 10_000,
-            "reconnect.backoff.max.ms": 1_000,
-            "retry.backoff.max.ms": 500,
-            # The same key goes to the same partition as with Java's producer.
-            "partitioner": "murmur2_random",
+            "delivery.timeout.ms": self.message_timeout_ms,
             # Room for what is due while a partition has no leader.
             "queue.buffering.max.messages": 500_000,
             "queue.buffering.max.kbytes": 512 * 1024,
@@ -93,7 +94,8 @@ def producing(
 
 
 class ProducerTask:
-    """One producer, three threads: this one sends, one polls for acknowledgements, one reads input ahead."""
+    """One producer. This thread sends; others take acknowledgements (the producer's own), read input ahead, and talk
+    to the driver."""
 
     def __init__(self, spec: RunSpec, settings: ProducerSettings) -> None:
         self._spec = spec
@@ -101,8 +103,11 @@ class ProducerTask:
         self._context = BarrierTaskContext.get()
         if self._context.attemptNumber() > 0:
             raise RuntimeError("a loading task must not run twice: it would send its records again")
-        self._producer = Producer(settings.client_config())
-        # A deque, because both threads append while the sending thread takes.
+        # Neither breaker nor retries beyond librdkafka's: the run shows what the cluster does, and nothing twice.
+        self._producer = ReliableProducer(
+            settings.client_config(), breaker=None, retries=RetryPolicy(max_attempts=1)
+        )
+        # A deque, because the producer's thread appends while the sending thread takes.
         self._deliveries: deque[tuple[Any, ...]] = deque()
         # For progress only: what counts are the rows above.
         self._sent = 0
@@ -118,24 +123,23 @@ class ProducerTask:
         inputs = _read_ahead(batches)
         first = next(inputs, None)
         # Metadata now, so that the first record does not pay for it.
-        self._producer.list_topics(self._spec.topic, timeout=30)
+        self._producer.partition_count(self._spec.topic)
         start_ns = self._agree_on_start()
-        poller = threading.Thread(target=self._poll, name="poll", daemon=True)
-        poller.start()
+        talk = threading.Thread(target=self._talk, name="talk", daemon=True)
+        talk.start()
         try:
             batch = first
             while batch is not None and not self._stopped.is_set():
                 self._send(batch, start_ns)
                 yield from self._drain()
                 batch = next(inputs, None)
-            # librdkafka reports every record by its timeout; the margin is for the report to arrive.
-            deadline_ns = time.monotonic_ns() + (self._settings.message_timeout_ms + 10_000) * 1_000_000
-            while len(self._producer) > 0 and time.monotonic_ns() < deadline_ns:
-                time.sleep(0.01)
+            deadline_s = time.monotonic() + self._settings.message_timeout_ms / 1000 + _REPORT_MARGIN_S
+            while self._producer.flush(_TURN_S).outstanding and time.monotonic() < deadline_s:
                 yield from self._drain()
         finally:
+            self._producer.close(0)
             self._finished.set()
-            poller.join()
+            talk.join()
         yield from self._drain()
 
     def _agree_on_start(self) -> int:
@@ -164,36 +168,33 @@ class ProducerTask:
             self._produce(sequence, key, value, timestamp_ms, intended_ns)
 
     def _produce(self, sequence: int, key: bytes, value: bytes, timestamp_ms: int, intended_ns: int) -> None:
-        while True:
+        while not self._stopped.is_set():
             try:
-                self._producer.produce(
+                self._producer.send(
                     self._spec.topic,
                     value,
                     key,
-                    timestamp=timestamp_ms,
+                    timestamp_ms=timestamp_ms,
                     headers=headers_of(self._spec, sequence),
                     on_delivery=partial(self._delivered, sequence, intended_ns),
+                    timeout_s=_TURN_S,
                 )
-            except BufferError:
-                # The queue is full. The record keeps its intended time, so that the wait counts as latency.
-                if self._stopped.wait(_BACKPRESSURE_WAIT_S):
-                    return
+            except QueueFullError:
+                # The record keeps its intended time, so that the wait counts as latency.
                 continue
-            except KafkaException as error:
-                # Refused at once, as all are once the producer has met a fatal error.
-                self._deliveries.append(
-                    (sequence, -1, -1, self._wall_us(intended_ns), None, None, str(error))
-                )
-                self._failed += 1
+            except FatalProducerError as error:
+                self._failed_to_deliver(sequence, intended_ns, str(error))
             self._sent += 1
             return
 
-    def _delivered(self, sequence: int, intended_ns: int, error: KafkaError | None, message: Message) -> None:
+    def _failed_to_deliver(self, sequence: int, intended_ns: int, reason: str) -> None:
+        self._failed += 1
+        self._deliveries.append((sequence, -1, -1, self._wall_us(intended_ns), None, None, reason))
+
+    def _delivered(self, sequence: int, intended_ns: int, outcome: Outcome) -> None:
         now_ns = time.monotonic_ns()
-        intended_at_us = self._wall_us(intended_ns)
-        if error is not None:
-            self._failed += 1
-            self._deliveries.append((sequence, -1, -1, intended_at_us, None, None, str(error)))
+        if isinstance(outcome, Failure):
+            self._failed_to_deliver(sequence, intended_ns, f"{outcome.name}: {outcome.reason}")
             return
         self._acknowledged += 1
         # The broker answers a retry of a batch that it holds already without an offset in some cases; then
@@ -201,9 +202,9 @@ class ProducerTask:
         self._deliveries.append(
             (
                 sequence,
-                message.partition(),
-                message.offset(),
-                intended_at_us,
+                outcome.partition(),
+                outcome.offset(),
+                self._wall_us(intended_ns),
                 self._wall_us(now_ns),
                 (now_ns - intended_ns) // 1000,
                 None,
@@ -213,17 +214,13 @@ class ProducerTask:
     def _wall_us(self, monotonic_ns: int) -> int:
         return (monotonic_ns + self._wall_offset_ns) // 1000
 
-    def _poll(self) -> None:
-        """Take acknowledgements as they arrive, whatever the sending thread waits for."""
+    def _talk(self) -> None:
+        """Tell the driver how far the task is, and hear whether it shall stop."""
         line = TaskLine(self._settings.line, self._context.partitionId())
-        next_report_ns = 0
-        while not self._finished.is_set():
-            self._producer.poll(_PROGRESS_INTERVAL_S)
-            if time.monotonic_ns() >= next_report_ns:
-                next_report_ns = time.monotonic_ns() + int(_PROGRESS_INTERVAL_S * 1e9)
-                line.exchange(Progress(self._sent, self._acknowledged, self._failed))
-                if line.is_told_to_stop:
-                    self._stopped.set()
+        while not self._finished.wait(_PROGRESS_INTERVAL_S):
+            line.exchange(Progress(self._sent, self._acknowledged, self._failed))
+            if line.is_told_to_stop:
+                self._stopped.set()
         line.exchange(Progress(self._sent, self._acknowledged, self._failed))
         line.close()
 
