@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import click
 
+from pipeline.benchmark.command import list_command, run_command
 from pipeline.doctor import doctor_command
 from pipeline.load.command import load_command
 from pipeline.report.command import report_command
@@ -24,6 +25,8 @@ def main() -> None:
 
 for command in (
     load_command,
+    run_command,
+    list_command,
     verify_command,
     demo_command,
     fault_test_command,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 from confluent_kafka import (
     KafkaError,
@@ -12,7 +13,7 @@ from confluent_kafka import (
     TopicPartition,
     TopicPartitionInfo,
 )
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec, TopicDescription
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, TopicDescription
 
 from pipeline.errors import ClusterUnavailable
 
@@ -57,14 +58,21 @@ class Cluster:
             raise ClusterUnavailable(f"no broker answers at {self.bootstrap_server}: {error}") from error
         return description
 
-    def ensure_topic(self, topic: str, partitions: int, replication_factor: int) -> bool:
+    def ensure_topic(
+        self, topic: str, partitions: int, replication_factor: int, config: Mapping[str, str] | None = None
+    ) -> bool:
         """Create the topic unless it exists, and wait until each partition has a leader. True if created.
 
         Raises ClusterUnavailable.
         """
         created = self.topic(topic) is None
         if created:
-            request = NewTopic(topic, num_partitions=partitions, replication_factor=replication_factor)
+            request = NewTopic(
+                topic,
+                num_partitions=partitions,
+                replication_factor=replication_factor,
+                config=dict(config or {}),
+            )
             try:
                 self._admin.create_topics([request], operation_timeout=_TIMEOUT_S)[topic].result(_TIMEOUT_S)
             except (KafkaException, TimeoutError) as error:
@@ -99,6 +107,15 @@ class Cluster:
             _has_leader(partition) and len(partition.isr) == len(partition.replicas)
             for partition in metadata.partitions
         )
+
+    def is_compacted(self, topic: str) -> bool:
+        """Whether its cleanup.policy has `compact` in it. Raises ClusterUnavailable."""
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+        try:
+            answer = self._admin.describe_configs([resource], request_timeout=_TIMEOUT_S)[resource].result()
+        except KafkaException as error:
+            raise ClusterUnavailable(f"the settings of topic {topic} cannot be read: {error}") from error
+        return "compact" in answer["cleanup.policy"].value.split(",")
 
     def offsets(self, topic: str) -> dict[int, tuple[int, int]]:
         """First offset and end offset (exclusive) per partition. Raises ClusterUnavailable."""

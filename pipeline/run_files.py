@@ -14,6 +14,9 @@ THROUGHPUT = "throughput.parquet"
 CHECKS = "verify.parquet"
 LOG = "spark.log"
 
+#: What stands in `DELIVERIES` as the error of a record whose transaction was aborted on purpose.
+ABORTED = "aborted on purpose"
+
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
     path.write_text(json.dumps(content, indent=2) + "\n")

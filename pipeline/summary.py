@@ -29,6 +29,8 @@ def load_rows(load: dict[str, Any]) -> list[tuple[str, str]]:
         ("acknowledged", f"{load['acknowledged']:,}"),
         ("not acknowledged", f"{load['failed'] + load['unreported']:,}"),
     ]
+    if load["aborted"]:
+        rows.append(("aborted on purpose", f"{load['aborted']:,}"))
     if "duration_s" in load:
         rows += [
             ("duration", f"{load['duration_s']:.1f} s"),
@@ -47,6 +49,14 @@ def _latency_ms(load: dict[str, Any]) -> dict[str, float]:
     """A run shorter than its warm-up has only the figures with it."""
     latency: dict[str, float] = load["latency_ms"] or load["latency_ms_with_warm_up"]
     return latency
+
+
+def compaction_line(compaction: dict[str, Any]) -> str:
+    """How far a compacted topic is compacted."""
+    return (
+        f"compacted: {compaction['records']:,} of {compaction['acknowledged']:,} acknowledged records are left,"
+        f" {compaction['superseded']:,} of them with a newer one of their key; {compaction['tombstones']:,} tombstones"
+    )
 
 
 def gap_figure(gap: dict[str, Any]) -> str:

@@ -59,7 +59,7 @@ def load_command(
         from pipeline.load.job import LoadOptions, load, make_run_folder
         from pipeline.spark.session import SparkOptions, spark_session
         from pipeline.summary import print_load
-        from pipeline.workloads.records import RunSpec
+        from pipeline.workloads.spec import RunSpec
 
         rate_per_s = None if as_fast_as_possible else rate or _DEFAULT_RATE_PER_S
         now_ms = int(time.time() * 1000)

@@ -6,9 +6,9 @@ import platform
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,9 +23,10 @@ from pipeline.errors import ClusterUnavailable, PipelineError
 from pipeline.load.latency import HISTOGRAM_SCHEMA_SQL, encode_histograms, merge, percentiles_ms
 from pipeline.load.producer_task import DELIVERY_SCHEMA_SQL, ProducerSettings, producing
 from pipeline.load.progress import DriverLines, Progress
-from pipeline.run_files import CONFIG, DELIVERIES, LATENCY, LOG, THROUGHPUT, write_json
+from pipeline.run_files import ABORTED, CONFIG, DELIVERIES, LATENCY, LOG, THROUGHPUT, write_json
 from pipeline.summary import update_summary
-from pipeline.workloads.records import RunSpec, key_column, timestamp_ms_column, value_column
+from pipeline.workloads.records import key_column, timestamp_ms_column, value_column
+from pipeline.workloads.spec import FORMAT, RunSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,8 @@ class LoadOptions:
     """Records intended in the first seconds are left out of `latency_ms` (kept in the files)."""
     partitions: int = 3
     replication_factor: int = 3
-    """Both for a topic that has to be created."""
+    topic_config: Mapping[str, str] = field(default_factory=dict)
+    """All three for topics that have to be created."""
 
 
 class Watcher(Protocol):
@@ -62,9 +64,11 @@ def load(spark: SparkSession, spec: RunSpec, options: LoadOptions, watcher: Watc
     run = options.run
     make_run_folder(run)
     cluster = Cluster(options.bootstrap_server)
-    cluster.ensure_topic(spec.topic, options.partitions, options.replication_factor)
-    offsets = cluster.offsets(spec.topic)
-    config = _config(spec, options, _ends(offsets))
+    for topic in spec.topic_names:
+        cluster.ensure_topic(
+            topic, options.partitions, options.replication_factor, config=options.topic_config
+        )
+    config = _config(spec, options, _ends(cluster, spec))
     write_json(run / CONFIG, config)
     driver = spark.sparkContext.getConf().get("spark.driver.host", "127.0.0.1")
     assert driver is not None, "it has a default"
@@ -84,14 +88,15 @@ def load(spark: SparkSession, spec: RunSpec, options: LoadOptions, watcher: Watc
     # At once: what another run sends from here on is not this one's. They stay null where the cluster does not answer:
     # it may be gone.
     with suppress(ClusterUnavailable):
-        write_json(run / CONFIG, config | {"end_offsets": _ends(cluster.offsets(spec.topic))})
+        write_json(run / CONFIG, config | {"end_offsets": _ends(cluster, spec)})
     watcher.begins("evaluating the acknowledgements")
     deliveries = spark.read.schema(DELIVERY_SCHEMA_SQL).parquet(str(run / DELIVERIES)).cache()
     try:
         section = summarize(spec, options, deliveries)
     finally:
         deliveries.unpersist()
-    if section["acknowledged"] + section["failed"] < lines.totals.acknowledged + lines.totals.failed:
+    reported = section["acknowledged"] + section["aborted"] + section["failed"]
+    if reported < lines.totals.acknowledged + lines.totals.failed:
         raise PipelineError(
             f"{run} lacks what executors wrote there: it must be the same folder on all machines of the cluster"
         )
@@ -129,8 +134,12 @@ def _run_to_the_end(job: Callable[[], None], order_stop: Callable[[], None], wat
     return is_interrupted
 
 
-def _ends(offsets: dict[int, tuple[int, int]]) -> dict[str, int]:
-    return {str(partition): end for partition, (_, end) in offsets.items()}
+def _ends(cluster: Cluster, spec: RunSpec) -> dict[str, dict[str, int]]:
+    """Where each partition of each topic ends now."""
+    return {
+        topic: {str(partition): end for partition, (_, end) in cluster.offsets(topic).items()}
+        for topic in spec.topic_names
+    }
 
 
 def make_run_folder(run: Path) -> None:
@@ -146,12 +155,12 @@ def make_run_folder(run: Path) -> None:
 
 
 def inputs(spark: SparkSession, spec: RunSpec) -> DataFrame:
-    """The run's records. Partition p of the frame holds what producer p owns, in order."""
-    padded = spec.records_per_producer
-    # `range` cuts its numbers into equal slices, here [p * padded, (p + 1) * padded) for slice p.
-    numbers = spark.range(0, padded * spec.producers, 1, spec.producers)
-    producer, turn = F.floor(F.col("id") / padded).cast("bigint"), F.col("id") % padded
-    owned = numbers.select((turn * spec.producers + producer).alias("sequence"))
+    """The run's records. Partition t of the frame holds what the producers of task t own, in order."""
+    padded = spec.records_per_task
+    # `range` cuts its numbers into equal slices, here [t * padded, (t + 1) * padded) for slice t.
+    numbers = spark.range(0, padded * spec.tasks, 1, spec.tasks)
+    task, turn = F.floor(F.col("id") / padded).cast("bigint"), F.col("id") % padded
+    owned = numbers.select((turn * spec.tasks + task).alias("sequence"))
     sequence = F.col("sequence")
     return owned.where(sequence < spec.records).select(
         sequence,
@@ -167,15 +176,19 @@ def summarize(spec: RunSpec, options: LoadOptions, deliveries: DataFrame) -> dic
     totals = deliveries.agg(
         F.count("*").alias("reported"),
         F.count_if(F.col("error").isNull()).alias("acknowledged"),
+        F.count_if(F.col("error") == ABORTED).alias("aborted"),
+        F.sum(F.when(F.col("error").isNull(), F.col("value_bytes"))).alias("value_bytes"),
         F.min("intended_at_us").alias("start_us"),
         F.max("acknowledged_at_us").alias("end_us"),
     ).first()
     assert totals is not None, "an aggregate without groups has one row"
-    errors = deliveries.where("error is not null").groupBy("error").count().orderBy(F.desc("count")).limit(5)
+    is_failure = F.col("error").isNotNull() & (F.col("error") != ABORTED)
+    errors = deliveries.where(is_failure).groupBy("error").count().orderBy(F.desc("count")).limit(5)
     section: dict[str, Any] = {
         "records": spec.records,
         "acknowledged": totals["acknowledged"],
-        "failed": totals["reported"] - totals["acknowledged"],
+        "aborted": totals["aborted"],
+        "failed": totals["reported"] - totals["acknowledged"] - totals["aborted"],
         "unreported": spec.records - totals["reported"],
         "errors": {row["error"]: row["count"] for row in errors.collect()},
     }
@@ -183,13 +196,13 @@ def summarize(spec: RunSpec, options: LoadOptions, deliveries: DataFrame) -> dic
         return section
     duration_s = (totals["end_us"] - totals["start_us"]) / 1e6
     _latency(acknowledged, totals["start_us"]).write.parquet(str(options.run / LATENCY))
-    _throughput(acknowledged, spec, totals["start_us"]).write.parquet(str(options.run / THROUGHPUT))
+    _throughput(acknowledged, totals["start_us"]).write.parquet(str(options.run / THROUGHPUT))
     rows = deliveries.sparkSession.read.parquet(str(options.run / LATENCY)).collect()
     warm = [bytes(row["histogram"]) for row in rows if row["second"] >= options.warm_up_s]
     section |= {
         "duration_s": duration_s,
         "records_per_s": totals["acknowledged"] / duration_s,
-        "megabytes_per_s": totals["acknowledged"] * spec.record_size_bytes / duration_s / 1e6,
+        "megabytes_per_s": totals["value_bytes"] / duration_s / 1e6,
         "latency_ms": percentiles_ms(merge(warm)),
         "latency_ms_with_warm_up": percentiles_ms(merge(bytes(row["histogram"]) for row in rows)),
         "warm_up_s": options.warm_up_s,
@@ -205,9 +218,10 @@ def longest_gap(acknowledged: DataFrame, since_us: int = 0) -> dict[str, Any] | 
     partition this is the time that a fail-over took. `since_us`: only gaps that end later. None where there are
     none.
     """
-    in_time = Window.partitionBy("partition").orderBy("acknowledged_at_us")
+    in_time = Window.partitionBy("topic", "partition").orderBy("acknowledged_at_us")
     before = F.lag("acknowledged_at_us").over(in_time)
     gaps = acknowledged.select(
+        "topic",
         "partition",
         before.alias("from_us"),
         (F.col("acknowledged_at_us") - before).alias("gap_us"),
@@ -215,9 +229,9 @@ def longest_gap(acknowledged: DataFrame, since_us: int = 0) -> dict[str, Any] | 
     ).where(F.col("acknowledged_at_us") >= since_us)
     per_partition = (
         gaps.where("gap_us is not null")
-        .groupBy("partition")
+        .groupBy("topic", "partition")
         .agg(F.max_by(F.struct("gap_us", "from_us"), "gap_us").alias("longest"))
-        .orderBy("partition")
+        .orderBy("topic", "partition")
         .collect()
     )
     if not per_partition:
@@ -225,10 +239,11 @@ def longest_gap(acknowledged: DataFrame, since_us: int = 0) -> dict[str, Any] | 
     worst = max(per_partition, key=lambda row: row["longest"]["gap_us"])
     return {
         "gap_ms": worst["longest"]["gap_us"] / 1000,
+        "topic": worst["topic"],
         "partition": worst["partition"],
         "from_us": worst["longest"]["from_us"],
         "gap_ms_by_partition": {
-            str(row["partition"]): row["longest"]["gap_us"] / 1000 for row in per_partition
+            f"{row['topic']}-{row['partition']}": row["longest"]["gap_us"] / 1000 for row in per_partition
         },
     }
 
@@ -241,18 +256,19 @@ def _latency(acknowledged: DataFrame, start_us: int) -> DataFrame:
     )
 
 
-def _throughput(acknowledged: DataFrame, spec: RunSpec, start_us: int) -> DataFrame:
+def _throughput(acknowledged: DataFrame, start_us: int) -> DataFrame:
     """Acknowledgements per second of the run and partition."""
     second = F.floor((F.col("acknowledged_at_us") - F.lit(start_us)) / 1_000_000).cast("bigint")
     return (
-        acknowledged.groupBy(second.alias("second"), "partition")
-        .agg(F.count("*").alias("records"), (F.count("*") * spec.record_size_bytes).alias("value_bytes"))
-        .orderBy("second", "partition")
+        acknowledged.groupBy(second.alias("second"), "topic", "partition")
+        .agg(F.count("*").alias("records"), F.sum("value_bytes").alias("value_bytes"))
+        .orderBy("second", "topic", "partition")
     )
 
 
-def _config(spec: RunSpec, options: LoadOptions, start_offsets: dict[str, int]) -> dict[str, Any]:
+def _config(spec: RunSpec, options: LoadOptions, start_offsets: dict[str, dict[str, int]]) -> dict[str, Any]:
     return {
+        "format": FORMAT,
         "spec": spec.to_json(),
         "run_id": spec.run_id,
         "options": asdict(options) | {"run": str(options.run)},

@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -24,22 +25,28 @@ from pipeline.producer import (
     Failure,
     FatalProducerError,
     Outcome,
+    ProducerError,
     QueueFullError,
     ReliableProducer,
     RetryPolicy,
+    TransactionAbortedError,
 )
-from pipeline.workloads.records import RunSpec, headers_of
+from pipeline.run_files import ABORTED
+from pipeline.workloads.records import headers_of
+from pipeline.workloads.spec import RunSpec
 
 # What became of each record. `error` null: acknowledged. A record without a row never had a report.
 DELIVERY_SCHEMA_SQL = (
-    "sequence bigint, partition int, offset bigint, intended_at_us bigint, acknowledged_at_us bigint,"
-    " latency_us bigint, error string"
+    "sequence bigint, topic string, partition int, offset bigint, value_bytes int, intended_at_us bigint,"
+    " acknowledged_at_us bigint, latency_us bigint, error string"
 )
 DELIVERY_SCHEMA = pa.schema(
     [
         ("sequence", pa.int64()),
+        ("topic", pa.string()),
         ("partition", pa.int32()),
         ("offset", pa.int64()),
+        ("value_bytes", pa.int32()),
         ("intended_at_us", pa.int64()),
         ("acknowledged_at_us", pa.int64()),
         ("latency_us", pa.int64()),
@@ -55,6 +62,9 @@ _PROGRESS_INTERVAL_S = 0.1
 _TURN_S = 0.1
 # librdkafka gives a record up at its timeout; the margin is for the report to arrive.
 _REPORT_MARGIN_S = 10.0
+
+#: A row of DELIVERY_SCHEMA.
+Delivery = tuple[int, str, int | None, int | None, int, int, int | None, int | None, str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +104,8 @@ def producing(
 
 
 class ProducerTask:
-    """One producer. This thread sends; others take acknowledgements (the producer's own), read input ahead, and talk
-    to the driver."""
+    """The producers of one task. This thread sends; others take acknowledgements (the producers' own), read input
+    ahead, and talk to the driver."""
 
     def __init__(self, spec: RunSpec, settings: ProducerSettings) -> None:
         self._spec = spec
@@ -103,12 +113,14 @@ class ProducerTask:
         self._context = BarrierTaskContext.get()
         if self._context.attemptNumber() > 0:
             raise RuntimeError("a loading task must not run twice: it would send its records again")
-        # Neither breaker nor retries beyond librdkafka's: the run shows what the cluster does, and nothing twice.
-        self._producer = ReliableProducer(
-            settings.client_config(), breaker=None, retries=RetryPolicy(max_attempts=1)
-        )
-        # A deque, because the producer's thread appends while the sending thread takes.
-        self._deliveries: deque[tuple[Any, ...]] = deque()
+        self._topics = spec.topic_names
+        task = self._context.partitionId()
+        #: Producer p of the run, for the p of this task: the place in the list is p // tasks.
+        self._producers = [self._make_producer(number) for number in range(task, spec.producers, spec.tasks)]
+        #: Of each producer that is within one.
+        self._transactions: dict[int, Transaction] = {}
+        # A deque, because the producers' threads append while the sending thread takes.
+        self._deliveries: deque[Delivery] = deque()
         # For progress only: what counts are the rows above.
         self._sent = 0
         self._acknowledged = 0
@@ -119,11 +131,24 @@ class ProducerTask:
         # Monotonic time plus this is wall time, for the whole task: a step of the clock moves no latency.
         self._wall_offset_ns = time.time_ns() - time.monotonic_ns()
 
+    def _make_producer(self, number: int) -> ReliableProducer:
+        # Neither breaker nor retries beyond librdkafka's: the run shows what the cluster does, and nothing twice.
+        config = self._settings.client_config()
+        if not self._spec.transaction_records:
+            return ReliableProducer(config, breaker=None, retries=RetryPolicy(max_attempts=1))
+        transactional = {
+            "transactional.id": f"load-{self._spec.run_id}-{number}",
+            "transaction.timeout.ms": self._settings.message_timeout_ms,
+        }
+        return ReliableProducer(config | transactional, breaker=None)
+
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         inputs = _read_ahead(batches)
         first = next(inputs, None)
         # Metadata now, so that the first record does not pay for it.
-        self._producer.partition_count(self._spec.topic)
+        for producer in self._producers:
+            for topic in self._topics:
+                producer.partition_count(topic)
         start_ns = self._agree_on_start()
         talk = threading.Thread(target=self._talk, name="talk", daemon=True)
         talk.start()
@@ -133,11 +158,15 @@ class ProducerTask:
                 self._send(batch, start_ns)
                 yield from self._drain()
                 batch = next(inputs, None)
+            for number in list(self._transactions):
+                self._end_transaction(number)
             deadline_s = time.monotonic() + self._settings.message_timeout_ms / 1000 + _REPORT_MARGIN_S
-            while self._producer.flush(_TURN_S).outstanding and time.monotonic() < deadline_s:
-                yield from self._drain()
+            for producer in self._producers:
+                while producer.flush(_TURN_S).outstanding and time.monotonic() < deadline_s:
+                    yield from self._drain()
         finally:
-            self._producer.close(0)
+            for producer in self._producers:
+                producer.close(0)
             self._finished.set()
             talk.join()
         yield from self._drain()
@@ -165,50 +194,88 @@ class ProducerTask:
                 return
             # As fast as possible means: due when there is a turn to send it.
             intended_ns = max(due_ns, now_ns) if rate_per_s is None else due_ns
+            if self._spec.transaction_records:
+                self._enter_transaction(sequence)
             self._produce(sequence, key, value, timestamp_ms, intended_ns)
 
-    def _produce(self, sequence: int, key: bytes, value: bytes, timestamp_ms: int, intended_ns: int) -> None:
+    def _produce(
+        self, sequence: int, key: bytes | None, value: bytes | None, timestamp_ms: int, intended_ns: int
+    ) -> None:
+        number = sequence % self._spec.producers
+        topic = self._topics[self._spec.topic_number(sequence)]
+        size = 0 if value is None else len(value)
+        open_transaction = self._transactions.get(number)
+        told = self._deliveries if open_transaction is None else open_transaction.deliveries
         while not self._stopped.is_set():
             try:
-                self._producer.send(
-                    self._spec.topic,
+                self._producers[number // self._spec.tasks].send(
+                    topic,
                     value,
                     key,
                     timestamp_ms=timestamp_ms,
                     headers=headers_of(self._spec, sequence),
-                    on_delivery=partial(self._delivered, sequence, intended_ns),
+                    on_delivery=partial(self._delivered, told, sequence, topic, size, intended_ns),
                     timeout_s=_TURN_S,
                 )
             except QueueFullError:
                 # The record keeps its intended time, so that the wait counts as latency.
                 continue
-            except FatalProducerError as error:
-                self._failed_to_deliver(sequence, intended_ns, str(error))
+            except (FatalProducerError, TransactionAbortedError) as error:
+                self._failed += 1
+                told.append(self._not_delivered(sequence, topic, size, intended_ns, str(error)))
             self._sent += 1
             return
 
-    def _failed_to_deliver(self, sequence: int, intended_ns: int, reason: str) -> None:
-        self._failed += 1
-        self._deliveries.append((sequence, -1, -1, self._wall_us(intended_ns), None, None, reason))
+    def _not_delivered(self, sequence: int, topic: str, size: int, intended_ns: int, reason: str) -> Delivery:
+        return (sequence, topic, -1, -1, size, self._wall_us(intended_ns), None, None, reason)
 
-    def _delivered(self, sequence: int, intended_ns: int, outcome: Outcome) -> None:
+    def _delivered(
+        self,
+        told: deque[Delivery],
+        sequence: int,
+        topic: str,
+        size: int,
+        intended_ns: int,
+        outcome: Outcome,
+    ) -> None:
         now_ns = time.monotonic_ns()
         if isinstance(outcome, Failure):
-            self._failed_to_deliver(sequence, intended_ns, f"{outcome.name}: {outcome.reason}")
+            self._failed += 1
+            reason = f"{outcome.name}: {outcome.reason}"
+            told.append(self._not_delivered(sequence, topic, size, intended_ns, reason))
             return
         self._acknowledged += 1
         # The broker answers a retry of a batch that it holds already without an offset in some cases; then
         # the offset is negative, and the record is acknowledged all the same.
-        self._deliveries.append(
+        told.append(
             (
                 sequence,
+                topic,
                 outcome.partition(),
                 outcome.offset(),
+                size,
                 self._wall_us(intended_ns),
                 self._wall_us(now_ns),
                 (now_ns - intended_ns) // 1000,
                 None,
             )
+        )
+
+    def _enter_transaction(self, sequence: int) -> None:
+        """See to it that the record's producer is within the record's transaction."""
+        number = sequence % self._spec.producers
+        wanted = self._spec.transaction_number(sequence)
+        current = self._transactions.get(number)
+        if current is not None and current.number != wanted:
+            self._end_transaction(number)
+        if number not in self._transactions:
+            producer = self._producers[number // self._spec.tasks]
+            self._transactions[number] = Transaction(producer, wanted, self._spec.is_aborted(number, wanted))
+
+    def _end_transaction(self, number: int) -> None:
+        """What it sent counts from now on, with its outcome."""
+        self._deliveries.extend(
+            self._transactions.pop(number).end(lambda: self._wall_us(time.monotonic_ns()))
         )
 
     def _wall_us(self, monotonic_ns: int) -> int:
@@ -234,6 +301,42 @@ class ProducerTask:
                 for column, field in zip(zip(*rows, strict=True), DELIVERY_SCHEMA, strict=True)
             ]
             yield pa.RecordBatch.from_arrays(columns, schema=DELIVERY_SCHEMA)
+
+
+class Transaction:
+    """An open transaction, and what was said of its records, which counts only when it has ended."""
+
+    def __init__(self, producer: ReliableProducer, number: int, is_aborted_on_purpose: bool) -> None:
+        self.number = number
+        self.deliveries: deque[Delivery] = deque()
+        self._producer = producer
+        self._is_aborted_on_purpose = is_aborted_on_purpose
+        self._open = ExitStack()
+        self._open.enter_context(producer.transaction())
+
+    def end(self, wall_us: Callable[[], int]) -> Iterator[Delivery]:
+        """Commit or abort; each record's row. Committed is acknowledged, at the time of the commit."""
+        error: str | None = None
+        try:
+            with self._open:
+                if self._is_aborted_on_purpose:
+                    raise _OnPurpose
+        except _OnPurpose:
+            error = ABORTED
+        except ProducerError as raised:
+            error = f"transaction not committed: {raised}"
+        self._producer.flush()  # of an aborted one the last reports may still come
+        now_us = wall_us()
+        for sequence, topic, partition, offset, size, intended_us, _, _, own_error in self.deliveries:
+            if error or own_error:
+                yield (sequence, topic, -1, -1, size, intended_us, None, None, error or own_error)
+            else:
+                latency_us = now_us - intended_us
+                yield (sequence, topic, partition, offset, size, intended_us, now_us, latency_us, None)
+
+
+class _OnPurpose(Exception):
+    """Ends the block of a transaction that is to be aborted."""
 
 
 def _read_ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -57,7 +57,7 @@ def demo_command(
         from pipeline.trials.faults import Injection, kill_leader
         from pipeline.trials.local_cluster import local_cluster
         from pipeline.trials.trial import run_trial
-        from pipeline.workloads.records import RunSpec
+        from pipeline.workloads.spec import RunSpec
 
         # First of all: to learn of a missing Java after a minute would be unkind.
         say(f"Spark will run on {find_java().description}")

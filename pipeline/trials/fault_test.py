@@ -92,7 +92,7 @@ def _try(
     from pipeline.trials.faults import Injection
     from pipeline.trials.local_cluster import local_cluster
     from pipeline.trials.trial import run_trial
-    from pipeline.workloads.records import RunSpec
+    from pipeline.workloads.spec import RunSpec
 
     rate = records / _LOAD_S
     with local_cluster(base_dir, say, run) as cluster:

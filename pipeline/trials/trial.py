@@ -17,7 +17,7 @@ from pipeline.spark.connector import Connector
 from pipeline.summary import update_summary
 from pipeline.trials.faults import Injection
 from pipeline.verify.job import VerifyOptions, verify
-from pipeline.workloads.records import RunSpec
+from pipeline.workloads.spec import RunSpec
 
 
 @dataclass(frozen=True, slots=True)

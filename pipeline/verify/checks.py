@@ -1,7 +1,8 @@
 """What a run promises, as checks on two frames: what was acknowledged, and what was read back.
 
 Each check counts violations and expects none, but for the first, which counts the acknowledged records that are there.
-A record that was never acknowledged may be in the log or not; both are right.
+A record that was never acknowledged may be in the log or not; both are right. Of a compacted topic the promises are
+fewer: `compaction.py`.
 """
 
 from __future__ import annotations
@@ -12,20 +13,30 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from pipeline.run_files import ABORTED
+from pipeline.verify.compaction import came_back, newest, newest_lost
+from pipeline.workloads import checked
+from pipeline.workloads.keys import partition_of
 from pipeline.workloads.records import (
     HEADER_RUN,
     HEADER_SEQUENCE,
-    RunSpec,
-    checksum_column,
     headers_column,
     key_column,
     timestamp_ms_column,
+    topic_column,
     value_column,
 )
+from pipeline.workloads.spec import RunSpec, ValueKind
 
 #: The check that counts what is there, where all others count what should not be.
 FOUND = "acknowledged records found"
+#: Its name of a compacted topic.
+FOUND_NEWEST = "keys whose newest value is kept"
+CAME_BACK = "deleted keys that came back"
+ABORTED_SERVED = "records of aborted transactions served"
 _SAMPLE_SIZE = 5
+#: Where a record is.
+_PLACE = ["topic", "partition", "offset"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,21 +63,24 @@ def judge(read: DataFrame, spec: RunSpec) -> DataFrame:
     run, claimed = _header("headers", HEADER_RUN), _header("headers", HEADER_SEQUENCE)
     number = claimed.cast("string").try_cast("bigint")
     ours = (run == F.lit(spec.run_id.encode())) & (number >= 0) & (number < spec.records)
-    text = F.col("value").cast("string")
-    payload = F.get_json_object(text, "$.payload")
     sequence = F.col("sequence")
+    is_expected = F.col("value").eqNullSafe(value_column(spec, sequence))
+    # Other kinds have no checksum of their own. A tombstone has nothing to check.
+    intact = checked.is_intact(F.col("value")) if spec.values is ValueKind.CHECKED else is_expected
     return (
         read.withColumn("position", F.monotonically_increasing_id())
         .withColumn("sequence", F.when(ours, number))
         .select(
             "position",
+            "topic",
             "partition",
             "offset",
             "key",
             "sequence",
-            F.xxhash64("value").alias("value_hash"),
-            _holds(F.get_json_object(text, "$.crc32") == checksum_column(payload)).alias("payload_intact"),
-            F.col("value").eqNullSafe(value_column(spec, sequence)).alias("value_expected"),
+            F.col("value").isNull().alias("is_tombstone"),
+            (_holds(intact) | F.col("value").isNull()).alias("payload_intact"),
+            is_expected.alias("value_expected"),
+            F.col("topic").eqNullSafe(topic_column(spec, sequence)).alias("topic_expected"),
             F.col("key").eqNullSafe(key_column(spec, sequence)).alias("key_expected"),
             _holds(F.col("headers") == headers_column(spec, sequence)).alias("headers_expected"),
             F.unix_millis("timestamp")
@@ -76,17 +90,44 @@ def judge(read: DataFrame, spec: RunSpec) -> DataFrame:
     )
 
 
-def run_checks(judged: DataFrame, deliveries: DataFrame, spec: RunSpec) -> list[CheckResult]:
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What besides the records decides which promises hold."""
+
+    partitions: int
+    """Of each topic, when the run was loaded."""
+    is_compacted: bool = False
+    """Whether the topics' cleanup.policy lets newer records of a key take the place of older ones."""
+    is_committed_only: bool = True
+    """Whether the reader asked for read_committed."""
+
+
+def run_checks(
+    judged: DataFrame, deliveries: DataFrame, spec: RunSpec, given: Circumstances
+) -> list[CheckResult]:
     """All checks of one run. `judged` and `deliveries` are used many times: cache them."""
     ours = judged.where("sequence is not null")
     acknowledged = deliveries.where("error is null")
     offenders = {
-        "acknowledged elsewhere than read": _misplaced(acknowledged, judged),
         "duplicate records": _duplicates(ours),
         "records out of order in their key": _out_of_order(ours),
         "keys on more than one partition": _scattered_keys(ours),
+        "keys on another partition than their hash says": _misrouted_keys(ours, given.partitions),
         "offsets not above the one before": _offsets_not_increasing(judged),
     }
+    if given.is_compacted:
+        newest_of_keys = newest(acknowledged, deliveries, ours, spec)
+        found = _found(FOUND_NEWEST, newest_of_keys.count(), newest_lost(newest_of_keys))
+        offenders = {
+            "acknowledged elsewhere than read": _moved(acknowledged, ours),
+            CAME_BACK: came_back(newest_of_keys),
+            **offenders,
+        }
+    else:
+        found = _found(FOUND, acknowledged.count(), _missing(acknowledged, ours))
+        offenders = {"acknowledged elsewhere than read": _misplaced(acknowledged, judged), **offenders}
+    if spec.transaction_records and given.is_committed_only:
+        offenders[ABORTED_SERVED] = _aborted_served(deliveries, ours)
     is_ours = F.col("sequence").isNotNull()
     each_record = {
         "alien records": ~is_ours,
@@ -95,23 +136,31 @@ def run_checks(judged: DataFrame, deliveries: DataFrame, spec: RunSpec) -> list[
         "keys other than sent": is_ours & ~F.col("key_expected"),
         "headers other than sent": is_ours & ~F.col("headers_expected"),
         "timestamps other than sent": is_ours & ~F.col("timestamp_expected"),
+        "records in another topic than sent": is_ours & ~F.col("topic_expected"),
     }
     return [
-        _found(acknowledged, _missing(acknowledged, ours)),
+        found,
         *(_result(name, frame.count(), frame) for name, frame in offenders.items()),
         *_of_each_record(judged, each_record),
     ]
+
+
+def found_uncommitted(judged: DataFrame, deliveries: DataFrame) -> CheckResult:
+    """Whether a reader with read_uncommitted finds all that was acknowledged, too."""
+    acknowledged = deliveries.where("error is null")
+    missing = _missing(acknowledged, judged.where("sequence is not null"))
+    return _found(f"{FOUND} by read_uncommitted", acknowledged.count(), missing)
 
 
 def passed(results: list[CheckResult]) -> bool:
     return all(result.status == "PASS" for result in results)
 
 
-def _found(acknowledged: DataFrame, missing: DataFrame) -> CheckResult:
+def _found(name: str, expected: int, missing: DataFrame) -> CheckResult:
     """Nothing acknowledged proves nothing: then the run has not been tested, and must not look as if it had."""
-    expected, lost = acknowledged.count(), _result(FOUND, missing.count(), missing)
+    lost = _result(name, missing.count(), missing)
     status = "FAIL" if expected == 0 else lost.status
-    return CheckResult(FOUND, expected, expected - lost.actual, status, lost.sample)
+    return CheckResult(name, expected, expected - lost.actual, status, lost.sample)
 
 
 def _of_each_record(judged: DataFrame, violations: dict[str, Column]) -> list[CheckResult]:
@@ -121,7 +170,7 @@ def _of_each_record(judged: DataFrame, violations: dict[str, Column]) -> list[Ch
     ).first()
     assert counts is not None, "an aggregate without groups has one row"
     return [
-        _result(name, counts[name], judged.where(violation).select("sequence", "partition", "offset"))
+        _result(name, counts[name], judged.where(violation).select("sequence", *_PLACE))
         for name, violation in violations.items()
     ]
 
@@ -142,7 +191,7 @@ def _plain(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _missing(acknowledged: DataFrame, ours: DataFrame) -> DataFrame:
-    return acknowledged.join(ours, "sequence", "left_anti").select("sequence", "partition", "offset")
+    return acknowledged.join(ours, "sequence", "left_anti").select("sequence", *_PLACE)
 
 
 def _misplaced(acknowledged: DataFrame, judged: DataFrame) -> DataFrame:
@@ -150,45 +199,68 @@ def _misplaced(acknowledged: DataFrame, judged: DataFrame) -> DataFrame:
 
     Without an offset (a retry of a batch that the broker held already), nothing was claimed.
     """
-    there = judged.select("partition", "offset", F.col("sequence").alias("sequence_there"))
-    named = acknowledged.where("offset >= 0").select("sequence", "partition", "offset")
-    return named.join(there, ["partition", "offset"], "left").where("not (sequence_there <=> sequence)")
+    there = judged.select(*_PLACE, F.col("sequence").alias("sequence_there"))
+    named = acknowledged.where("offset >= 0").select("sequence", *_PLACE)
+    return named.join(there, _PLACE, "left").where("not (sequence_there <=> sequence)")
+
+
+def _moved(acknowledged: DataFrame, ours: DataFrame) -> DataFrame:
+    """Records that are there, and not where their acknowledgement says: compaction keeps offsets."""
+    named = acknowledged.where("offset >= 0").select(
+        "sequence", *(F.col(name).alias(f"acknowledged_{name}") for name in _PLACE)
+    )
+    is_elsewhere = " or ".join(f"{name} != acknowledged_{name}" for name in _PLACE)
+    return ours.select("sequence", *_PLACE).join(named, "sequence").where(is_elsewhere)
+
+
+def _aborted_served(deliveries: DataFrame, ours: DataFrame) -> DataFrame:
+    aborted = deliveries.where(F.col("error") == ABORTED).select("sequence")
+    return ours.join(aborted, "sequence", "left_semi").select("sequence", *_PLACE)
 
 
 def _duplicates(ours: DataFrame) -> DataFrame:
     """Every copy beyond the first."""
-    copies = Window.partitionBy("sequence").orderBy("partition", "offset", "position")
-    return (
-        ours.withColumn("copy", F.row_number().over(copies))
-        .where("copy > 1")
-        .select("sequence", "partition", "offset")
-    )
+    copies = Window.partitionBy("sequence").orderBy(*_PLACE, "position")
+    return ours.withColumn("copy", F.row_number().over(copies)).where("copy > 1").select("sequence", *_PLACE)
 
 
 def _out_of_order(ours: DataFrame) -> DataFrame:
     """A key's sequences must ascend with its offsets: one producer sent them in this order."""
-    in_log = Window.partitionBy("partition", "key").orderBy("offset", "position")
+    in_log = Window.partitionBy("topic", "partition", "key").orderBy("offset", "position")
     return (
-        ours.withColumn("sequence_before", F.lag("sequence").over(in_log))
+        ours.where("key is not null")
+        .withColumn("sequence_before", F.lag("sequence").over(in_log))
         .where("sequence <= sequence_before")
-        .select("key", "partition", "offset", "sequence", "sequence_before")
+        .select("key", *_PLACE, "sequence", "sequence_before")
     )
 
 
 def _scattered_keys(ours: DataFrame) -> DataFrame:
     return (
-        ours.groupBy("key")
+        ours.where("key is not null")
+        .groupBy("topic", "key")
         .agg(F.sort_array(F.collect_set("partition")).alias("partitions"))
         .where(F.size("partitions") > 1)
     )
 
 
+def _misrouted_keys(ours: DataFrame, partitions: int) -> DataFrame:
+    """Judged by the first record of each: a key that is scattered as well is told by its own check."""
+    right = F.udf(lambda key: partition_of(bytes(key), partitions), "int")
+    firsts = (
+        ours.where("key is not null")
+        .groupBy("topic", "key")
+        .agg(F.min_by("partition", F.struct("sequence", "position")).alias("partition"))
+    )
+    return firsts.withColumn("right_partition", right("key")).where("partition != right_partition")
+
+
 def _offsets_not_increasing(judged: DataFrame) -> DataFrame:
-    as_read = Window.partitionBy("partition").orderBy("position")
+    as_read = Window.partitionBy("topic", "partition").orderBy("position")
     return (
         judged.withColumn("offset_before", F.lag("offset").over(as_read))
         .where("offset <= offset_before")
-        .select("partition", "offset", "offset_before")
+        .select(*_PLACE, "offset_before")
     )
 
 

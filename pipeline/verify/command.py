@@ -45,9 +45,9 @@ def verify_command(
     with errors_as_exit_code(run / LOG):
         from pipeline.spark.connector import choose_connector
         from pipeline.spark.session import SparkOptions, spark_session
-        from pipeline.summary import print_checks
+        from pipeline.summary import compaction_line, print_checks
         from pipeline.verify.job import VerifyOptions, check_is_loaded, verify
-        from pipeline.workloads.records import RunSpec
+        from pipeline.workloads.spec import RunSpec
 
         check_is_loaded(run)
         chosen = choose_connector(connector, connector_jars, warn)
@@ -58,5 +58,7 @@ def verify_command(
         print_checks(
             console, f"{figures['records_read']:,} records read by {figures['read_by']}", figures["checks"]
         )
+        if figures["compaction"]:
+            console.print(compaction_line(figures["compaction"]))
     if not figures["passed"]:
         sys.exit(EXIT_FAILED)

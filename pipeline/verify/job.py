@@ -7,16 +7,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.cluster import Cluster
 from pipeline.errors import PipelineError
 from pipeline.run_files import CHECKS, CONFIG, DELIVERIES, is_written
 from pipeline.spark.connector import Connector
 from pipeline.summary import update_summary
-from pipeline.verify.checks import CheckResult, judge, passed, run_checks
+from pipeline.verify.checks import (
+    CheckResult,
+    Circumstances,
+    found_uncommitted,
+    judge,
+    passed,
+    run_checks,
+)
+from pipeline.verify.compaction import debt
 from pipeline.verify.reading import Ranges, read_by_connector, read_by_python
-from pipeline.workloads.records import RunSpec
+from pipeline.workloads.spec import RunSpec
 
 _CHECKS_SCHEMA_SQL = "name string, expected bigint, actual bigint, status string, sample string"
 
@@ -35,27 +43,48 @@ def verify(spark: SparkSession, options: VerifyOptions, connector: Connector | N
     run = options.run
     check_is_loaded(run)
     spec = RunSpec.of_run(run)
-    ranges = _ranges(options, spec)
-    server = options.bootstrap_server
-    if connector is None:
-        read, how = read_by_python(spark, server, spec.topic, ranges), "Python (confluent-kafka)"
-    else:
-        read = read_by_connector(spark, server, spec.topic, ranges)
-        how = f"Spark's official connector ({connector.source})"
-    judged = judge(read, spec).cache()
+    config = json.loads((run / CONFIG).read_text())
+    cluster = Cluster(options.bootstrap_server)
+    ranges = _ranges(cluster, config, spec)
+    given = Circumstances(
+        partitions=len(config["start_offsets"][spec.topic_names[0]]),
+        is_compacted=cluster.is_compacted(spec.topic_names[0]),
+    )
+
+    def read(isolation_level: str) -> DataFrame:
+        if connector is None:
+            frame = read_by_python(spark, options.bootstrap_server, ranges, isolation_level)
+        else:
+            frame = read_by_connector(spark, options.bootstrap_server, ranges, isolation_level)
+        return judge(frame, spec)
+
+    judged = read("read_committed").cache()
     deliveries = spark.read.parquet(str(run / DELIVERIES)).cache()
     try:
         records_read = judged.count()
-        results = run_checks(judged, deliveries, spec)
+        results = run_checks(judged, deliveries, spec, given)
+        compaction = None
+        if given.is_compacted:
+            acknowledged = deliveries.where("error is null").count()
+            compaction = debt(judged.where("sequence is not null"), acknowledged)
+        elif spec.transaction_records:
+            results.append(found_uncommitted(read("read_uncommitted"), deliveries))
     finally:
         judged.unpersist()
         deliveries.unpersist()
     _write_checks(spark, run, results)
+    by = "Python (confluent-kafka)"
+    if connector is not None:
+        by = f"Spark's official connector ({connector.source})"
     section = {
         "passed": passed(results),
-        "read_by": how,
+        "read_by": by,
         "records_read": records_read,
-        "ranges": {str(partition): list(both) for partition, both in ranges.items()},
+        "ranges": {
+            topic: {str(partition): list(both) for partition, both in partitions.items()}
+            for topic, partitions in ranges.items()
+        },
+        "compaction": compaction,
         "checks": [result.to_json() for result in results],
     }
     update_summary(run, "verify", section)
@@ -68,21 +97,21 @@ def check_is_loaded(run: Path) -> None:
         raise PipelineError(f"{run} is not the folder of a finished load")
 
 
-def _ranges(options: VerifyOptions, spec: RunSpec) -> Ranges:
-    """From where the run began to where it ended, per partition.
+def _ranges(cluster: Cluster, config: dict[str, Any], spec: RunSpec) -> Ranges:
+    """From where the run began to where it ended, per topic and partition.
 
     Where the log starts later by now, from there: what is gone shows as missing.
     """
-    config = json.loads((options.run / CONFIG).read_text())
     starts, ends = config["start_offsets"], config["end_offsets"]
-    offsets = Cluster(options.bootstrap_server).offsets(spec.topic)
     ranges: Ranges = {}
-    for partition, (first, end) in offsets.items():
-        start = max(first, starts.get(str(partition), 0))
-        # A partition that the run did not know is younger than it.
-        run_end = end if ends is None else ends.get(str(partition), 0)
-        # A log that ends before the run began has lost it all: an empty range, and everything missing.
-        ranges[partition] = (start, max(start, min(end, run_end)))
+    for topic in spec.topic_names:
+        ranges[topic] = {}
+        for partition, (first, end) in cluster.offsets(topic).items():
+            start = max(first, starts[topic].get(str(partition), 0))
+            # A partition that the run did not know is younger than it.
+            run_end = end if ends is None else ends[topic].get(str(partition), 0)
+            # A log that ends before the run began has lost it all: an empty range, and everything missing.
+            ranges[topic][partition] = (start, max(start, min(end, run_end)))
     return ranges
 
 

@@ -26,8 +26,8 @@ def test_what_is_valid_is_decoded() -> None:
 
 
 def test_nodes_stand_short_attacks_and_odd_requests(tmp_path: Path) -> None:
-    # Beside other tests the machine itself holds a leader up for longer than the usual 1000 ms (scripts/hostile keeps to
-    # those).
+    # Beside other tests the machine itself holds a leader up for longer than the usual 1000 ms, which scripts/hostile
+    # keeps to.
     cluster = BrokerCluster(tmp_path / "cluster", varve__election__timeout__ms="5000")
     try:
         cluster.start()

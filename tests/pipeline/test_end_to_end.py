@@ -63,7 +63,7 @@ def test_load_then_verify_by_both_ways_of_reading(cluster: LocalCluster, tmp_pat
     assert loaded.returncode == 0, loaded.stderr
     load = json.loads((run / "summary.json").read_text())["load"]
     assert (load["records"], load["acknowledged"], load["failed"]) == (3000, 3000, 0)
-    assert load["longest_gap"]["gap_ms_by_partition"].keys() == {"0", "1", "2"}
+    assert len(load["longest_gap"]["gap_ms_by_partition"]) == 3
 
     by_python = pipeline("verify", *where, "--run", run, "--connector", "python")
     assert by_python.returncode == 0, by_python.stdout + by_python.stderr

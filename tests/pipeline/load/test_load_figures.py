@@ -22,14 +22,14 @@ from pipeline.load.latency import merge, new_histogram, percentiles_ms, record
 from pipeline.load.producer_task import DELIVERY_SCHEMA_SQL
 from pipeline.load.progress import TOKEN_BYTES, DriverLines, LineAddress, Progress, TaskLine
 from pipeline.summary import perf_test_line
-from pipeline.workloads.records import RunSpec
+from pipeline.workloads.spec import RunSpec
 
 SPEC = RunSpec("t", 10, 5, 1000, 10, 1, 100.0, 1_795_000_000_000)
 SECOND_US = 1_000_000
 
 
 def delivery(sequence: int, partition: int, at_us: int, latency_us: int) -> tuple[object, ...]:
-    return (sequence, partition, sequence, at_us - latency_us, at_us, latency_us, None)
+    return (sequence, "t", partition, sequence, 1000, at_us - latency_us, at_us, latency_us, None)
 
 
 @given(st.lists(st.lists(st.integers(0, 4_000_000_000), min_size=1, max_size=30), min_size=1, max_size=4))
@@ -64,7 +64,7 @@ def test_the_longest_gap_is_that_of_one_partition_while_others_go_on(spark: Spar
     gap = longest_gap(acknowledged)
     assert gap is not None
     assert (gap["gap_ms"], gap["partition"], gap["from_us"]) == (2500.0, 1, 100_000)
-    assert gap["gap_ms_by_partition"] == {"0": 100.0, "1": 2500.0}
+    assert gap["gap_ms_by_partition"] == {"t-0": 100.0, "t-1": 2500.0}
 
 
 def test_a_gap_counts_since_a_moment_if_it_ends_after_it(spark: SparkSession) -> None:
@@ -84,7 +84,7 @@ def test_a_gap_counts_since_a_moment_if_it_ends_after_it(spark: SparkSession) ->
 
 def test_failed_and_unreported_records_are_counted_apart(spark: SparkSession, tmp_path: Path) -> None:
     acknowledged = [delivery(n, 0, 10 * SECOND_US + n * 1000, 2000) for n in range(6)]
-    failed = [(n, -1, -1, 10 * SECOND_US, None, None, "timed out") for n in (6, 7, 8)]
+    failed = [(n, "t", -1, -1, 1000, 10 * SECOND_US, None, None, "timed out") for n in (6, 7, 8)]
     deliveries = spark.createDataFrame([*acknowledged, *failed], DELIVERY_SCHEMA_SQL)
     figures = summarize(SPEC, LoadOptions("unused:1", tmp_path, warm_up_s=0), deliveries)
     assert figures["acknowledged"] == 6
@@ -102,7 +102,9 @@ def test_failed_and_unreported_records_are_counted_apart(spark: SparkSession, tm
 
 
 def test_a_load_without_any_acknowledgement_still_reports(spark: SparkSession, tmp_path: Path) -> None:
-    deliveries = spark.createDataFrame([(0, -1, -1, 1, None, None, "refused")], DELIVERY_SCHEMA_SQL)
+    deliveries = spark.createDataFrame(
+        [(0, "t", -1, -1, 1000, 1, None, None, "refused")], DELIVERY_SCHEMA_SQL
+    )
     figures = summarize(SPEC, LoadOptions("unused:1", tmp_path), deliveries)
     assert (figures["acknowledged"], figures["failed"], figures["unreported"]) == (0, 1, 9)
 

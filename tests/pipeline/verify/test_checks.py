@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -18,8 +19,10 @@ from pyspark.sql.types import StructType
 from pipeline.datasource.columns import columns
 from pipeline.load.job import inputs
 from pipeline.load.producer_task import DELIVERY_SCHEMA_SQL
-from pipeline.verify.checks import FOUND, CheckResult, judge, passed, run_checks
-from pipeline.workloads.records import RunSpec, headers_of
+from pipeline.verify.checks import FOUND, CheckResult, Circumstances, judge, passed, run_checks
+from pipeline.workloads.keys import partition_of
+from pipeline.workloads.records import headers_of
+from pipeline.workloads.spec import RunSpec
 
 SPEC = RunSpec(
     topic="t",
@@ -32,6 +35,7 @@ SPEC = RunSpec(
     start_timestamp_ms=1_795_000_000_000,
 )
 PARTITIONS = 3
+GIVEN = Circumstances(PARTITIONS)
 
 Row = dict[str, Any]
 Log = list[Row]
@@ -51,7 +55,7 @@ def a_faithful_cluster(sent: list[Row]) -> tuple[Log, Deliveries]:
     ends = [0] * PARTITIONS
     log, deliveries = [], []
     for row in sent:
-        partition = sum(row["key"]) % PARTITIONS
+        partition = partition_of(bytes(row["key"]), PARTITIONS)
         offset = ends[partition]
         ends[partition] += 1
         headers = [{"key": name, "value": value} for name, value in headers_of(SPEC, row["sequence"])]
@@ -60,7 +64,9 @@ def a_faithful_cluster(sent: list[Row]) -> tuple[Log, Deliveries]:
             record
             | {"topic": "t", "partition": partition, "offset": offset, "timestampType": 0, "headers": headers}
         )
-        deliveries.append({"sequence": row["sequence"], "partition": partition, "offset": offset})
+        deliveries.append(
+            {"sequence": row["sequence"], "topic": "t", "partition": partition, "offset": offset}
+        )
     log.sort(key=lambda record: (record["partition"], record["offset"]))
     return log, deliveries
 
@@ -72,9 +78,11 @@ def frame(spark: SparkSession, rows: list[Row], schema: str) -> DataFrame:
     return spark.createDataFrame([tuple(row.get(name) for name in names) for row in rows], schema)
 
 
-def check(spark: SparkSession, log: Log, deliveries: Deliveries) -> dict[str, CheckResult]:
-    judged = judge(frame(spark, log, columns(includes_headers=True).simpleString()), SPEC).cache()
-    results = run_checks(judged, frame(spark, deliveries, DELIVERY_SCHEMA_SQL), SPEC)
+def check(
+    spark: SparkSession, log: Log, deliveries: Deliveries, given: Circumstances = GIVEN, spec: RunSpec = SPEC
+) -> dict[str, CheckResult]:
+    judged = judge(frame(spark, log, columns(includes_headers=True).simpleString()), spec).cache()
+    results = run_checks(judged, frame(spark, deliveries, DELIVERY_SCHEMA_SQL), spec, given)
     judged.unpersist()
     return {result.name: result for result in results}
 
@@ -88,7 +96,7 @@ def test_a_faithful_cluster_passes_every_check(spark: SparkSession, sent: list[R
     assert failures(results) == {}
     assert passed(list(results.values()))
     assert results[FOUND].actual == SPEC.records
-    assert len(results) == 12
+    assert len(results) == 14
 
 
 def sequence_header(record: Row) -> Row:
@@ -103,9 +111,10 @@ def lose_an_acknowledged_record(log: Log, deliveries: Deliveries) -> None:
 
 def replace_an_acknowledged_record(log: Log, deliveries: Deliveries) -> None:
     """Two records changed places after they were acknowledged: as a cluster with two leaders would do."""
-    first, second = log[0], log[1]
+    first, second = next((a, b) for a, b in pairwise(log) if a["key"] != b["key"])
+    at = log.index(first)
     first["offset"], second["offset"] = second["offset"], first["offset"]
-    log[0], log[1] = second, first
+    log[at], log[at + 1] = second, first
 
 
 def append_a_record_twice(log: Log, deliveries: Deliveries) -> None:
@@ -168,6 +177,27 @@ def drop_a_value(log: Log, deliveries: Deliveries) -> None:
     log[7]["value"] = None
 
 
+def route_a_key_otherwise(log: Log, deliveries: Deliveries) -> None:
+    """All records of a key are on the partition behind theirs, and the acknowledgements say so."""
+    key = log[0]["key"]
+    moved = [record for record in log if record["key"] == key]
+    for record in moved:
+        log.remove(record)
+    partition = (moved[0]["partition"] + 1) % PARTITIONS
+    at = max(record["offset"] for record in log if record["partition"] == partition)
+    for offset, record in enumerate(moved, at + 1):
+        record["partition"], record["offset"] = partition, offset
+        delivery = deliveries[int(sequence_header(record)["value"])]
+        delivery["partition"], delivery["offset"] = partition, offset
+    log.extend(moved)
+    log.sort(key=lambda record: (record["partition"], record["offset"]))
+
+
+def put_a_record_into_another_topic(log: Log, deliveries: Deliveries) -> None:
+    last = log[-1]
+    deliveries[int(sequence_header(last)["value"])]["topic"] = last["topic"] = "other"
+
+
 def change_a_key(log: Log, deliveries: Deliveries) -> None:
     log[7]["key"] = b"key-none"
 
@@ -198,13 +228,15 @@ def acknowledge_nothing(log: Log, deliveries: Deliveries) -> None:
         (let_another_run_write, {"alien records": 1}),
         (swap_two_of_a_key, {"records out of order in their key": 1}),
         (scatter_a_key, {"keys on more than one partition": 1}),
+        (route_a_key_otherwise, {"keys on another partition than their hash says": 1}),
+        (put_a_record_into_another_topic, {"records in another topic than sent": 1}),
         (deliver_offsets_backwards, {"offsets not above the one before": 1}),
         (
             flip_a_payload_byte,
             {"payloads that miss their checksum": 1, "values other than sent": 1},
         ),
         (substitute_a_whole_value, {"values other than sent": 1}),
-        (drop_a_value, {"payloads that miss their checksum": 1, "values other than sent": 1}),
+        (drop_a_value, {"values other than sent": 1}),
         (change_a_key, {"keys other than sent": 1}),
         (reverse_headers, {"headers other than sent": 1}),
         (shift_a_timestamp, {"timestamps other than sent": 1}),

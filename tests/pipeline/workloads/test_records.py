@@ -16,7 +16,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.load.job import inputs
-from pipeline.workloads.records import MIN_RECORD_SIZE_BYTES, RunSpec, value_column
+from pipeline.workloads.records import value_column
+from pipeline.workloads.spec import FORMAT, MIN_RECORD_SIZE_BYTES, RunSpec
 
 SPEC = RunSpec("t", 101, 5, 300, 10, 3, 100.0, 1_795_000_000_000)
 
@@ -70,7 +71,7 @@ def test_timestamps_follow_the_intended_send_times(spark: SparkSession) -> None:
 
 
 def test_a_specification_survives_its_file(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps({"spec": SPEC.to_json()}))
+    (tmp_path / "config.json").write_text(json.dumps({"format": FORMAT, "spec": SPEC.to_json()}))
     assert RunSpec.of_run(tmp_path) == SPEC
 
 

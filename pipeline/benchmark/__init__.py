@@ -1,0 +1,1 @@
+"""Workloads, run: loaded, verified, and driven up to the cluster's limit."""

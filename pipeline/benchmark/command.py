@@ -1,0 +1,159 @@
+"""`python -m pipeline run FILE|NAME` and `python -m pipeline list`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from pipeline.console import EXIT_FAILED, errors_as_exit_code, known_errors_as_exit_code, say_with_time, warn
+from pipeline.options import BOOTSTRAP_SERVER, RUN_FOLDER, spark_options
+from pipeline.run_files import LOG
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from pipeline.load.job import LoadOptions
+    from pipeline.spark.connector import Connector
+    from pipeline.workloads.definition import Workload
+    from pipeline.workloads.spec import RunSpec
+
+_VERIFY_TASKS = 2
+
+
+@click.command("list")
+def list_command() -> None:
+    """The workloads that `run` knows by name."""
+    with known_errors_as_exit_code():
+        from pipeline.workloads.definition import find_workload, names
+
+        table = Table(title="Workloads", title_justify="left", show_lines=True)
+        for column in ("name", "shape", "exercises"):
+            table.add_column(column, no_wrap=column == "name")
+        for name in names():
+            workload = find_workload(name)
+            table.add_row(name, workload.shape, workload.exercises)
+        Console().print(table)
+
+
+@click.command("run")
+@click.argument("workload", metavar="FILE|NAME")
+@BOOTSTRAP_SERVER
+@click.option("--topic", help="What the topics are called.  [default: the workload's name and the time]")
+@click.option(
+    "--scale",
+    default=1.0,
+    show_default=True,
+    type=click.FloatRange(min=0, min_open=True),
+    help="So many times the records and keys.",
+)
+@click.option("--seed", default=1, show_default=True, help="Decides all records.")
+@click.option("--replication-factor", default=3, show_default=True)
+@click.option("--verify/--no-verify", "is_verified", default=True, help="Read everything back and judge it.")
+@click.option(
+    "--find-limit", is_flag=True, help="Raise the rate until the cluster is saturated; nothing is verified."
+)
+@click.option("--out", type=RUN_FOLDER, help="The run's folder.  [default: runs/NAME-TIME]")
+@spark_options
+def run_command(
+    workload: str,
+    bootstrap_server: str,
+    topic: str | None,
+    scale: float,
+    seed: int,
+    replication_factor: int,
+    is_verified: bool,
+    find_limit: bool,
+    out: Path | None,
+    master: str | None,
+    conf: dict[str, str],
+) -> None:
+    """Load a cluster with a workload (`list` shows those that are known), then verify what it kept."""
+    is_good = False
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    run = out or Path("runs") / f"{Path(workload).stem}-{stamp}"
+    with errors_as_exit_code(run / LOG):
+        from pipeline.cluster import Cluster
+        from pipeline.load.job import LoadOptions, make_run_folder
+        from pipeline.spark.connector import choose_connector
+        from pipeline.spark.session import SparkOptions, spark_session
+        from pipeline.workloads.definition import find_workload
+
+        wanted = find_workload(workload)
+        prefix = topic or f"{wanted.name}-{stamp}"
+        spec = _spec(wanted, prefix, seed, scale)
+        make_run_folder(run)
+        # Before Spark, which takes ten seconds to start.
+        Cluster(bootstrap_server).brokers()
+        needs_reading = is_verified and not find_limit
+        connector = choose_connector("auto", None, warn) if needs_reading else None
+        options = LoadOptions(
+            bootstrap_server,
+            run,
+            wanted.compression,
+            warm_up_s=wanted.warm_up_s,
+            partitions=wanted.partitions,
+            replication_factor=replication_factor,
+            topic_config=wanted.topic_config,
+        )
+        say = say_with_time()
+        say(f"{wanted.name}: {wanted.shape}")
+        tasks = max(spec.tasks, _VERIFY_TASKS)
+        where = SparkOptions(master, conf)
+        with spark_session(
+            run / LOG, tasks, records=spec.records, connector=connector, options=where
+        ) as spark:
+            if find_limit:
+                from pipeline.benchmark.limit import find_and_report
+
+                find_and_report(spark, wanted, spec, options, say)
+                is_good = True
+            else:
+                is_good = _load_and_verify(spark, spec, options, connector, is_verified, say)
+    if not is_good:
+        sys.exit(EXIT_FAILED)
+
+
+def _spec(workload: Workload, topic: str, seed: int, scale: float) -> RunSpec:
+    try:
+        return workload.spec(topic, seed, int(time.time() * 1000), scale=scale)
+    except ValueError as error:
+        raise click.UsageError(f"at scale {scale:g}: {error}") from error
+
+
+def _load_and_verify(
+    spark: SparkSession,
+    spec: RunSpec,
+    options: LoadOptions,
+    connector: Connector | None,
+    is_verified: bool,
+    say: Callable[[str], None],
+) -> bool:
+    """Whether all records were acknowledged, or aborted on purpose, and no check failed."""
+    from pipeline.load.bar import load_bar
+    from pipeline.load.job import load
+    from pipeline.summary import compaction_line, print_checks, print_load
+    from pipeline.verify.job import VerifyOptions, verify
+
+    console = Console()
+    with load_bar(spec.records) as bar:
+        loaded = load(spark, spec, options, bar)
+    is_complete: bool = loaded["acknowledged"] + loaded["aborted"] == spec.records
+    verified: dict[str, Any] = {"passed": True}
+    if loaded["interrupted"]:
+        raise KeyboardInterrupt
+    if is_verified:
+        say("verifying: reading everything back")
+        verified = verify(spark, VerifyOptions(options.run, options.bootstrap_server), connector)
+        title = f"{verified['records_read']:,} records read by {verified['read_by']}"
+        print_checks(console, title, verified["checks"])
+        if verified["compaction"]:
+            console.print(compaction_line(verified["compaction"]))
+    print_load(console, f"Load of {spec.topic} ({options.run})", loaded)
+    return is_complete and bool(verified["passed"])
