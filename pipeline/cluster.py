@@ -44,6 +44,13 @@ class Cluster:
             raise ClusterUnavailable(f"no broker answers at {self.bootstrap_server}: {error}") from error
         return sorted(f"{broker.host}:{broker.port}" for broker in metadata.brokers.values())
 
+    def broker_ids(self) -> list[int]:
+        """Raises ClusterUnavailable."""
+        try:
+            return sorted(self._admin.list_topics(timeout=_CONNECT_TIMEOUT_S).brokers)
+        except KafkaException as error:
+            raise ClusterUnavailable(f"no broker answers at {self.bootstrap_server}: {error}") from error
+
     def topic(self, topic: str) -> TopicDescription | None:
         """The topic's partitions and their leaders; None where it does not exist. Raises ClusterUnavailable."""
         answers = self._admin.describe_topics(TopicCollection([topic]), request_timeout=_CONNECT_TIMEOUT_S)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,9 +17,6 @@ from pipeline.options import RUN_FOLDER
 from pipeline.run_files import LOG
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pipeline.lab.bench import Bench
     from pipeline.report.sweep import Cell, Sweep
 
 
@@ -48,6 +44,11 @@ def _pids(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dic
 @click.option(
     "--node-pid", multiple=True, metavar="N=PID", callback=_pids, help="The process of node N. Repeatable."
 )
+@click.option(
+    "--data-mount",
+    type=click.Path(path_type=Path),
+    help="Where the file system is mounted that holds the data of all nodes, to cut its power.",
+)
 @click.option("--quick", is_flag=True, help="Small points: to see that it works, not to learn from.")
 @click.option("--base-dir", default=".varve/lab", show_default=True, type=click.Path(path_type=Path))
 @click.option("--out", type=RUN_FOLDER, help="The folder of the findings.  [default: runs/lab-TIME]")
@@ -57,6 +58,7 @@ def lab_command(
     bootstrap_server: str | None,
     node_command: str,
     node_pid: dict[int, int],
+    data_mount: Path | None,
     quick: bool,
     base_dir: Path,
     out: Path | None,
@@ -70,7 +72,9 @@ def lab_command(
     say = say_with_time()
     exit_on_sigterm()
     with errors_as_exit_code(folder / LOG):
+        from pipeline.lab.bench import Bench, own_bench
         from pipeline.lab.experiment import write_findings
+        from pipeline.lab.nodes import ForeignNodes
         from pipeline.load.job import make_run_folder
         from pipeline.report.command import write_report
 
@@ -79,32 +83,16 @@ def lab_command(
             own = folder / name if len(names) > 1 else folder
             make_run_folder(own)
             say(f"== {name}")
-            with _bench(bootstrap_server, node_command, node_pid, base_dir, own, say, quick) as bench:
+            if bootstrap_server is None:
+                ours: AbstractContextManager[Bench] = own_bench(base_dir, own, say, quick)
+            else:
+                nodes = ForeignNodes(node_command, node_pid) if node_command or node_pid else None
+                ours = nullcontext(Bench(bootstrap_server, own, say, quick, nodes, data_mount=data_mount))
+            with ours as bench:
                 findings = EXPERIMENTS[name].run(bench)
             write_findings(own, findings)
             _print_findings(Console(), findings)
             click.echo(f"The same as a page, with plots: {write_report(own)}")
-
-
-@contextmanager
-def _bench(
-    bootstrap_server: str | None,
-    node_command: str,
-    node_pids: dict[int, int],
-    base_dir: Path,
-    folder: Path,
-    say: Callable[[str], None],
-    is_quick: bool,
-) -> Iterator[Bench]:
-    from pipeline.lab.bench import Bench, own_bench
-    from pipeline.lab.nodes import ForeignNodes
-
-    if bootstrap_server is None:
-        with own_bench(base_dir, folder, say, is_quick) as bench:
-            yield bench
-        return
-    nodes = ForeignNodes(node_command, node_pids) if node_command else None
-    yield Bench(bootstrap_server, folder, say, is_quick, nodes)
 
 
 def _print_findings(console: Console, findings: Sweep) -> None:

@@ -16,12 +16,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """`run` does it. `breaks_nodes`: it kills or stops nodes, so that it needs a way to start them again."""
-
     name: str
     summary: str
     run: Callable[[Bench], Sweep]
-    breaks_nodes: bool = False
 
 
 @dataclass(slots=True)

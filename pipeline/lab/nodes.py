@@ -18,6 +18,12 @@ _COMMAND_TIMEOUT_S = 120
 class Nodes(Protocol):
     """All raise PipelineError where it cannot be done."""
 
+    can_restart: bool
+    """Whether there is a way to kill and to start nodes."""
+
+    def can_freeze(self, node_id: int) -> bool:
+        """Whether its process is known."""
+
     def kill(self, *node_ids: int) -> None:
         """kill -9; they have ended when it returns."""
 
@@ -34,9 +40,14 @@ class Nodes(Protocol):
 class OwnNodes:
     """Those of a cluster that was started for the experiment."""
 
+    can_restart = True
+
     def __init__(self, cluster: LocalCluster) -> None:
         self._cluster = cluster
         self._pids: dict[int, int] = {}
+
+    def can_freeze(self, node_id: int) -> bool:
+        return node_id in self._cluster.pids()
 
     def kill(self, *node_ids: int) -> None:
         self._cluster.kill(*node_ids)
@@ -59,6 +70,10 @@ class ForeignNodes:
     def __init__(self, command: str, pids: Mapping[int, int]) -> None:
         self._command = shlex.split(command)
         self._pids = dict(pids)
+        self.can_restart = bool(self._command)
+
+    def can_freeze(self, node_id: int) -> bool:
+        return node_id in self._pids
 
     def kill(self, *node_ids: int) -> None:
         for node_id in node_ids:

@@ -42,8 +42,8 @@ class Faults:
     delay_s: float = 0.0
     """Added to each way; a round trip takes twice as much longer."""
     bytes_per_s: float | None = None
-    """Of requests, over all connections together; None: no limit. What is read from a client is passed on in its turn
-    even if the client has gone away by then, as a broker works off what is in its sockets."""
+    """Of Produce requests, over all connections together, as by a slow disk; None: no limit. What is read from a client
+    is passed on in its turn even if the client has gone by then, as a broker works off what is in its sockets."""
     drop_every: int = 0
     """Each n-th answer to a Produce is lost, after the broker gave it, and so is the connection. 0: none."""
 
@@ -221,7 +221,8 @@ class _Link:
             return frame
 
         async def pace(frame: bytes) -> None:
-            if self.faults.bytes_per_s is None:
+            api_key, _, _ = _REQUEST_HEADER.unpack_from(frame)
+            if self.faults.bytes_per_s is None or api_key != _PRODUCE:
                 return
             now_s = loop.time()
             begins_s = max(now_s, self._paced_until_s)
@@ -286,9 +287,10 @@ class _Link:
                 due_s, frame = item
                 await asyncio.sleep(max(0.0, due_s - loop.time()))
                 await pace(frame)
+                if writer.is_closing():
+                    continue
                 with suppress(ConnectionError):
-                    writer.write(_LENGTH.pack(len(frame)))
-                    writer.write(frame)
+                    writer.writelines((_LENGTH.pack(len(frame)), frame))
                     await writer.drain()
         finally:
             reading.cancel()
@@ -338,7 +340,8 @@ def _listening_sockets(host: str) -> list[socket.socket]:
         port = 0
         try:
             for family, address in families.items():
-                one = socket.socket(family, socket.SOCK_STREAM)
+                # The protocol by name: asyncio sets TCP_NODELAY on no other, and 40 ms would come from nowhere.
+                one = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
                 made.append(one)
                 if family == socket.AF_INET6:
                     one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)

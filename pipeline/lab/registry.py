@@ -25,9 +25,24 @@ EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (
         Experiment(
+            "acks",
+            "0, 1, all: throughput, latency, and the records lost when a leader dies or the power fails",
+            _of("acks"),
+        ),
+        Experiment(
             "idempotence",
             "lost acknowledgements and killed producers: what is doubled, and what prevents it",
             _of("idempotence"),
+        ),
+        Experiment(
+            "in-flight",
+            "throughput and latency over longer ways, by requests in flight; a follower that stops now and then",
+            _of("in_flight"),
+        ),
+        Experiment(
+            "retry-storm",
+            "many clients that retry into a slow broker: load and recovery, by retry policy",
+            _of("retry_storm"),
         ),
     )
 }

@@ -60,12 +60,15 @@ class Sending:
     rate_per_s: float | None = None
 
 
-def send(sending: Sending, stop: threading.Event | None = None) -> Sent:
-    """Send, and wait for the outcome of every record. `stop`: no further record is sent, and none is waited for.
+def send(
+    sending: Sending, gives_up: threading.Event | None = None, ends: threading.Event | None = None
+) -> Sent:
+    """Send, and wait for the outcome of every record. `ends`: no further record is sent; `gives_up`: nor is any waited
+    for.
 
     Raises PipelineError where the client does not accept the settings.
     """
-    stop = stop or threading.Event()
+    gives_up, ends = gives_up or threading.Event(), ends or threading.Event()
     sent = Sent()
     try:
         producer = Producer(
@@ -79,15 +82,15 @@ def send(sending: Sending, stop: threading.Event | None = None) -> Sent:
     until_s = None if sending.seconds is None else sent.begun_at_s + sending.seconds
     padding = b"." * sending.value_bytes
     for number in count():
-        if number == sending.records or stop.is_set():
+        if number == sending.records or ends.is_set() or gives_up.is_set():
             break
         due_s = _await_turn(producer, sent.begun_at_s, number, sending.rate_per_s)
         if until_s is not None and due_s >= until_s:
             break
         value = (b"%d" % number + padding)[: max(sending.value_bytes, 20)]
-        _produce(producer, sending.topic, value, partial(_reported, sent, number, due_s), stop)
+        _produce(producer, sending.topic, value, partial(_reported, sent, number, due_s), gives_up)
         sent.records = number + 1
-    _finish(producer, stop)
+    _finish(producer, gives_up)
     return sent
 
 
@@ -102,8 +105,8 @@ def _await_turn(producer: Producer, begun_at_s: float, number: int, rate_per_s: 
     return due_s
 
 
-def _produce(producer: Producer, topic: str, value: bytes, reported: Any, stop: threading.Event) -> None:
-    while not stop.is_set():
+def _produce(producer: Producer, topic: str, value: bytes, reported: Any, gives_up: threading.Event) -> None:
+    while not gives_up.is_set():
         try:
             producer.produce(topic, value, partition=0, on_delivery=reported)
             return
@@ -123,9 +126,9 @@ def _reported(sent: Sent, number: int, due_s: float, error: KafkaError | None, _
     sent.latencies_ms.append((now_s - due_s) * 1000)
 
 
-def _finish(producer: Producer, stop: threading.Event) -> None:
+def _finish(producer: Producer, gives_up: threading.Event) -> None:
     deadline_s = time.monotonic() + _FLUSH_TIMEOUT_S
-    while len(producer) > 0 and not stop.is_set():
+    while len(producer) > 0 and not gives_up.is_set():
         if time.monotonic() > deadline_s:
             raise ClusterUnavailable(
                 f"{len(producer)} records have no outcome {_FLUSH_TIMEOUT_S:.0f} s later"
