@@ -74,7 +74,11 @@ class Cluster:
             request = NewTopic(topic, num_partitions=partitions, replication_factor=replication_factor)
             try:
                 self._admin.create_topics([request], operation_timeout=_TIMEOUT_S)[topic].result(_TIMEOUT_S)
-            except (KafkaException, TimeoutError) as error:
+            except KafkaException as error:
+                # A controller that died had done it already, and the client asked the next one again.
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise ClusterUnavailable(f"topic {topic} cannot be created: {error}") from error
+            except TimeoutError as error:
                 raise ClusterUnavailable(f"topic {topic} cannot be created: {error}") from error
         deadline = time.monotonic() + _TIMEOUT_S
         while True:
