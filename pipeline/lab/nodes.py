@@ -76,12 +76,10 @@ class ForeignNodes:
         return node_id in self._pids
 
     def kill(self, *node_ids: int) -> None:
-        for node_id in node_ids:
-            self._call("kill", node_id)
+        self._call("kill", node_ids)
 
     def start(self, *node_ids: int) -> None:
-        for node_id in node_ids:
-            self._call("start", node_id)
+        self._call("start", node_ids)
 
     def freeze(self, node_id: int) -> None:
         self._signal(node_id, signal.SIGSTOP)
@@ -99,23 +97,39 @@ class ForeignNodes:
         except OSError as error:
             raise PipelineError(f"node {node_id}, process {self._pids[node_id]}: {error.strerror}") from error
 
-    def _call(self, verb: str, node_id: int) -> None:
+    def _call(self, verb: str, node_ids: tuple[int, ...]) -> None:
+        """For all at once: alone, a node may wait for the others before it listens."""
         if not self._command:
             raise PipelineError(
-                f"there is no way to {verb} node {node_id}: --node-command COMMAND says which command does it"
-                f" (called as COMMAND {verb} {node_id})"
+                f"there is no way to {verb} node {node_ids[0]}: --node-command COMMAND says which command does it"
+                f" (called as COMMAND {verb} {node_ids[0]})"
             )
-        command = [*self._command, verb, str(node_id)]
+        running: list[subprocess.Popen[bytes]] = []
         try:
-            # Not a pipe: a node that it starts would keep it open.
-            subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                timeout=_COMMAND_TIMEOUT_S,
-                check=True,
-                start_new_session=True,
+            # No pipes: a node that a command starts would keep them open.
+            running.extend(
+                subprocess.Popen(
+                    [*self._command, verb, str(node_id)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
+                for node_id in node_ids
             )
-        except (OSError, subprocess.SubprocessError) as error:
-            raise PipelineError(f"{shlex.join(command)}: {error}") from error
+            for node_id, process in zip(node_ids, running, strict=True):
+                if status := process.wait(_COMMAND_TIMEOUT_S):
+                    raise PipelineError(
+                        f"{shlex.join([*self._command, verb, str(node_id)])} ended with {status}"
+                    )
+        except OSError as error:
+            raise PipelineError(f"{self._command[0]} cannot be run: {error.strerror}") from error
+        except subprocess.TimeoutExpired as error:
+            raise PipelineError(
+                f"{shlex.join(self._command)} {verb} took more than {_COMMAND_TIMEOUT_S} s"
+            ) from error
+        finally:
+            for process in running:
+                if process.poll() is None:
+                    process.kill()
+                    process.wait()

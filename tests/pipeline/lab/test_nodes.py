@@ -30,8 +30,19 @@ def test_a_command_is_told_what_to_do_to_which_node(tmp_path: Path) -> None:
     script.chmod(0o755)
     nodes = ForeignNodes(f"{script} now", {})
     nodes.kill(1, 3)
+    assert sorted((tmp_path / "told").read_text().splitlines()) == ["now kill 1", "now kill 3"]
     nodes.start(3)
-    assert (tmp_path / "told").read_text().splitlines() == ["now kill 1", "now kill 3", "now start 3"]
+    assert (tmp_path / "told").read_text().splitlines()[2:] == ["now start 3"]
+
+
+def test_nodes_that_wait_for_each_other_are_started_together(tmp_path: Path) -> None:
+    script = tmp_path / "nodes.sh"
+    # Each waits until both have begun.
+    script.write_text(
+        f"#!/bin/sh\ntouch {tmp_path}/$2\nuntil [ -e {tmp_path}/1 ] && [ -e {tmp_path}/2 ]; do :; done\n"
+    )
+    script.chmod(0o755)
+    ForeignNodes(str(script), {}).start(1, 2)
 
 
 def test_a_process_is_stopped_and_goes_on(process: subprocess.Popen[bytes]) -> None:
@@ -44,7 +55,7 @@ def test_a_process_is_stopped_and_goes_on(process: subprocess.Popen[bytes]) -> N
 
 def test_what_is_missing_is_said() -> None:
     nodes = ForeignNodes("false", {})
-    with pytest.raises(PipelineError, match="false kill 1"):
+    with pytest.raises(PipelineError, match="false kill 1 ended with 1"):
         nodes.kill(1)
     with pytest.raises(PipelineError, match="--node-pid 2=PID"):
         nodes.freeze(2)
