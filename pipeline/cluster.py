@@ -45,6 +45,13 @@ class Cluster:
             raise ClusterUnavailable(f"no broker answers at {self.bootstrap_server}: {error}") from error
         return sorted(f"{broker.host}:{broker.port}" for broker in metadata.brokers.values())
 
+    def broker_ids(self) -> list[int]:
+        """Raises ClusterUnavailable."""
+        try:
+            return sorted(self._admin.list_topics(timeout=_CONNECT_TIMEOUT_S).brokers)
+        except KafkaException as error:
+            raise ClusterUnavailable(f"no broker answers at {self.bootstrap_server}: {error}") from error
+
     def topic(self, topic: str) -> TopicDescription | None:
         """The topic's partitions and their leaders; None where it does not exist. Raises ClusterUnavailable."""
         answers = self._admin.describe_topics(TopicCollection([topic]), request_timeout=_CONNECT_TIMEOUT_S)
@@ -75,7 +82,11 @@ class Cluster:
             )
             try:
                 self._admin.create_topics([request], operation_timeout=_TIMEOUT_S)[topic].result(_TIMEOUT_S)
-            except (KafkaException, TimeoutError) as error:
+            except KafkaException as error:
+                # A controller that died had done it already, and the client asked the next one again.
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise ClusterUnavailable(f"topic {topic} cannot be created: {error}") from error
+            except TimeoutError as error:
                 raise ClusterUnavailable(f"topic {topic} cannot be created: {error}") from error
         deadline = time.monotonic() + _TIMEOUT_S
         while True:

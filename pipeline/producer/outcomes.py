@@ -291,9 +291,16 @@ class Outcomes:
                 self._report(attempt)
                 return
             if verdict is not Verdict.ADMITTED:
-                self._pending.add(now + _LOOK_AGAIN_S, attempt)
+                self._pending.add(now + self._refused_for_s(verdict, attempt), attempt)
                 return
         self._produce_aside(attempt, record, now)
+
+    def _refused_for_s(self, verdict: Verdict, attempt: Attempt) -> float:
+        """How long a retry waits that may not be made now. What the throttle dropped it has counted as a request, so
+        that asking often would keep it dropping; a breaker does not count who asks."""
+        if verdict is Verdict.THROTTLED:
+            return max(_LOOK_AGAIN_S, self._retries.backoff.delay_s(attempt.attempts, self._rng))
+        return _LOOK_AGAIN_S
 
     def _produce_aside(self, attempt: Attempt, record: Record, now: float) -> None:
         if self._side is None:

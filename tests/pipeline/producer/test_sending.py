@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError, Message
 
 import pipeline.producer
 from pipeline.producer import (
+    AdaptiveThrottle,
     CallbackError,
     ClosedError,
     DeliveryError,
@@ -467,6 +468,30 @@ def test_the_throttle_lets_through_what_a_healthy_cluster_takes(node: Node, topi
             sender.flush(TIMEOUT_S)
             sender.send(topic, "v")
     assert sender.counters().delivered == 51
+
+
+def test_a_retry_that_the_throttle_drops_waits_for_its_next_turn_before_it_asks_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = []
+
+    class OnlyTheFirst(AdaptiveThrottle):
+        def admit(self, now: float) -> bool:
+            asked.append(now)
+            return len(asked) == 1
+
+    monkeypatch.setattr("pipeline.producer.producer.AdaptiveThrottle", OnlyTheFirst)
+    sender = ReliableProducer(
+        {**NOWHERE, "delivery.timeout.ms": 5_000},
+        throttle=ThrottleSettings(),
+        retries=RetryPolicy(
+            100, possibly_written=True, attempt_timeout_ms=200, backoff=FullJitterBackoff(0.5, 0.5, 0.5)
+        ),
+    )
+    sender.send("t", "v", on_delivery=lambda _: None)
+    sender.close(TIMEOUT_S)
+    # Each time is counted as a request: asked every 50 ms, it would drop all for longer than the cluster is ill.
+    assert 1 < len(asked) <= 1 + 5 / 0.5
 
 
 # -- transactions ------------------------------------------------------------------------------------------
