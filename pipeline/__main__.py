@@ -10,6 +10,7 @@ import click
 from pipeline.benchmark.command import list_command, run_command
 from pipeline.doctor import doctor_command
 from pipeline.lab.command import lab_command
+from pipeline.lab.tune_command import tune_command
 from pipeline.load.command import load_command
 from pipeline.report.command import report_command
 from pipeline.trials.demo import demo_command
@@ -32,6 +33,7 @@ for command in (
     demo_command,
     fault_test_command,
     lab_command,
+    tune_command,
     report_command,
     doctor_command,
 ):

@@ -12,6 +12,7 @@ from pathlib import Path
 from pipeline.cluster import Cluster
 from pipeline.errors import ClusterUnavailable, PipelineError
 from pipeline.lab.nodes import Nodes, OwnNodes
+from pipeline.lab.observed import cpu_s
 from pipeline.lab.power import Disk, new_disk
 from pipeline.trials.local_cluster import local_cluster
 
@@ -38,14 +39,19 @@ class Bench:
     data_mount: Path | None = None
     """Where the file system is mounted that holds the data of all nodes of somebody else's cluster."""
 
-    def topic(self, what: str, replication_factor: int | None = None) -> str:
-        """A new topic of one partition that has a leader; its name. None: as many replicas as there are brokers, up to
+    def topic(self, what: str, replication_factor: int | None = None, partitions: int = 1) -> str:
+        """A new topic whose partitions have leaders; its name. None: as many replicas as there are brokers, up to
         three. Raises ClusterUnavailable."""
         cluster = Cluster(self.bootstrap_server)
         replicas = replication_factor or min(_MAX_REPLICATION_FACTOR, len(cluster.brokers()))
         name = f"lab-{what}-{int(time.time())}-{next(_numbers)}"
-        cluster.ensure_topic(name, partitions=1, replication_factor=replicas)
+        cluster.ensure_topic(name, partitions=partitions, replication_factor=replicas)
         return name
+
+    def broker_cpu_s(self) -> float | None:
+        """Processor time that the cluster's nodes have used so far; None where their processes are not known."""
+        pids = {} if self.nodes is None else self.nodes.pids()
+        return sum(map(cpu_s, pids.values())) if pids else None
 
     def node_ids(self) -> list[int]:
         """Raises ClusterUnavailable."""

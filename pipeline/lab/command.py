@@ -91,11 +91,11 @@ def lab_command(
             with ours as bench:
                 findings = EXPERIMENTS[name].run(bench)
             write_findings(own, findings)
-            _print_findings(Console(), findings)
+            print_findings(Console(), findings)
             click.echo(f"The same as a page, with plots: {write_report(own)}")
 
 
-def _print_findings(console: Console, findings: Sweep) -> None:
+def print_findings(console: Console, findings: Sweep) -> None:
     for table in findings.tables:
         shown = TerminalTable(
             title=table.title, title_justify="left", caption=table.text, caption_justify="left"

@@ -21,6 +21,9 @@ class Nodes(Protocol):
     can_restart: bool
     """Whether there is a way to kill and to start nodes."""
 
+    def pids(self) -> dict[int, int]:
+        """The processes of the nodes that run, as far as they are known."""
+
     def can_freeze(self, node_id: int) -> bool:
         """Whether its process is known."""
 
@@ -45,6 +48,9 @@ class OwnNodes:
     def __init__(self, cluster: LocalCluster) -> None:
         self._cluster = cluster
         self._pids: dict[int, int] = {}
+
+    def pids(self) -> dict[int, int]:
+        return self._cluster.pids()
 
     def can_freeze(self, node_id: int) -> bool:
         return node_id in self._cluster.pids()
@@ -71,6 +77,9 @@ class ForeignNodes:
         self._command = shlex.split(command)
         self._pids = dict(pids)
         self.can_restart = bool(self._command)
+
+    def pids(self) -> dict[int, int]:
+        return self._pids
 
     def can_freeze(self, node_id: int) -> bool:
         return node_id in self._pids

@@ -30,6 +30,21 @@ EXPERIMENTS: dict[str, Experiment] = {
             _of("acks"),
         ),
         Experiment(
+            "buffers",
+            "a thousand partitions and a bounded queue: what blocks when, and how that shows",
+            _of("buffers"),
+        ),
+        Experiment(
+            "codecs",
+            "gzip, snappy, lz4, zstd by batch size: ratio, MB/s, CPU of client and brokers",
+            _of("codecs"),
+        ),
+        Experiment(
+            "density",
+            "records per batch by batch.size, linger.ms, rate and partitions, beside the model",
+            _of("density"),
+        ),
+        Experiment(
             "idempotence",
             "lost acknowledgements and killed producers: what is doubled, and what prevents it",
             _of("idempotence"),
