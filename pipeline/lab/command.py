@@ -97,15 +97,14 @@ def lab_command(
 
 def print_findings(console: Console, findings: Sweep) -> None:
     for table in findings.tables:
-        shown = TerminalTable(
-            title=table.title, title_justify="left", caption=table.text, caption_justify="left"
-        )
+        shown = TerminalTable(title=table.title, title_justify="left")
         for column in table.columns:
             unit = f"\n{column.unit}" if column.unit else ""
             shown.add_column(f"{column.name}{unit}", justify="right")
         for row in table.rows:
             shown.add_row(*map(_shown, row))
         console.print(shown)
+        console.print(f"{table.text}\n", markup=False, highlight=False)
     console.print(findings.text, markup=False, highlight=False)
 
 
