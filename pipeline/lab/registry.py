@@ -59,5 +59,10 @@ EXPERIMENTS: dict[str, Experiment] = {
             "many clients that retry into a slow broker: load and recovery, by retry policy",
             _of("retry_storm"),
         ),
+        Experiment(
+            "sinks",
+            'from Spark into a cluster: Python producers, the official connector, format("varve")',
+            _of("sinks"),
+        ),
     )
 }

@@ -89,7 +89,9 @@ def test_the_bottleneck_follows_from_where_the_time_goes() -> None:
     assert bottleneck(observed(1, queue_ms=3, round_trip_ms=50)).startswith("the way")
 
 
-@pytest.mark.parametrize("name", ["density", "codecs", "buffers"])
+@pytest.mark.parametrize(
+    "name", ["density", "codecs", "buffers", pytest.param("sinks", marks=pytest.mark.slow)]
+)
 def test_an_experiment_has_findings(node: Node, tmp_path: Path, name: str) -> None:
     arguments = [
         "lab",
