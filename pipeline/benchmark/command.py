@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pipeline.workloads.spec import RunSpec
 
 _VERIFY_TASKS = 2
+_COMPACTION_POLL_S = 10.0
 
 
 @click.command("list")
@@ -57,6 +58,15 @@ def list_command() -> None:
 @click.option("--replication-factor", default=3, show_default=True)
 @click.option("--verify/--no-verify", "is_verified", default=True, help="Read everything back and judge it.")
 @click.option(
+    "--wait-for-compaction",
+    "compaction_wait_s",
+    metavar="SECONDS",
+    default=0.0,
+    type=click.FloatRange(min=0),
+    help="Verify again once most of what was superseded is gone, within this time. Varve looks every 5 minutes for what"
+    " to compact; `varve topic compact` does it at once.",
+)
+@click.option(
     "--find-limit", is_flag=True, help="Raise the rate until the cluster is saturated; nothing is verified."
 )
 @click.option("--out", type=RUN_FOLDER, help="The run's folder.  [default: runs/NAME-TIME]")
@@ -69,6 +79,7 @@ def run_command(
     seed: int,
     replication_factor: int,
     is_verified: bool,
+    compaction_wait_s: float,
     find_limit: bool,
     out: Path | None,
     master: str | None,
@@ -115,7 +126,9 @@ def run_command(
                 find_and_report(spark, wanted, spec, options, say)
                 is_good = True
             else:
-                is_good = _load_and_verify(spark, spec, options, connector, is_verified, say)
+                is_good = _load(spark, spec, options)
+                if is_verified:
+                    is_good &= _verify(spark, options, connector, compaction_wait_s, say)
     if not is_good:
         sys.exit(EXIT_FAILED)
 
@@ -127,33 +140,52 @@ def _spec(workload: Workload, topic: str, seed: int, scale: float) -> RunSpec:
         raise click.UsageError(f"at scale {scale:g}: {error}") from error
 
 
-def _load_and_verify(
-    spark: SparkSession,
-    spec: RunSpec,
-    options: LoadOptions,
-    connector: Connector | None,
-    is_verified: bool,
-    say: Callable[[str], None],
-) -> bool:
-    """Whether all records were acknowledged, or aborted on purpose, and no check failed."""
+def _load(spark: SparkSession, spec: RunSpec, options: LoadOptions) -> bool:
+    """Whether all records were acknowledged, or aborted on purpose."""
     from pipeline.load.bar import load_bar
     from pipeline.load.job import load
-    from pipeline.summary import compaction_line, print_checks, print_load
+    from pipeline.summary import print_load
+
+    with load_bar(spec.records) as bar:
+        loaded = load(spark, spec, options, bar)
+    print_load(Console(), f"Load of {spec.topic} ({options.run})", loaded)
+    if loaded["interrupted"]:
+        raise KeyboardInterrupt
+    is_complete: bool = loaded["acknowledged"] + loaded["aborted"] == spec.records
+    return is_complete
+
+
+def _verify(
+    spark: SparkSession,
+    options: LoadOptions,
+    connector: Connector | None,
+    compaction_wait_s: float,
+    say: Callable[[str], None],
+) -> bool:
+    """Whether no check failed: at once, and, where that is waited for, after compaction."""
+    from pipeline.summary import compaction_line, print_checks
     from pipeline.verify.job import VerifyOptions, verify
 
     console = Console()
-    with load_bar(spec.records) as bar:
-        loaded = load(spark, spec, options, bar)
-    is_complete: bool = loaded["acknowledged"] + loaded["aborted"] == spec.records
-    verified: dict[str, Any] = {"passed": True}
-    if loaded["interrupted"]:
-        raise KeyboardInterrupt
-    if is_verified:
-        say("verifying: reading everything back")
-        verified = verify(spark, VerifyOptions(options.run, options.bootstrap_server), connector)
-        title = f"{verified['records_read']:,} records read by {verified['read_by']}"
-        print_checks(console, title, verified["checks"])
-        if verified["compaction"]:
-            console.print(compaction_line(verified["compaction"]))
-    print_load(console, f"Load of {spec.topic} ({options.run})", loaded)
-    return is_complete and bool(verified["passed"])
+    wanted = VerifyOptions(options.run, options.bootstrap_server)
+    say("verifying: reading everything back")
+    verified = verify(spark, wanted, connector)
+    deadline_s = time.monotonic() + compaction_wait_s
+    while verified["passed"] and _is_to_be_compacted(verified) and time.monotonic() < deadline_s:
+        say(f"{compaction_line(verified['compaction'])}; waiting for compaction")
+        time.sleep(min(_COMPACTION_POLL_S, max(deadline_s - time.monotonic(), 0)))
+        verified = verify(spark, wanted, connector)
+    title = f"{verified['records_read']:,} records read by {verified['read_by']}"
+    print_checks(console, title, verified["checks"])
+    if verified["compaction"]:
+        console.print(compaction_line(verified["compaction"]))
+    return bool(verified["passed"])
+
+
+def _is_to_be_compacted(verified: dict[str, Any]) -> bool:
+    """Whether more than half of what can go is still there."""
+    compaction = verified["compaction"]
+    if compaction is None:
+        return False
+    gone = compaction["acknowledged"] - compaction["records"]
+    return bool(compaction["superseded"] > gone)
