@@ -13,6 +13,7 @@ from pipeline.lab.command import lab_command
 from pipeline.lab.tune_command import tune_command
 from pipeline.load.command import load_command
 from pipeline.report.command import report_command
+from pipeline.streaming.command import stream_command
 from pipeline.trials.demo import demo_command
 from pipeline.trials.fault_test import fault_test_command
 from pipeline.verify.command import verify_command
@@ -34,6 +35,7 @@ for command in (
     fault_test_command,
     lab_command,
     tune_command,
+    stream_command,
     report_command,
     doctor_command,
 ):

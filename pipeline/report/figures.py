@@ -107,7 +107,7 @@ def total(by_partition: dict[int, list[Point]]) -> list[Point]:
 
 def overall(run: Run) -> tuple[HdrHistogram, bool]:
     """All latencies but those of the warm-up; of a run that is shorter, all. True: the warm-up is left out."""
-    warm_up_s = (run.load or {}).get("warm_up_s", 0)
+    warm_up_s = (run.load or run.stream or {}).get("warm_up_s", 0)
     warm = merge(encoded for second, encoded in run.latency if second >= warm_up_s)
     if warm.get_total_count():
         return warm, warm_up_s > 0
@@ -139,10 +139,10 @@ def percentile_rows(histogram: HdrHistogram) -> list[tuple[str, float]]:
 
 
 def headlines(run: Run) -> list[Headline]:
-    """What the first look at a run is for. Empty where no load has ended."""
+    """What the first look at a run is for. Empty where no load and no stream has ended."""
     load = run.load
     if load is None:
-        return []
+        return _headlines_of_stream(run.stream, run.fault) if run.stream is not None else []
     # A run shorter than its warm-up has only the figures with it.
     latency = load.get("latency_ms") or load.get("latency_ms_with_warm_up") or {}
     lost = load.get("failed", 0) + load.get("unreported", 0)
@@ -163,9 +163,27 @@ def headlines(run: Run) -> list[Headline]:
     ]
 
 
+def _headlines_of_stream(stream: dict[str, Any], fault: dict[str, Any] | None) -> list[Headline]:
+    latency = stream.get("latency_ms") or stream.get("latency_ms_with_warm_up") or {}
+    gap = (fault or {}).get("gap") or stream.get("longest_gap")
+    return [
+        Headline("throughput", stream.get("records_per_s"), "records/s", True),
+        *(
+            Headline(f"latency {name}", latency.get(name), "ms", False)
+            for name in ("p50", "p99", "p99.9", "max")
+        ),
+        Headline("batch duration p50", (stream.get("batch_ms") or {}).get("p50"), "ms", False),
+        Headline("longest gap", gap["gap_ms"] if gap else None, "ms", False),
+        Headline("brokers killed", stream.get("broker_kills"), "", None),
+        Headline("drivers killed", stream.get("driver_kills"), "", None),
+        Headline("repeated records", stream.get("repeated"), "", False),
+        Headline("duration", stream.get("duration_s"), "s", None),
+    ]
+
+
 def gaps(run: Run) -> list[dict[str, Any]]:
     """The longest time in which a partition acknowledged nothing: of the whole load; then from the first fault on."""
-    of_load, of_fault = (run.load or {}).get("longest_gap"), (run.fault or {}).get("gap")
+    of_load, of_fault = (run.load or run.stream or {}).get("longest_gap"), (run.fault or {}).get("gap")
     return [gap for gap in (of_load, of_fault) if gap]
 
 

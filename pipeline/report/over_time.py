@@ -44,7 +44,7 @@ def _throughput(runs: Sequence[Run], bin_s: int, x: Seconds, pictures: Pictures)
     )
     charts: list[Chart] = []
     for run, points, goal in zip(runs, totals, goals, strict=True):
-        lines = [Line("acknowledged", points, "s1", "steps")]
+        lines = [Line("acknowledged" if run.stream is None else "came out", points, "s1", "steps")]
         if goal:
             lines.append(Line("asked for", [(0, goal), (x.high, goal)], "goal"))
         charts.append(
@@ -138,7 +138,7 @@ def _latency(runs: Sequence[Run], bin_s: int, x: Seconds, pictures: Pictures) ->
     return section(
         "Latency over time",
         paragraph(
-            f"Of the records that were meant to be sent in each {each}, from then to the acknowledgement.",
+            f"Of the records that were meant to be sent in each {each}, from then to {_arrival(runs)}.",
             "lead",
         ),
         legend(charts[0].lines[::-1]),
@@ -154,6 +154,12 @@ def _latency(runs: Sequence[Run], bin_s: int, x: Seconds, pictures: Pictures) ->
             ),
         ),
     )
+
+
+def _arrival(runs: Sequence[Run]) -> str:
+    if all(run.stream is not None for run in runs):
+        return "the moment at which what became of them was in the sink topic"
+    return "the acknowledgement"
 
 
 def percentiles(runs: Sequence[Run], pictures: Pictures) -> Html | None:

@@ -43,6 +43,11 @@ class Run:
         return self.summary.get("load")
 
     @property
+    def stream(self) -> dict[str, Any] | None:
+        """Of a run of streaming queries, which has no load: its records came by way of a query."""
+        return self.summary.get("stream")
+
+    @property
     def verify(self) -> dict[str, Any] | None:
         return self.summary.get("verify")
 
@@ -79,12 +84,12 @@ def _is_run(folder: Path) -> bool:
 def _read(folder: Path) -> Run:
     run = Run(folder, _json_object(folder / CONFIG), _json_object(folder / SUMMARY))
     _check_sections(folder / CONFIG, run.config, ("spec", "options", "host", "versions"))
-    _check_sections(folder / SUMMARY, run.summary, ("load", "verify", "fault"))
+    _check_sections(folder / SUMMARY, run.summary, ("load", "stream", "verify", "fault"))
     if (folder / SWEEP).exists():
         run.sweep = parse_sweep(_json(folder / SWEEP), str(folder / SWEEP))
     if run.config:
         _read_load(run)
-        if run.load is None:
+        if run.load is None and run.stream is None:
             run.missing.append("The load did not come to its end, so there are no figures of it.")
     return run
 
@@ -98,7 +103,7 @@ def _read_load(run: Run) -> None:
         run.latency = list(zip(rows["second"].to_pylist(), rows["histogram"].to_pylist(), strict=True))
     if throughput := _dataset(run.folder / THROUGHPUT):
         run.throughput = _table(throughput, ["second", "partition", "records", "value_bytes"])
-    acknowledged = run.load is not None and run.load.get("acknowledged", 0) > 0
+    acknowledged = (run.load or run.stream or {}).get("acknowledged", 0) > 0
     if acknowledged and not run.latency:
         run.missing.append(f"{LATENCY} is missing or was not finished: no latency over time, no percentiles.")
     if acknowledged and run.throughput is None:

@@ -25,7 +25,10 @@ def verdict(run: Run) -> Html:
         kind, text = "bad", f"{len(failed)} of {len(verify.get('checks', []))} checks failed."
     elif verify is not None:
         count = len(verify.get("checks", []))
-        kind, text = "good", f"All {count} checks passed: every acknowledged record was found as it was sent."
+        found = "every acknowledged record was found as it was sent"
+        if run.stream is not None:
+            found = "every record that was fed came out of the query, as it should be"
+        kind, text = "good", f"All {count} checks passed: {found}."
         if lost:
             kind = "so-so"
             text += f" {lost:,} records were never acknowledged."

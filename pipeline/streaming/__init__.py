@@ -1,0 +1,1 @@
+"""A streaming query between two topics, under faults, judged record by record. See README.md."""
