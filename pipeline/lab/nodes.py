@@ -86,6 +86,9 @@ class ForeignNodes:
 
     def kill(self, *node_ids: int) -> None:
         self._call("kill", node_ids)
+        for node_id in node_ids:
+            # It comes back as another process, of which nobody has told.
+            self._pids.pop(node_id, None)
 
     def start(self, *node_ids: int) -> None:
         self._call("start", node_ids)

@@ -276,10 +276,13 @@ class _Link:
                 while (frame := await _read_frame(reader, least_bytes)) is not None:
                     passed_on = look(frame)
                     if passed_on is None:
-                        return
+                        break
                     await waiting.put((loop.time() + self.faults.delay_s, passed_on))
-            finally:
+            except Exception:
                 await waiting.put(None)
+                raise
+            # Not where this is cancelled: then nobody takes from the queue any more, and it may be full.
+            await waiting.put(None)
 
         reading = asyncio.create_task(read())
         try:
@@ -292,6 +295,7 @@ class _Link:
                 with suppress(ConnectionError):
                     writer.writelines((_LENGTH.pack(len(frame)), frame))
                     await writer.drain()
+            await reading
         finally:
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
@@ -304,7 +308,7 @@ async def _read_frame(reader: asyncio.StreamReader, least_bytes: int) -> bytes |
         if not least_bytes <= length <= _MAX_FRAME_BYTES:
             return None  # not Kafka's protocol
         return await reader.readexactly(length)
-    except (asyncio.IncompleteReadError, ConnectionError):
+    except (asyncio.IncompleteReadError, OSError):
         return None
 
 

@@ -28,7 +28,7 @@ _WELL_SHARE = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Phases:
-    """Seconds. The broker is down for as long as its restart takes."""
+    """Seconds. Between `slow_s` and `after_s` the broker is down, for as long as its restart takes."""
 
     clients: int
     normal_s: float
@@ -135,12 +135,11 @@ def _storm(bench: Bench, policy: str, phases: Phases) -> Storm:
     # One replica: nobody else can take the load over.
     topic = bench.topic("storm", replication_factor=1)
     leader = bench.leader(topic)
-    total_s = phases.normal_s + phases.slow_s + phases.after_s
     processes = multiprocessing.get_context("spawn")
-    stop = processes.Event()
+    ends, gives_up = processes.Event(), processes.Event()
     with (
         Proxy(bench.bootstrap_server) as proxy,
-        ProcessPoolExecutor(_PROCESSES, processes, prepare, (stop,)) as pool,
+        ProcessPoolExecutor(_PROCESSES, processes, prepare, (ends, gives_up)) as pool,
     ):
         begin_at_s = time.monotonic() + _LEAD_S
         clients = partial(
@@ -151,7 +150,6 @@ def _storm(bench: Bench, policy: str, phases: Phases) -> Storm:
             of_all=phases.clients,
             rate_per_s=_RATE_PER_S,
             begin_at_s=begin_at_s,
-            seconds=total_s,
         )
         parts: list[Future[list[Fate]]] = [
             pool.submit(run_clients, clients(numbers=range(part, phases.clients, _PROCESSES)))
@@ -159,12 +157,16 @@ def _storm(bench: Bench, policy: str, phases: Phases) -> Storm:
         ]
         try:
             restored_s = _degrade(bench, proxy, leader, phases, begin_at_s)
+            end_s = restored_s + phases.after_s
+            _sleep_until(begin_at_s + end_s)
+            ends.set()
             fates = [fate for part in parts for fate in part.result()]
         except BaseException:
-            stop.set()
+            gives_up.set()
+            ends.set()
             raise
         produced_s = [at_s - begin_at_s for at_s in proxy.produced_at_s()]
-    return _judge(fates, produced_s, begin_at_s, restored_s, phases, total_s)
+    return _judge(fates, produced_s, begin_at_s, restored_s, end_s, phases)
 
 
 def _degrade(bench: Bench, proxy: Proxy, leader: int, phases: Phases, begin_at_s: float) -> float:
@@ -188,10 +190,10 @@ def _judge(
     produced_s: list[float],
     begin_at_s: float,
     restored_s: float,
+    end_s: float,
     phases: Phases,
-    total_s: float,
 ) -> Storm:
-    seconds = range(int(total_s))
+    seconds = range(int(end_s))
     load = [0] * len(seconds)
     for at_s in produced_s:
         if 0 <= at_s < len(seconds):

@@ -81,7 +81,6 @@ class Clients:
     """Of each client."""
     begin_at_s: float
     """Monotonic time, which all processes of a machine share."""
-    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,20 +94,21 @@ class Fate:
     """The producer did not take it: the breaker was open, or the throttle dropped it."""
 
 
-_stop: Event | None = None
+_ends: Event | None = None
+_gives_up: Event | None = None
 
 
-def prepare(stop: Event) -> None:
-    """Of each process, before its clients run. `stop`, once it is set, ends them early."""
-    global _stop
-    _stop = stop
+def prepare(ends: Event, gives_up: Event) -> None:
+    """Of each process, before its clients run. `ends`: they send no more; `gives_up`: nor do they wait for outcomes."""
+    global _ends, _gives_up
+    _ends, _gives_up = ends, gives_up
     # Ctrl-C reaches all processes of a terminal; the first of them is told, and tells the others.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def run_clients(clients: Clients) -> list[Fate]:
-    """Send until the time is over, and wait for the outcome of each record. In a process that was prepared."""
-    assert _stop is not None, "prepare was called"
+    """Send until that has an end, and wait for the outcome of each record. In a process that was prepared."""
+    assert _ends is not None and _gives_up is not None, "prepare was called"
     fates: list[Fate] = []
     lock = threading.Lock()
 
@@ -120,14 +120,13 @@ def run_clients(clients: Clients) -> list[Fate]:
     producers = {number: _producer(clients, number) for number in clients.numbers}
     for producer in producers.values():
         producer.partition_count(clients.topic)
-    end_at_s = clients.begin_at_s + clients.seconds
     interval_s = 1 / clients.rate_per_s
     # Spread over one interval, so that together they are a steady load.
     turns = [(clients.begin_at_s + interval_s * number / clients.of_all, number) for number in producers]
     heapq.heapify(turns)
-    while turns:
+    while True:
         due_at_s, number = heapq.heappop(turns)
-        if _stop.wait(max(0.0, due_at_s - time.monotonic())):
+        if _ends.wait(max(0.0, due_at_s - time.monotonic())):
             break
         try:
             producers[number].send(
@@ -136,11 +135,10 @@ def run_clients(clients: Clients) -> list[Fate]:
         except NotSentError:
             with lock:
                 fates.append(Fate(due_at_s, None, is_shed=True))
-        if due_at_s + interval_s < end_at_s:
-            heapq.heappush(turns, (due_at_s + interval_s, number))
-    wait_until_s = end_at_s + BOUND_MS / 1000
+        heapq.heappush(turns, (due_at_s + interval_s, number))
     for producer in producers.values():
-        producer.close(0.0 if _stop.is_set() else max(0.0, wait_until_s - time.monotonic()))
+        # What it has will have an outcome within the bound.
+        producer.close(0.0 if _gives_up.is_set() else None)
     return fates
 
 

@@ -53,6 +53,13 @@ def test_a_process_is_stopped_and_goes_on(process: subprocess.Popen[bytes]) -> N
     eventually(lambda: _state(process.pid) == "S", "a process that goes on")
 
 
+def test_the_process_of_a_node_that_was_killed_is_not_known_any_more() -> None:
+    nodes = ForeignNodes("true", {1: 4711})
+    assert nodes.can_freeze(1)
+    nodes.kill(1)
+    assert not nodes.can_freeze(1)
+
+
 def test_what_is_missing_is_said() -> None:
     nodes = ForeignNodes("false", {})
     with pytest.raises(PipelineError, match="false kill 1 ended with 1"):

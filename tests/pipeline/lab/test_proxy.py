@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient
 
 from pipeline.lab.proxy import Proxy
+from tests.integration.harness import eventually
 from tests.pipeline.producer.conftest import TIMEOUT_S, Node
 
 _BROKER = 1
@@ -113,3 +114,17 @@ def test_the_proxy_outlives_a_broker_that_dies_and_comes_back(
         done.join(TIMEOUT_S)
         assert not done.is_alive()
     assert len(node.read(topic)) == 20
+
+
+def test_the_proxy_ends_while_more_waits_in_it_than_it_can_hold(node: Node, topic: str) -> None:
+    node.create(topic)
+    with Proxy(node.bootstrap) as proxy:
+        settings = {"batch.num.messages": 1, "linger.ms": 0, "message.timeout.ms": 60_000}
+        producer = _producer(proxy.bootstrap_server, **settings)
+        _send(producer, topic, 1)
+        proxy.faults(_BROKER).bytes_per_s = 1
+        for _ in range(3_000):
+            producer.produce(topic, b"x")
+        eventually(lambda: len(proxy.produced_at_s()) > 1_000, "a full queue")
+        producer.purge()
+        # The end of the block raises TimeoutError if a connection hangs.
