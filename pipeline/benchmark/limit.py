@@ -14,7 +14,8 @@ from rich.table import Table
 
 from pipeline.load.bar import load_bar
 from pipeline.load.job import LoadOptions, load
-from pipeline.run_files import write_json
+from pipeline.report.findings import TableOf, plot_of, write_findings
+from pipeline.report.sweep import Axis, Series, Sweep
 from pipeline.workloads.definition import Workload
 from pipeline.workloads.spec import RunSpec
 
@@ -97,7 +98,7 @@ def find_and_report(
     points = search(spec.rate_per_s or _FIRST_RATE_PER_S, measure)
     found = limit(points)
     text = summary(workload.name, points)
-    write_json(options.run / "sweep.json", sweep(workload.name, text, points))
+    write_findings(options.run, findings(workload.name, text, points))
     table = Table(title=f"Rates tried ({options.run})", title_justify="left")
     for column in ("asked", "acknowledged", "p50 ms", "p99 ms"):
         table.add_column(column, justify="right")
@@ -131,48 +132,28 @@ def summary(name: str, points: list[Point]) -> str:
     )
 
 
-def sweep(name: str, text: str, points: list[Point]) -> dict[str, Any]:
-    """As report/README.md describes it."""
-    ordered = sorted(points, key=lambda point: point.asked_per_s)
-    x = {"name": "rate asked for", "unit": "records/s", "scale": "log"}
-    known = [point for point in ordered if point.achieved_per_s]
-    return {
-        "format": 1,
-        "title": f"How much of {name} the cluster takes",
-        "text": text,
-        "tables": [
-            {
-                "title": "Rates tried",
-                "columns": [
-                    {"name": "asked", "unit": "records/s"},
-                    {"name": "acknowledged", "unit": "records/s"},
-                    {"name": "p50", "unit": "ms"},
-                    {"name": "p99", "unit": "ms"},
-                    {"name": "saturated"},
-                ],
-                "rows": [
-                    [p.asked_per_s, p.achieved_per_s, p.p50_ms, p.p99_ms, p.is_saturated] for p in known
-                ],
-            }
-        ],
-        "plots": [
-            {
-                "title": "Acknowledged by rate",
-                "x": x,
-                "y": {"name": "acknowledged", "unit": "records/s", "scale": "log"},
-                "series": [
-                    {"name": "measured", "points": [[p.asked_per_s, p.achieved_per_s] for p in known]},
-                    {"name": "all", "model": True, "points": [[p.asked_per_s] * 2 for p in ordered]},
-                ],
-            },
-            {
-                "title": "Latency by rate",
-                "x": x,
-                "y": {"name": "latency", "unit": "ms", "scale": "log"},
-                "series": [
-                    {"name": "p50", "points": [[p.asked_per_s, p.p50_ms] for p in known]},
-                    {"name": "p99", "points": [[p.asked_per_s, p.p99_ms] for p in known]},
-                ],
-            },
-        ],
-    }
+def findings(name: str, text: str, points: list[Point]) -> Sweep:
+    """For the report."""
+    known = sorted((point for point in points if point.achieved_per_s), key=lambda point: point.asked_per_s)
+    table = TableOf(
+        "Rates tried",
+        [("asked", "1/s"), ("acknowledged", "1/s"), ("p50", "ms"), ("p99", "ms"), "saturated"],
+    )
+    for point in known:
+        table.add(point.asked_per_s, point.achieved_per_s, point.p50_ms, point.p99_ms, point.is_saturated)
+    x = Axis("rate asked for", "records/s", "log")
+    acknowledged = plot_of(
+        "Acknowledged by rate",
+        x,
+        Axis("acknowledged", "records/s", "log"),
+        Series("measured", [(point.asked_per_s, point.achieved_per_s) for point in known], False),
+        Series("all of it", [(point.asked_per_s, point.asked_per_s) for point in known], True),
+    )
+    latency = plot_of(
+        "Latency by rate",
+        x,
+        Axis("latency", "ms", "log"),
+        Series("p50", [(point.asked_per_s, point.p50_ms) for point in known], False),
+        Series("p99", [(point.asked_per_s, point.p99_ms) for point in known], False),
+    )
+    return Sweep(f"How much of {name} the cluster takes", text, [table.table()], [acknowledged, latency])

@@ -11,9 +11,9 @@ from typing import Any
 
 from pipeline.errors import PipelineError
 from pipeline.lab.bench import Bench, NoDisk
-from pipeline.lab.experiment import TableOf, plot_of
 from pipeline.lab.power import Disk
 from pipeline.lab.sending import Sending, Sent, Verdict, judge, percentile, read_back, send
+from pipeline.report.findings import TableOf, plot_of
 from pipeline.report.sweep import Axis, Series, Sweep
 
 _RUNGS = ("0", "1", "all")

@@ -7,8 +7,8 @@ queue.buffering.max.kbytes bounds them all.
 from __future__ import annotations
 
 from pipeline.lab.bench import Bench
-from pipeline.lab.experiment import TableOf, plot_of
 from pipeline.lab.observed import Observed, Traffic, filled, observe
+from pipeline.report.findings import TableOf, plot_of
 from pipeline.report.sweep import Axis, Series, Sweep
 
 _VALUE_BYTES = 1000

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pipeline.lab.bench import Bench
-from pipeline.lab.experiment import TableOf, plot_of
 from pipeline.lab.observed import Observed, Traffic, observe, orders
+from pipeline.report.findings import TableOf, plot_of
 from pipeline.report.sweep import Axis, Series, Sweep
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

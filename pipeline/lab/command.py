@@ -73,10 +73,10 @@ def lab_command(
     exit_on_sigterm()
     with errors_as_exit_code(folder / LOG):
         from pipeline.lab.bench import Bench, own_bench
-        from pipeline.lab.experiment import write_findings
         from pipeline.lab.nodes import ForeignNodes
         from pipeline.load.job import make_run_folder
         from pipeline.report.command import write_report
+        from pipeline.report.findings import write_findings
 
         for name in names:
             # Each experiment is a page of its own, and two runs of one are compared by `report --compare`.

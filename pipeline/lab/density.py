@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pipeline.lab.bench import Bench
-from pipeline.lab.experiment import TableOf, plot_of
 from pipeline.lab.observed import Observed, Traffic, filled, observe
+from pipeline.report.findings import TableOf, plot_of
 from pipeline.report.sweep import Axis, Plot, Series, Sweep
 
 _VALUE_BYTES = 200

@@ -7,9 +7,9 @@ import sys
 
 from pipeline.errors import PipelineError
 from pipeline.lab.bench import Bench
-from pipeline.lab.experiment import TableOf, plot_of
 from pipeline.lab.proxy import Proxy
 from pipeline.lab.sending import Sending, Verdict, judge, read_back, send
+from pipeline.report.findings import TableOf, plot_of
 from pipeline.report.sweep import Axis, Series, Sweep
 
 _DROP_EVERY = 10

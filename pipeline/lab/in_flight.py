@@ -18,9 +18,9 @@ from confluent_kafka import Producer
 
 from pipeline.errors import PipelineError
 from pipeline.lab.bench import Bench
-from pipeline.lab.experiment import TableOf, plot_of
 from pipeline.lab.proxy import Proxy
 from pipeline.lab.sending import Sending, Sent, percentile, send
+from pipeline.report.findings import TableOf, plot_of
 from pipeline.report.sweep import Axis, Cell, Series, Sweep, Table
 
 _ADDED_MS = (0, 5, 50)

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from pipeline.lab.bench import Bench
-from pipeline.lab.experiment import TableOf, plot_of
 from pipeline.lab.proxy import Proxy
 from pipeline.lab.storm_clients import BOUND_MS, POLICIES, Clients, Fate, prepare, run_clients
+from pipeline.report.findings import TableOf, plot_of
 from pipeline.report.sweep import Axis, Series, Sweep
 
 _PROCESSES = 2

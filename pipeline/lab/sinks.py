@@ -17,9 +17,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.datasource import VarveDataSource
 from pipeline.lab.bench import Bench
-from pipeline.lab.experiment import TableOf, plot_of
 from pipeline.load.job import LoadOptions, Watcher, inputs, load
 from pipeline.load.progress import Progress
+from pipeline.report.findings import TableOf, plot_of
 from pipeline.report.sweep import Axis, Series, Sweep
 from pipeline.run_files import LOG
 from pipeline.spark.connector import choose_connector

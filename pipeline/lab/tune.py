@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from pipeline.lab.experiment import TableOf, plot_of
 from pipeline.lab.observed import Observed
+from pipeline.report.findings import TableOf, plot_of
 from pipeline.report.sweep import Axis, Series, Sweep
 
 #: Settings in the order of the playbook, and what is tried of each.

@@ -50,11 +50,11 @@ def tune_command(
     say = say_with_time()
     with errors_as_exit_code(folder / LOG):
         from pipeline.lab.bench import Bench
-        from pipeline.lab.experiment import write_findings
         from pipeline.lab.observed import Observed, Traffic, filled, observe, orders
         from pipeline.lab.tune import changed, findings, play
         from pipeline.load.job import make_run_folder
         from pipeline.report.command import write_report
+        from pipeline.report.findings import write_findings
 
         make_run_folder(folder)
         bench = Bench(bootstrap_server, folder, say)

@@ -74,6 +74,29 @@ def test_load_then_verify_by_both_ways_of_reading(cluster: LocalCluster, tmp_pat
     assert verified["records_read"] == 3000
 
 
+@pytest.mark.parametrize(
+    ("workload", "scale", "check"),
+    [
+        ("txn", 0.05, "records of aborted transactions served"),
+        ("compact-tail", 0.05, "keys whose newest value is kept"),
+        ("cdc-orders", 0.05, "keys on another partition than their hash says"),
+        ("nexmark", 0.02, "values other than sent"),
+        ("omb-100b", 0.01, "records in another topic than sent"),
+    ],
+)
+def test_a_workload_is_run_and_judged(
+    cluster: LocalCluster, tmp_path: Path, workload: str, scale: float, check: str
+) -> None:
+    run = tmp_path / "run"
+    where = ("--bootstrap-server", cluster.bootstrap_server)
+    done = pipeline("run", workload, *where, "--scale", str(scale), "--out", run)
+    assert done.returncode == 0, done.stdout + done.stderr
+    verified = json.loads((run / "summary.json").read_text())["verify"]
+    assert verified["passed"]
+    assert check in {each["name"] for each in verified["checks"]}
+    assert verified["records_read"] > 0
+
+
 def test_a_stranger_who_writes_while_the_load_runs_is_found(cluster: LocalCluster, tmp_path: Path) -> None:
     run = tmp_path / "run"
     where = ("--bootstrap-server", cluster.bootstrap_server)
