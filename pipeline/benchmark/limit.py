@@ -23,6 +23,8 @@ from pipeline.workloads.spec import RunSpec
 _TRIAL_S = 10
 _FIRST_RATE_PER_S = 1000.0
 _STEP = 2.0
+#: Below this there is no use in trying.
+_LEAST_RATE_PER_S = 50.0
 #: The limit is known when the rates below and above it are this close.
 _CLOSE_ENOUGH = 1.15
 #: Saturated: less than this share of the rate is acknowledged, or p99 is beyond a second, as records wait for one
@@ -46,12 +48,15 @@ class Point:
 
 
 def search(first_per_s: float, measure: Callable[[float], Point]) -> list[Point]:
-    """All rates tried, in their order: doubled up to the first that saturates, then halved between the two."""
+    """All rates tried, in their order: doubled up to the first that saturates, or halved down to the first that does
+    not, then narrowed down between the two."""
     points = [measure(first_per_s)]
-    while not points[-1].is_saturated:
-        points.append(measure(points[-1].asked_per_s * _STEP))
-    above = points[-1].asked_per_s
-    below = points[-2].asked_per_s if len(points) > 1 else above
+    step = 1 / _STEP if points[0].is_saturated else _STEP
+    while points[-1].is_saturated == points[0].is_saturated:
+        if points[-1].asked_per_s * step < _LEAST_RATE_PER_S:
+            return points
+        points.append(measure(points[-1].asked_per_s * step))
+    below, above = sorted(point.asked_per_s for point in points[-2:])
     while above / below > _CLOSE_ENOUGH:
         point = measure((above * below) ** 0.5)
         points.append(point)
@@ -60,7 +65,7 @@ def search(first_per_s: float, measure: Callable[[float], Point]) -> list[Point]
 
 
 def limit(points: list[Point]) -> Point | None:
-    """The highest rate that did not saturate; None where already the first one did."""
+    """The highest rate that did not saturate; None where all did."""
     held = [point for point in points if not point.is_saturated]
     return max(held, key=lambda point: point.asked_per_s) if held else None
 
@@ -125,7 +130,7 @@ def summary(name: str, points: list[Point]) -> str:
     found = limit(points)
     least = min((point for point in points if point.is_saturated), key=lambda point: point.asked_per_s)
     if found is None:
-        return f"{name}: {least.asked_per_s:,.0f} records/s already saturate the cluster."
+        return f"{name}: even {least.asked_per_s:,.0f} records/s saturate the cluster."
     return (
         f"{name}: the cluster held {found.asked_per_s:,.0f} records/s with p99 at {found.p99_ms:,.1f} ms, and was"
         f" saturated at {least.asked_per_s:,.0f}, where it acknowledged {least.achieved_per_s:,.0f} per second."
