@@ -246,11 +246,8 @@ def _gap_sentence(runs: Sequence[Run]) -> str | None:
         ]
         if parts:
             said.append(of_run + ", ".join(parts))
-    return (
-        f"Longest time in which a partition acknowledged nothing, shaded: {'; '.join(said)}."
-        if said
-        else None
-    )
+    did = "got" if all(run.stream is not None for run in runs) else "acknowledged"
+    return f"Longest time in which a partition {did} nothing, shaded: {'; '.join(said)}." if said else None
 
 
 def _described(what: str, points: Sequence[figures.Point], unit: str) -> str:

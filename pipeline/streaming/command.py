@@ -109,7 +109,7 @@ def stream_command(
         from pipeline.streaming.job import StreamOptions, conclude, stream
         from pipeline.trials.local_cluster import local_cluster
 
-        _check_figures(duration, rate, record_size)
+        _check_figures(duration, rate, record_size, kill_every)
         # First of all: to learn of a missing Java or connector after a minute would be unkind.
         say(f"Spark will run on {find_java().description}")
         connector = find_connector()
@@ -139,12 +139,16 @@ def stream_command(
         sys.exit(EXIT_FAILED)
 
 
-def _check_figures(duration_s: float, rate_per_s: float, record_size_bytes: int) -> None:
+def _check_figures(
+    duration_s: float, rate_per_s: float, record_size_bytes: int, kill_every_s: float | None
+) -> None:
     """Before anything is started. Raises UsageError."""
     from pipeline.streaming.spec import MIN_RECORD_SIZE_BYTES
 
     if duration_s * rate_per_s < 1:
         raise click.UsageError("the stream has no records: give it a longer --duration or a higher --rate")
+    if kill_every_s is not None and kill_every_s >= duration_s:
+        raise click.UsageError("nothing would be killed: --kill-every must be shorter than --duration")
     if record_size_bytes < MIN_RECORD_SIZE_BYTES:
         raise click.UsageError(f"record size must be at least {MIN_RECORD_SIZE_BYTES} bytes")
 

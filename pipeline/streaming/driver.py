@@ -22,7 +22,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 _TASKS = 2
 _START_TIMEOUT_S = 180.0
 _STOP_TIMEOUT_S = 60.0
-_MID_BATCH_TIMEOUT_S = 30.0
+_MID_BATCH_TIMEOUT_S = 60.0
 _POLL_S = 0.002
 _TOLD_LINES = 12
 

@@ -52,15 +52,20 @@ class Faults(threading.Thread):
         self._queries = queries
         self._say = say
         self._is_over = threading.Event()
-        self._plan = _plan(duration_s, kill_every_s, kills_driver)
+        self._plan = plan(duration_s, kill_every_s, kills_driver)
 
     def end(self) -> None:
         """Begin nothing more, finish what has begun (a broker that is down is started again), and raise what went
-        wrong."""
+        wrong; PipelineError where the stream was over too soon for what was planned."""
         self._is_over.set()
         self.join()
         if self.failure is not None:
             raise self.failure
+        for kind, kills in (("broker", self.broker_kills), ("driver", self.driver_kills)):
+            if kills == 0 and any(deed == kind for _, deed in self._plan):
+                raise PipelineError(
+                    f"the stream ended before a {kind} was killed; give it a longer --duration"
+                )
 
     def run(self) -> None:
         started = time.monotonic()
@@ -120,7 +125,7 @@ class Faults(threading.Thread):
         self._say(what)
 
 
-def _plan(duration_s: float, kill_every_s: float | None, kills_driver: bool) -> list[tuple[float, str]]:
+def plan(duration_s: float, kill_every_s: float | None, kills_driver: bool) -> list[tuple[float, str]]:
     """When what is done, in the order of time; nothing after the stream's end."""
     deeds = [(duration_s / 2, "driver")] if kills_driver else []
     if kill_every_s is not None:

@@ -59,6 +59,30 @@ def load_section() -> dict[str, Any]:
     }
 
 
+def stream_section() -> dict[str, Any]:
+    """Of a run of streaming queries, which has no load."""
+    load = load_section()
+    latency = load["latency_ms"]
+    return {
+        "records": 12,
+        "acknowledged": 12,
+        "failed": 0,
+        "arrived": 12,
+        "repeated": 3,
+        "duration_s": 4.0,
+        "records_per_s": 3.0,
+        "latency_ms": latency,
+        "latency_ms_with_warm_up": latency,
+        "warm_up_s": 0,
+        "longest_gap": load["longest_gap"],
+        "batches": 8,
+        "batch_ms": {"p50": 450, "max": 900},
+        "broker_kills": 1,
+        "driver_kills": 1,
+        "repeated_batches": [],
+    }
+
+
 def verify_section(failed: Mapping[str, list[dict[str, Any]]] | None = None) -> dict[str, Any]:
     """`failed`: the offenders of each check that has some."""
     names = ["acknowledged records found", "duplicate records", "alien records", *(failed or {})]

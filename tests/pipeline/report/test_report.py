@@ -23,6 +23,7 @@ from pipeline.report.command import report_command
 from tests.pipeline.report.run_folders import (
     fault_section,
     load_section,
+    stream_section,
     sweep,
     verify_section,
     write_parquet,
@@ -262,6 +263,19 @@ def test_an_interrupted_run_shows_what_is_there_and_says_what_is_not(tmp_path: P
         "The load did not come to its end, so there are no figures of it."
     ]
     assert [section.all("h2")[0].text for section in page.all("section")] == ["Settings and versions"]
+
+
+def test_a_stream_is_a_run_without_a_load(tmp_path: Path) -> None:
+    summary = {"stream": stream_section(), "verify": verify_section(), "fault": fault_section()}
+    page = report(write_run(tmp_path / "run", summary))
+    assert "every record that was fed came out of the query" in page.all("p", "verdict")[0].text
+    tiles = dict(zip((one.text for one in page.all("dt")), (one.text for one in page.all("dd")), strict=True))
+    assert (tiles["drivers killed"].strip(), tiles["repeated records"].strip()) == ("1", "3")
+    assert "in the sink topic" in page.section("Latency over time").text
+    assert page.section("Throughput").all("svg")
+    assert "kill -9 of node 2" in page.text
+    # Nothing is said to be missing.
+    assert not page.all("ul", "missing")
 
 
 def test_files_that_are_gone_are_named(tmp_path: Path) -> None:

@@ -107,6 +107,7 @@ def test_ctrl_c_leaves_a_run_that_says_so_and_no_process(tmp_path: Path) -> None
         (("--duration", "ten"), "a time above 0 is wanted"),
         (("--duration", "100ms", "--rate", "1"), "the stream has no records"),
         (("--record-size", "20"), "record size must be at least 160 bytes"),
+        (("--kill-every", "60s", "--duration", "1m"), "nothing would be killed"),
         (("--kill-every", "60s", "--bootstrap-server", "localhost:1"), "leave out --bootstrap-server"),
     ],
 )
