@@ -57,17 +57,20 @@ class OwnNodes:
 
     def kill(self, *node_ids: int) -> None:
         self._cluster.kill(*node_ids)
+        for node_id in node_ids:
+            self._pids.pop(node_id, None)
 
     def start(self, *node_ids: int) -> None:
         self._cluster.up()
 
     def freeze(self, node_id: int) -> None:
-        # Looked up now: to ask takes longer than some nodes are to be frozen.
-        self._pids = self._cluster.pids()
-        os.kill(self._pids[node_id], signal.SIGSTOP)
+        # Looked up once: to ask takes longer than some nodes are to be frozen.
+        if node_id not in self._pids:
+            self._pids = self._cluster.pids()
+        _signal(node_id, self._pids, signal.SIGSTOP)
 
     def thaw(self, node_id: int) -> None:
-        os.kill(self._pids[node_id], signal.SIGCONT)
+        _signal(node_id, self._pids, signal.SIGCONT)
 
 
 class ForeignNodes:
@@ -94,20 +97,10 @@ class ForeignNodes:
         self._call("start", node_ids)
 
     def freeze(self, node_id: int) -> None:
-        self._signal(node_id, signal.SIGSTOP)
+        _signal(node_id, self._pids, signal.SIGSTOP)
 
     def thaw(self, node_id: int) -> None:
-        self._signal(node_id, signal.SIGCONT)
-
-    def _signal(self, node_id: int, number: signal.Signals) -> None:
-        if node_id not in self._pids:
-            raise PipelineError(
-                f"the process of node {node_id} is not known: --node-pid {node_id}=PID says it"
-            )
-        try:
-            os.kill(self._pids[node_id], number)
-        except OSError as error:
-            raise PipelineError(f"node {node_id}, process {self._pids[node_id]}: {error.strerror}") from error
+        _signal(node_id, self._pids, signal.SIGCONT)
 
     def _call(self, verb: str, node_ids: tuple[int, ...]) -> None:
         """For all at once: alone, a node may wait for the others before it listens."""
@@ -145,3 +138,12 @@ class ForeignNodes:
                 if process.poll() is None:
                     process.kill()
                     process.wait()
+
+
+def _signal(node_id: int, pids: Mapping[int, int], number: signal.Signals) -> None:
+    if node_id not in pids:
+        raise PipelineError(f"the process of node {node_id} is not known: --node-pid {node_id}=PID says it")
+    try:
+        os.kill(pids[node_id], number)
+    except OSError as error:
+        raise PipelineError(f"node {node_id}, process {pids[node_id]}: {error.strerror}") from error
