@@ -115,7 +115,9 @@ def run_command(
         )
         say = say_with_time()
         say(f"{wanted.name}: {wanted.shape}")
-        tasks = max(spec.tasks, _VERIFY_TASKS)
+        # What reads meanwhile needs slots as well.
+        readers = _VERIFY_TASKS if wanted.backlog_bytes or wanted.is_purged else 0
+        tasks = max(spec.tasks + readers, _VERIFY_TASKS)
         where = SparkOptions(master, conf)
         with spark_session(
             run / LOG, tasks, records=spec.records, connector=connector, options=where
@@ -126,8 +128,8 @@ def run_command(
                 find_and_report(spark, wanted, spec, options, say)
                 is_good = True
             else:
-                is_good = _load(spark, spec, options)
-                if is_verified:
+                is_good = _run(spark, wanted, spec, options, connector, say, scale)
+                if is_verified and not wanted.is_purged:
                     is_good &= _verify(spark, options, connector, compaction_wait_s, say)
     if not is_good:
         sys.exit(EXIT_FAILED)
@@ -140,19 +142,39 @@ def _spec(workload: Workload, topic: str, seed: int, scale: float) -> RunSpec:
         raise click.UsageError(f"at scale {scale:g}: {error}") from error
 
 
-def _load(spark: SparkSession, spec: RunSpec, options: LoadOptions) -> bool:
-    """Whether all records were acknowledged, or aborted on purpose."""
+def _run(
+    spark: SparkSession,
+    workload: Workload,
+    spec: RunSpec,
+    options: LoadOptions,
+    connector: Connector | None,
+    say: Callable[[str], None],
+    scale: float,
+) -> bool:
+    """Whether all records were acknowledged, or aborted on purpose, and a stream that purges them saw them all."""
+    from pipeline.benchmark.backlog import load_over_backlog
+    from pipeline.benchmark.purge import load_and_purge
     from pipeline.load.bar import load_bar
     from pipeline.load.job import load
-    from pipeline.summary import print_load
+    from pipeline.summary import print_checks, print_load
 
-    with load_bar(spec.records) as bar:
-        loaded = load(spark, spec, options, bar)
+    is_good = True
+    if workload.is_purged:
+        loaded, judged = load_and_purge(spark, spec, options, say)
+        print_checks(
+            Console(), f"{judged['records_read']:,} records read by {judged['read_by']}", judged["checks"]
+        )
+        is_good = judged["passed"]
+    elif workload.backlog_bytes:
+        backlog_bytes = round(workload.backlog_bytes * scale)
+        loaded = load_over_backlog(spark, spec, options, backlog_bytes, connector, say)
+    else:
+        with load_bar(spec.records) as bar:
+            loaded = load(spark, spec, options, bar)
     print_load(Console(), f"Load of {spec.topic} ({options.run})", loaded)
     if loaded["interrupted"]:
         raise KeyboardInterrupt
-    is_complete: bool = loaded["acknowledged"] + loaded["aborted"] == spec.records
-    return is_complete
+    return is_good and loaded["acknowledged"] + loaded["aborted"] == spec.records
 
 
 def _verify(

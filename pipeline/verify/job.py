@@ -23,7 +23,7 @@ from pipeline.verify.checks import (
     run_checks,
 )
 from pipeline.verify.compaction import debt
-from pipeline.verify.reading import Ranges, read_by_connector, read_by_python
+from pipeline.verify.reading import Ranges, read
 from pipeline.workloads.spec import RunSpec
 
 _CHECKS_SCHEMA_SQL = "name string, expected bigint, actual bigint, status string, sample string"
@@ -51,14 +51,10 @@ def verify(spark: SparkSession, options: VerifyOptions, connector: Connector | N
         is_compacted=cluster.is_compacted(spec.topic_names[0]),
     )
 
-    def read(isolation_level: str) -> DataFrame:
-        if connector is None:
-            frame = read_by_python(spark, options.bootstrap_server, ranges, isolation_level)
-        else:
-            frame = read_by_connector(spark, options.bootstrap_server, ranges, isolation_level)
-        return judge(frame, spec)
+    def read_as(isolation_level: str) -> DataFrame:
+        return judge(read(spark, options.bootstrap_server, ranges, isolation_level, connector), spec)
 
-    judged = read("read_committed").cache()
+    judged = read_as("read_committed").cache()
     deliveries = spark.read.parquet(str(run / DELIVERIES)).cache()
     try:
         records_read = judged.count()
@@ -68,7 +64,7 @@ def verify(spark: SparkSession, options: VerifyOptions, connector: Connector | N
             acknowledged = deliveries.where("error is null").count()
             compaction = debt(judged.where("sequence is not null"), acknowledged)
         elif spec.transaction_records:
-            results.append(found_uncommitted(read("read_uncommitted"), deliveries))
+            results.append(found_uncommitted(read_as("read_uncommitted"), deliveries))
     finally:
         judged.unpersist()
         deliveries.unpersist()

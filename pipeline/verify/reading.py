@@ -11,12 +11,25 @@ import json
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.datasource import VarveDataSource
+from pipeline.spark.connector import Connector
 
 Ranges = dict[str, dict[int, tuple[int, int]]]
 """First offset and end offset (exclusive) to read, per topic and partition."""
 
 
-def read_by_connector(
+def read(
+    spark: SparkSession,
+    bootstrap_server: str,
+    ranges: Ranges,
+    isolation_level: str,
+    connector: Connector | None,
+) -> DataFrame:
+    """The ranges as the session can read them: through the connector that it was started with, or in Python."""
+    by = _by_python if connector is None else _by_connector
+    return by(spark, bootstrap_server, ranges, isolation_level)
+
+
+def _by_connector(
     spark: SparkSession, bootstrap_server: str, ranges: Ranges, isolation_level: str
 ) -> DataFrame:
     """The ranges through `format("kafka")`, whose jars the session was started with."""
@@ -26,9 +39,7 @@ def read_by_connector(
     return spark.read.format("kafka").options(**options, **polls).load()
 
 
-def read_by_python(
-    spark: SparkSession, bootstrap_server: str, ranges: Ranges, isolation_level: str
-) -> DataFrame:
+def _by_python(spark: SparkSession, bootstrap_server: str, ranges: Ranges, isolation_level: str) -> DataFrame:
     """The same through `format("varve")`, in Python workers."""
     # Spark finds it by itself only where this package is installed.
     spark.dataSource.register(VarveDataSource)

@@ -41,6 +41,7 @@ _FIELDS: Mapping[str, tuple[tuple[type, ...], Any]] = {
     "producerRate": ((int, float), 0),
     "testDurationMinutes": ((int, float), None),
     "warmupDurationMinutes": ((int, float), 0),
+    "consumerBacklogSizeGB": ((int, float), 0),
     # Ours.
     "records": ((int,), None),
     "keys": ((int,), 1000),
@@ -51,6 +52,7 @@ _FIELDS: Mapping[str, tuple[tuple[type, ...], Any]] = {
     "transactionRecords": ((int,), 0),
     "abortedTransactions": ((int, float), 0.0),
     "producersPerTask": ((int,), 1),
+    "purge": ((bool,), False),
     "compression": ((str,), "none"),
     "topicConfig": ((dict,), None),
 }
@@ -69,6 +71,10 @@ class Workload:
     compression: str
     warm_up_s: int
     topic_config: Mapping[str, str]
+    backlog_bytes: int
+    """Of values, that are there before the run and are read during it; 0: none."""
+    is_purged: bool
+    """Whether a stream reads the run, and deletes what it has read."""
     spec_fields: Mapping[str, Any]
     """Of `RunSpec`, but for what each run decides: topic, seed, start."""
 
@@ -145,6 +151,8 @@ def parse_workload(content: object, name: str) -> Workload:
         compression=_one_of(fields, "compression", {name: name for name in _COMPRESSIONS}),
         warm_up_s=round(fields["warmupDurationMinutes"] * 60),
         topic_config={str(key): _config_text(value) for key, value in (fields["topicConfig"] or {}).items()},
+        backlog_bytes=round(fields["consumerBacklogSizeGB"] * 1e9),
+        is_purged=fields["purge"],
         spec_fields={
             "records": _records(fields, rate_per_s),
             "record_size_bytes": fields["messageSize"],
@@ -165,6 +173,10 @@ def parse_workload(content: object, name: str) -> Workload:
     )
     if workload.partitions < 1:
         raise ValueError(f"partitionsPerTopic must be at least 1, not {workload.partitions}")
+    if workload.backlog_bytes and (
+        workload.is_purged or workload.spec_fields["values"] is not ValueKind.CHECKED
+    ):
+        raise ValueError("consumerBacklogSizeGB goes with checked values, and not with purge")
     workload.spec("check", 0, 0)
     return workload
 

@@ -82,6 +82,8 @@ def test_load_then_verify_by_both_ways_of_reading(cluster: LocalCluster, tmp_pat
         ("cdc-orders", 0.05, "keys on another partition than their hash says"),
         ("nexmark", 0.02, "values other than sent"),
         ("omb-100b", 0.01, "records in another topic than sent"),
+        ("backlog", 0.02, "acknowledged records found"),
+        ("purge", 0.2, "purges that deleted nothing"),
     ],
 )
 def test_a_workload_is_run_and_judged(

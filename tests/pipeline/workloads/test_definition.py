@@ -24,6 +24,8 @@ KNOWN = {
     "cdc-orders",
     "nexmark",
     "txn",
+    "purge",
+    "backlog",
 }
 
 
@@ -85,6 +87,7 @@ def test_settings_of_topics_are_written_as_kafka_writes_them() -> None:
         ({"records": 10, "partitionsPerTopic": 0}, "partitionsPerTopic must be at least 1"),
         ({"records": 10, "tombstones": 2}, "tombstone_share must be a share from 0 to 1"),
         ({"records": 10, "keyDistributor": "NO_KEY", "tombstones": 0.1}, "a tombstone needs a key"),
+        ({"records": 10, "consumerBacklogSizeGB": 1, "purge": True}, "and not with purge"),
         ({"records": 10, "producersPerTopic": 3, "producersPerTask": 2}, "must be a multiple"),
     ],
 )
