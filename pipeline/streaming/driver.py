@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict
 
+from pipeline.cluster import Cluster
 from pipeline.errors import PipelineError
 from pipeline.streaming.query import COUNT, TRANSFORM, QueryOptions
 
@@ -125,17 +126,27 @@ class QueryProcess:
             raise PipelineError(self._reason(code))
 
     def kill_mid_batch(self) -> Repeated | None:
-        """kill -9 while the transforming query has a batch begun and not ended; what it will have to run again.
+        """kill -9 while the transforming query has a batch begun, written in part or in whole, and not ended; what it
+        will have to run again.
 
-        None where the batch ended between the look and the kill.
+        None where the batch ended between the look and the kill. Where none is caught writing within a minute, the
+        driver is killed all the same.
         """
         deadline = time.monotonic() + _MID_BATCH_TIMEOUT_S
         checkpoint = self._options.checkpoints / TRANSFORM
-        while unfinished_batch(checkpoint) is None:
+        sink = Cluster(self._options.bootstrap_server)
+        seen, written_before = -1, 0
+        while time.monotonic() < deadline:
             self._raise_failure()
-            if time.monotonic() > deadline:
-                raise PipelineError(f"no batch has begun within {_MID_BATCH_TIMEOUT_S:.0f} s")
-            time.sleep(_POLL_S)
+            batch = unfinished_batch(checkpoint)
+            if batch is None:
+                time.sleep(_POLL_S)
+                continue
+            written = sum(end for _, end in sink.offsets(self._options.topics.sink).values())
+            if batch.batch != seen:
+                seen, written_before = batch.batch, written
+            elif written > written_before:
+                break
         self._kill()
         return unfinished_batch(checkpoint)
 
