@@ -47,10 +47,17 @@ SIZES = (
 def _settings(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
     settings = dict(value.partition("=")[::2] for value in values)
     if any("=" not in value for value in values):
-        raise click.BadParameter("a setting is KEY=VALUE, e.g. spark.cores.max=4")
+        raise click.BadParameter("a setting is KEY=VALUE")
     return settings
 
 
+PRODUCER_CONFIG = click.option(
+    "--producer-config",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=_settings,
+    help="A setting of the producers, by librdkafka's name, e.g. batch.size=65536; it wins. Repeatable.",
+)
 SPARK = (
     click.option(
         "--master", help="Spark's master: spark://HOST:PORT, yarn, k8s://...  [default: this machine]"

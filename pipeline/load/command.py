@@ -11,7 +11,7 @@ from rich.console import Console
 
 from pipeline.console import EXIT_FAILED, errors_as_exit_code
 from pipeline.load.bar import load_bar
-from pipeline.options import BOOTSTRAP_SERVER, RATE, RUN_FOLDER, sizes, spark_options
+from pipeline.options import BOOTSTRAP_SERVER, PRODUCER_CONFIG, RATE, RUN_FOLDER, sizes, spark_options
 from pipeline.run_files import LOG
 
 _DEFAULT_RATE_PER_S = 5000.0
@@ -26,6 +26,7 @@ _DEFAULT_RATE_PER_S = 5000.0
 @sizes
 @click.option("--linger-ms", default=5.0, show_default=True, help="How long a batch waits to fill.")
 @click.option("--message-timeout-ms", default=120_000, show_default=True, help="When a record is given up.")
+@PRODUCER_CONFIG
 @click.option("--warm-up", default=2, show_default=True, help="Seconds left out of the latency figures.")
 @click.option("--partitions", default=3, show_default=True, help="Of a topic that is created.")
 @click.option("--replication-factor", default=3, show_default=True, help="Of a topic that is created.")
@@ -44,6 +45,7 @@ def load_command(
     compression: str,
     linger_ms: float,
     message_timeout_ms: int,
+    producer_config: dict[str, str],
     warm_up: int,
     partitions: int,
     replication_factor: int,
@@ -56,7 +58,7 @@ def load_command(
         raise click.UsageError("--rate and --max exclude each other")
     with errors_as_exit_code(out / LOG):
         from pipeline.cluster import Cluster
-        from pipeline.load.job import LoadOptions, load, make_run_folder
+        from pipeline.load.job import LoadOptions, check_producer_config, load, make_run_folder
         from pipeline.spark.session import SparkOptions, spark_session
         from pipeline.summary import print_load
         from pipeline.workloads.spec import RunSpec
@@ -76,9 +78,11 @@ def load_command(
             warm_up,
             partitions,
             replication_factor,
+            producer_config=producer_config,
         )
-        make_run_folder(out)
         # Before Spark, which takes ten seconds to start.
+        check_producer_config(options)
+        make_run_folder(out)
         Cluster(bootstrap_server).topic(topic)
         where = SparkOptions(master, conf)
         with (

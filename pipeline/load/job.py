@@ -22,11 +22,23 @@ from pipeline.cluster import Cluster
 from pipeline.errors import ClusterUnavailable, PipelineError
 from pipeline.load.latency import HISTOGRAM_SCHEMA_SQL, encode_histograms, merge, percentiles_ms
 from pipeline.load.producer_task import DELIVERY_SCHEMA_SQL, ProducerSettings, producing
-from pipeline.load.progress import DriverLines, Progress
+from pipeline.load.progress import DriverLines, LineAddress, Progress
+from pipeline.producer import ProducerError, ReliableProducer, RetryPolicy
+from pipeline.producer.settings import without_aliases
 from pipeline.run_files import ABORTED, CONFIG, DELIVERIES, LATENCY, LOG, THROUGHPUT, write_json
 from pipeline.summary import update_summary
 from pipeline.workloads.records import key_column, timestamp_ms_column, value_column
 from pipeline.workloads.spec import FORMAT, RunSpec
+
+#: Settings of producers that the job decides, by their first names, and what to do instead.
+_OF_THE_JOB: Mapping[str, str] = {
+    "bootstrap.servers": "the run is verified where it was loaded; give --bootstrap-server",
+    "delivery.timeout.ms": "the job waits as long for its last records; give --message-timeout-ms",
+    "transactional.id": "a workload says whether its producers have transactions",
+    "transaction.timeout.ms": "it follows --message-timeout-ms",
+}
+# Of producers that are made to be judged, and send nothing.
+_NO_LINE = LineAddress("", 0, b"")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +55,18 @@ class LoadOptions:
     replication_factor: int = 3
     topic_config: Mapping[str, str] = field(default_factory=dict)
     """All three for topics that have to be created."""
+    producer_config: Mapping[str, str] = field(default_factory=dict)
+    """Settings of librdkafka that win over those above and over the baseline of `pipeline.producer`."""
+
+    def producer_settings(self, line: LineAddress) -> ProducerSettings:
+        return ProducerSettings(
+            self.bootstrap_server,
+            self.compression,
+            self.linger_ms,
+            self.message_timeout_ms,
+            line,
+            self.producer_config,
+        )
 
 
 class Watcher(Protocol):
@@ -61,6 +85,7 @@ def load(spark: SparkSession, spec: RunSpec, options: LoadOptions, watcher: Watc
     That records failed is a result, not an error: see "failed" and "unreported". So is Ctrl-C: the producers send no
     more, and what they have sent is reported ("interrupted"). Another Ctrl-C ends the wait for that.
     """
+    check_producer_config(options)
     run = options.run
     make_run_folder(run)
     cluster = Cluster(options.bootstrap_server)
@@ -73,13 +98,7 @@ def load(spark: SparkSession, spec: RunSpec, options: LoadOptions, watcher: Watc
     driver = spark.sparkContext.getConf().get("spark.driver.host", "127.0.0.1")
     assert driver is not None, "it has a default"
     with DriverLines(driver, watcher.progressed) as lines:
-        settings = ProducerSettings(
-            options.bootstrap_server,
-            options.compression,
-            options.linger_ms,
-            options.message_timeout_ms,
-            lines.address,
-        )
+        settings = options.producer_settings(lines.address)
         # Written at once and read back: to evaluate this frame a second time would send every record again.
         sending = inputs(spark, spec).mapInArrow(producing(spec, settings), DELIVERY_SCHEMA_SQL, barrier=True)
         is_interrupted = _run_to_the_end(
@@ -103,6 +122,18 @@ def load(spark: SparkSession, spec: RunSpec, options: LoadOptions, watcher: Watc
     section["interrupted"] = is_interrupted
     update_summary(run, "load", section)
     return section
+
+
+def check_producer_config(options: LoadOptions) -> None:
+    """Raises PipelineError where producers could not be made with `producer_config`, before anything is started."""
+    try:
+        for key in without_aliases(options.producer_config):
+            if key in _OF_THE_JOB:
+                raise PipelineError(f"{key} cannot be a producer's setting here: {_OF_THE_JOB[key]}")
+        config = options.producer_settings(_NO_LINE).client_config()
+        ReliableProducer(config, breaker=None, retries=RetryPolicy(max_attempts=1)).close(0)
+    except ProducerError as error:
+        raise PipelineError(str(error)) from error
 
 
 def _run_to_the_end(job: Callable[[], None], order_stop: Callable[[], None], watcher: Watcher) -> bool:

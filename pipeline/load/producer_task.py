@@ -11,9 +11,9 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -31,6 +31,7 @@ from pipeline.producer import (
     RetryPolicy,
     TransactionAbortedError,
 )
+from pipeline.producer.settings import without_aliases
 from pipeline.run_files import ABORTED
 from pipeline.workloads.records import headers_of
 from pipeline.workloads.spec import RunSpec
@@ -75,6 +76,8 @@ class ProducerSettings:
     message_timeout_ms: int
     """How long the producer retries one record. Must outlast a fail-over, or the loader gives records up."""
     line: LineAddress
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    """The user's own, by librdkafka's names."""
 
     def client_config(self) -> dict[str, Any]:
         """Over the baseline of `pipeline.producer`."""
@@ -89,6 +92,7 @@ class ProducerSettings:
             "queue.buffering.max.kbytes": 512 * 1024,
             # Lost connections are expected here; errors reach us as the records' delivery reports.
             "log_level": 2,
+            **without_aliases(self.overrides),
         }
 
 

@@ -78,7 +78,7 @@ def producer_settings(
     given: Mapping[str, Any], retries: RetryPolicy | None, dead_letter_topic: str | None
 ) -> ProducerSettings:
     """Raises SettingsError. What only librdkafka can judge is judged when the producer is made."""
-    own = _without_aliases(given)
+    own = without_aliases(given)
     for key, instead in _REFUSED.items():
         if key in own:
             raise SettingsError(f"{key} cannot be set: {instead}")
@@ -110,7 +110,8 @@ def producer_settings(
     )
 
 
-def _without_aliases(given: Mapping[str, Any]) -> dict[str, Any]:
+def without_aliases(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings by their first names. Raises SettingsError where two names of one setting differ."""
     own: dict[str, Any] = {}
     for key, value in given.items():
         name = _ALIASES.get(key, key)
