@@ -95,13 +95,19 @@ class Sender:
     def _called_back(self, call: Callable[[float], int], timeout_s: float) -> int:
         """Run the producer's callbacks; what its call returns.
 
-        A fatal error, such as being fenced by a later attempt, comes as KafkaException; or as SystemError of this
-        cause, because the client calls back once more with the exception set already.
+        A fatal error, such as being fenced by a later attempt, comes as KafkaException; or as SystemError, of this
+        cause or of none, because the client calls back once more with the exception set already. Then the first record
+        that failed tells the reason, if its report came.
         """
         try:
             return call(timeout_s)
         except (KafkaException, SystemError) as error:
-            raise DeliveryFailed(f"the producer cannot go on: {error.__cause__ or error}") from error
+            reason = (
+                error
+                if isinstance(error, KafkaException)
+                else error.__cause__ or self._first_failure or error
+            )
+            raise DeliveryFailed(f"the producer cannot go on: {reason}") from error
 
     def _check(self) -> None:
         if self._failed:

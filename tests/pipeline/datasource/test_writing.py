@@ -125,7 +125,8 @@ def test_an_attempt_that_is_overtaken_cannot_commit(topics: Topics) -> None:
         assert send_exactly_once(options, task, iter([batch("a")])) == 1
         yield batch("b")
 
-    with pytest.raises(DeliveryFailed, match=r"cannot go on.*fenced"):
+    # The client tells the reason, that the producer is fenced, in most cases (README, Non-obvious).
+    with pytest.raises(DeliveryFailed, match="cannot go on"):
         send_exactly_once(options, task, rows())
     assert topics.committed_values(topic) == ["a"]
 
