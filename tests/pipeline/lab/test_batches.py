@@ -73,6 +73,21 @@ def test_the_playbook_keeps_what_helps_and_goes_on_from_there() -> None:
     assert "4.5 times the baseline" in said(book)
 
 
+def test_the_playbook_does_not_keep_what_was_better_only_once() -> None:
+    lucky = {"linger.ms": 100}
+    met = 0
+
+    def measure(settings: Mapping[str, Any]) -> list[Observed]:
+        nonlocal met
+        is_lucky = settings["linger.ms"] == lucky["linger.ms"]
+        met += is_lucky
+        return [observed(20.0 if is_lucky and met == 1 else 10.0)]
+
+    book = play(measure, lambda _: None)
+    assert changed(book) == {}
+    assert met > 1
+
+
 def test_the_playbook_keeps_nothing_that_is_within_the_noise() -> None:
     def measure(settings: Mapping[str, Any]) -> list[Observed]:
         rate = 10.0 if settings == START else 10.5
