@@ -154,10 +154,10 @@ class RunSpec:
 
     @classmethod
     def of_run(cls, run: Path) -> RunSpec:
-        """Read the specification of a run's folder. Raises PipelineError for one of another version."""
+        """Read the specification of a run's folder. Raises PipelineError for one of another version or command."""
         config = json.loads((run / CONFIG).read_text())
         if config.get("format") != FORMAT:
             raise PipelineError(
-                f"{run} was written by another version of the pipeline, whose records this one cannot recompute"
+                f"{run} was not written by `load` or `run` of this version, so its records cannot be recomputed"
             )
         return cls.from_json(config["spec"])

@@ -15,6 +15,7 @@ pytest.importorskip("pyspark", reason="needs the extra: pip install -e '.[spark]
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from pipeline.errors import PipelineError
 from pipeline.load.job import inputs
 from pipeline.workloads.records import value_column
 from pipeline.workloads.spec import FORMAT, MIN_RECORD_SIZE_BYTES, RunSpec
@@ -73,6 +74,12 @@ def test_timestamps_follow_the_intended_send_times(spark: SparkSession) -> None:
 def test_a_specification_survives_its_file(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"format": FORMAT, "spec": SPEC.to_json()}))
     assert RunSpec.of_run(tmp_path) == SPEC
+
+
+def test_a_run_of_another_form_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"spec": {"topic": "t"}}))
+    with pytest.raises(PipelineError, match="was not written by `load` or `run` of this version"):
+        RunSpec.of_run(tmp_path)
 
 
 @pytest.mark.parametrize(
