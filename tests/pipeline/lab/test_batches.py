@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("pyarrow", reason="needs the extra: pip install -e '.[spark]'")
+pytest.importorskip("pyspark", reason="needs the extra: pip install -e '.[spark]'")
 
 from click.testing import CliRunner
 

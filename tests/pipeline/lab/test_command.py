@@ -7,6 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytest.importorskip("pyspark", reason="needs the extra: pip install -e '.[spark]'")
+
 from pipeline.lab.registry import EXPERIMENTS
 from pipeline.report.sweep import parse_sweep
 from tests.pipeline.producer.conftest import Node
