@@ -33,9 +33,8 @@ def run(bench: Bench) -> Sweep:
             "records per batch",
         ],
         text=(
-            "As fast as it goes. Full: how often `produce` found no room (BufferError; Java's `send` blocks"
-            " instead, for max.block.ms)."
-            f" {partitions:,} x batch.size would be {partitions * _BATCH_BYTES / 2**20:,.0f} MiB."
+            "As fast as it goes. Full: how often `produce` found no room (BufferError; Java's `send` blocks instead,"
+            f" for max.block.ms). {partitions:,} x batch.size would be {partitions * _BATCH_BYTES / 2**20:,.0f} MiB."
         ),
     )
     topic = bench.topic("buffers", partitions=partitions)
@@ -79,9 +78,7 @@ def _said(found: dict[int, Observed], partitions: int) -> str:
         f" {100 * min(1.0, smallest.full_s / smallest.seconds):.0f} % of the time for room; it acknowledged"
         f" {smallest.megabytes_per_s:.1f} MB/s. With {max(found):,} KiB it was {largest.megabytes_per_s:.1f} MB/s,"
         f" {largest.full_waits:,} times full, and a record spent {largest.queue_ms:,.0f} ms in the queue (before:"
-        f" {smallest.queue_ms:,.0f}): a larger queue turns waiting in front of it into waiting within it. The"
-        f" process grew by"
-        f" {smallest.memory_bytes / 2**20:,.0f} and {largest.memory_bytes / 2**20:,.0f} MiB, where {partitions:,}"
-        f" buffers of"
-        f" batch.size would be {partitions * _BATCH_BYTES / 2**20:,.0f} MiB."
+        f" {smallest.queue_ms:,.0f}): a larger queue turns waiting in front of it into waiting within it. The process"
+        f" grew by {smallest.memory_bytes / 2**20:,.0f} and {largest.memory_bytes / 2**20:,.0f} MiB, where"
+        f" {partitions:,} buffers of batch.size would be {partitions * _BATCH_BYTES / 2**20:,.0f} MiB."
     )

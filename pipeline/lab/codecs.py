@@ -80,14 +80,12 @@ def _said(found: dict[tuple[str, int], Observed], large: int, small: int) -> str
     plain = at_large["none"].megabytes_per_s
     text = (
         f"With batches of {large:,} B, {tightest} was the tightest ({at_large[tightest].ratio:.1f} bytes of values"
-        f" per byte sent)"
-        f" and {fastest} the fastest ({at_large[fastest].megabytes_per_s:.1f} MB/s of values, {plain:.1f} without"
-        f" compression)."
+        f" per byte sent) and {fastest} the fastest ({at_large[fastest].megabytes_per_s:.1f} MB/s of values,"
+        f" {plain:.1f} without compression)."
     )
     if small < large:
         text += (
             f" Small batches compress worse: {tightest} had {found[tightest, small].ratio:.1f} at {small:,} B, as"
-            f" there is"
-            " less in a batch to repeat."
+            " there is less in a batch to repeat."
         )
     return text

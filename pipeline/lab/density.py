@@ -145,13 +145,10 @@ def _said(found: list[tuple[Point, Observed]], sticky: TableOf) -> str:
     assert isinstance(stuck, int | float) and isinstance(scattered, int | float)
     return (
         f"In {len(near)} of {len(found)} points the batches held within {_CLOSE:.0%} of what the model says. The"
-        f" thinnest had"
-        f" {thin[1].records_per_batch:.1f} records ({100 * header_share(thin[1]):.0f} % of the bytes were headers"
-        f" of batches),"
-        f" at {thin[0].rate_per_s:,.0f} records/s over {thin[0].partitions} partitions with"
-        f" linger.ms={thin[0].linger_ms:g};"
-        f" the densest {dense[1].records_per_batch:.1f} ({100 * header_share(dense[1]):.1f} %), with"
-        f" linger.ms={dense[0].linger_ms:g}"
-        f" and batch.size={dense[0].batch_bytes:,}. Sparse records without keys: {stuck:.1f} in a batch with the sticky"
+        f" thinnest had {thin[1].records_per_batch:.1f} records ({100 * header_share(thin[1]):.0f} % of the bytes"
+        f" were headers of batches), at {thin[0].rate_per_s:,.0f} records/s over {thin[0].partitions} partitions with"
+        f" linger.ms={thin[0].linger_ms:g}; the densest {dense[1].records_per_batch:.1f}"
+        f" ({100 * header_share(dense[1]):.1f} %), with linger.ms={dense[0].linger_ms:g} and"
+        f" batch.size={dense[0].batch_bytes:,}. Sparse records without keys: {stuck:.1f} in a batch with the sticky"
         f" partitioner, {scattered:.1f} when each goes to a partition of its own."
     )

@@ -15,13 +15,12 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, Message, Producer
 
-from pipeline.errors import ClusterUnavailable, PipelineError
-from pipeline.lab.sending import percentile
+from pipeline.errors import ClusterUnavailable
+from pipeline.lab.sending import await_turn, connected_producer, percentile
 
 _STATISTICS_INTERVAL_MS = 250
-_CONNECT_TIMEOUT_S = 30.0
 _FLUSH_TIMEOUT_S = 60.0
 _POLL_S = 0.05
 # More than go into one batch, so that none repeats within it.
@@ -98,19 +97,8 @@ def observe(bootstrap_server: str, settings: Mapping[str, Any], traffic: Traffic
     """Send, and wait for the outcome of every record. Raises PipelineError where the client does not accept the
     settings, ClusterUnavailable where the outcomes do not come."""
     watch = _Watch()
-    config = {
-        "bootstrap.servers": bootstrap_server,
-        "log_level": 2,
-        "statistics.interval.ms": _STATISTICS_INTERVAL_MS,
-        "stats_cb": watch.statistics,
-        **settings,
-    }
-    try:
-        producer = Producer(config)
-    except KafkaException as error:
-        raise PipelineError(f"the client does not accept the settings: {error.args[0].str()}") from error
-    # Not part of what is measured: to connect, and to learn who leads.
-    producer.list_topics(traffic.topic, timeout=_CONNECT_TIMEOUT_S)
+    statistics = {"statistics.interval.ms": _STATISTICS_INTERVAL_MS, "stats_cb": watch.statistics}
+    producer = connected_producer(bootstrap_server, traffic.topic, {**statistics, **settings})
     memory, cpu = memory_bytes(), time.process_time()
     begun_s = time.monotonic()
     _send(producer, traffic, watch, begun_s)
@@ -135,20 +123,14 @@ def observe(bootstrap_server: str, settings: Mapping[str, Any], traffic: Traffic
 def _send(producer: Producer, traffic: Traffic, watch: _Watch, begun_s: float) -> None:
     until_s = begun_s + traffic.seconds
     for number in count():
-        now_s = time.monotonic()
-        due_s = now_s if traffic.rate_per_s is None else begun_s + number / traffic.rate_per_s
+        due_s = await_turn(producer, begun_s, number, traffic.rate_per_s)
         if due_s >= until_s:
             return
-        if due_s > now_s:
-            producer.poll(due_s - now_s)
-            while (left_s := due_s - time.monotonic()) > 0:
-                producer.poll(left_s)
         value = traffic.value_of(number)
         partition = -1 if traffic.spread_over is None else number % traffic.spread_over
         reported = partial(watch.reported, due_s, len(value))
         _produce(producer, traffic.topic, value, partition, reported, watch)
         watch.sent += 1
-        producer.poll(0)
 
 
 def _produce(

@@ -70,21 +70,14 @@ def send(
     """
     gives_up, ends = gives_up or threading.Event(), ends or threading.Event()
     sent = Sent()
-    try:
-        producer = Producer(
-            {"bootstrap.servers": sending.bootstrap_server, "log_level": 2, **sending.settings}
-        )
-    except KafkaException as error:
-        raise PipelineError(f"the client does not accept the settings: {error.args[0].str()}") from error
-    # Not part of what is measured: to connect, and to learn who leads.
-    producer.list_topics(sending.topic, timeout=_READ_TIMEOUT_S)
+    producer = connected_producer(sending.bootstrap_server, sending.topic, sending.settings)
     sent.begun_at_s = time.monotonic()
     until_s = None if sending.seconds is None else sent.begun_at_s + sending.seconds
     padding = b"." * sending.value_bytes
     for number in count():
         if number == sending.records or ends.is_set() or gives_up.is_set():
             break
-        due_s = _await_turn(producer, sent.begun_at_s, number, sending.rate_per_s)
+        due_s = await_turn(producer, sent.begun_at_s, number, sending.rate_per_s)
         if until_s is not None and due_s >= until_s:
             break
         value = (b"%d" % number + padding)[: max(sending.value_bytes, 20)]
@@ -94,7 +87,18 @@ def send(
     return sent
 
 
-def _await_turn(producer: Producer, begun_at_s: float, number: int, rate_per_s: float | None) -> float:
+def connected_producer(bootstrap_server: str, topic: str, settings: Mapping[str, Any]) -> Producer:
+    """One that has connected and knows who leads, which is not part of what is measured. Raises PipelineError where the
+    client does not accept the settings."""
+    try:
+        producer = Producer({"bootstrap.servers": bootstrap_server, "log_level": 2, **settings})
+    except KafkaException as error:
+        raise PipelineError(f"the client does not accept the settings: {error.args[0].str()}") from error
+    producer.list_topics(topic, timeout=_READ_TIMEOUT_S)
+    return producer
+
+
+def await_turn(producer: Producer, begun_at_s: float, number: int, rate_per_s: float | None) -> float:
     """When the record is due; acknowledgements are taken meanwhile."""
     producer.poll(0)
     if rate_per_s is None:

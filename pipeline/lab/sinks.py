@@ -75,9 +75,8 @@ def run(bench: Bench) -> Sweep:
         f"{records:,} records of {_RECORD_BYTES:,} B by {_TASKS} tasks",
         ["way", ("time", "s"), ("throughput", "MB/s"), ("throughput", "records/s")],
         text=(
-            "Spark, its workers and, where they are on this machine, the brokers share its processors. The"
-            " loader's time runs from its"
-            " first record to its last acknowledgement, that of the others is the whole job's."
+            "Spark, its workers and, where they are on this machine, the brokers share its processors. The loader's"
+            " time runs from its first record to its last acknowledgement, that of the others is the whole job's."
         ),
     )
     for timed in found:
@@ -151,9 +150,8 @@ def said(found: list[Timed]) -> str:
     loader, ours = by_way[_LOADER], by_way[_OURS]
     share = by_way[_NOWHERE_BY_PYTHON].seconds / ours.seconds
     text = (
-        f"The loader sent {loader.megabytes_per_s:.1f} MB/s and {_OURS} {ours.megabytes_per_s:.1f} MB/s; to make"
-        f" the records and to"
-        f" hand them to Python takes {100 * share:.0f} % of the latter's time by itself."
+        f"The loader sent {loader.megabytes_per_s:.1f} MB/s and {_OURS} {ours.megabytes_per_s:.1f} MB/s; to make the"
+        f" records and to hand them to Python takes {100 * share:.0f} % of the latter's time by itself."
     )
     jvm = by_way.get(_CONNECTOR)
     if jvm is None:

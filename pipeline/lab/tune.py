@@ -162,8 +162,7 @@ def said(book: Playbook) -> str:
     if not settings:
         text = (
             f"Nothing that was tried gave more than the {book.baseline.megabytes_per_s:.1f} MB/s of the baseline,"
-            f" over its"
-            f" noise of {100 * book.noise:.0f} %."
+            f" over its noise of {100 * book.noise:.0f} %."
         )
     else:
         listed = ", ".join(f"{name}={value}" for name, value in settings.items())
