@@ -18,10 +18,13 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from pipeline.datasource.cluster_view import QUIET, checked_client, logger
 from pipeline.datasource.errors import DeliveryFailed, ReplayDiffers
 from pipeline.datasource.options import WriteOptions
+from pipeline.datasource.rows import Contents, records
 from pipeline.datasource.sender import Sender
 
 _TIMEOUT_S = 60.0
 _RETRY_WAIT_S = 0.1
+# Where the note lies within the group: of no meaning, but always the same.
+_NOTE_PARTITION = 0
 # The whole task lies within one transaction.
 _TRANSACTION_TIMEOUT_MS = 300_000
 # Settings that a consumer does not share with the producer would be refused or ignored, so it gets only these.
@@ -74,30 +77,31 @@ def send_exactly_once(options: WriteOptions, task: TaskOfBatch, batches: Iterato
     try:
         # First this: it fences an earlier attempt that still runs, and waits for the end of its transaction.
         _until_done("begin", lambda: sender.producer.init_transactions(_TIMEOUT_S))
-        note = TopicPartition(options.topic, 0)
+        note = TopicPartition(options.topic, _NOTE_PARTITION)
         (found,) = _until_done("read its progress", lambda: notes.committed([note], timeout=_TIMEOUT_S))
         if found.offset > task.batch_id:
-            return _skipped(task, found, batches)
-        return _transaction(sender, notes, note, task, batches)
+            return _skipped(options, task, found, batches)
+        return _transaction(options, sender, notes, task, batches)
     finally:
         notes.close()
 
 
 def _transaction(
+    options: WriteOptions,
     sender: Sender,
     notes: Consumer,
-    note: TopicPartition,
     task: TaskOfBatch,
     batches: Iterator[pa.RecordBatch],
 ) -> int:
     producer = sender.producer
+    contents = Contents()
     producer.begin_transaction()
     try:
         for batch in batches:
-            sender.send(batch)
+            sender.send(contents.counted(records(batch, options.topic)))
         sender.flush()
-        # The number of records goes along, to notice a replay that is not one.
-        done = TopicPartition(note.topic, note.partition, task.batch_id + 1, f"records={sender.sent}")
+        # The contents go along, to notice a replay that is not one.
+        done = TopicPartition(options.topic, _NOTE_PARTITION, task.batch_id + 1, str(contents))
         group = notes.consumer_group_metadata()
         _until_done(
             "note its progress",
@@ -120,16 +124,22 @@ def _abort(sender: Sender, cause: BaseException) -> None:
         logger().warning("the transaction could not be aborted after %r: %s", cause, error.args[0])
 
 
-def _skipped(task: TaskOfBatch, found: TopicPartition, batches: Iterator[pa.RecordBatch]) -> int:
-    """Raises ReplayDiffers where the batch that is done had another number of records."""
-    replayed: int = sum(batch.num_rows for batch in batches)
-    if found.offset == task.batch_id + 1 and found.metadata != f"records={replayed}":
+def _skipped(
+    options: WriteOptions, task: TaskOfBatch, found: TopicPartition, batches: Iterator[pa.RecordBatch]
+) -> int:
+    """Raises ReplayDiffers where the batch that is done had other records."""
+    replayed = Contents()
+    for batch in batches:
+        for _ in replayed.counted(records(batch, options.topic)):
+            pass
+    if found.offset == task.batch_id + 1 and found.metadata != str(replayed):
         raise ReplayDiffers(
             f"task {task.partition} of batch {task.batch_id} was committed with {found.metadata}, and is run again with"
-            f" records={replayed}: the query does not compute the same rows in the same partitions every time"
+            f" {replayed}: the query does not compute the same rows in the same partitions every time."
+            " With Spark's own Kafka source, put .repartition(NUMBER, 'key') before writeStream"
         )
     logger().info("task %d of batch %d was committed before: nothing is sent", task.partition, task.batch_id)
-    return replayed
+    return replayed.records
 
 
 def _until_done(what: str, step: Callable[[], Any]) -> Any:

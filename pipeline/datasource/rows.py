@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -25,6 +26,24 @@ class Record(NamedTuple):
     partition: int
     """-1: the producer's partitioner decides."""
     headers: list[tuple[str, str | bytes | None]] | None
+
+
+class Contents:
+    """What a task has written of its batch, in any order: tells a replay from the records of another task."""
+
+    def __init__(self) -> None:
+        self.records = 0
+        self._checksum = 0
+        """The sum of the records' CRC-32, so that a shuffle may change the order within a task."""
+
+    def counted(self, rows: Iterable[Record]) -> Iterator[Record]:
+        for record in rows:
+            self.records += 1
+            self._checksum += zlib.crc32(repr(record).encode())
+            yield record
+
+    def __str__(self) -> str:
+        return f"records={self.records} checksum={self._checksum:x}"
 
 
 def check_schema(schema: StructType, topic: str | None) -> None:

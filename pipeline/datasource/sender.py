@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from pipeline.datasource.cluster_view import QUIET, checked_client
 from pipeline.datasource.errors import DeliveryFailed
 from pipeline.datasource.options import WriteOptions
-from pipeline.datasource.rows import records
+from pipeline.datasource.rows import Record, records
 
 _QUEUE_FULL_WAIT_S = 0.1
 # librdkafka reports every record by its message.timeout.ms; the margin is for the report to arrive.
@@ -38,7 +38,6 @@ class Sender:
 
     def __init__(self, options: WriteOptions, own_config: dict[str, Any]) -> None:
         config = {**_CLIENT_CONFIG, **options.client_config, **own_config}
-        self._topic = options.topic
         self._flush_timeout_s = int(config["message.timeout.ms"]) / 1000 + _FLUSH_MARGIN_S
         self._failed = 0
         self._first_failure = ""
@@ -53,9 +52,9 @@ class Sender:
             },
         )
 
-    def send(self, batch: pa.RecordBatch) -> None:
+    def send(self, rows: Iterable[Record]) -> None:
         produce, poll = self.producer.produce, self.producer.poll
-        for record in records(batch, self._topic):
+        for record in rows:
             while True:
                 try:
                     produce(record.topic, record.value, record.key, record.partition, headers=record.headers)
@@ -122,7 +121,7 @@ def send_at_least_once(options: WriteOptions, batches: Iterator[pa.RecordBatch])
     sender = Sender(options, {})
     try:
         for batch in batches:
-            sender.send(batch)
+            sender.send(records(batch, options.topic))
         sender.flush()
     except BaseException:
         sender.discard()
