@@ -13,7 +13,14 @@ from confluent_kafka import (
     TopicPartition,
     TopicPartitionInfo,
 )
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, TopicDescription
+from confluent_kafka.admin import (
+    AdminClient,
+    BrokerMetadata,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    TopicDescription,
+)
 
 from pipeline.errors import ClusterUnavailable
 
@@ -39,16 +46,15 @@ class Cluster:
 
     def brokers(self) -> list[str]:
         """Each broker as HOST:PORT. Raises ClusterUnavailable."""
-        try:
-            metadata = self._admin.list_topics(timeout=_CONNECT_TIMEOUT_S)
-        except KafkaException as error:
-            raise ClusterUnavailable(f"no broker answers at {self.bootstrap_server}: {error}") from error
-        return sorted(f"{broker.host}:{broker.port}" for broker in metadata.brokers.values())
+        return sorted(f"{broker.host}:{broker.port}" for broker in self._brokers().values())
 
     def broker_ids(self) -> list[int]:
         """Raises ClusterUnavailable."""
+        return sorted(self._brokers())
+
+    def _brokers(self) -> dict[int, BrokerMetadata]:
         try:
-            return sorted(self._admin.list_topics(timeout=_CONNECT_TIMEOUT_S).brokers)
+            return self._admin.list_topics(timeout=_CONNECT_TIMEOUT_S).brokers
         except KafkaException as error:
             raise ClusterUnavailable(f"no broker answers at {self.bootstrap_server}: {error}") from error
 

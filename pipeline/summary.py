@@ -36,7 +36,7 @@ def load_rows(load: dict[str, Any]) -> list[tuple[str, str]]:
             ("duration", f"{load['duration_s']:.1f} s"),
             ("throughput", f"{load['records_per_s']:,.0f} records/s, {load['megabytes_per_s']:.2f} MB/s"),
         ]
-        latency = _latency_ms(load)
+        latency = warm_latency_ms(load)
         figures = " / ".join(f"{latency[name]:,.1f}" for name in ("p50", "p99", "p99.9", "max"))
         rows.append(("latency p50 / p99 / p99.9 / max", f"{figures} ms"))
         if gap := load["longest_gap"]:
@@ -45,7 +45,7 @@ def load_rows(load: dict[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-def _latency_ms(load: dict[str, Any]) -> dict[str, float]:
+def warm_latency_ms(load: dict[str, Any]) -> dict[str, float]:
     """A run shorter than its warm-up has only the figures with it."""
     latency: dict[str, float] = load["latency_ms"] or load["latency_ms_with_warm_up"]
     return latency
@@ -79,7 +79,7 @@ def print_load(console: Console, title: str, load: dict[str, Any]) -> None:
 
 def perf_test_line(load: dict[str, Any]) -> str:
     """The figures as Kafka's kafka-producer-perf-test prints them, to be compared with its. Its MB has 2^20 bytes."""
-    latency = _latency_ms(load)
+    latency = warm_latency_ms(load)
     mebibytes_per_s = load["megabytes_per_s"] * 1e6 / (1 << 20)
     percentiles = ", ".join(
         f"{latency[f'p{share}']:.0f} ms {share}th" for share in ("50", "95", "99", "99.9")

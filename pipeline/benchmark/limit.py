@@ -16,6 +16,7 @@ from pipeline.load.bar import load_bar
 from pipeline.load.job import LoadOptions, load
 from pipeline.report.findings import TableOf, plot_of, write_findings
 from pipeline.report.sweep import Axis, Series, Sweep
+from pipeline.summary import warm_latency_ms
 from pipeline.workloads.definition import Workload
 from pipeline.workloads.spec import RunSpec
 
@@ -121,7 +122,7 @@ def find_and_report(
 def _point(rate_per_s: float, figures: dict[str, Any]) -> Point:
     if not figures["acknowledged"]:
         return Point(rate_per_s, 0.0, float("inf"), float("inf"))
-    latency = figures["latency_ms"] or figures["latency_ms_with_warm_up"]
+    latency = warm_latency_ms(figures)
     return Point(rate_per_s, figures["records_per_s"], latency["p50"], latency["p99"])
 
 

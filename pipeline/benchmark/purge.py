@@ -11,9 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pipeline.cluster import Cluster
 from pipeline.datasource import VarveDataSource
 from pipeline.load.bar import load_bar
-from pipeline.load.job import LoadOptions, load
+from pipeline.load.job import LoadOptions, ensure_topics, load
 from pipeline.summary import update_summary
-from pipeline.verify.checks import CheckResult, passed
+from pipeline.verify.results import CheckResult, passed
 from pipeline.workloads.spec import RunSpec
 
 #: Kafka Streams' default is 30 s; more often shows more within a short run.
@@ -26,10 +26,7 @@ def load_and_purge(
     """The "load" section, and a "verify" section that says whether the stream saw every record before it was purged.
     Raises PipelineError."""
     cluster = Cluster(options.bootstrap_server)
-    for topic in spec.topic_names:
-        cluster.ensure_topic(
-            topic, options.partitions, options.replication_factor, config=options.topic_config
-        )
+    ensure_topics(cluster, spec, options)
     spark.dataSource.register(VarveDataSource)
     seen = 0
 

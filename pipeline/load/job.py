@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import platform
-import subprocess
 import threading
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-import confluent_kafka
-import pyspark
 from pyspark import InheritableThread
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from pipeline.circumstances import circumstances
 from pipeline.cluster import Cluster
 from pipeline.errors import ClusterUnavailable, PipelineError
-from pipeline.load.latency import HISTOGRAM_SCHEMA_SQL, encode_histograms, merge, percentiles_ms
+from pipeline.load.over_time import write_over_time
 from pipeline.load.producer_task import DELIVERY_SCHEMA_SQL, ProducerSettings, producing
 from pipeline.load.progress import DriverLines, LineAddress, Progress
 from pipeline.producer import ProducerError, ReliableProducer, RetryPolicy
 from pipeline.producer.settings import without_aliases
-from pipeline.run_files import ABORTED, CONFIG, DELIVERIES, LATENCY, LOG, THROUGHPUT, write_json
+from pipeline.run_files import ABORTED, CONFIG, DELIVERIES, LOG, write_json
 from pipeline.summary import update_summary
 from pipeline.workloads.records import key_column, timestamp_ms_column, value_column
 from pipeline.workloads.spec import FORMAT, RunSpec
@@ -89,10 +85,7 @@ def load(spark: SparkSession, spec: RunSpec, options: LoadOptions, watcher: Watc
     run = options.run
     make_run_folder(run)
     cluster = Cluster(options.bootstrap_server)
-    for topic in spec.topic_names:
-        cluster.ensure_topic(
-            topic, options.partitions, options.replication_factor, config=options.topic_config
-        )
+    ensure_topics(cluster, spec, options)
     config = _config(spec, options, _ends(cluster, spec))
     write_json(run / CONFIG, config)
     driver = spark.sparkContext.getConf().get("spark.driver.host", "127.0.0.1")
@@ -165,6 +158,14 @@ def _run_to_the_end(job: Callable[[], None], order_stop: Callable[[], None], wat
     return is_interrupted
 
 
+def ensure_topics(cluster: Cluster, spec: RunSpec, options: LoadOptions) -> None:
+    """Create those topics of the run that do not exist. Raises ClusterUnavailable."""
+    for topic in spec.topic_names:
+        cluster.ensure_topic(
+            topic, options.partitions, options.replication_factor, config=options.topic_config
+        )
+
+
 def _ends(cluster: Cluster, spec: RunSpec) -> dict[str, dict[str, int]]:
     """Where each partition of each topic ends now."""
     return {
@@ -226,75 +227,13 @@ def summarize(spec: RunSpec, options: LoadOptions, deliveries: DataFrame) -> dic
     if totals["acknowledged"] == 0:
         return section
     duration_s = (totals["end_us"] - totals["start_us"]) / 1e6
-    _latency(acknowledged, totals["start_us"]).write.parquet(str(options.run / LATENCY))
-    _throughput(acknowledged, totals["start_us"]).write.parquet(str(options.run / THROUGHPUT))
-    rows = deliveries.sparkSession.read.parquet(str(options.run / LATENCY)).collect()
-    warm = [bytes(row["histogram"]) for row in rows if row["second"] >= options.warm_up_s]
     section |= {
         "duration_s": duration_s,
         "records_per_s": totals["acknowledged"] / duration_s,
         "megabytes_per_s": totals["value_bytes"] / duration_s / 1e6,
-        "latency_ms": percentiles_ms(merge(warm)),
-        "latency_ms_with_warm_up": percentiles_ms(merge(bytes(row["histogram"]) for row in rows)),
-        "warm_up_s": options.warm_up_s,
-        "longest_gap": longest_gap(acknowledged),
+        **write_over_time(acknowledged, options.run, totals["start_us"], options.warm_up_s),
     }
     return section
-
-
-def longest_gap(acknowledged: DataFrame, since_us: int = 0) -> dict[str, Any] | None:
-    """The longest time in which one partition acknowledged nothing, between two of its acknowledgements.
-
-    Per partition, since the others go on while one of them has lost its leader. With a steady load on every
-    partition this is the time that a fail-over took. `since_us`: only gaps that end later. None where there are
-    none.
-    """
-    in_time = Window.partitionBy("topic", "partition").orderBy("acknowledged_at_us")
-    before = F.lag("acknowledged_at_us").over(in_time)
-    gaps = acknowledged.select(
-        "topic",
-        "partition",
-        before.alias("from_us"),
-        (F.col("acknowledged_at_us") - before).alias("gap_us"),
-        "acknowledged_at_us",
-    ).where(F.col("acknowledged_at_us") >= since_us)
-    per_partition = (
-        gaps.where("gap_us is not null")
-        .groupBy("topic", "partition")
-        .agg(F.max_by(F.struct("gap_us", "from_us"), "gap_us").alias("longest"))
-        .orderBy("topic", "partition")
-        .collect()
-    )
-    if not per_partition:
-        return None
-    worst = max(per_partition, key=lambda row: row["longest"]["gap_us"])
-    return {
-        "gap_ms": worst["longest"]["gap_us"] / 1000,
-        "topic": worst["topic"],
-        "partition": worst["partition"],
-        "from_us": worst["longest"]["from_us"],
-        "gap_ms_by_partition": {
-            f"{row['topic']}-{row['partition']}": row["longest"]["gap_us"] / 1000 for row in per_partition
-        },
-    }
-
-
-def _latency(acknowledged: DataFrame, start_us: int) -> DataFrame:
-    """Latencies per task and second of intended send time."""
-    second = F.floor((F.col("intended_at_us") - F.lit(start_us)) / 1_000_000).cast("bigint")
-    return acknowledged.select(second.alias("second"), "latency_us").mapInArrow(
-        encode_histograms, HISTOGRAM_SCHEMA_SQL
-    )
-
-
-def _throughput(acknowledged: DataFrame, start_us: int) -> DataFrame:
-    """Acknowledgements per second of the run and partition."""
-    second = F.floor((F.col("acknowledged_at_us") - F.lit(start_us)) / 1_000_000).cast("bigint")
-    return (
-        acknowledged.groupBy(second.alias("second"), "topic", "partition")
-        .agg(F.count("*").alias("records"), F.sum("value_bytes").alias("value_bytes"))
-        .orderBy("second", "topic", "partition")
-    )
 
 
 def _config(spec: RunSpec, options: LoadOptions, start_offsets: dict[str, dict[str, int]]) -> dict[str, Any]:
@@ -306,23 +245,5 @@ def _config(spec: RunSpec, options: LoadOptions, start_offsets: dict[str, dict[s
         # Where the run begins and ends in each partition: what others sent before and after is not judged.
         "start_offsets": start_offsets,
         "end_offsets": None,
-        "started_at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "host": {"machine": platform.machine(), "system": platform.platform()},
-        "versions": {
-            "git": _git_commit(),
-            "python": platform.python_version(),
-            "pyspark": pyspark.__version__,
-            "confluent_kafka": confluent_kafka.__version__,
-            "librdkafka": confluent_kafka.libversion()[0],
-        },
+        **circumstances(),
     }
-
-
-def _git_commit() -> str | None:
-    """The commit of the checkout that this runs from; None where it is not a checkout."""
-    try:
-        command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None

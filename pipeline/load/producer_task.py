@@ -117,10 +117,11 @@ class ProducerTask:
         self._context = BarrierTaskContext.get()
         if self._context.attemptNumber() > 0:
             raise RuntimeError("a loading task must not run twice: it would send its records again")
-        self._topics = spec.topic_names
+        # Looked up once: the sending thread uses them for every record.
+        self._topics, self._tasks = spec.topic_names, spec.tasks
         task = self._context.partitionId()
         #: Producer p of the run, for the p of this task: the place in the list is p // tasks.
-        self._producers = [self._make_producer(number) for number in range(task, spec.producers, spec.tasks)]
+        self._producers = [self._make_producer(number) for number in range(task, spec.producers, self._tasks)]
         #: Of each producer that is within one.
         self._transactions: dict[int, Transaction] = {}
         # A deque, because the producers' threads append while the sending thread takes.
@@ -212,7 +213,7 @@ class ProducerTask:
         told = self._deliveries if open_transaction is None else open_transaction.deliveries
         while not self._stopped.is_set():
             try:
-                self._producers[number // self._spec.tasks].send(
+                self._producers[number // self._tasks].send(
                     topic,
                     value,
                     key,
@@ -273,7 +274,7 @@ class ProducerTask:
         if current is not None and current.number != wanted:
             self._end_transaction(number)
         if number not in self._transactions:
-            producer = self._producers[number // self._spec.tasks]
+            producer = self._producers[number // self._tasks]
             self._transactions[number] = Transaction(producer, wanted, self._spec.is_aborted(number, wanted))
 
     def _end_transaction(self, number: int) -> None:

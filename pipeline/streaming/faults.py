@@ -11,12 +11,12 @@ from pipeline.cluster import Cluster
 from pipeline.errors import PipelineError
 from pipeline.streaming.driver import QueryProcess, Repeated
 from pipeline.streaming.spec import Topics
+from pipeline.trials.faults import await_in_sync
 from pipeline.trials.local_cluster import LocalCluster
 
 # Several election timeouts of a broker (1 s each): the cluster has settled without it before it comes back.
 _DOWN_FOR_S = 5.0
 _IN_SYNC_TIMEOUT_S = 90.0
-_POLL_S = 0.2
 
 
 class Faults(threading.Thread):
@@ -97,7 +97,8 @@ class Faults(threading.Thread):
         time.sleep(_DOWN_FOR_S)
         self._cluster.up()
         self._note(f"node {leader} back")
-        self._wait_in_sync(self._cluster)
+        await_in_sync(self._cluster, self._topics.all, _IN_SYNC_TIMEOUT_S)
+        self._note("all replicas in sync")
 
     def _kill_driver(self) -> None:
         repeated = self._queries.kill_mid_batch()
@@ -107,18 +108,6 @@ class Faults(threading.Thread):
             self.repeats.append(repeated)
         self._queries.start()
         self._note("the queries go on from their checkpoints")
-
-    def _wait_in_sync(self, cluster: LocalCluster) -> None:
-        """Every node is asked, because only a partition's leader knows. Raises PipelineError."""
-        deadline = time.monotonic() + _IN_SYNC_TIMEOUT_S
-        nodes = [Cluster(address) for address in cluster.addresses]
-        while not all(node.is_in_sync(topic) for node in nodes for topic in self._topics.all):
-            if time.monotonic() > deadline:
-                raise PipelineError(
-                    f"the replicas are not in sync {_IN_SYNC_TIMEOUT_S:.0f} s after the fault"
-                )
-            time.sleep(_POLL_S)
-        self._note("all replicas in sync")
 
     def _note(self, what: str) -> None:
         self.events.append({"at_us": time.time_ns() // 1000, "what": what})

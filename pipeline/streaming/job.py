@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import platform
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import confluent_kafka
-import pyspark
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from pipeline.circumstances import circumstances
 from pipeline.cluster import Cluster
 from pipeline.errors import PipelineError
-from pipeline.load.job import longest_gap
-from pipeline.load.latency import HISTOGRAM_SCHEMA_SQL, encode_histograms, merge, percentiles_ms
-from pipeline.run_files import CHECKS, CONFIG, DELIVERIES, LATENCY, THROUGHPUT, write_json
+from pipeline.load.over_time import longest_gap, write_over_time
+from pipeline.run_files import CONFIG, DELIVERIES, write_json
 from pipeline.streaming.driver import Batch, QueryProcess
 from pipeline.streaming.faults import Faults
 from pipeline.streaming.feed import Feed
@@ -28,13 +24,13 @@ from pipeline.streaming.query import TRANSFORM, QueryOptions, Sink
 from pipeline.streaming.spec import StreamSpec, Topics
 from pipeline.summary import update_summary
 from pipeline.trials.local_cluster import LocalCluster
+from pipeline.verify.results import write_checks
 
 # What the queries may take after the last record to reach it, a restart of their driver included.
 _CATCH_UP_TIMEOUT_S = 300.0
 _POLL_S = 0.5
 _LOG = "query.log"
 _CHECKPOINTS = "checkpoints"
-_CHECKS_SCHEMA_SQL = "name string, expected bigint, actual bigint, status string, sample string"
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +176,7 @@ def conclude(
             frame.unpersist()
     update_summary(run, "stream", section)
     checks = [check.to_json() for check in verdict.checks]
-    rows = [(c.name, c.expected, c.actual, c.status, json.dumps(c.sample)) for c in verdict.checks]
-    spark.createDataFrame(rows, _CHECKS_SCHEMA_SQL).coalesce(1).write.parquet(str(run / CHECKS))
+    write_checks(spark, run, verdict.checks)
     update_summary(
         run,
         "verify",
@@ -234,20 +229,9 @@ def _figures(
     options: StreamOptions, streamed: Streamed, verdict: Verdict, arrivals: DataFrame
 ) -> dict[str, Any]:
     """The section; writes the latency and throughput files, whose seconds count from the first record's."""
-    run, spec = options.run, streamed.spec
+    spec = streamed.spec
     start_us = spec.start_timestamp_ms * 1000
 
-    def second_of(column: str) -> Any:
-        return F.floor((F.col(column) - start_us) / 1_000_000).cast("bigint").alias("second")
-
-    arrivals.select(second_of("intended_at_us"), "latency_us").mapInArrow(
-        encode_histograms, HISTOGRAM_SCHEMA_SQL
-    ).write.parquet(str(run / LATENCY))
-    arrivals.groupBy(second_of("acknowledged_at_us"), "topic", "partition").agg(
-        F.count("*").alias("records"), F.sum("value_bytes").alias("value_bytes")
-    ).write.parquet(str(run / THROUGHPUT))
-    rows = arrivals.sparkSession.read.parquet(str(run / LATENCY)).collect()
-    warm = [bytes(row["histogram"]) for row in rows if row["second"] >= options.warm_up_s]
     ends = arrivals.agg(F.count("*"), F.max("acknowledged_at_us")).first()
     assert ends is not None, "an aggregate without groups has one row"
     arrived, end_us = ends[0], ends[1] or start_us
@@ -261,10 +245,7 @@ def _figures(
         "repeated": verdict.repeated,
         "duration_s": duration_s,
         "records_per_s": arrived / duration_s if duration_s else 0.0,
-        "latency_ms": percentiles_ms(merge(warm)),
-        "latency_ms_with_warm_up": percentiles_ms(merge(bytes(row["histogram"]) for row in rows)),
-        "warm_up_s": options.warm_up_s,
-        "longest_gap": longest_gap(arrivals),
+        **write_over_time(arrivals, options.run, start_us, options.warm_up_s),
         "batches": len(durations),
         "batch_ms": {
             "p50": durations[len(durations) // 2],
@@ -283,12 +264,5 @@ def _config(spec: StreamSpec, options: StreamOptions) -> dict[str, Any]:
         "spec": spec.to_json(),
         "run_id": spec.run_id,
         "options": asdict(options) | {"run": str(options.run)},
-        "started_at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "host": {"machine": platform.machine(), "system": platform.platform()},
-        "versions": {
-            "python": platform.python_version(),
-            "pyspark": pyspark.__version__,
-            "confluent_kafka": confluent_kafka.__version__,
-            "librdkafka": confluent_kafka.libversion()[0],
-        },
+        **circumstances(),
     }

@@ -16,9 +16,8 @@ from pyspark.sql import functions as F
 
 from pipeline.streaming.driver import Repeated
 from pipeline.streaming.spec import COUNT_SCHEMA_SQL, OUTPUT_SCHEMA_SQL, WINDOW_S, StreamSpec
-from pipeline.verify.checks import CheckResult
+from pipeline.verify.results import CheckResult, found, passed, result
 
-SAMPLE_SIZE = 5
 FED = "fed records acknowledged"
 IN_SOURCE = "acknowledged records in the source topic"
 IN_SINK = "records of the source topic in the sink topic"
@@ -46,7 +45,7 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
-        return all(check.status == "PASS" for check in self.checks)
+        return passed(self.checks)
 
 
 def judge(evidence: Evidence, spec: StreamSpec, repeats: Sequence[Repeated]) -> Verdict:
@@ -61,12 +60,12 @@ def judge(evidence: Evidence, spec: StreamSpec, repeats: Sequence[Repeated]) -> 
         repeated = copies.agg(F.sum(F.least(F.col("copies") - 1, "allowed"))).first()
         assert repeated is not None, "an aggregate without groups has one row"
         checks = [
-            _found(FED, spec.records, evidence.deliveries.where("error is not null"), acknowledged.count()),
-            _found(IN_SOURCE, acknowledged.count(), lost_in_source),
+            found(FED, spec.records, evidence.deliveries.where("error is not null"), acknowledged.count()),
+            found(IN_SOURCE, acknowledged.count(), lost_in_source),
             _none("acknowledged elsewhere than read", _misplaced(acknowledged, source)),
             _none("records doubled in the source topic", _twice_in_source(source)),
             _none("records in the source topic other than fed", source.where("not is_as_fed")),
-            _found(IN_SINK, source.count(), lost_in_sink),
+            found(IN_SINK, source.count(), lost_in_sink),
             _none(DOUBLED, copies.where("copies > allowed + 1"), "copies - allowed - 1"),
             _none("alien records in the sink topic", sink.where("not is_ours")),
             _none("values other than computed", sink.where("is_ours and not is_value_expected")),
@@ -197,25 +196,17 @@ def _judge_counts(source: DataFrame, topic: DataFrame) -> list[CheckResult]:
     both = expected.join(newest, group, "full").cache()
     wrong = both.where("expected is not null and (records is null or records != expected or places > 1)")
     return [
-        _found(COUNTED, both.where("expected is not null").count(), wrong),
+        found(COUNTED, both.where("expected is not null").count(), wrong),
         _none("counts of keys and windows that are not there", both.where("expected is null")),
     ]
-
-
-def _found(name: str, expected: int, missing: DataFrame, found: int | None = None) -> CheckResult:
-    """Nothing found proves nothing: an empty run must not look as if it had been tested."""
-    actual = expected - missing.count() if found is None else found
-    passed = actual == expected and expected > 0
-    return CheckResult(name, expected, actual, "PASS" if passed else "FAIL", _sample(missing))
 
 
 def _none(name: str, offenders: DataFrame, weight: str = "1") -> CheckResult:
     total = offenders.agg(F.sum(F.expr(weight))).first()
     assert total is not None, "an aggregate without groups has one row"
-    count = total[0] or 0
-    return CheckResult(name, 0, count, "PASS" if count == 0 else "FAIL", _sample(offenders) if count else [])
+    return result(name, total[0] or 0, _shown(offenders))
 
 
-def _sample(offenders: DataFrame) -> list[dict[str, object]]:
-    rows = offenders.drop("timestamp", "is_ours", "is_as_fed", "is_value_expected", "is_key_expected")
-    return [row.asDict() for row in rows.limit(SAMPLE_SIZE).collect()]
+def _shown(offenders: DataFrame) -> DataFrame:
+    """What a sample says of them."""
+    return offenders.drop("timestamp", "is_ours", "is_as_fed", "is_value_expected", "is_key_expected")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pipeline.cluster import Cluster
@@ -114,18 +114,8 @@ class Injection:
         self.note(f"{_nodes(node_ids)} back")
 
     def wait_in_sync(self) -> None:
-        """Until every node says that all replicas of the topic are in sync. Raises PipelineError after a minute.
-
-        Every node is asked, because only a partition's leader knows, and the client library does not tell which of
-        the brokers it asked.
-        """
-        deadline = time.monotonic() + _IN_SYNC_TIMEOUT_S
-        while not all(Cluster(address).is_in_sync(self.topic) for address in self.cluster.addresses):
-            if time.monotonic() > deadline:
-                raise PipelineError(
-                    f"the replicas are not in sync {_IN_SYNC_TIMEOUT_S:.0f} s after the fault"
-                )
-            time.sleep(_POLL_S)
+        """As `await_in_sync`, of the topic."""
+        await_in_sync(self.cluster, [self.topic], _IN_SYNC_TIMEOUT_S)
         self.note("all replicas in sync")
 
     def note(self, what: str) -> None:
@@ -153,6 +143,19 @@ def kill_leader(injection: Injection) -> None:
     injection.cluster.kill(leader)
     injection.let_pass(_DOWN_FOR_S)
     injection.start_again(leader)
+
+
+def await_in_sync(cluster: LocalCluster, topics: Sequence[str], timeout_s: float) -> None:
+    """Until every node says that all replicas of the topics are in sync. Raises PipelineError when time is up.
+
+    Every node is asked, because only a partition's leader knows; by a client that knows no other node yet, because the
+    library does not tell which of the brokers it asked.
+    """
+    deadline = time.monotonic() + timeout_s
+    while not all(Cluster(address).is_in_sync(topic) for address in cluster.addresses for topic in topics):
+        if time.monotonic() > deadline:
+            raise PipelineError(f"the replicas are not in sync {timeout_s:.0f} s after the fault")
+        time.sleep(_POLL_S)
 
 
 def kill_each(injection: Injection) -> None:

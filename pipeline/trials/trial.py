@@ -10,7 +10,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from pipeline.load.bar import load_bar
-from pipeline.load.job import LoadOptions, Watcher, load, longest_gap
+from pipeline.load.job import LoadOptions, Watcher, load
+from pipeline.load.over_time import longest_gap
 from pipeline.load.progress import Progress
 from pipeline.run_files import DELIVERIES
 from pipeline.spark.connector import Connector
@@ -27,7 +28,7 @@ class Trial:
     loaded: dict[str, Any]
     verified: dict[str, Any]
     fault: dict[str, Any] | None
-    """`events` of the injection, and `gap` (see load.longest_gap) from the first of them on; None without one."""
+    """`events` of the injection, and `gap` (see `longest_gap`) from the first of them on; None without one."""
 
     @property
     def passed(self) -> bool:

@@ -7,14 +7,14 @@ fewer: `compaction.py`.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from pipeline.run_files import ABORTED
 from pipeline.verify.compaction import came_back, newest, newest_lost
+from pipeline.verify.results import CheckResult, found, result
 from pipeline.workloads import checked
 from pipeline.workloads.keys import partition_of
 from pipeline.workloads.records import (
@@ -34,23 +34,8 @@ FOUND = "acknowledged records found"
 FOUND_NEWEST = "keys whose newest value is kept"
 CAME_BACK = "deleted keys that came back"
 ABORTED_SERVED = "records of aborted transactions served"
-_SAMPLE_SIZE = 5
 #: Where a record is.
 _PLACE = ["topic", "partition", "offset"]
-
-
-@dataclass(frozen=True, slots=True)
-class CheckResult:
-    name: str
-    expected: int
-    actual: int
-    status: str
-    """PASS or FAIL."""
-    sample: list[dict[str, Any]]
-    """Up to five of the offenders."""
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def judge(read: DataFrame, spec: RunSpec) -> DataFrame:
@@ -117,14 +102,14 @@ def run_checks(
     }
     if given.is_compacted:
         newest_of_keys = newest(acknowledged, deliveries, ours, spec)
-        found = _found(FOUND_NEWEST, newest_of_keys.count(), newest_lost(newest_of_keys))
+        kept = found(FOUND_NEWEST, newest_of_keys.count(), newest_lost(newest_of_keys))
         offenders = {
             "acknowledged elsewhere than read": _moved(acknowledged, ours),
             CAME_BACK: came_back(newest_of_keys),
             **offenders,
         }
     else:
-        found = _found(FOUND, acknowledged.count(), _missing(acknowledged, ours))
+        kept = found(FOUND, acknowledged.count(), _missing(acknowledged, ours))
         offenders = {"acknowledged elsewhere than read": _misplaced(acknowledged, judged), **offenders}
     if spec.transaction_records and given.is_committed_only:
         offenders[ABORTED_SERVED] = _aborted_served(deliveries, ours)
@@ -139,8 +124,8 @@ def run_checks(
         "records in another topic than sent": is_ours & ~F.col("topic_expected"),
     }
     return [
-        found,
-        *(_result(name, frame.count(), frame) for name, frame in offenders.items()),
+        kept,
+        *(result(name, frame.count(), frame) for name, frame in offenders.items()),
         *_of_each_record(judged, each_record),
     ]
 
@@ -149,18 +134,7 @@ def found_uncommitted(judged: DataFrame, deliveries: DataFrame) -> CheckResult:
     """Whether a reader with read_uncommitted finds all that was acknowledged, too."""
     acknowledged = deliveries.where("error is null")
     missing = _missing(acknowledged, judged.where("sequence is not null"))
-    return _found(f"{FOUND} by read_uncommitted", acknowledged.count(), missing)
-
-
-def passed(results: list[CheckResult]) -> bool:
-    return all(result.status == "PASS" for result in results)
-
-
-def _found(name: str, expected: int, missing: DataFrame) -> CheckResult:
-    """Nothing acknowledged proves nothing: then the run has not been tested, and must not look as if it had."""
-    lost = _result(name, missing.count(), missing)
-    status = "FAIL" if expected == 0 else lost.status
-    return CheckResult(name, expected, expected - lost.actual, status, lost.sample)
+    return found(f"{FOUND} by read_uncommitted", acknowledged.count(), missing)
 
 
 def _of_each_record(judged: DataFrame, violations: dict[str, Column]) -> list[CheckResult]:
@@ -170,24 +144,9 @@ def _of_each_record(judged: DataFrame, violations: dict[str, Column]) -> list[Ch
     ).first()
     assert counts is not None, "an aggregate without groups has one row"
     return [
-        _result(name, counts[name], judged.where(violation).select("sequence", *_PLACE))
+        result(name, counts[name], judged.where(violation).select("sequence", *_PLACE))
         for name, violation in violations.items()
     ]
-
-
-def _result(name: str, count: int, offenders: DataFrame) -> CheckResult:
-    sample = [] if count == 0 else [_plain(row.asDict()) for row in offenders.limit(_SAMPLE_SIZE).collect()]
-    return CheckResult(name, 0, count, "PASS" if count == 0 else "FAIL", sample)
-
-
-def _plain(fields: dict[str, Any]) -> dict[str, Any]:
-    """Keys as text, for JSON."""
-    return {
-        name: bytes(value).decode(errors="backslashreplace")
-        if isinstance(value, bytes | bytearray)
-        else value
-        for name, value in fields.items()
-    }
 
 
 def _missing(acknowledged: DataFrame, ours: DataFrame) -> DataFrame:

@@ -11,22 +11,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.cluster import Cluster
 from pipeline.errors import PipelineError
-from pipeline.run_files import CHECKS, CONFIG, DELIVERIES, is_written
+from pipeline.run_files import CONFIG, DELIVERIES, is_written
 from pipeline.spark.connector import Connector
 from pipeline.summary import update_summary
-from pipeline.verify.checks import (
-    CheckResult,
-    Circumstances,
-    found_uncommitted,
-    judge,
-    passed,
-    run_checks,
-)
+from pipeline.verify.checks import Circumstances, found_uncommitted, judge, run_checks
 from pipeline.verify.compaction import debt
 from pipeline.verify.reading import Ranges, read
+from pipeline.verify.results import passed, write_checks
 from pipeline.workloads.spec import RunSpec
-
-_CHECKS_SCHEMA_SQL = "name string, expected bigint, actual bigint, status string, sample string"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +60,7 @@ def verify(spark: SparkSession, options: VerifyOptions, connector: Connector | N
     finally:
         judged.unpersist()
         deliveries.unpersist()
-    _write_checks(spark, run, results)
+    write_checks(spark, run, results)
     by = "Python (confluent-kafka)"
     if connector is not None:
         by = f"Spark's official connector ({connector.source})"
@@ -109,10 +101,3 @@ def _ranges(cluster: Cluster, config: dict[str, Any], spec: RunSpec) -> Ranges:
             # A log that ends before the run began has lost it all: an empty range, and everything missing.
             ranges[topic][partition] = (start, max(start, min(end, run_end)))
     return ranges
-
-
-def _write_checks(spark: SparkSession, run: Path, results: list[CheckResult]) -> None:
-    rows = [(r.name, r.expected, r.actual, r.status, json.dumps(r.sample)) for r in results]
-    spark.createDataFrame(rows, _CHECKS_SCHEMA_SQL).coalesce(1).write.mode("overwrite").parquet(
-        str(run / CHECKS)
-    )

@@ -17,8 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from pipeline.load.job import LoadOptions, longest_gap, summarize
+from pipeline.load.job import LoadOptions, summarize
 from pipeline.load.latency import merge, new_histogram, percentiles_ms, record
+from pipeline.load.over_time import longest_gap
 from pipeline.load.producer_task import DELIVERY_SCHEMA_SQL
 from pipeline.load.progress import TOKEN_BYTES, DriverLines, LineAddress, Progress, TaskLine
 from pipeline.summary import perf_test_line

@@ -19,7 +19,8 @@ from pyspark.sql.types import StructType
 from pipeline.datasource.columns import columns
 from pipeline.load.job import inputs
 from pipeline.load.producer_task import DELIVERY_SCHEMA_SQL
-from pipeline.verify.checks import FOUND, CheckResult, Circumstances, judge, passed, run_checks
+from pipeline.verify.checks import FOUND, Circumstances, judge, run_checks
+from pipeline.verify.results import CheckResult, passed
 from pipeline.workloads.keys import partition_of
 from pipeline.workloads.records import headers_of
 from pipeline.workloads.spec import RunSpec
