@@ -23,8 +23,6 @@ from pipeline.datasource.sender import Sender
 
 _TIMEOUT_S = 60.0
 _RETRY_WAIT_S = 0.1
-# Where the note lies within the group: of no meaning, but always the same.
-_NOTE_PARTITION = 0
 # The whole task lies within one transaction.
 _TRANSACTION_TIMEOUT_MS = 300_000
 # Settings that a consumer does not share with the producer would be refused or ignored, so it gets only these.
@@ -77,19 +75,19 @@ def send_exactly_once(options: WriteOptions, task: TaskOfBatch, batches: Iterato
     try:
         # First this: it fences an earlier attempt that still runs, and waits for the end of its transaction.
         _until_done("begin", lambda: sender.producer.init_transactions(_TIMEOUT_S))
-        note = TopicPartition(options.topic, _NOTE_PARTITION)
+        note = TopicPartition(options.topic, 0)
         (found,) = _until_done("read its progress", lambda: notes.committed([note], timeout=_TIMEOUT_S))
         if found.offset > task.batch_id:
-            return _skipped(options, task, found, batches)
-        return _transaction(options, sender, notes, task, batches)
+            return _skipped(task, found, batches)
+        return _transaction(sender, notes, note, task, batches)
     finally:
         notes.close()
 
 
 def _transaction(
-    options: WriteOptions,
     sender: Sender,
     notes: Consumer,
+    note: TopicPartition,
     task: TaskOfBatch,
     batches: Iterator[pa.RecordBatch],
 ) -> int:
@@ -98,10 +96,10 @@ def _transaction(
     producer.begin_transaction()
     try:
         for batch in batches:
-            sender.send(contents.counted(records(batch, options.topic)))
+            sender.send(contents.counted(records(batch, note.topic)))
         sender.flush()
         # The contents go along, to notice a replay that is not one.
-        done = TopicPartition(options.topic, _NOTE_PARTITION, task.batch_id + 1, str(contents))
+        done = TopicPartition(note.topic, note.partition, task.batch_id + 1, str(contents))
         group = notes.consumer_group_metadata()
         _until_done(
             "note its progress",
@@ -124,13 +122,11 @@ def _abort(sender: Sender, cause: BaseException) -> None:
         logger().warning("the transaction could not be aborted after %r: %s", cause, error.args[0])
 
 
-def _skipped(
-    options: WriteOptions, task: TaskOfBatch, found: TopicPartition, batches: Iterator[pa.RecordBatch]
-) -> int:
+def _skipped(task: TaskOfBatch, found: TopicPartition, batches: Iterator[pa.RecordBatch]) -> int:
     """Raises ReplayDiffers where the batch that is done had other records."""
     replayed = Contents()
     for batch in batches:
-        for _ in replayed.counted(records(batch, options.topic)):
+        for _ in replayed.counted(records(batch, found.topic)):
             pass
     if found.offset == task.batch_id + 1 and found.metadata != str(replayed):
         raise ReplayDiffers(

@@ -55,8 +55,8 @@ def _start(frame: DataFrame, name: str, topic: str, sink: Sink, options: QueryOp
     if sink == "varve":
         # Spark finds it by itself only where this package is installed.
         frame.sparkSession.dataSource.register(VarveDataSource)
-        # After a restart the connector reads the same offsets in other tasks. By key, each task has the same records again,
-        # and the records of a key keep their order.
+        # After a restart the connector reads the same offsets in other tasks. By key, each task has the same
+        # records again, and the records of a key keep their order.
         frame = frame.repartition(_EXACTLY_ONCE_TASKS, "key")
         writer = frame.writeStream.format("varve").option("deliverySemantics", "exactly-once")
     else:

@@ -95,7 +95,7 @@ def test_a_batch_that_was_committed_is_not_sent_again(topics: Topics) -> None:
     assert send_exactly_once(options, TaskOfBatch("q1", 0, 1), iter([batch("d")])) == 1
     assert send_exactly_once(options, TaskOfBatch("q2", 0, 0), iter([batch("e")])) == 1
     assert topics.committed_values(topic) == ["a", "b", "c", "d", "e"]
-    with pytest.raises(ReplayDiffers, match="records=1 .*, and is run again with records=2"):
+    with pytest.raises(ReplayDiffers, match=r"records=1 .*, and is run again with records=2"):
         send_exactly_once(options, second, iter([batch("c", "x")]))
 
 
