@@ -13,6 +13,7 @@ from storage.partition_folder import (
     INSTALL_SUFFIX,
     METADATA_NAME,
     STRAY_SUFFIX,
+    belongs_to,
     decode_uuid,
     encode_uuid,
     folder_name,
@@ -47,7 +48,7 @@ class PartitionFolder(NamedTuple):
     path: str
     #: None if nothing in the folder says it.
     topic_id: UUID | None
-    #: The creation of the log never finished: nothing was promised, and the folder can be removed.
+    #: As `is_unfinished` says.
     is_unfinished: bool
 
 
@@ -137,15 +138,21 @@ def list_partitions(disk: Disk) -> list[PartitionFolder]:
         parsed = parse_folder_name(name)
         if parsed is None or not disk.is_directory(path):
             continue
-        topic_id, is_unfinished = None, False
+        topic_id, unfinished = None, False
         try:
             topic_id = read_topic_id(disk, path)
         except UnfinishedLogError:
-            is_unfinished = not has_entries(disk, path)
+            unfinished = is_unfinished(disk, path)
         except CorruptLogError:
             pass  # opening the log reports it
-        folders.append(PartitionFolder(*parsed, path, topic_id, is_unfinished))
+        folders.append(PartitionFolder(*parsed, path, topic_id, unfinished))
     return folders
+
+
+def is_unfinished(disk: Disk, path: str) -> bool:
+    """Whether the folder is there and the creation of its log never finished: nothing was promised, and the folder can
+    be removed."""
+    return disk.exists(path) and not disk.exists(f"{path}/{METADATA_NAME}") and not has_entries(disk, path)
 
 
 def has_entries(disk: Disk, path: str) -> bool:
@@ -189,8 +196,13 @@ def finish_installs(disk: Disk) -> None:
 
 
 def delete_partition(disk: Disk, topic: str, partition: int, topic_id: UUID) -> None:
-    """Rename a closed log to `-delete`, durably, then remove it in the background."""
+    """Rename the closed log of this very topic, if it is there, to `-delete`, durably, then remove it in the
+    background. Another topic may have the name by now. A folder that was not finished names no topic, and goes, too."""
     path = f"{disk.root}/{folder_name(topic, partition)}"
+    if is_unfinished(disk, path):
+        disk.remove_tree(path)
+    if not belongs_to(disk, path, topic_id):
+        return
     target = free_name_with_id(disk, path, topic_id, DELETE_SUFFIX)
     disk.rename(path, target)
     disk.flush_directory(disk.root)

@@ -46,7 +46,6 @@ from storage.disk import Disk, DiskFullError
 from storage.journal import Journal
 from storage.log import Log
 from storage.log_types import GroupKey
-from storage.partition_folder import belongs_to, folder_name
 
 logger = structlog.get_logger()
 
@@ -270,7 +269,9 @@ class Publisher:
             del self._opening[key]
             topic = topics.get(key.topic_id)
             if topic is None or not self._is_assigned(topic, key.partition):
-                continue  # deleted since
+                # Deleted or moved since. An attempt on a full disk may have left a folder.
+                self._give_up_replica(key)
+                continue
             if key.topic_id not in configs:
                 configs[key.topic_id] = TopicConfig.resolve(topic.configs, self._settings.config)
             founding = founding_configuration(topic.partitions[key.partition].founding)
@@ -328,7 +329,7 @@ class Publisher:
         if replica is not None:
             self._replicas.close(replica, is_clean=False)
         logger.info("replica is given up", topic=topic.name, partition=key.partition)
-        self._delete_log(topic.name, key)
+        delete_partition(self._disk, topic.name, key.partition, key.topic_id)
         self._heartbeat.group_assigned(key)
 
     def _reopen_replica(self, replica: Replica) -> None:
@@ -376,14 +377,8 @@ class Publisher:
         self._leaders.forget_topic(topic.topic_id)
         self._start_working()
 
-    def _delete_log(self, name: str, key: GroupKey) -> None:
-        """The folder of this very topic: another one may have the name by now."""
-        path = f"{self._disk.root}/{folder_name(name, key.partition)}"
-        if belongs_to(self._disk, path, key.topic_id):
-            delete_partition(self._disk, name, key.partition, key.topic_id)
-
     def _delete_partition(self, name: str, key: GroupKey) -> None:
-        self._delete_log(name, key)
+        delete_partition(self._disk, name, key.partition, key.topic_id)
         if self._journal.state(key) is not None:
             self._replicas.forget_group(key)
 

@@ -265,3 +265,25 @@ def test_another_number_of_replicas_can_be_forbidden() -> None:
         assert alter(world, ("foo", 0, [3]), may_change_count=False)[0][0] == (
             ErrorCode.INVALID_REPLICATION_FACTOR
         ), "counted from what was there before"
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_a_folder_that_a_full_disk_left_unfinished_goes_with_its_partition(is_deleted: bool) -> None:
+    """The move here is cancelled, or the topic deleted, before the disk had room for the replica."""
+    with running(size=3) as world:
+        create(world, "foo", [1, 2])
+        faults = world.disks[3].faults
+        faults.capacity_bytes = world.disks[3].used_bytes
+        reassign(world, "foo", 1, 2, 3)
+        world.wait(lambda: world.folders(3, "foo-0") != [])
+        assert not world.nodes[3].replicas.by_name, "its partition.metadata did not fit"
+        if is_deleted:
+            world.delete_topic("foo")
+        else:
+            reassign(world, "foo", 1, 2)
+            world.wait(lambda: nodes_of(world, "foo") == [1, 2])
+        faults.make_room()
+        world.wait(lambda: world.folders(3, "foo-0") == [])
+        if not is_deleted:
+            reassign(world, "foo", 1, 2, 3)
+            wait_moved(world, "foo", 1, 2, 3)
