@@ -42,7 +42,9 @@ def main(options_json: str) -> None:
         given["tasks"],
         records=given["records"],
         connector=find_connector(),
-        options=SparkOptions(conf={"spark.sql.streaming.numRecentProgressUpdates": _KEPT_BATCHES}),
+        options=SparkOptions(
+            given["master"], {"spark.sql.streaming.numRecentProgressUpdates": _KEPT_BATCHES, **given["conf"]}
+        ),
     ) as spark:
         queries = start_queries(spark, options)
         _tell({"started": True})

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from pipeline.console import EXIT_FAILED, STDERR, errors_as_exit_code, exit_on_sigterm, say_with_time
-from pipeline.options import RATE, RUN_FOLDER
+from pipeline.options import RATE, RUN_FOLDER, spark_options
 from pipeline.report.command import write_report
 from pipeline.run_files import LOG
 from pipeline.summary import gap_figure, print_checks
@@ -72,6 +72,7 @@ class Duration(click.ParamType[float]):
 @click.option("--replication-factor", default=3, show_default=True, type=click.IntRange(min=1))
 @click.option("--base-dir", default=".varve/stream", show_default=True, type=click.Path(path_type=Path))
 @click.option("--out", type=RUN_FOLDER, help="The run's folder.  [default: runs/stream-TIME]")
+@spark_options
 def stream_command(
     bootstrap_server: str | None,
     duration: float,
@@ -88,6 +89,8 @@ def stream_command(
     replication_factor: int,
     base_dir: Path,
     out: Path | None,
+    master: str | None,
+    conf: dict[str, str],
 ) -> None:
     """Run streaming queries from topic to topic, under faults, and judge every record.
 
@@ -105,7 +108,7 @@ def stream_command(
         from pipeline.load.job import make_run_folder
         from pipeline.spark.connector import find_connector
         from pipeline.spark.java_runtime import find_java
-        from pipeline.spark.session import spark_session
+        from pipeline.spark.session import SparkOptions, spark_session
         from pipeline.streaming.job import StreamOptions, conclude, stream
         from pipeline.trials.local_cluster import local_cluster
 
@@ -124,12 +127,15 @@ def stream_command(
             options = StreamOptions(
                 bootstrap, run, duration, rate, keys, seed, record_size, sink, round(trigger * 1000),
                 warm_up, kill_every, restart_driver, partitions, replication_factor,
+                SparkOptions(master, conf),
             )  # fmt: skip
             records = options.spec(name, 0).records
             with _progress(records, say) as watcher:
                 streamed = stream(options, name, cluster, say, watcher)
             say("judging: reading all three topics back")
-            with spark_session(run / LOG, _JUDGE_TASKS, records=records, connector=connector) as spark:
+            with spark_session(
+                run / LOG, _JUDGE_TASKS, records=records, connector=connector, options=options.where
+            ) as spark:
                 figures, verdict = conclude(spark, options, streamed, connector.source)
             if cluster:
                 cluster.keeps_data = not verdict.passed

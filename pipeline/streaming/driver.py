@@ -17,6 +17,7 @@ from typing import Any, TypedDict
 
 from pipeline.cluster import Cluster
 from pipeline.errors import PipelineError
+from pipeline.spark.session import SparkOptions
 from pipeline.streaming.query import COUNT, TRANSFORM, QueryOptions
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -57,7 +58,13 @@ class QueryProcess:
     """
 
     def __init__(
-        self, options: QueryOptions, topic: str, log: Path, records: int, told: Callable[[Batch], None]
+        self,
+        options: QueryOptions,
+        topic: str,
+        log: Path,
+        records: int,
+        where: SparkOptions,
+        told: Callable[[Batch], None],
     ) -> None:
         """`log`: what the JVM prints, and Python's standard error. `told`: called by a thread, for each batch."""
         self._options = options
@@ -72,6 +79,8 @@ class QueryProcess:
             "log": str(log),
             "tasks": _TASKS,
             "records": records,
+            "master": where.master,
+            "conf": dict(where.conf),
         }
         self._changed = threading.Condition()
         self._process: subprocess.Popen[str] | None = None

@@ -16,6 +16,7 @@ from pipeline.cluster import Cluster
 from pipeline.errors import PipelineError
 from pipeline.load.over_time import longest_gap, write_over_time
 from pipeline.run_files import CONFIG, DELIVERIES, write_json
+from pipeline.spark.session import SparkOptions
 from pipeline.streaming.driver import Batch, QueryProcess
 from pipeline.streaming.faults import Faults
 from pipeline.streaming.feed import Feed
@@ -51,6 +52,8 @@ class StreamOptions:
     restarts_driver: bool = False
     partitions: int = 3
     replication_factor: int = 3
+    where: SparkOptions = SparkOptions()
+    """On a cluster, the run's folder has to be on a file system that all its nodes share: it has the checkpoints."""
 
     def spec(self, name: str, start_timestamp_ms: int) -> StreamSpec:
         """Of the run whose topics' names begin with `name`."""
@@ -98,7 +101,9 @@ def stream(
     )
     records = options.spec(name, 0).records
     say("starting Spark and the queries")
-    with QueryProcess(query_options, name, options.run / _LOG, records, batches.append) as queries:
+    with QueryProcess(
+        query_options, name, options.run / _LOG, records, options.where, batches.append
+    ) as queries:
         # Records are due from now on: the queries run, and wait for them.
         spec = options.spec(name, int(time.time() * 1000) + 1000)
         write_json(options.run / CONFIG, _config(spec, options))

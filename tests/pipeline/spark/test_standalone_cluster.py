@@ -134,6 +134,18 @@ def test_a_load_and_its_proof(
     assert summary["verify"]["read_by"].startswith("Spark's official connector")
 
 
+def test_a_stream_whose_driver_is_killed(
+    pipeline: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    """Executors run on for a moment when their driver is gone: what they still send must not be doubled."""
+    run = tmp_path / "run"
+    feed = ("--duration", "30s", "--rate", "100", "--keys", "10", "--warm-up", "0")
+    done = pipeline("stream", *feed, "--sink", "varve", "--restart-driver", "--out", run)
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = json.loads((run / "summary.json").read_text())["stream"]
+    assert (told["driver_kills"], told["arrived"], told["repeated"]) == (1, 3000, 0)
+
+
 def test_more_producers_than_slots_are_refused_before_anything_is_sent(
     pipeline: Callable[..., subprocess.CompletedProcess[str]], brokers: LocalCluster, tmp_path: Path
 ) -> None:
