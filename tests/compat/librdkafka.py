@@ -93,12 +93,18 @@ def build(checkout: Path) -> Path:
 
 
 def write_kafka_scripts(folder: Path, jars: str) -> Path:
-    """What some tests expect of a Kafka's folder: bin/kafka-topics.sh. Returns the folder."""
-    command = java_suites.java(jars, "org.apache.kafka.tools.TopicCommand", [])
-    script = folder / "bin" / "kafka-topics.sh"
-    script.parent.mkdir(parents=True, exist_ok=True)
-    script.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n', encoding="utf-8")
-    script.chmod(0o755)
+    """What some tests expect of a Kafka's folder: two commands, and the jars to compile against. Returns the folder."""
+    topics = shlex.join(java_suites.java(jars, "org.apache.kafka.tools.TopicCommand", []))
+    # The suite's own Java programs: it gives their folder as CLASSPATH, and their class as the first argument.
+    run_class = f'java {java_suites.HEAP} -cp "$CLASSPATH":{shlex.quote(jars)}'
+    for name, command in {"kafka-topics.sh": topics, "kafka-run-class.sh": run_class}.items():
+        script = folder / "bin" / name
+        script.parent.mkdir(parents=True, exist_ok=True)
+        script.write_text(f'#!/bin/sh\nexec {command} "$@"\n', encoding="utf-8")
+        script.chmod(0o755)
+    libraries = folder / "libs"
+    libraries.unlink(missing_ok=True)
+    libraries.symlink_to(Path(jars.rstrip("*")).resolve())
     return folder
 
 
