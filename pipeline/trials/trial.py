@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -17,8 +18,12 @@ from pipeline.run_files import DELIVERIES
 from pipeline.spark.connector import Connector
 from pipeline.summary import update_summary
 from pipeline.trials.faults import Injection
+from pipeline.trials.local_cluster import LocalCluster
 from pipeline.verify.job import VerifyOptions, verify
+from pipeline.verify.results import CheckResult
 from pipeline.workloads.spec import RunSpec
+
+_SAMPLE_SIZE = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +85,21 @@ def run_trial(
         fault = {"events": injection.events, "gap": gap}
         update_summary(options.run, "fault", fault)
     say("verifying: reading everything back")
-    verified = verify(spark, VerifyOptions(options.run, options.bootstrap_server), connector)
+    compare = None if injection is None else partial(replicas_are_alike, injection.cluster)
+    verified = verify(spark, VerifyOptions(options.run, options.bootstrap_server, compare), connector)
     say("verified")
     return Trial(loaded, verified, fault)
+
+
+def replicas_are_alike(cluster: LocalCluster, topic: str) -> CheckResult:
+    """What was read came from leaders; the others have to hold the same."""
+    partitions = cluster.compare_replicas(topic)
+    others = [each for each in partitions if each["error"] is not None or not _are_alike(each["replicas"])]
+    status = "PASS" if partitions and not others else "FAIL"
+    return CheckResult(
+        "partitions whose replicas are not alike", 0, len(others), status, others[:_SAMPLE_SIZE]
+    )
+
+
+def _are_alike(replicas: list[dict[str, Any]]) -> bool:
+    return not any(each["not_compared"] or each["first_offset"] is not None for each in replicas)

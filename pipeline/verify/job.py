@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from pipeline.summary import update_summary
 from pipeline.verify.checks import Circumstances, found_uncommitted, judge, run_checks
 from pipeline.verify.compaction import debt
 from pipeline.verify.reading import Ranges, read
-from pipeline.verify.results import passed, write_checks
+from pipeline.verify.results import CheckResult, passed, write_checks
 from pipeline.workloads.spec import RunSpec
 
 
@@ -25,6 +26,8 @@ from pipeline.workloads.spec import RunSpec
 class VerifyOptions:
     run: Path
     bootstrap_server: str
+    compare_replicas: Callable[[str], CheckResult] | None = None
+    """A check of a topic's replicas. Spark reads from leaders alone, so it has to be somebody else's."""
 
 
 def verify(spark: SparkSession, options: VerifyOptions, connector: Connector | None) -> dict[str, Any]:
@@ -60,6 +63,8 @@ def verify(spark: SparkSession, options: VerifyOptions, connector: Connector | N
     finally:
         judged.unpersist()
         deliveries.unpersist()
+    if options.compare_replicas is not None:
+        results += [options.compare_replicas(topic) for topic in spec.topic_names]
     write_checks(spark, run, results)
     by = "Python (confluent-kafka)"
     if connector is not None:
