@@ -186,7 +186,9 @@ def test_the_demonstration_survives_the_kill_of_a_leader(tmp_path: Path) -> None
     assert done.returncode == 0, done.stdout + done.stderr
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["verify"]["passed"]
-    assert "partitions whose replicas are not alike" in {check["name"] for check in summary["verify"]["checks"]}
+    assert "partitions whose replicas are not alike" in {
+        check["name"] for check in summary["verify"]["checks"]
+    }
     assert summary["fault"]["gap"]["gap_ms"] > 0
     assert "kill -9" in (killed := summary["fault"]["events"][0]["what"])
     report = tmp_path / "run" / "report.html"
