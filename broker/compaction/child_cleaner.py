@@ -2,7 +2,7 @@
 holds up the event loop.
 
 The child reads the log and builds segments in a folder of its own. What changes the log is done by the node, between
-two segments (`storage.log_cleaning`). Both sides talk in pickled values, each behind its length.
+two segments (`storage.log_cleaning`).
 """
 
 from __future__ import annotations
@@ -10,54 +10,20 @@ from __future__ import annotations
 import asyncio
 import os
 import pickle
-import struct
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
-from typing import NamedTuple
 
-from storage.batch_scan import UncleanableError
+from broker.compaction.child_messages import GO_ON, LENGTH, Failure, Order
 from storage.compaction.view_digest import RangeDigest
-from storage.disk import DiskFullError, MissingPathError
-from storage.errors import CorruptLogError
 from storage.log_cleaning import CleaningEvent, CleaningTask
 from storage.log_digest import DigestReady, DigestTask
 
-LENGTH = struct.Struct(">I")
-#: From the node: the segment is in place.
-GO_ON = b"\0"
 _CHILD_MODULE = "broker.compaction.child"
 
 
 class CleanerDiedError(Exception):
     """The child ended without a word: killed, out of memory, or by a mistake of ours. Its stderr says more."""
-
-
-class Order(NamedTuple):
-    """The first thing that a child is told. Its argument is the process id of its node."""
-
-    root: str
-    """The data directory."""
-    task: CleaningTask | DigestTask
-    max_bytes_per_second: float
-
-
-class Failure(NamedTuple):
-    """What ended the work."""
-
-    kind: str
-    message: str
-
-    def error(self, directory: str) -> Exception:
-        match self.kind:
-            case "corrupt":
-                return CorruptLogError(directory, 0, self.message)
-            case "full":
-                return DiskFullError(self.message)
-            case "missing":
-                return MissingPathError(self.message)
-            case _:
-                return UncleanableError(self.message)
 
 
 class ChildCleaner:

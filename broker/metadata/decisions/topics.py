@@ -63,7 +63,8 @@ class TopicDecisions:
         self, topics: Sequence[NewTopic], *, validate_only: bool = False, is_internal: bool = False
     ) -> Deciding[tuple[TopicResult, ...]]:
         """One result per distinct name, in the order of the request (KIP-4). `is_internal`: asked for by a node, which
-        alone may create the topics that belong to the cluster."""
+        alone may create the topics that belong to the cluster. The limits of what clients may add do not hold for
+        those: without them no client can commit any more."""
         requested: dict[str, list[NewTopic]] = {}
         for topic in topics:
             requested.setdefault(topic.name, []).append(topic)
@@ -77,7 +78,7 @@ class TopicDecisions:
             try:
                 if not is_internal:
                     check_is_not_internal(name)
-                record = yield from self._new_topic(same_name[0], created)
+                record = yield from self._new_topic(same_name[0], created, is_internal=is_internal)
             except KafkaError as error:
                 results.append(TopicResult(name, error.code, error.message))
                 continue
@@ -172,15 +173,18 @@ class TopicDecisions:
             return self._image.topic_named(reference)
         return self._image.topics.get(reference)
 
-    def _new_topic(self, topic: NewTopic, created: _Created) -> Generator[None, None, TopicRecord]:
+    def _new_topic(
+        self, topic: NewTopic, created: _Created, *, is_internal: bool
+    ) -> Generator[None, None, TopicRecord]:
         check_name(topic.name)
         check_is_new(topic.name, self._image, created.folded_names)
         configs = check_configs(topic)
         self._resources.validate("topic", configs)
-        used_bytes = self._image.settings_bytes + created.settings_bytes
-        check_room(used_bytes, values_size(configs), self._config.max_settings_bytes)
         check_counts(topic)
-        self._check_limits(self._partition_count(topic), created.partition_count)
+        if not is_internal:
+            used_bytes = self._image.settings_bytes + created.settings_bytes
+            check_room(used_bytes, values_size(configs), self._config.max_settings_bytes)
+            self._check_limits(self._partition_count(topic), created.partition_count)
         if topic.assignments:
             placed = yield from check_assignments(topic, self._image)
             self._check_some_alive(placed)

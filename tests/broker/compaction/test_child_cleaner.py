@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.compaction.child_cleaner import GO_ON, LENGTH, ChildCleaner, Order
+from broker.compaction.child_cleaner import ChildCleaner
+from broker.compaction.child_messages import GO_ON, LENGTH, Order
 from broker.compaction.facts import segment_facts
 from broker.compaction.inline_cleaner import InlineCleaner
 from storage.compaction.view_digest import OffsetRange

@@ -17,6 +17,7 @@ from broker.config.resources import Resources
 from broker.config.sources import load
 from broker.metadata.controller import Controller
 from broker.metadata.decisions.common import ControllerConfig
+from broker.metadata.ids import OFFSETS_TOPIC_NAME
 from broker.metadata.image import MetadataImage
 from broker.metadata.record_codec import encode
 from broker.metadata.records import BrokerRecord, Endpoint, ProducerIdsRecord, ReplicaIdentity, TopicRecord
@@ -216,6 +217,15 @@ def test_huge_requests_are_refused_before_anything_is_allocated() -> None:
     ]
     assert cluster.refusal(NewTopic("d", 6, 1)) is ErrorCode.POLICY_VIOLATION
     (result,) = cluster.create(NewTopic("d", 5, 1))
+    assert result.error is ErrorCode.NONE
+
+
+def test_topics_of_the_cluster_are_created_when_clients_have_made_as_many_partitions_as_may_be() -> None:
+    cluster = Cluster(config=ControllerConfig(max_partitions=5))
+    cluster.create(NewTopic("a", 5, 1))
+    assert cluster.refusal(NewTopic("b", 1, 1)) is ErrorCode.POLICY_VIOLATION
+    internal = cluster.controller.topics.create([NewTopic(OFFSETS_TOPIC_NAME, 50, 3)], is_internal=True)
+    (result,) = cluster.apply(internal)
     assert result.error is ErrorCode.NONE
 
 

@@ -14,6 +14,7 @@ from broker.config.resources import Resources
 from broker.metadata.alterations import AlterOperation, ConfigAlteration
 from broker.metadata.controller import Controller
 from broker.metadata.decisions.common import ControllerConfig
+from broker.metadata.ids import TRANSACTION_TOPIC_NAME
 from broker.metadata.image import MetadataImage
 from broker.metadata.quotas import QuotaAlteration
 from broker.metadata.record_codec import encode
@@ -107,6 +108,15 @@ def test_quotas_and_settings_of_new_topics_count() -> None:
     codes = cluster.create(*[f"t{number}" for number in range(30)])
     assert codes[0] == ErrorCode.NONE and codes[-1] == ErrorCode.POLICY_VIOLATION
     assert cluster.image.settings_bytes == cluster.counted() <= MAX_BYTES
+
+
+def test_what_clients_set_does_not_keep_topics_of_the_cluster_from_being_created() -> None:
+    cluster = Cluster()
+    codes = cluster.create(*[f"t{number}" for number in range(200)])
+    assert codes[-1] is ErrorCode.POLICY_VIOLATION
+    topic = NewTopic(TRANSACTION_TOPIC_NAME, 5, 1, configs={"cleanup.policy": "compact"})
+    (result,) = at_once(cluster.controller.topics.create([topic], is_internal=True)).response
+    assert result.error is ErrorCode.NONE
 
 
 def test_the_size_follows_every_change() -> None:
