@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: How long one request to the cluster may take. A change of leader takes about 2 s.
-TIMEOUT_S = 15.0
-
 
 def _default_bootstrap_server() -> str:
     """The cluster of this working directory, otherwise the default ports on this machine."""

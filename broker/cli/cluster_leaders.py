@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from broker.cli.clients import TIMEOUT_S, bootstrap_option, format_option
+from broker.cli.clients import bootstrap_option, format_option
+from broker.cli.root import TIMEOUT_S
 
 if TYPE_CHECKING:
     from protocol.messages.elect_leaders import ElectLeadersResponse, TopicPartitions

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from broker.cli.clients import TIMEOUT_S, bootstrap_option, client_config, format_option, refusal
-from broker.cli.root import CommandError
+from broker.cli.clients import bootstrap_option, client_config, format_option, refusal
+from broker.cli.root import TIMEOUT_S, CommandError
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message, TopicPartition

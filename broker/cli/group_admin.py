@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
-from broker.cli.clients import TIMEOUT_S, refusal
+from broker.cli.clients import refusal
 from broker.cli.group_offsets import Bounds, Partition, Scope, Target
-from broker.cli.root import CommandError
+from broker.cli.root import TIMEOUT_S, CommandError
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient, ConsumerGroupDescription

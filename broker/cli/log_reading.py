@@ -5,8 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 
-from broker.cli.clients import TIMEOUT_S
-from broker.cli.root import CommandError
+from broker.cli.root import TIMEOUT_S, CommandError
 from broker.cli.wire_client import ask_on, error_text
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic

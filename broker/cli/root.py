@@ -37,6 +37,10 @@ _COMMANDS: dict[str, tuple[str, str, str]] = {
 }
 
 
+#: How long one request to the cluster may take. A change of leader takes about 2 s.
+TIMEOUT_S = 15.0
+
+
 class CommandError(click.ClickException):
     """The command failed. It prints one line on standard error and exits with 1."""
 

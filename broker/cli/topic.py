@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from broker.cli.clients import TIMEOUT_S, admin_client, bootstrap_option, format_option, refusal
-from broker.cli.root import CommandError
+from broker.cli.clients import admin_client, bootstrap_option, format_option, refusal
+from broker.cli.root import TIMEOUT_S, CommandError
 from broker.cli.start import parse_pairs
 from broker.cli.topic_compact import compact
 from broker.cli.topic_compaction import add_compaction, print_compaction

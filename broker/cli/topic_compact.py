@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 
 import click
 
-from broker.cli.clients import TIMEOUT_S, bootstrap_option, format_option
+from broker.cli.clients import bootstrap_option, format_option
 from broker.cli.replica_requests import Placement, find_replicas
-from broker.cli.root import CommandError
+from broker.cli.root import TIMEOUT_S, CommandError
 from broker.cli.topic_records import partitions_option
 from broker.cli.wire_client import WireClient, ask_at, error_text
 from protocol.errors import ErrorCode, ProtocolError

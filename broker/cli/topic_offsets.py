@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from broker.cli.clients import TIMEOUT_S, refusal
+from broker.cli.clients import refusal
+from broker.cli.root import TIMEOUT_S
 from broker.cli.times import iso
 
 if TYPE_CHECKING:

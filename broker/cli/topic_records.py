@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from broker.cli.clients import TIMEOUT_S, admin_client, bootstrap_option, format_option, refusal
-from broker.cli.root import CommandError
+from broker.cli.clients import admin_client, bootstrap_option, format_option, refusal
+from broker.cli.root import TIMEOUT_S, CommandError
 from broker.metadata.ids import INTERNAL_TOPICS
 
 if TYPE_CHECKING:

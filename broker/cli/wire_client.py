@@ -6,8 +6,7 @@ import socket
 import struct
 from typing import TypeVar
 
-from broker.cli.clients import TIMEOUT_S
-from broker.cli.root import CommandError
+from broker.cli.root import TIMEOUT_S, CommandError
 from protocol.codec import decode, encode
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.headers import RequestHeader, encode_request_header, parse_response_header

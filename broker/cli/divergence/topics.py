@@ -9,12 +9,12 @@ from concurrent.futures import Future
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import NewTopic
 
-from broker.cli.clients import TIMEOUT_S, admin_client, refusal
+from broker.cli.clients import admin_client, refusal
 from broker.cli.cluster_leaders import elect_preferred
 from broker.cli.cluster_state import ClusterState, describe_cluster
 from broker.cli.divergence.table import LIMIT_S, SETTINGS
 from broker.cli.moves import alter_reassignments
-from broker.cli.root import CommandError
+from broker.cli.root import TIMEOUT_S, CommandError
 from broker.cli.wire_client import ask_at
 from protocol.errors import ProtocolError
 from protocol.messages.elect_leaders import TopicPartitions
