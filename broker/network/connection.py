@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from broker.network import os_errors, tcp_state
 from broker.network.answer_memory import SMALL_ANSWER_BYTES
-from broker.network.connection_registry import RATE_USED_UP, ConnectionRegistry
+from broker.network.connection_registry import ConnectionRegistry
 from broker.network.request import Dispatcher, Request, served_bytes
 from broker.scheduling.turn import Turn
 from protocol.api_keys import ApiKey
@@ -66,8 +66,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         # The transport calls this before each read, so it is bound directly and costs no further call.
         self.get_buffer = self._frames.get_buffer  # type: ignore[method-assign]
         self._transport: asyncio.Transport | None = None
-        #: Unanswered and unsent requests, oldest first.
+        #: Unanswered and unsent requests, oldest first, and their part of `RequestMemory.served_bytes`.
         self._requests: deque[Request] = deque()
+        self._served_bytes = 0
         #: Frames that wait, oldest first: the connection `_is_congested`, the loop's budget was spent, or
         #: the node has no room to serve them.
         self._held: deque[memoryview] = deque()
@@ -99,16 +100,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if peername:
             self.host, self.peer = str(peername[0]), f"{peername[0]}:{peername[1]}"
         self.last_active_s = self._now()
-        refusal = self._registry.admit(self, self.host)
-        if refusal is not None:
-            self._registry.log.warning("connection refused", peer=self.peer, reason=refusal)
-            self.abort()
-        elif throttle_ms := self._registry.throttle_of(self.host):
-            # The connection is closed later and not read until then: a client that is refused at once connects again at
-            # once.
-            self._registry.log.warning("connection refused", peer=self.peer, reason=RATE_USED_UP)
-            self.mute(throttle_ms)
-            asyncio.get_running_loop().call_later(throttle_ms / 1000, self.abort)
+        self._registry.admit(self)
 
     def buffer_updated(self, nbytes: int) -> None:
         self.last_active_s = self._now()
@@ -147,7 +139,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._turn.budget.is_spent():
             self._wait_for_loop()
             return False
-        if self._memory.may_serve(size_bytes, is_only_one=not self._requests):
+        if self._memory.may_serve(size_bytes, self._served_bytes):
             return True
         self._memory.wait_to_serve(self)
         self._wait_for_room()
@@ -159,10 +151,15 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._requests.append(request)
         if request.api_key == ApiKey.PRODUCE:
             self._turn.commit_delay.record_request(self)
+        self._served_bytes += size_bytes
         self._memory.served_bytes += size_bytes
         self._dispatcher.dispatch(request, frame, position)
         if not self._holds and (waiting_bytes := request.long_poll_waits()):
-            self._memory.release(waiting_bytes)
+            self._release(waiting_bytes)
+
+    def _release(self, size_bytes: int) -> None:
+        self._served_bytes -= size_bytes
+        self._memory.release(size_bytes)
 
     def _serve_held(self) -> None:
         """Serve the frames that were held. This has a loop iteration of its own, so that answers are sent before it."""
@@ -235,6 +232,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._write_paused
             or self.is_backed_up
             or len(self._requests) > MAX_UNANSWERED
+            or self._served_bytes >= self._memory.own_bytes
             or self._unmute_timer is not None
             or self._holds > 0
         )
@@ -248,7 +246,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def release_requests(self) -> None:
         self._holds -= 1
         if not self._holds:
-            self._memory.release(sum(request.long_poll_waits() for request in self._requests))
+            self._release(sum(request.long_poll_waits() for request in self._requests))
             self._resume()
 
     def mute(self, throttle_ms: int) -> None:
@@ -275,7 +273,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._unmute_timer is not None:
             self._unmute_timer.cancel()
             self._unmute_timer = None
-        self._memory.release(sum(request.size_bytes for request in self._requests))
+        self._release(self._served_bytes)
         self._requests.clear()
         self._held.clear()
         self._turn.commit_delay.remove(self)
@@ -324,7 +322,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             out.extend(parts)
             if request.has_waited and request.api_key == ApiKey.PRODUCE and not requests:
                 self._turn.commit_delay.record_answer(self)
-        self._memory.release(answered_bytes)
+        self._release(answered_bytes)
         if self.ready_bytes:
             self.ready_bytes = sum(len(part) for request in requests for part in request.parts or ())
         traffic.sent_bytes += sum(map(len, out))

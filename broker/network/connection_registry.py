@@ -3,6 +3,7 @@ closed because they are idle."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
@@ -17,18 +18,23 @@ from broker.scheduling.ticks import SLOW_TICK_S, Ticks
 #: So many of the descriptors of the process are for connections at most. The others are for files: a node that cannot
 #: open one stops.
 _CONNECTIONS_PART = 2
-RATE_USED_UP = "connection_creation_rate of its address is used up"
+_RATE_USED_UP = "connection_creation_rate of its address is used up"
 
 
 class Connection(Receiver, Reader, Protocol):
     """What the registry needs of a client's connection."""
 
+    #: The client's address without its port.
+    host: str
     #: Loop time at which the last bytes came from the client.
     last_active_s: float
 
     @property
     def is_idle(self) -> bool:
         """No request is unanswered."""
+
+    def mute(self, throttle_ms: int) -> None:
+        """Serve no request for so long."""
 
     def close(self) -> None: ...
 
@@ -47,7 +53,7 @@ class ConnectionRegistry:
         self._idle_ms = config.connections_max_idle_ms
         self.memory = RequestMemory(config.queued_max_request_bytes)
         self.answers = AnswerMemory(config.queued_max_response_bytes)
-        self.throttle_of = throttle_of
+        self._throttle_of = throttle_of
         self.log = LimitedLog()
         self.traffic = ClientTraffic()
         #: The open connections, the oldest first: the address of the client, and a number.
@@ -62,22 +68,33 @@ class ConnectionRegistry:
     def __len__(self) -> int:
         return len(self._open)
 
-    def admit(self, connection: Connection, ip: str) -> str | None:
-        """Register a new connection. Returns the reason why it has to be closed at once, if there is one."""
+    def admit(self, connection: Connection) -> None:
+        """Register a new connection. If it is one too many, it is closed."""
+        refusal = self._refusal(connection.host)
+        self.traffic.accepted_count += 1
+        self._open[connection] = connection.host, self.traffic.accepted_count
+        self._per_ip[connection.host] = self._per_ip.get(connection.host, 0) + 1
+        if refusal is not None:
+            self.traffic.refused_count += 1
+            self.log.warning("connection refused", peer=connection.peer, reason=refusal)
+            connection.abort()
+        elif throttle_ms := self._throttle_of(connection.host):
+            # The connection is closed later and not read until then: a client that is refused at once connects again at
+            # once.
+            self.log.warning("connection refused", peer=connection.peer, reason=_RATE_USED_UP)
+            connection.mute(throttle_ms)
+            asyncio.get_running_loop().call_later(throttle_ms / 1000, connection.abort)
+
+    def _refusal(self, ip: str) -> str | None:
+        """Why a new connection has to be closed at once, if it has to."""
         config = self._settings.config
         most = min(config.max_connections, config.descriptor_limit // _CONNECTIONS_PART)
-        reason: str | None = None
         if len(self._open) >= most:
             is_setting = most == config.max_connections
-            reason = f"{'max.connections' if is_setting else 'half of the open files limit'} ({most}) reached"
-        elif self._per_ip.get(ip, 0) >= config.max_connections_per_ip:
-            reason = "max.connections.per.ip reached"
-        self.traffic.accepted_count += 1
-        self._open[connection] = ip, self.traffic.accepted_count
-        self._per_ip[ip] = self._per_ip.get(ip, 0) + 1
-        if reason is not None:
-            self.traffic.refused_count += 1
-        return reason
+            return f"{'max.connections' if is_setting else 'half of the open files limit'} ({most}) reached"
+        if self._per_ip.get(ip, 0) >= config.max_connections_per_ip:
+            return "max.connections.per.ip reached"
+        return None
 
     def number_of(self, connection: Connection) -> int:
         """From 1 on, in the order in which this node has accepted its connections. 0: it is closed."""

@@ -4,7 +4,7 @@ given up when it is used up.
 One half is for requests that *arrive*: unfinished frames, and complete ones that are not served yet. The other half is
 for requests that are *served*, from their beginning to their answer.
 
-- A complete request waits while there is no room to serve it.
+- A complete request waits while there is no room to serve it. One connection cannot take all of it.
 - A frame gets room when it begins, for all of it if it is of a usual size. If there is none, connections are closed
   whose frames would take long to come, by how quickly they have come so far. If there are none of those, the frame
   waits: the others are complete in some milliseconds.
@@ -40,8 +40,8 @@ PATIENCE_S = 2.0
 #: ... and, if the connection has sent such frames before, only if it could be read between two calls of `retry`. Where
 #: many producers send at once, the loop is busy and comes to some of them late.
 _SEEN_AFTER_RETRIES = 2
-#: A request up to this size is served at once if it is the only one of its connection: a heartbeat must not wait behind
-#: records.
+#: The requests of a connection are served at once while all of them together take no more: a heartbeat must not wait
+#: behind the records of others, nor small records behind large requests.
 ALWAYS_SERVED_BYTES = 4096
 #: A rate says nothing before: the first part of a frame may be some bytes.
 JUDGED_AFTER_S = 0.01
@@ -49,6 +49,8 @@ JUDGED_AFTER_S = 0.01
 SHORT_READ_BYTES = 16 << 10
 #: Of the half of those that are served: below this, any request has room, however large, and those that wait go on.
 _LOW_PART = 4
+#: And what the requests of one connection may take before its next one waits for an answer.
+_OWN_PART = 4
 #: How many closed connections a line of the log names.
 _NAMED_PEERS = 3
 
@@ -168,6 +170,8 @@ class RequestMemory:
         """`limit_bytes`: queued.max.request.bytes; negative: no limit."""
         #: Each half. A single frame can have so much.
         self.half_bytes = limit_bytes // 2 if limit_bytes >= 0 else 1 << 62
+        #: A connection whose unanswered requests take so much has no other one served.
+        self.own_bytes = self.half_bytes // _OWN_PART
         self.arriving_bytes = 0
         self.served_bytes = 0
         #: What the connections of this node receive into.
@@ -198,10 +202,10 @@ class RequestMemory:
 
     # -- serving -------------------------------------------------------------------------------------------
 
-    def may_serve(self, size_bytes: int, *, is_only_one: bool) -> bool:
-        """Whether a request of this size is served now. `is_only_one`: its connection has no other that is not
-        answered. If it is not served, the caller calls `wait_to_serve`."""
-        if is_only_one and size_bytes <= ALWAYS_SERVED_BYTES:
+    def may_serve(self, size_bytes: int, beside_bytes: int) -> bool:
+        """Whether a request of this size is served now. `beside_bytes`: what the others of its connection take that are
+        not answered. If it is not served, the caller calls `wait_to_serve`."""
+        if beside_bytes + size_bytes <= ALWAYS_SERVED_BYTES:
             return True
         if self._unserved:
             return False

@@ -29,9 +29,9 @@ from tests.hostile.target import Address, Target
 _SIZE = struct.Struct(">i")
 _CORRELATION_ID = struct.Struct(">i")
 _SENTINEL_ID = -77
-#: Requests in a group, and connections at a time.
+#: Requests in a group, and connections at a time. A group takes as long as its flushes do, not a node's processor time.
 _GROUP = 8
-CONNECTIONS = 12
+CONNECTIONS = 48
 _WAIT_S = 2.0
 #: At some 2,000 requests per second, some ten topics with hundreds of partitions are created meanwhile.
 _TIDY_S = 10.0

@@ -89,8 +89,24 @@ async def test_files_of_partitions_find_descriptors() -> None:
     """Half of the descriptors of the process are not for connections, whatever the setting says."""
     settings = LiveSettings(NodeConfig(descriptor_limit=6))
     registry = ConnectionRegistry(settings, Ticks(asyncio.get_running_loop()))
-    admitted = [registry.admit(object(), "127.0.0.1") for _ in range(4)]  # type: ignore[arg-type]
-    assert admitted == [None] * 3 + ["half of the open files limit (3) reached"]
+    connections = [_Opened() for _ in range(4)]
+    with structlog.testing.capture_logs() as logged:
+        for connection in connections:
+            registry.admit(connection)  # type: ignore[arg-type]
+    assert [connection.is_aborted for connection in connections] == [False] * 3 + [True]
+    assert [line["reason"] for line in logged] == ["half of the open files limit (3) reached"]
+
+
+class _Opened:
+    """As much of a connection as its admission needs."""
+
+    host, peer = "127.0.0.1", "127.0.0.1:50000"
+
+    def __init__(self) -> None:
+        self.is_aborted = False
+
+    def abort(self) -> None:
+        self.is_aborted = True
 
 
 @pytest.mark.parametrize("count", [LINES_PER_TICK, 10 * LINES_PER_TICK])

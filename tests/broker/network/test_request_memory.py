@@ -96,9 +96,9 @@ def run_ticks(
 def test_a_request_waits_until_the_others_take_little() -> None:
     memory = RequestMemory(LIMIT_BYTES)
     client = Client(memory)
-    assert memory.may_serve(HALF_BYTES - 10_000, is_only_one=True)
+    assert memory.may_serve(HALF_BYTES - 10_000, 0)
     memory.served_bytes += HALF_BYTES - 10_000
-    assert memory.may_serve(10_000, is_only_one=False) and not memory.may_serve(10_001, is_only_one=False)
+    assert memory.may_serve(10_000, 5_000) and not memory.may_serve(10_001, 5_000)
     memory.wait_to_serve(client)
     memory.release(HALF_BYTES // 2)
     assert client.went_on == 0
@@ -106,19 +106,19 @@ def test_a_request_waits_until_the_others_take_little() -> None:
     assert client.went_on == 1
 
 
-def test_none_overtakes_those_that_wait_but_a_small_one() -> None:
+def test_none_overtakes_those_that_wait_but_small_ones() -> None:
     memory = RequestMemory(LIMIT_BYTES)
     memory.served_bytes = HALF_BYTES - 10_000
     memory.wait_to_serve(Client(memory))
-    assert not memory.may_serve(5_000, is_only_one=True)
-    assert memory.may_serve(4_096, is_only_one=True)
-    assert not memory.may_serve(4_096, is_only_one=False)
+    assert not memory.may_serve(5_000, 0)
+    assert memory.may_serve(4_096, 0)
+    assert memory.may_serve(96, 4_000) and not memory.may_serve(97, 4_000)
 
 
 def test_a_request_of_any_size_is_served_when_there_is_little_else() -> None:
     memory = RequestMemory(LIMIT_BYTES)
     memory.served_bytes = HALF_BYTES // 4
-    assert memory.may_serve(100 * HALF_BYTES, is_only_one=False)
+    assert memory.may_serve(100 * HALF_BYTES, 5_000)
 
 
 def test_a_connection_that_is_closed_waits_no_more() -> None:
@@ -128,13 +128,13 @@ def test_a_connection_that_is_closed_waits_no_more() -> None:
     memory.wait_to_serve(client)
     memory.remove(client, 0.0)
     memory.release(HALF_BYTES)
-    assert client.went_on == 0 and memory.may_serve(10_000, is_only_one=False)
+    assert client.went_on == 0 and memory.may_serve(10_000, 5_000)
 
 
 def test_without_a_limit_nobody_waits() -> None:
     memory = RequestMemory(-1)
     memory.served_bytes = 1 << 40
-    assert memory.may_serve(1 << 40, is_only_one=False)
+    assert memory.may_serve(1 << 40, 5_000)
     clients = begun(memory, 100, 100 * MB, 90 * MB, 0.0)
     assert memory.arriving_bytes == 9_000 * MB
     assert not any(client.waits_for_node or client.is_closed for client in clients)

@@ -143,6 +143,28 @@ def test_requests_that_cannot_be_answered_yet_make_others_wait_and_none_is_lost(
         assert memory.served_bytes == memory.arriving_bytes == 0
 
 
+def test_a_client_that_asks_for_much_before_it_is_answered_leaves_room_for_others() -> None:
+    """The leader has no follower for a while, so that nothing is committed."""
+    with _world(size=3) as world:
+        leader = world.leader("foo")
+        _produces(world, 1000, leader)
+        others = set(world.ids) - {leader}
+        for other in others:
+            world.network.cut(f"n{leader}", f"n{other}")
+        greedy = _connect(world, _framed(ApiKey.PRODUCE, 9, _produce(600_000)) * 12, leader)
+        world.loop.run_for(0.3)
+        memory = world.nodes[leader].connections.memory
+        assert HALF_BYTES // 4 <= memory.served_bytes < HALF_BYTES // 4 + 700_000
+        other_client = _connect(world, _framed(ApiKey.PRODUCE, 9, _produce(300_000)) * 2, leader)
+        before_bytes = memory.served_bytes
+        world.loop.run_for(0.1)
+        assert memory.served_bytes > before_bytes + 600_000
+        for other in others:
+            world.network.heal(f"n{leader}", f"n{other}")
+        world.wait(lambda: memory.served_bytes == memory.arriving_bytes == 0)
+        assert not greedy.is_lost and not other_client.is_lost
+
+
 def test_a_client_that_reads_no_answers_does_not_keep_its_next_requests_here(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
