@@ -6,7 +6,9 @@ Behaviour
   or stays behind, is not compared, and the answer says why.
 - A difference is told, counted and logged. Nothing is done about it.
 - A partition is answered when its comparison is over, and after timeout_ms with REQUEST_TIMED_OUT; the comparison goes
-  on. A comparison that comes to nothing is REQUEST_TIMED_OUT with the reason, or NOT_LEADER_OR_FOLLOWER if this node
+  on. It is not begun for clients that are gone. All questions about a partition that have come before are answered
+  together. If too many wait for it, another one is POLICY_VIOLATION.
+- A comparison that comes to nothing is REQUEST_TIMED_OUT with the reason, or NOT_LEADER_OR_FOLLOWER if this node
   does not lead the partition, or does not any more.
 
 Version: 0.
@@ -78,7 +80,7 @@ def handle(context: Context, request: Request, body: VerifyReplicasRequest) -> S
             answer = VerifyPartition(partition_index=index, replicas=[])
             answers.append(answer)
             try:
-                _ask(context, pending, topic.name, answer)
+                _ask(context, request, pending, topic.name, answer)
             except KafkaError as error:
                 answer.error_code = error.code
                 answer.error_message = error.message or None
@@ -86,14 +88,19 @@ def handle(context: Context, request: Request, body: VerifyReplicasRequest) -> S
     pending.wait_or_reply()
 
 
-def _ask(context: Context, pending: PendingComparisons, topic: str, answer: VerifyPartition) -> None:
+def _ask(
+    context: Context, request: Request, pending: PendingComparisons, topic: str, answer: VerifyPartition
+) -> None:
     """Raises KafkaError."""
     check_name(topic)
     replica = context.view.replica_named(topic, answer.partition_index)
     if not replica.is_serving:
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    # It may be refused, so a place for its result comes afterwards.
+    context.verification.ask(
+        replica, lambda result: pending.compared(slot, result), lambda: request.is_abandoned
+    )
     slot = pending.add(answer)
-    context.verification.ask(replica, lambda result: pending.compared(slot, result))
 
 
 API = Api(ApiKey.VERIFY_REPLICAS, 0, 0, VerifyReplicasRequest, handle)

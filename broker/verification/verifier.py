@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from itertools import count
+from typing import NamedTuple
 
 import structlog
 
@@ -18,6 +19,7 @@ from broker.verification.comparison import PATIENCE_S, Asking, Comparison
 from broker.verification.own_digest import DigestMaker, raise_failure
 from broker.verification.results import Compared, NotComparedError, Outcome, Question
 from protocol import peer
+from protocol.errors import ErrorCode, KafkaError
 from raft.types import ReplicaId
 from storage.log_types import GroupKey
 
@@ -31,8 +33,14 @@ FIRST_S = 60.0
 #: How often is looked whether a pass of compaction is over.
 HOLD_RETRY_S = 0.1
 
-#: Called once: what was found, or why nothing was compared.
-Answered = Callable[[Compared | NotComparedError], None]
+#: Questions of users that may wait for the comparison of one partition.
+MAX_WAITING = 100
+
+
+class _Asker(NamedTuple):
+    answered: Callable[[Compared | NotComparedError], None]
+    """Called once: what was found, or why nothing was compared."""
+    is_gone: Callable[[], bool]
 
 
 class ReplicaVerifier:
@@ -61,8 +69,8 @@ class ReplicaVerifier:
         self.mismatches: Counter[GroupKey] = Counter()
         self._numbers = count(1)
         self._asking: dict[int, Asking] = {}
-        #: Those that users wait for, in order.
-        self._asked: deque[tuple[Replica, Answered]] = deque()
+        #: Those that users wait for, in order, and who does: MAX_WAITING at most for each.
+        self._asked: dict[Replica, list[_Asker]] = {}
         self._for_users: asyncio.Task[object] | None = None
         #: Partitions that this round has yet to compare.
         self._round: list[Replica] = []
@@ -82,9 +90,20 @@ class ReplicaVerifier:
             return min(FIRST_S, interval_s)
         return max(interval_s / self._round_size, min(MIN_PAUSE_S, interval_s))
 
-    def ask(self, replica: Replica, answered: Answered) -> None:
-        """Compare this partition soon. The node has to lead it by then."""
-        self._asked.append((replica, answered))
+    def ask(
+        self,
+        replica: Replica,
+        answered: Callable[[Compared | NotComparedError], None],
+        is_gone: Callable[[], bool],
+    ) -> None:
+        """Compare this partition soon: once for all who have asked by then, and not if they are gone. The node has to
+        lead it. Raises POLICY_VIOLATION if too many wait for it."""
+        askers = self._asked.setdefault(replica, [])
+        if len(askers) >= MAX_WAITING:
+            askers[:] = [asker for asker in askers if not asker.is_gone()]
+        if len(askers) >= MAX_WAITING:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{MAX_WAITING} questions wait for it already")
+        askers.append(_Asker(answered, is_gone))
 
     async def stop(self) -> None:
         tasks = [task for task in (self._for_users, self._in_background) if task is not None]
@@ -129,8 +148,13 @@ class ReplicaVerifier:
 
     async def _compare_asked(self) -> None:
         while self._asked:
-            replica, answered = self._asked.popleft()
-            answered(await self._compare(replica, is_background=False))
+            replica = next(iter(self._asked))
+            askers = self._asked.pop(replica)
+            if all(asker.is_gone() for asker in askers):
+                continue
+            result = await self._compare(replica, is_background=False)
+            for asker in askers:
+                asker.answered(result)
 
     # -- one comparison
 

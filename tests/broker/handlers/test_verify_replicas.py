@@ -5,13 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 
 from broker.verification.results import Outcome
+from broker.verification.verifier import MAX_WAITING
+from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
-from protocol.messages.verify_replicas import VerifyPartition
-from tests.broker.asking import until
+from protocol.messages.verify_replicas import (
+    VerifyPartition,
+    VerifyReplicasRequest,
+    VerifyReplicasResponse,
+    VerifyTopic,
+)
+from tests.broker.asking import ask, connect, until
 from tests.broker.compacting import pass_over
 from tests.broker.verification.changed import change_bytes
 from tests.broker.verification.comparing import create, verify
 from tests.broker.world import running
+
+NOT_IN_BACKGROUND = {"varve.verify.interval.ms": "0"}
 
 
 def found(answer: VerifyPartition) -> dict[int, tuple[int, int]]:
@@ -149,3 +158,47 @@ def test_refusals() -> None:
         assert verify(world, leader, "none").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert verify(world, leader, partition=1).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert verify(world, leader, "no/name").error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_a_partition_that_is_named_again_and_again_is_compared_once() -> None:
+    with running(settings=NOT_IN_BACKGROUND) as world:
+        leader, _ = create(world, "delete")
+        world.produce("table", b"value")
+        named = [VerifyTopic(name="table", partition_indexes=[0])] * 50
+        request = VerifyReplicasRequest(topics=named, timeout_ms=600_000)
+        answer = ask(world, leader, ApiKey.VERIFY_REPLICAS, 0, request, VerifyReplicasResponse)
+        assert [topic.partitions[0].error_code for topic in answer.topics] == [ErrorCode.NONE] * 50
+        assert world.nodes[leader].verification.outcomes == {Outcome.EQUAL: 1}
+
+
+def test_what_too_many_questions_ask_for_is_refused() -> None:
+    with running(settings=NOT_IN_BACKGROUND) as world:
+        leader, _ = create(world, "delete")
+        named = [VerifyTopic(name="table", partition_indexes=[0])] * (MAX_WAITING + 1)
+        request = VerifyReplicasRequest(topics=named, timeout_ms=600_000)
+        answer = ask(world, leader, ApiKey.VERIFY_REPLICAS, 0, request, VerifyReplicasResponse)
+        codes = [topic.partitions[0].error_code for topic in answer.topics]
+        assert codes == [ErrorCode.NONE] * MAX_WAITING + [ErrorCode.POLICY_VIOLATION]
+
+
+def test_nothing_is_compared_for_a_client_that_is_gone() -> None:
+    with running(settings=NOT_IN_BACKGROUND) as world:
+        world.create_topic("many", partitions=30)
+        leader = world.leader("many")
+        led = [number for number in range(30) if world.leader("many", number) == leader]
+        request = VerifyReplicasRequest(
+            topics=[VerifyTopic(name="many", partition_indexes=led)], timeout_ms=600_000
+        )
+        opening = world.loop.create_task(connect(world, leader))
+        world.wait(opening.done)
+        client = opening.result()
+        world.loop.create_task(
+            client.request(ApiKey.VERIFY_REPLICAS, 0, request, VerifyReplicasResponse)
+        ).add_done_callback(lambda task: task.exception())
+        outcomes = world.nodes[leader].verification.outcomes
+        world.wait(lambda: bool(outcomes))
+        client.abort()
+        world.loop.run_for(60)
+        assert outcomes.total() <= 2 < len(led)
+        # Nobody waits behind what they had asked for.
+        assert found(verify(world, leader, "many", led[-1])) == {}
