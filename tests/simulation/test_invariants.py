@@ -699,7 +699,9 @@ def compare(small: Small) -> None:
     while not found or isinstance(found[-1], NotComparedError):
         leader, count = small.leader, len(found)
         node_id = leader.group.self_id.node_id
-        small.call(node_id, small.cluster.nodes[node_id].verification.ask, leader, found.append)
+        small.call(
+            node_id, small.cluster.nodes[node_id].verification.ask, leader, found.append, lambda: False
+        )
         small.wait(lambda count=count: len(found) > count)  # type: ignore[misc]
     assert found[-1].outcome is Outcome.EQUAL
 

@@ -64,7 +64,13 @@ def _asked(stage: Stage, leader: int, member: int) -> Iterator[None]:
     messages, unheard = stage.cluster.nodes[member].messages, list[object]()
     heard = messages.on_digest_request
     messages.on_digest_request = [lambda *question: unheard.append(question)]
-    stage.call(leader, stage.cluster.nodes[leader].verification.ask, stage.replica(leader), found.append)
+    stage.call(
+        leader,
+        stage.cluster.nodes[leader].verification.ask,
+        stage.replica(leader),
+        found.append,
+        lambda: False,
+    )
     stage.wait(lambda: bool(unheard))
     yield
     messages.on_digest_request = heard  # the leader asks again
