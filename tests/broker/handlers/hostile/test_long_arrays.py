@@ -46,9 +46,8 @@ from tests.simulator.loop import SimulatedLoop
 MAX_RATIO = 40
 #: Shorter times are not judged: on a busy machine a long array that costs 0.05 s can take 0.2 s. Squares cost far more.
 LEAST_S = 0.4
-#: CPU seconds of any callback of a node, ten times what is measured on a quiet machine (on a busy one 0.055 was seen).
-#: Without steps some requests take up to seconds.
-MAX_CALLBACK_S = 0.1
+#: CPU seconds of any callback of a node, five times what is measured. Without steps some requests take more.
+MAX_CALLBACK_S = 0.05
 #: Objects in dead cycles that a request may leave: those of its connection.
 MAX_DEAD = 1000
 
