@@ -56,8 +56,8 @@ class ConnectionRegistry:
         self._throttle_of = throttle_of
         self.log = LimitedLog()
         self.traffic = ClientTraffic()
-        #: The open connections, the oldest first: the address of the client, and a number.
-        self._open: dict[Connection, tuple[str, int]] = {}
+        #: The open connections, the oldest first, by number.
+        self._open: dict[Connection, int] = {}
         self._per_ip: dict[str, int] = {}
         ticks.every(SLOW_TICK_S, self.close_idle)
         ticks.every(SLOW_TICK_S, self.answers.close_stalled)
@@ -72,7 +72,7 @@ class ConnectionRegistry:
         """Register a new connection. If it is one too many, it is closed."""
         refusal = self._refusal(connection.host)
         self.traffic.accepted_count += 1
-        self._open[connection] = connection.host, self.traffic.accepted_count
+        self._open[connection] = self.traffic.accepted_count
         self._per_ip[connection.host] = self._per_ip.get(connection.host, 0) + 1
         if refusal is not None:
             self.traffic.refused_count += 1
@@ -98,17 +98,16 @@ class ConnectionRegistry:
 
     def number_of(self, connection: Connection) -> int:
         """From 1 on, in the order in which this node has accepted its connections. 0: it is closed."""
-        return self._open.get(connection, ("", 0))[1]
+        return self._open.get(connection, 0)
 
     def remove(self, connection: Connection) -> None:
         self.answers.remove(connection)
-        ip, _ = self._open.pop(connection, (None, 0))
-        if ip is not None:
-            left = self._per_ip[ip] - 1
+        if self._open.pop(connection, None) is not None:
+            left = self._per_ip[connection.host] - 1
             if left:
-                self._per_ip[ip] = left
+                self._per_ip[connection.host] = left
             else:
-                del self._per_ip[ip]
+                del self._per_ip[connection.host]
 
     def close_idle(self, now_s: float) -> None:
         """Close connections without a request for connections.max.idle.ms. One that waits for an answer is not idle."""

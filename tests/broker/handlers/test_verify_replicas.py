@@ -10,14 +10,13 @@ from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.verify_replicas import (
     VerifyPartition,
-    VerifyReplicasRequest,
     VerifyReplicasResponse,
     VerifyTopic,
 )
-from tests.broker.asking import ask, connect, until
+from tests.broker.asking import connect, until
 from tests.broker.compacting import pass_over
 from tests.broker.verification.changed import change_bytes
-from tests.broker.verification.comparing import create, verify
+from tests.broker.verification.comparing import create, request_for, verify, verify_again
 from tests.broker.world import running
 
 NOT_IN_BACKGROUND = {"varve.verify.interval.ms": "0"}
@@ -164,20 +163,15 @@ def test_a_partition_that_is_named_again_and_again_is_compared_once() -> None:
     with running(settings=NOT_IN_BACKGROUND) as world:
         leader, _ = create(world, "delete")
         world.produce("table", b"value")
-        named = [VerifyTopic(name="table", partition_indexes=[0])] * 50
-        request = VerifyReplicasRequest(topics=named, timeout_ms=600_000)
-        answer = ask(world, leader, ApiKey.VERIFY_REPLICAS, 0, request, VerifyReplicasResponse)
-        assert [topic.partitions[0].error_code for topic in answer.topics] == [ErrorCode.NONE] * 50
+        answers = verify_again(world, leader, 50)
+        assert [answer.error_code for answer in answers] == [ErrorCode.NONE] * 50
         assert world.nodes[leader].verification.outcomes == {Outcome.EQUAL: 1}
 
 
 def test_what_too_many_questions_ask_for_is_refused() -> None:
     with running(settings=NOT_IN_BACKGROUND) as world:
         leader, _ = create(world, "delete")
-        named = [VerifyTopic(name="table", partition_indexes=[0])] * (MAX_WAITING + 1)
-        request = VerifyReplicasRequest(topics=named, timeout_ms=600_000)
-        answer = ask(world, leader, ApiKey.VERIFY_REPLICAS, 0, request, VerifyReplicasResponse)
-        codes = [topic.partitions[0].error_code for topic in answer.topics]
+        codes = [answer.error_code for answer in verify_again(world, leader, MAX_WAITING + 1)]
         assert codes == [ErrorCode.NONE] * MAX_WAITING + [ErrorCode.POLICY_VIOLATION]
 
 
@@ -186,9 +180,7 @@ def test_nothing_is_compared_for_a_client_that_is_gone() -> None:
         world.create_topic("many", partitions=30)
         leader = world.leader("many")
         led = [number for number in range(30) if world.leader("many", number) == leader]
-        request = VerifyReplicasRequest(
-            topics=[VerifyTopic(name="many", partition_indexes=led)], timeout_ms=600_000
-        )
+        request = request_for(VerifyTopic(name="many", partition_indexes=led))
         opening = world.loop.create_task(connect(world, leader))
         world.wait(opening.done)
         client = opening.result()

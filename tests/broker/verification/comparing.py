@@ -21,8 +21,17 @@ def create(world: World, policy: str = "compact") -> tuple[int, list[int]]:
 
 
 def verify(world: World, node_id: int, topic: str = "table", partition: int = 0) -> VerifyPartition:
-    request = VerifyReplicasRequest(
-        topics=[VerifyTopic(name=topic, partition_indexes=[partition])], timeout_ms=600_000
-    )
+    return verify_again(world, node_id, 1, topic, partition)[0]
+
+
+def verify_again(
+    world: World, node_id: int, times: int, topic: str = "table", partition: int = 0
+) -> list[VerifyPartition]:
+    """The partition is named so often in one request."""
+    request = request_for(*[VerifyTopic(name=topic, partition_indexes=[partition])] * times)
     answer = ask(world, node_id, ApiKey.VERIFY_REPLICAS, 0, request, VerifyReplicasResponse)
-    return answer.topics[0].partitions[0]
+    return [each.partitions[0] for each in answer.topics]
+
+
+def request_for(*topics: VerifyTopic) -> VerifyReplicasRequest:
+    return VerifyReplicasRequest(topics=list(topics), timeout_ms=600_000)
