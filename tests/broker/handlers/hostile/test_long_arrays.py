@@ -48,6 +48,9 @@ MAX_RATIO = 40
 LEAST_S = 0.4
 #: CPU seconds of any callback of a node, five times what is measured. Without steps some requests take more.
 MAX_CALLBACK_S = 0.05
+#: An array is at fault if it takes longer in each of so many worlds. Another process, or the host of a virtual machine,
+#: can make one callback long, but hardly that of the same array again.
+ATTEMPTS = 3
 #: Objects in dead cycles that a request may leave: those of its connection.
 MAX_DEAD = 1000
 
@@ -120,8 +123,19 @@ def many(api: Api, path: str, *, distinct: bool) -> Message:
 
 def check_steps(monkeypatch: pytest.MonkeyPatch, api: Api, distinct: bool) -> None:
     paths = list(array_paths(api.request, api.max_version))
-    if not paths:
-        return
+    for _ in range(ATTEMPTS):
+        longest_s = longest_callbacks_s(monkeypatch, api, paths, distinct)
+        paths = [path for path in paths if longest_s[path] >= MAX_CALLBACK_S]
+        if not paths:
+            return
+    raise AssertionError({path: longest_s[path] for path in paths})
+
+
+def longest_callbacks_s(
+    monkeypatch: pytest.MonkeyPatch, api: Api, paths: list[str], distinct: bool
+) -> dict[str, float]:
+    """For each path, of a request with a long array there."""
+    longest_s = {}
     with running(settings=FEW) as world, without_collector():
         attack = Attack(world)
         for path in paths:
@@ -129,11 +143,12 @@ def check_steps(monkeypatch: pytest.MonkeyPatch, api: Api, distinct: bool) -> No
             with measured(monkeypatch) as times:
                 attack.send(1, HostileRequest(api, api.max_version, "app", body))
                 world.loop.run_for(1)
-            assert max(times) < MAX_CALLBACK_S, (path, max(times))
+            longest_s[path] = max(times)
             del body
             # The latest answer, and what waits for members that do not come, are still there.
             dead = gc.collect()
             assert dead < MAX_DEAD, (path, dead)
+    return longest_s
 
 
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.key.name)
