@@ -145,7 +145,7 @@ def measure_producing(bench: Bench, cluster: VarveCluster, data: Data, row: Row,
             answer = cluster.run(
                 "topic", "compact", topic, "--wait", "--format", "json", "-b", cluster.bootstrap
             )
-            passes += [each["elapsed_ms"] / 1e3 for each in json.loads(answer)]
+            passes += [each["elapsed_ms"] / 1e3 for each in json.loads(answer)["replicas"]]
 
         bench.log("producing while a log is compacted")
         windows.append(_window(bench, target, row, compact, passes))
@@ -177,7 +177,7 @@ def _varve_pass(cluster: Side, admin: AdminClient, topic: str) -> tuple[float, f
     assert isinstance(cluster, VarveCluster)
     _set(admin, topic, {"cleanup.policy": "compact"})
     answer = cluster.run("topic", "compact", topic, "--wait", "--format", "json", "-b", cluster.bootstrap)
-    (done,) = json.loads(answer)
+    (done,) = json.loads(answer)["replicas"]
     return done["bytes_before"] / 1e6, done["bytes_after"] / 1e6, done["elapsed_ms"] / 1e3
 
 

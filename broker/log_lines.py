@@ -7,14 +7,17 @@ import sys
 
 import structlog
 
+from broker.log_file import LogFile
+
 
 class LineWriter:
     """A logger of structlog. A line that cannot be written is lost, and counted: the volume that the log is on may be
     full, or nobody reads the log any more. Neither may stop a node, least of all in the middle of a change of state.
     """
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, log_file: LogFile | None = None) -> None:
         self._fd = fd
+        self._log_file = log_file
         self._lost = 0
 
     def write_line(self, line: str) -> None:
@@ -22,17 +25,19 @@ class LineWriter:
             line = f"({self._lost} lines before this one could not be written)\n{line}"
         try:
             # Without a buffer between: it would keep what could not be written, and fail at the end of the process.
-            os.write(self._fd, f"{line}\n".encode(errors="backslashreplace"))
+            count = os.write(self._fd, f"{line}\n".encode(errors="backslashreplace"))
         except OSError:
             self._lost += 1
         else:
             self._lost = 0
+            if self._log_file is not None:
+                self._log_file.note_written(count)
 
     debug = info = warning = error = critical = write_line
 
 
-def write_log_lines() -> None:
-    """From now on, in the whole process."""
+def write_log_lines(log_file: LogFile | None = None) -> None:
+    """From now on, in the whole process: to standard output, which may be a log file."""
     # Python has no `stdout` where descriptor 1 was closed, and the descriptor may be another file by now.
-    writer = LineWriter(-1 if sys.stdout is None else sys.stdout.fileno())
+    writer = LineWriter(-1 if sys.stdout is None else sys.stdout.fileno(), log_file)
     structlog.configure(logger_factory=lambda *_: writer)

@@ -20,6 +20,7 @@ import structlog
 from broker.compaction.child_cleaner import ChildCleaner
 from broker.config.node_config import NodeConfig
 from broker.garbage import DeadReplicas, search_rarely
+from broker.log_file import LogFile
 from broker.log_lines import write_log_lines
 from broker.membership.identity import RestartError, StartError
 from broker.network.tcp_network import TcpNetwork
@@ -136,9 +137,9 @@ async def _serve(config: NodeConfig, secret: ClusterSecret) -> int:
     return 0
 
 
-def run(config: NodeConfig, secret: ClusterSecret) -> int:
-    """Run a node until SIGTERM or SIGINT. Returns the exit code."""
-    write_log_lines()
+def run(config: NodeConfig, secret: ClusterSecret, log_file: LogFile | None = None) -> int:
+    """Run a node until SIGTERM or SIGINT. Its log goes to `log_file`, or to standard output. Returns the exit code."""
+    write_log_lines(log_file)
     if config.uncoordinated_compaction:
         log.critical(
             "COMPACTION IS NOT COORDINATED: replicas will differ for ever, deleted keys will come back, aborted "

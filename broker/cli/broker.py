@@ -1,18 +1,68 @@
-"""`varve broker decommission`: move all partitions away from a broker and remove it from the cluster."""
+"""`varve broker list|decommission`: the brokers of a cluster; move all partitions away from one and remove it."""
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import click
 
-from broker.cli.clients import bootstrap_option
+from broker.cli.bootstrap import bootstrap_option
+from broker.cli.output import counted, format_option, print_list
 from broker.cli.root import CommandError
+from broker.cli.tables import print_table
+
+if TYPE_CHECKING:
+    from broker.cli.cluster_state import ClusterState
 
 
 @click.group()
 def broker() -> None:
     """Commands about single brokers of a cluster."""
+
+
+@broker.command(name="list")
+@bootstrap_option
+@format_option
+def list_brokers(bootstrap_server: str, shape: str) -> None:
+    """List the brokers, with what each holds. The controller has a *."""
+    from broker.cli.cluster_state import describe_cluster
+
+    state = describe_cluster(bootstrap_server)
+    rows = broker_rows(state)
+    if shape == "json":
+        print_list("brokers", rows, controller_id=state.controller)
+    else:
+        print_brokers(rows)
+
+
+def broker_rows(state: ClusterState) -> list[dict[str, object]]:
+    """A row for each broker, as in JSON."""
+    return [
+        {
+            "id": node_id,
+            "host": host,
+            "port": port,
+            "controller": node_id == state.controller,
+            "state": "down" if node_id in state.down else "up",
+            "leaders": sum(each.leader == node_id for each in state.partitions.values()),
+            "replicas": sum(node_id in each.replicas for each in state.partitions.values()),
+        }
+        for node_id, (host, port) in sorted(state.brokers.items())
+    ]
+
+
+def print_brokers(rows: Sequence[Mapping[str, object]]) -> None:
+    print_table(
+        ("ID", "HOST", "PORT", "STATE", "LEADERS", "REPLICAS"),
+        [
+            (
+                f"{row['id']}{'*' if row['controller'] else ''}",
+                *(row[key] for key in ("host", "port", "state", "leaders", "replicas")),
+            )
+            for row in rows
+        ],
+    )
 
 
 @broker.command()
@@ -59,16 +109,13 @@ def decommission(node_id: int, dry_run: bool, bootstrap_server: str) -> None:
         refused = alter_reassignments(bootstrap_server, plan)
         if refused:
             (topic, number), why = min(refused.items())
-            raise CommandError(f"{len(refused)} partitions cannot be moved; {topic}-{number}: {why}")
-        wait_until_moved(bootstrap_server, list(plan), partial(_print_progress, len(plan)))
-    wait_until_moved(
-        bootstrap_server, list(current), lambda left: click.echo(f"{left} partitions are still moving.")
-    )
+            raise CommandError(
+                f"{counted(len(refused), 'partition')} cannot be moved; {topic}-{number}: {why}"
+            )
+        wait_until_moved(bootstrap_server, list(plan))
+        click.echo(f"{counted(len(plan), 'partition')} moved.")
+    wait_until_moved(bootstrap_server, list(current))
     question = UnregisterBrokerRequest(broker_id=node_id)
     answer = WireClient(bootstrap_server).ask(question, 0, UnregisterBrokerResponse)
     check_error(answer.error_code, answer.error_message)
     click.echo(f"Broker {node_id} holds nothing and is unregistered. It can be stopped for good.")
-
-
-def _print_progress(total: int, left: int) -> None:
-    click.echo(f"{total - left} of {total} partitions have moved.")

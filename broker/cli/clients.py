@@ -1,50 +1,15 @@
-"""Shared by the commands that use a Kafka client: common options, the client's configuration, errors as one line."""
+"""Shared by the commands that use a Kafka client: the client's configuration, and errors as one line."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-import click
-
-from broker.cli.local_cluster import DEFAULT_BASE_DIR, DEFAULT_PORTS, LocalCluster, LocalClusterError
+from broker.cli.bootstrap import find_broker, nobody_answers
 from broker.cli.root import CommandError
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
     from confluent_kafka.admin import AdminClient
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def _default_bootstrap_server() -> str:
-    """The cluster of this working directory, otherwise the default ports on this machine."""
-    try:
-        local = LocalCluster.load(DEFAULT_BASE_DIR)
-    except LocalClusterError as error:
-        raise CommandError(str(error)) from None
-    return local.bootstrap_server if local else ",".join(f"localhost:{port}" for port in DEFAULT_PORTS[:3])
-
-
-def bootstrap_option(command: F) -> F:
-    return click.option(
-        "--bootstrap-server",
-        "-b",
-        metavar="HOST:PORT,...",
-        default=_default_bootstrap_server,
-        help="Brokers to connect to.  [default: the cluster in ./.varve, else localhost:19092,29092,39092]",
-    )(command)
-
-
-def format_option(command: F) -> F:
-    return click.option(
-        "--format",
-        "shape",
-        type=click.Choice(["text", "json"]),
-        default="text",
-        show_default=True,
-        help="Output format.",
-    )(command)
 
 
 def client_config(bootstrap_server: str, **more: object) -> dict[str, Any]:
@@ -60,6 +25,8 @@ def client_config(bootstrap_server: str, **more: object) -> dict[str, Any]:
 
 
 def admin_client(bootstrap_server: str) -> AdminClient:
+    """Raises CommandError if no broker answers."""
+    find_broker(bootstrap_server)
     from confluent_kafka.admin import AdminClient
 
     return AdminClient(client_config(bootstrap_server))
@@ -77,5 +44,5 @@ def refusal(error: KafkaError, bootstrap_server: str) -> CommandError:
         KafkaError._TIMED_OUT_QUEUE,
     )
     if error.code() in unreachable:
-        return CommandError(f"no broker answers at {bootstrap_server}")
+        return nobody_answers(bootstrap_server)
     return CommandError(f"{error.str()} ({error.name()})")

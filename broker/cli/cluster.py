@@ -3,7 +3,7 @@ other subcommands are about any cluster as a whole."""
 
 from __future__ import annotations
 
-import json
+import os
 import shutil
 import time
 from functools import partial
@@ -11,12 +11,14 @@ from pathlib import Path
 
 import click
 
-from broker.cli.clients import format_option
 from broker.cli.cluster_features import features
 from broker.cli.cluster_health import health
+from broker.cli.cluster_info import info
 from broker.cli.cluster_leaders import elect_leaders
+from broker.cli.cluster_logs import logs
 from broker.cli.cluster_quorum import quorum
 from broker.cli.cluster_secret import secret
+from broker.cli.confirm import confirm, named, yes_option
 from broker.cli.local_cluster import (
     DEFAULT_BASE_DIR,
     DEFAULT_PORTS,
@@ -26,6 +28,7 @@ from broker.cli.local_cluster import (
     LocalNode,
     wait_until_ready,
 )
+from broker.cli.output import format_option, print_list
 from broker.cli.processes import Process, stop_processes
 from broker.cli.reassign import reassign
 from broker.cli.root import CommandError
@@ -44,11 +47,12 @@ _base_dir_option = click.option(
 def cluster() -> None:
     """Run a cluster on this machine, or manage any cluster.
 
-    up, down and status are for a cluster on this machine, of three nodes unless --nodes or --ports says otherwise.
+    up, down, status and logs are for a cluster on this machine, of three nodes unless --nodes or --ports says
+    otherwise.
     """
 
 
-for command in (health, quorum, features, elect_leaders, reassign, secret):
+for command in (info, logs, health, quorum, features, elect_leaders, reassign, secret):
     cluster.add_command(command)
 
 
@@ -72,7 +76,13 @@ def _ports(_: click.Context, __: click.Parameter, value: str | None) -> tuple[in
     callback=_ports,
     help="The client port of each node. The next port is for the other nodes, the one after that for metrics.",
 )
-@click.option("--config", multiple=True, metavar="KEY=VALUE", help="A setting of every node. Repeatable.")
+@click.option(
+    "--config",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A setting of every node. It is kept for later starts. Repeatable.",
+)
+@click.option("--unset", multiple=True, metavar="KEY", help="Take such a setting back. Repeatable.")
 @click.option("--timeout", "timeout_s", type=float, default=90.0, show_default=True, help="Seconds to wait.")
 @format_option
 def up(
@@ -80,10 +90,14 @@ def up(
     nodes: int | None,
     ports: tuple[int, ...] | None,
     config: tuple[str, ...],
+    unset: tuple[str, ...],
     timeout_s: float,
     shape: str,
 ) -> None:
-    """Start the nodes that are not running. Wait until all nodes answer."""
+    """Start the nodes that are not running. Wait until all nodes answer.
+
+    Nodes that are running keep the settings that they were started with.
+    """
     begun = time.monotonic()
     wanted = ports or (DEFAULT_PORTS[:nodes] if nodes else None)
     if ports and nodes not in (None, len(ports)):
@@ -95,8 +109,14 @@ def up(
                 f"{base_dir} holds a cluster of {len(found.ports)} nodes at {found.bootstrap_server}; "
                 "`varve cluster down --delete-data` removes it"
             )
-        settings = {**(found.settings if found else {}), **parse_pairs(config, "--config")}
+        before = found.settings if found else {}
+        settings = {**before, **parse_pairs(config, "--config")}
+        for key in unset:
+            if settings.pop(key, None) is None:
+                raise click.UsageError(f"{key} is not set, so --unset cannot take it back")
         local = LocalCluster(base_dir, found.ports if found else wanted or DEFAULT_PORTS[:3], settings)
+        if settings != before:
+            _check_settings(local)
         with local.locked():
             processes = {node.node_id: process for node in local.nodes if (process := node.process())}
             missing = [node for node in local.nodes if node.node_id not in processes]
@@ -109,12 +129,7 @@ def up(
     elapsed_s = time.monotonic() - begun
     if shape == "json":
         rows = [_row(node, processes.get(node.node_id), "up") for node in local.nodes]
-        result = {
-            "bootstrap_server": local.bootstrap_server,
-            "elapsed_ms": round(elapsed_s * 1000),
-            "nodes": rows,
-        }
-        click.echo(json.dumps(result))
+        print_list("nodes", rows, bootstrap_server=local.bootstrap_server, elapsed_ms=round(elapsed_s * 1000))
         return
     for node in local.nodes:
         verb = "started" if node in missing else "was running"
@@ -122,8 +137,28 @@ def up(
     click.echo(
         f"{len(local.nodes)} nodes answer after {elapsed_s:.2f} s. Clients connect to {local.bootstrap_server}"
     )
+    running = [node.node_id for node in local.nodes if node not in missing]
+    if settings != before and running:
+        click.echo(
+            f"varve: {named([f'node {node_id}' for node_id in running])} still"
+            f" {'runs' if len(running) == 1 else 'run'} with the settings of {'its' if len(running) == 1 else 'their'}"
+            " start; `varve cluster down` and `varve cluster up` apply the new ones",
+            err=True,
+        )
     if urls := [node.metrics_url for node in local.nodes if node.metrics_url]:
         click.echo(f"Metrics are at {' '.join(urls)}")
+
+
+def _check_settings(local: LocalCluster) -> None:
+    """Before they are stored, or a node is started with them. Raises UsageError."""
+    from broker.config.node_config import ConfigError
+    from broker.config.sources import load
+
+    for node in local.nodes:
+        try:
+            load(properties={}, properties_name="", environ=os.environ, flags=local.settings_of(node))
+        except ConfigError as error:
+            raise click.UsageError(str(error)) from None
 
 
 @cluster.command()
@@ -137,13 +172,16 @@ def up(
     help="Seconds between SIGTERM and SIGKILL.",
 )
 @click.option("--delete-data", is_flag=True, help="Delete the data of the nodes, too.")
-def down(base_dir: Path, grace_s: float, delete_data: bool) -> None:
+@yes_option
+def down(base_dir: Path, grace_s: float, delete_data: bool, is_sure: bool) -> None:
     """Stop the nodes. The data stays, unless --delete-data is given."""
     try:
         local = LocalCluster.load(base_dir)
         if local is None:
             click.echo(f"There is no cluster in {base_dir}.")
             return
+        if delete_data:
+            confirm(f"Delete the cluster in {base_dir} with all its data", is_sure=is_sure)
         with local.locked():
             processes = {node.node_id: process for node in local.nodes if (process := node.process())}
             killed = {process.pid for process in stop_processes(list(processes.values()), grace_s)}
@@ -193,7 +231,7 @@ def status(base_dir: Path, shape: str) -> None:
                 state = "not answering"
         rows.append(_row(node, process, state))
     if shape == "json":
-        click.echo(json.dumps({"bootstrap_server": local.bootstrap_server, "nodes": rows}))
+        print_list("nodes", rows, bootstrap_server=local.bootstrap_server)
         return
     for row in rows:
         click.echo(f"node {row['node_id']}  {row['address']}  pid {row['pid'] or '-'}  {row['state']}")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import click
 
-from broker.cli.clients import bootstrap_option, format_option
+from broker.cli.bootstrap import bootstrap_option
+from broker.cli.output import format_option, print_list
 from broker.cli.start import parse_pairs
 from broker.cli.tables import print_aligned
 
@@ -47,7 +47,7 @@ def features(context: click.Context, bootstrap_server: str, shape: str) -> None:
         for each in sorted(answer.supported_features, key=lambda each: each.name)
     ]
     if shape == "json":
-        click.echo(json.dumps(rows))
+        print_list("features", rows)
         return
     columns = ("Feature", "SupportedMinVersion", "SupportedMaxVersion", "FinalizedVersionLevel", "Epoch")
     print_aligned(

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from broker.cli.clients import bootstrap_option, format_option
+from broker.cli.bootstrap import bootstrap_option
+from broker.cli.output import format_option
 from broker.cli.root import CommandError
 
 if TYPE_CHECKING:
@@ -19,6 +20,15 @@ if TYPE_CHECKING:
 
 UNHEALTHY_EXIT_CODE = 10
 WATCH_INTERVAL_S = 1.0
+_NOTHING_KNOWN: dict[str, object] = {
+    "healthy": False,
+    "unhealthy_reasons": [],
+    "controller_id": None,
+    "nodes": [],
+    "nodes_down": [],
+    "leaderless_partitions": [],
+    "under_replicated_partitions": [],
+}
 
 
 @click.command()
@@ -52,7 +62,7 @@ def _report(bootstrap_server: str, *, keeps_running: bool) -> dict[str, object]:
     except CommandError as error:
         if not keeps_running:
             raise
-        return {"healthy": False, "unhealthy_reasons": [error.format_message()]}
+        return {**_NOTHING_KNOWN, "unhealthy_reasons": [error.format_message()]}
 
 
 def _assess(state: ClusterState) -> dict[str, object]:
@@ -83,14 +93,13 @@ def _text(report: dict[str, object]) -> str:
         "Healthy:": "true" if report["healthy"] else "false",
         "Unhealthy reasons:": _listed(report["unhealthy_reasons"], ", "),
     }
-    if "nodes" in report:
-        rows["Controller ID:"] = "none" if report["controller_id"] is None else str(report["controller_id"])
-        rows["All nodes:"] = _listed(report["nodes"])
-        rows["Nodes down:"] = _listed(report["nodes_down"])
-        for name, key in (("Leaderless", "leaderless"), ("Under-replicated", "under_replicated")):
-            partitions = report[f"{key}_partitions"]
-            assert isinstance(partitions, list)
-            rows[f"{name} partitions ({len(partitions)}):"] = _listed(partitions)
+    rows["Controller ID:"] = "none" if report["controller_id"] is None else str(report["controller_id"])
+    rows["All nodes:"] = _listed(report["nodes"])
+    rows["Nodes down:"] = _listed(report["nodes_down"])
+    for name, key in (("Leaderless", "leaderless"), ("Under-replicated", "under_replicated")):
+        partitions = report[f"{key}_partitions"]
+        assert isinstance(partitions, list)
+        rows[f"{name} partitions ({len(partitions)}):"] = _listed(partitions)
     title = "CLUSTER HEALTH OVERVIEW"
     width = max(len(name) for name in rows) + 2
     return "\n".join([title, "=" * len(title), *(f"{name:<{width}}{value}" for name, value in rows.items())])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING
 
 import click
 
-from broker.cli.clients import bootstrap_option, format_option
+from broker.cli.bootstrap import bootstrap_option
+from broker.cli.output import format_option, print_list
 from broker.cli.root import TIMEOUT_S
 
 if TYPE_CHECKING:
@@ -57,17 +57,22 @@ def elect_leaders(topics: tuple[str, ...], timeout_s: int, bootstrap_server: str
         ]
     answer = elect_preferred(bootstrap_server, wanted, timeout_s)
     check_error(answer.error_code, None)
-    results = {
-        f"{topic.topic}-{x.partition_id}": (ErrorCode(x.error_code), x.error_message)
+    rows = [
+        {
+            "topic": topic.topic,
+            "partition": x.partition_id,
+            "elected": x.error_code == ErrorCode.NONE,
+            "error": None if x.error_code == ErrorCode.NONE else error_text(x.error_code, x.error_message),
+        }
         for topic in answer.replica_election_results
         for x in topic.partition_result
         if x.error_code != ErrorCode.ELECTION_NOT_NEEDED
-    }
+    ]
     if shape == "json":
-        click.echo(json.dumps({name: code.name for name, (code, _) in results.items()}))
-    elif not results:
+        print_list("partitions", rows)
+    elif not rows:
         click.echo("Every partition is led by its preferred replica.")
     else:
-        for name, (code, message) in results.items():
-            click.echo(f"{name}: {'elected' if code == ErrorCode.NONE else error_text(code, message)}")
-    sys.exit(any(code != ErrorCode.NONE for code, _ in results.values()))
+        for row in rows:
+            click.echo(f"{row['topic']}-{row['partition']}: {row['error'] or 'elected'}")
+    sys.exit(not all(row["elected"] for row in rows))

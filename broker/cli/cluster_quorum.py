@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import base64
-import json
 
 import click
 
-from broker.cli.clients import bootstrap_option, format_option
+from broker.cli.bootstrap import bootstrap_option
+from broker.cli.output import format_option, print_list
 
 _VERSION = 2
 _COLUMNS = (
@@ -18,6 +18,15 @@ _COLUMNS = (
     "LastFetchTimestamp",
     "LastCaughtUpTimestamp",
     "Status",
+)
+_JSON_KEYS = (
+    "node_id",
+    "directory_id",
+    "log_end_offset",
+    "lag",
+    "last_fetch_timestamp",
+    "last_caught_up_timestamp",
+    "status",
 )
 
 
@@ -63,12 +72,13 @@ def quorum(bootstrap_server: str, shape: str) -> None:
         for state, status in statuses
     ]
     if shape == "json":
-        head = {
-            "leader_id": found.leader_id,
-            "leader_epoch": found.leader_epoch,
-            "high_watermark": found.high_watermark,
-        }
-        click.echo(json.dumps({**head, "replicas": [dict(zip(_COLUMNS, row, strict=True)) for row in rows]}))
+        print_list(
+            "replicas",
+            [dict(zip(_JSON_KEYS, row, strict=True)) for row in rows],
+            leader_id=found.leader_id,
+            leader_epoch=found.leader_epoch,
+            high_watermark=found.high_watermark,
+        )
         return
     click.echo(f"LeaderId:       {found.leader_id}")
     click.echo(f"LeaderEpoch:    {found.leader_epoch}")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import NamedTuple
 
 import click
 
-from broker.cli.clients import bootstrap_option, format_option
+from broker.cli.bootstrap import bootstrap_option
+from broker.cli.output import format_option, print_list
 from broker.cli.root import CommandError
 from broker.cli.start import parse_pairs
 from broker.cli.wire_client import WireClient
@@ -96,7 +96,7 @@ def describe(
     rows = [row for row in settings if show_all or row.config_source in _SET_BY_CLIENTS]
     rows.sort(key=lambda row: row.name)
     if shape == "json":
-        click.echo(json.dumps([_json(row) for row in rows]))
+        print_list("configs", [_json(row) for row in rows])
         return
     kind = "All" if show_all else "Default" if broker_defaults else "Dynamic"
     click.echo(f"{kind} configs for {resource.title} are:")

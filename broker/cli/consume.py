@@ -1,41 +1,60 @@
-"""`varve consume TOPIC`: print records. Without `--group` it reads all partitions and commits nothing. With `--group`
-it is a member of that consumer group, and commits the offsets of printed records."""
+"""`varve consume TOPIC...`: print records. Without `--group` it reads all partitions and commits nothing. With
+`--group` it is a member of that consumer group, and commits the offsets of printed records."""
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from threading import Thread
+from typing import TYPE_CHECKING
 
 import click
 
-from broker.cli.clients import bootstrap_option, client_config, format_option, refusal
-from broker.cli.root import TIMEOUT_S, CommandError
+from broker.cli import interrupts
+from broker.cli.bootstrap import bootstrap_option, find_broker
+from broker.cli.clients import client_config, refusal
+from broker.cli.completion import complete_group, complete_topic
+from broker.cli.record_format import Escaped, Format, Render, renderer
+from broker.cli.start_offsets import StartOffset, select_topics, start_positions
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from confluent_kafka import Consumer, Message, TopicPartition
 
-_OFFSET = re.compile(r"start|end|[+-]?\d+")
+#: Records that are taken from the client at once. They are written together.
+_BATCH_RECORDS = 2000
+#: How long a record may wait for others to be written together with it.
+_BATCH_TIMEOUT_S = 0.1
+#: How long the client may take to leave its group and to commit, after Ctrl-C.
+_CLOSE_TIMEOUT_S = 2.0
 
 
-def _check_offset(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
-    if value is not None and not _OFFSET.fullmatch(value):
-        raise click.BadParameter("expected start, end, N, +N (after the start) or -N (before the end)")
-    return value
+def _check_patterns(names: Sequence[str]) -> None:
+    for name in names:
+        try:
+            re.compile(name)
+        except re.error as error:
+            raise click.BadParameter(f"{name!r} is not a regular expression: {error}") from None
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("names", nargs=-1, metavar="TOPIC...", shell_complete=complete_topic)
+@click.option("--topic", "more_names", multiple=True, shell_complete=complete_topic, help="As an argument.")
+@click.option(
+    "--regex", "-r", is_flag=True, help="Each TOPIC is a regular expression: read what matches one."
+)
 @click.option(
     "--from-beginning", is_flag=True, help="Begin with the first record.  [default: only new records]"
 )
 @click.option(
     "--offset",
     "-o",
-    callback=_check_offset,
-    help="Begin at start, end, N, +N (after the start) or -N (before the end).",
+    type=StartOffset(),
+    metavar="OFFSET",
+    help="Begin at start, end, N, +N (after the start), -N (before the end), or @TIME: milliseconds since 1970, or a "
+    "time such as 2026-11-27T10:00 (UTC).",
 )
 @click.option(
     "--partition",
@@ -48,13 +67,19 @@ def _check_offset(_: click.Context, __: click.Parameter, value: str | None) -> s
 @click.option(
     "--group",
     "-g",
+    shell_complete=complete_group,
     help="Consume as a member of this group, from its committed offsets. --from-beginning is for partitions that "
     "have none.",
 )
 @click.option("--max-messages", "-n", type=click.IntRange(1), help="Stop after this many records.")
 @click.option("--exit-on-end", "-e", is_flag=True, help="Stop at the end of every partition.")
 @click.option("--timeout-ms", type=click.IntRange(1), help="Stop if no record has come for this long.")
-@click.option("--key-separator", "-K", help="Print the key and this separator before each value.")
+@click.option(
+    "--key-separator",
+    "-K",
+    type=Escaped(),
+    help="Print the key and this separator before each value. \\t is a tab.",
+)
 @click.option(
     "--isolation-level",
     type=click.Choice(["read_committed", "read_uncommitted"]),
@@ -62,10 +87,21 @@ def _check_offset(_: click.Context, __: click.Parameter, value: str | None) -> s
     show_default=True,
     help="Whether records of open and aborted transactions are read.",
 )
+@click.option(
+    "--format",
+    "-f",
+    "shape",
+    type=Format(),
+    default="text",
+    show_default=True,
+    help="text: each value as a line. json: each record as a line. Else a format such as '%t %p %o %k %v\\n': %t topic,"
+    " %p partition, %o offset, %k key, %v value, %h headers, %T timestamp, %K and %V lengths.",
+)
 @bootstrap_option
-@format_option
 def consume(
-    topic: str,
+    names: tuple[str, ...],
+    more_names: tuple[str, ...],
+    regex: bool,
     from_beginning: bool,
     offset: str | None,
     partitions: tuple[int, ...],
@@ -73,18 +109,25 @@ def consume(
     max_messages: int | None,
     exit_on_end: bool,
     timeout_ms: int | None,
-    key_separator: str | None,
+    key_separator: bytes | None,
     isolation_level: str,
     bootstrap_server: str,
     shape: str,
 ) -> None:
-    """Print the records of a topic: each value as a line, or each record as a JSON object."""
+    """Print the records of topics: each value as a line, each record as a JSON object, or as a format says."""
+    names += more_names
+    if not names:
+        raise click.UsageError("name a topic")
     if from_beginning and offset is not None:
         raise click.UsageError("--from-beginning and --offset exclude each other")
     if group is not None and (partitions or offset is not None):
         raise click.UsageError(
             "--partition and --offset cannot be used with --group: a group has its own partitions and offsets"
         )
+    if regex:
+        _check_patterns(names)
+    render = renderer(shape, key_separator)
+    find_broker(bootstrap_server)
     from confluent_kafka import Consumer, KafkaException
 
     consumer = Consumer(
@@ -94,143 +137,100 @@ def consume(
             group_id=group or "varve-cli",
             enable_auto_commit=group is not None,
             enable_auto_offset_store=False,
-            enable_partition_eof=True,
+            enable_partition_eof=exit_on_end,
             auto_offset_reset="error" if group is None else "earliest" if from_beginning else "latest",
             isolation_level=isolation_level,
         )
     )
-    printer = _Printer(as_json=shape == "json", key_separator=key_separator)
-    reader = _Reader(consumer, printer, commits=group is not None)
+    reader = _Reader(consumer, render, bootstrap_server, commits=group is not None)
     try:
+        chosen = select_topics(consumer, names, are_patterns=regex)
         if group is None:
             start = "start" if from_beginning else offset or "end"
-            reader.assign_partitions(_start_positions(consumer, topic, partitions, start))
+            reader.assign_partitions(start_positions(consumer, chosen, partitions, start))
         else:
-            reader.join_group(topic)
-        reader.print_records(max_messages, timeout_ms, exit_on_end=exit_on_end)
+            # A pattern stays one, so that topics that come later are read, too.
+            patterns = [name if name.startswith("^") else f"^.*({name})" for name in names]
+            reader.join_group(patterns if regex else list(chosen.topics))
+        with interrupts.raised():
+            reader.print_records(max_messages, timeout_ms, exit_on_end=exit_on_end)
     except KafkaException as failure:
         raise refusal(failure.args[0], bootstrap_server) from None
     except KeyboardInterrupt:
         click.echo("", err=True)  # The prompt of the shell begins on a line of its own.
     finally:
-        consumer.close()
+        _close(consumer)
 
 
-class _Printer:
-    def __init__(self, *, as_json: bool, key_separator: str | None) -> None:
-        self.as_json = as_json
-        self.key_separator = None if key_separator is None else key_separator.encode()
-
-    def print_record(self, message: Message) -> None:
-        if self.as_json:
-            line = json.dumps(_as_json(message), ensure_ascii=False).encode()
-        elif self.key_separator is None:
-            line = _bytes(message.value())
-        else:
-            line = _bytes(message.key()) + self.key_separator + _bytes(message.value())
-        sys.stdout.buffer.write(line + b"\n")
-        sys.stdout.buffer.flush()
-
-
-def _bytes(data: Any) -> bytes:
-    """None is printed as null, as by Kafka's console consumer."""
-    return b"null" if data is None else bytes(data)
-
-
-def _as_json(message: Message) -> dict[str, Any]:
-    return {
-        "topic": message.topic(),
-        "partition": message.partition(),
-        "offset": message.offset(),
-        "timestamp": message.timestamp()[1],
-        "headers": [[header[0], _text(header[1])] for header in message.headers() or []],
-        "key": _text(message.key()),
-        "value": _text(message.value()),
-    }
-
-
-def _text(data: Any) -> str | None:
-    """Bytes that are not UTF-8 are shown as \\xNN."""
-    return None if data is None else bytes(data).decode("utf-8", "backslashreplace")
-
-
-def _start_positions(
-    consumer: Consumer, topic: str, partitions: tuple[int, ...], offset: str
-) -> list[TopicPartition]:
-    """The absolute offset at which each partition begins to be read."""
-    from confluent_kafka import TopicPartition
-
-    # All topics are asked for, because a request that names a topic could create it.
-    found = consumer.list_topics(timeout=TIMEOUT_S).topics.get(topic)
-    if found is None:
-        raise CommandError(f"Topic '{topic}' does not exist")
-    wanted = sorted(set(partitions)) or sorted(found.partitions)
-    missing = [number for number in wanted if number not in found.partitions]
-    if missing:
-        raise CommandError(f"Topic '{topic}' has no partition {missing[0]}; it has {len(found.partitions)}")
-    positions = []
-    for number in wanted:
-        start, end = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=TIMEOUT_S)
-        if offset in ("start", "end"):
-            at = start if offset == "start" else end
-        elif offset[0] in "+-":
-            at = start + int(offset) if offset[0] == "+" else end + int(offset)
-        else:
-            at = int(offset)
-        positions.append(TopicPartition(topic, number, min(max(at, start), end)))
-    return positions
+def _close(consumer: Consumer) -> None:
+    """With a broker there it takes milliseconds. Without one it would wait for that."""
+    closing = Thread(target=consumer.close, daemon=True)
+    closing.start()
+    closing.join(_CLOSE_TIMEOUT_S)
 
 
 class _Reader:
     """Prints the records of its partitions. `commits`: offsets of printed records are committed, at the latest when the
     consumer is closed."""
 
-    def __init__(self, consumer: Consumer, printer: _Printer, *, commits: bool) -> None:
+    def __init__(self, consumer: Consumer, render: Render, bootstrap_server: str, *, commits: bool) -> None:
         self._consumer = consumer
-        self._printer = printer
+        self._render = render
+        self._bootstrap_server = bootstrap_server
         self._commits = commits
         #: Partitions that were not read to their end. None: no partition is assigned yet.
-        self._open: set[int | None] | None = None
+        self._open: set[tuple[str | None, int | None]] | None = None
 
     def assign_partitions(self, positions: list[TopicPartition]) -> None:
         self._consumer.assign(positions)
-        self._open = {position.partition for position in positions}
+        self._open = {(position.topic, position.partition) for position in positions}
 
-    def join_group(self, topic: str) -> None:
-        """Raises CommandError if there is no such topic."""
-        if topic not in self._consumer.list_topics(timeout=TIMEOUT_S).topics:
-            raise CommandError(f"Topic '{topic}' does not exist")
-
+    def join_group(self, topics: list[str]) -> None:
         def assigned(_: Consumer, positions: list[TopicPartition]) -> None:
-            self._open = {position.partition for position in positions}
+            self._open = {(position.topic, position.partition) for position in positions}
 
-        self._consumer.subscribe([topic], on_assign=assigned)
+        self._consumer.subscribe(topics, on_assign=assigned)
 
     def print_records(self, max_messages: int | None, timeout_ms: int | None, *, exit_on_end: bool) -> None:
         """Print until a limit is reached. Raises KafkaException for an error of the cluster."""
-        from confluent_kafka import KafkaError, KafkaException
-
-        printed = 0
+        left = max_messages
         last_s = time.monotonic()
-        while max_messages is None or printed < max_messages:
-            message = self._consumer.poll(0.2)
-            if message is None:
-                if timeout_ms is not None and (time.monotonic() - last_s) * 1000 > timeout_ms:
-                    return
-            elif (error := message.error()) is None:
-                self._set_at_end(message.partition(), is_at_end=False)
-                self._printer.print_record(message)
-                if self._commits:
-                    self._consumer.store_offsets(message)
-                printed += 1
+        while left is None or left > 0:
+            wanted = _BATCH_RECORDS if left is None else min(left, _BATCH_RECORDS)
+            messages = self._consumer.consume(wanted, _BATCH_TIMEOUT_S)
+            records = [message for message in messages if message.error() is None]
+            if records:
+                self._print(records)
+                left = None if left is None else left - len(records)
                 last_s = time.monotonic()
-            elif error.code() == KafkaError._PARTITION_EOF:
-                self._set_at_end(message.partition(), is_at_end=True)
-            elif error.code() not in (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT):
-                raise KafkaException(error)  # After the other two the client connects again by itself.
+            elif timeout_ms is not None and (time.monotonic() - last_s) * 1000 > timeout_ms:
+                return
+            if exit_on_end or len(records) < len(messages):
+                self._handle_events(messages)
             if exit_on_end and self._open is not None and not self._open:
                 return
 
-    def _set_at_end(self, partition: int | None, *, is_at_end: bool) -> None:
-        if self._open is not None:
-            (self._open.discard if is_at_end else self._open.add)(partition)
+    def _print(self, records: list[Message]) -> None:
+        render = self._render
+        sys.stdout.buffer.write(b"".join([render(record) for record in records]))
+        sys.stdout.buffer.flush()
+        if self._commits:
+            for record in {(x.topic(), x.partition()): x for x in records}.values():
+                self._consumer.store_offsets(record)
+
+    def _handle_events(self, messages: list[Message]) -> None:
+        """Records that come after the end of a partition open it again, so the order of `messages` counts."""
+        from confluent_kafka import KafkaError, KafkaException
+
+        for message in messages:
+            place, error = (message.topic(), message.partition()), message.error()
+            if error is None:
+                if self._open is not None:
+                    self._open.add(place)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                if self._open is not None:
+                    self._open.discard(place)
+            elif error.code() == KafkaError._ALL_BROKERS_DOWN:
+                click.echo(f"varve: no broker answers at {self._bootstrap_server}; still trying", err=True)
+            elif error.code() != KafkaError._TRANSPORT:
+                raise KafkaException(error)  # After that one the client connects again by itself.

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from broker.cli.clients import format_option
 from broker.cli.divergence.scenarios import SCENARIOS, Scenario
 from broker.cli.divergence.variants import FOR_OTHER_CLUSTERS, KILLED, STOPPED, VARIANTS, Variant
+from broker.cli.output import format_option
 from broker.cli.root import CommandError
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -10,12 +9,14 @@ from typing import Any
 
 import click
 
-from broker.cli.clients import bootstrap_option, format_option
+from broker.cli.bootstrap import bootstrap_option
 from broker.cli.compaction_state import PartitionState, partition_states
+from broker.cli.completion import complete_topic
 from broker.cli.config import BROKER, TOPIC, describe_resource
 from broker.cli.explain_log import Cause, Known, log_causes
 from broker.cli.explain_records import Found, offset_causes, records_of_key, tell_fates
 from broker.cli.log_reading import read_batches
+from broker.cli.output import format_option, print_list
 from broker.cli.root import CommandError
 from broker.cli.tables import print_table
 from broker.cli.times import iso
@@ -24,7 +25,7 @@ from broker.cli.wire_client import WireClient
 
 
 @click.command()
-@click.argument("topic", metavar="TOPIC")
+@click.argument("topic", metavar="TOPIC", shell_complete=complete_topic)
 @click.option("--partition", "-p", type=click.IntRange(0), help="Only this one.  [default: all]")
 @click.option(
     "--key", "-k", help="Show all records of this key that are still there, and what becomes of each."
@@ -68,7 +69,7 @@ def explain(
         for known in everything
     ]
     if shape == "json":
-        click.echo(json.dumps([_as_dict(known, causes) for known, causes in explained]))
+        print_list("partitions", [_as_dict(known, causes) for known, causes in explained])
         return
     for known, causes in explained:
         click.echo(_sizes(known) if offset is None else f"{topic}-{known.state.partition} at offset {offset}")
@@ -121,7 +122,7 @@ def _explain_key(client: WireClient, everything: Sequence[Known], key: str, shap
         tell_fates(of_partition, known)
         found += of_partition
     if shape == "json":
-        click.echo(json.dumps([_found_dict(each) for each in found]))
+        print_list("records", [_found_dict(each) for each in found])
     elif not found:
         click.echo(f"No record of the key is there: {key}")
     else:

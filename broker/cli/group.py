@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from broker.cli.clients import admin_client, bootstrap_option, format_option
-from broker.cli.group_offsets import Scope, parse_target
+from broker.cli.bootstrap import bootstrap_option
+from broker.cli.clients import admin_client
+from broker.cli.completion import complete_group, complete_topic
+from broker.cli.confirm import confirm, named, yes_option
+from broker.cli.group_offsets import Scope, parse_target, seek_target
+from broker.cli.output import format_option, print_list
 from broker.cli.root import CommandError
+from broker.cli.start_offsets import Time
 from broker.cli.tables import print_table
 
 if TYPE_CHECKING:
@@ -52,7 +56,7 @@ def list_groups(states: str | None, types: str | None, bootstrap_server: str, sh
     """List the groups, one name on each line."""
     found = _admin(bootstrap_server).list_groups(_names(states), _names(types))
     if shape == "json":
-        click.echo(json.dumps(found))
+        print_list("groups", found)
     elif states is None and types is None:
         for row in found:
             click.echo(row["group"])
@@ -68,7 +72,7 @@ def _names(text: str | None) -> list[str]:
 
 
 @group.command()
-@click.argument("names", nargs=-1, metavar="[GROUP]...")
+@click.argument("names", nargs=-1, metavar="[GROUP]...", shell_complete=complete_group)
 @click.option("--all-groups", is_flag=True, help="All groups of the cluster.")
 @click.option("--members", is_flag=True, help="Show members instead of offsets.")
 @click.option("--state", is_flag=True, help="Show coordinator and state instead of offsets.")
@@ -86,15 +90,16 @@ def describe(
 ) -> None:
     """Show the offsets, the lag and the members of groups.
 
-    JSON has everything, whatever the other options: one object if one group is named, otherwise a list.
+    JSON has everything, whatever the other options.
     """
     if members and state:
         raise click.UsageError("--members and --state exclude each other")
+    _check_named(names, all_groups)
     admin = _admin(bootstrap_server)
-    groups = admin.describe(_chosen(admin, names, all_groups))
+    groups = admin.describe(_chosen(admin, names))
     if shape == "json":
         shown = [{**found, "offsets": admin.describe_offsets(found)} for found in groups]
-        click.echo(json.dumps(shown[0] if len(names) == 1 else shown))
+        print_list("groups", shown)
         return
     for found in groups:
         if not found["members"]:
@@ -108,7 +113,7 @@ def describe(
 
 
 @group.command(name="reset-offsets")
-@click.argument("names", nargs=-1, metavar="[GROUP]...")
+@click.argument("names", nargs=-1, metavar="[GROUP]...", shell_complete=complete_group)
 @click.option("--all-groups", is_flag=True, help="All groups of the cluster.")
 @click.option(
     "--topic", "topics", multiple=True, metavar="TOPIC[:0,1,...]", help="Reset these partitions. Repeatable."
@@ -149,16 +154,12 @@ def reset_offsets(
     """Set the committed offsets of groups. The groups must not have members meanwhile."""
     if dry_run and execute:
         raise click.UsageError("--dry-run and --execute exclude each other")
+    _check_named(names, all_groups)
     scope = Scope.of(topics, all_topics)
     wanted = parse_target(round(time.time() * 1000), **options)
     admin = _admin(bootstrap_server)
-    groups = admin.describe(_chosen(admin, names, all_groups), may_be_missing=True)
-    for found in groups:
-        if found["state"] not in _INACTIVE:
-            raise CommandError(
-                f"offsets of group '{found['group']}' cannot be reset while it has members: its state is "
-                f"{found['state']}"
-            )
+    groups = admin.describe(_chosen(admin, names), may_be_missing=True)
+    _check_inactive(groups)
     rows = []
     for found in groups:
         offsets = admin.resolve_offsets(found["group"], scope, wanted)
@@ -168,26 +169,83 @@ def reset_offsets(
     columns = ("GROUP", "TOPIC", "PARTITION", "NEW-OFFSET")
     if shape == "json":
         keys = [column.lower().replace("-", "_") for column in columns]
-        click.echo(json.dumps([dict(zip(keys, row, strict=True)) for row in rows]))
+        print_list("partitions", [dict(zip(keys, row, strict=True)) for row in rows])
         return
     _print_table(columns, rows)
     if not execute:
         click.echo("Nothing was changed. Use --execute to reset the offsets.", err=True)
 
 
+class SeekTarget(click.ParamType[int | str]):
+    """start, end, or a time."""
+
+    name = "target"
+
+    def convert(
+        self, value: str | int, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | str:
+        return value if value in ("start", "end") else Time().convert(value, param, ctx)
+
+
 @group.command()
-@click.argument("names", nargs=-1, metavar="[GROUP]...")
-@click.option("--all-groups", is_flag=True, help="All groups of the cluster.")
+@click.argument("name", metavar="GROUP", shell_complete=complete_group)
+@click.option(
+    "--to",
+    type=SeekTarget(),
+    required=True,
+    metavar="TARGET",
+    help="start, end, milliseconds since 1970, or a time such as 2026-11-27T10:00 (UTC).",
+)
+@click.option(
+    "--topics",
+    multiple=True,
+    metavar="TOPIC[:0,1,...]",
+    shell_complete=complete_topic,
+    help="Only in these partitions. Repeatable.  [default: all that the group has offsets for]",
+)
 @bootstrap_option
 @format_option
-def delete(names: tuple[str, ...], all_groups: bool, bootstrap_server: str, shape: str) -> None:
-    """Delete groups and their offsets. The groups must not have members."""
+def seek(name: str, to: int | str, topics: tuple[str, ...], bootstrap_server: str, shape: str) -> None:
+    """Set the committed offsets of a group at once. The group must not have members meanwhile.
+
+    reset-offsets can do more, and shows first what it would do.
+    """
     admin = _admin(bootstrap_server)
-    chosen = _chosen(admin, names, all_groups)
+    _check_inactive(admin.describe([name], may_be_missing=True))
+    before = admin.committed_offsets(name)
+    offsets = admin.resolve_offsets(name, Scope.of(topics, not topics), seek_target(to))
+    admin.commit_offsets(name, offsets)
+    rows = [(*place, before.get(place), offset) for place, offset in sorted(offsets.items())]
+    columns = ("TOPIC", "PARTITION", "PRIOR-OFFSET", "CURRENT-OFFSET")
+    if shape == "json":
+        keys = [column.lower().replace("-", "_") for column in columns]
+        print_list("partitions", [dict(zip(keys, row, strict=True)) for row in rows])
+        return
+    _print_table(columns, rows)
+
+
+@group.command()
+@click.argument("names", nargs=-1, metavar="[GROUP]...", shell_complete=complete_group)
+@click.option("--all-groups", is_flag=True, help="All groups of the cluster.")
+@yes_option
+@bootstrap_option
+@format_option
+def delete(
+    names: tuple[str, ...], all_groups: bool, is_sure: bool, bootstrap_server: str, shape: str
+) -> None:
+    """Delete groups and their offsets. The groups must not have members."""
+    _check_named(names, all_groups)
+    admin = _admin(bootstrap_server)
+    chosen = _chosen(admin, names)
+    if chosen:
+        confirm(f"Delete {named([f'group {name}' for name in chosen])} with all offsets", is_sure=is_sure)
     refused = admin.delete(chosen)
     deleted = [name for name in chosen if name not in refused]
     if shape == "json":
-        click.echo(json.dumps([{"group": name, "deleted": name not in refused} for name in chosen]))
+        print_list(
+            "groups",
+            [{"group": name, "deleted": name not in refused, "error": refused.get(name)} for name in chosen],
+        )
     elif deleted:
         quoted = ", ".join(f"'{name}'" for name in deleted)
         click.echo(f"Deletion of requested consumer groups ({quoted}) was successful.")
@@ -203,10 +261,24 @@ def _admin(bootstrap_server: str) -> GroupAdmin:
     return GroupAdmin(admin_client(bootstrap_server), bootstrap_server)
 
 
-def _chosen(admin: GroupAdmin, names: tuple[str, ...], all_groups: bool) -> list[str]:
+def _check_named(names: tuple[str, ...], all_groups: bool) -> None:
     if bool(names) == all_groups:
         raise click.UsageError("name groups, or use --all-groups, but not both")
+
+
+def _chosen(admin: GroupAdmin, names: tuple[str, ...]) -> list[str]:
+    """Those that are named, or all."""
     return list(dict.fromkeys(names)) if names else [row["group"] for row in admin.list_groups()]
+
+
+def _check_inactive(groups: Iterable[Group]) -> None:
+    """Raises CommandError if one of them has members."""
+    for found in groups:
+        if found["state"] not in _INACTIVE:
+            raise CommandError(
+                f"offsets of group '{found['group']}' cannot be reset while it has members: its state is "
+                f"{found['state']}"
+            )
 
 
 def _print_offsets(rows: list[dict[str, Any]], *, verbose: bool) -> None:

@@ -143,6 +143,9 @@ class GroupAdmin:
             resolved[partition] = target.offset(partition, bounds, current, at_time.get(partition))
         return resolved
 
+    def committed_offsets(self, name: str) -> dict[Partition, int]:
+        return {partition: found.offset for partition, found in self._committed(name).items()}
+
     def commit_offsets(self, name: str, offsets: Mapping[Partition, int]) -> None:
         if not offsets:
             return

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import NamedTuple
 
 import click
+
+from broker.cli.times import parse_time
 
 _DURATION = re.compile(
     r"P(?:(?P<days>\d+)D)?(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?"
@@ -57,7 +58,7 @@ ChooseOffset = Callable[[Partition, Bounds, int | None, int | None], int]
 @dataclass(frozen=True)
 class Target:
     """One of the options --to-earliest, --to-latest, --to-current, --to-offset, --shift-by, --by-duration,
-    --to-datetime."""
+    --to-datetime, or what `varve group seek --to` says."""
 
     choose: ChooseOffset
     timestamp_ms: int | None = None
@@ -66,6 +67,13 @@ class Target:
     def offset(self, partition: Partition, bounds: Bounds, current: int | None, at_time: int | None) -> int:
         """The new offset of a partition. Limited to the partition's bounds, as in Kafka's tool."""
         return min(max(self.choose(partition, bounds, current, at_time), bounds.start), bounds.end)
+
+
+def seek_target(to: str | int) -> Target:
+    """Of start, end, or milliseconds since 1970."""
+    if isinstance(to, int):
+        return Target(_at_time, to)
+    return Target(lambda _, bounds, __, ___: bounds.start if to == "start" else bounds.end)
 
 
 def parse_target(
@@ -131,11 +139,8 @@ def datetime_ms(text: str) -> int:
     """YYYY-MM-DDTHH:mm:SS.sss in milliseconds since 1970. A time without a UTC offset is in UTC. Raises
     click.BadParameter."""
     try:
-        moment = datetime.fromisoformat(text)
+        return parse_time(text)
     except ValueError:
         raise click.BadParameter(
             f"{text}: expected YYYY-MM-DDTHH:mm:SS.sss", param_hint="--to-datetime"
         ) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return round(moment.timestamp() * 1000)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 
 import click
 
-from broker.cli.clients import bootstrap_option, format_option
+from broker.cli.bootstrap import bootstrap_option
+from broker.cli.output import format_option, print_list
 from broker.cli.probe import ProbeError, probe
 from broker.config.values import address
 
@@ -39,7 +39,7 @@ def health(bootstrap_server: str, timeout_s: float, shape: str) -> None:
             problem, brokers = str(error), []
         rows.append({"address": server, "healthy": problem is None, "brokers": brokers, "problem": problem})
     if shape == "json":
-        click.echo(json.dumps(rows))
+        print_list("brokers", rows)
     else:
         for row in rows:
             click.echo(

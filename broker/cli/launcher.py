@@ -6,10 +6,13 @@ PYTHONPATH would be imported instead of ours. So this script imports nothing of 
 """
 
 import os
+import signal
 import site
 import sys
 
 if __name__ == "__main__":
+    # Ctrl-C would print a traceback of Python's own start. broker.cli takes it again.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     # -I hides the per-user packages, too. They stay visible if Varve is installed there.
     in_user_site = os.path.abspath(__file__).startswith(site.getuserbase() + os.sep)
     isolation = ["-E", "-P"] if in_user_site else ["-I"]

@@ -3,7 +3,7 @@
 BASE/cluster.json       the layout: ports and settings, written by the first `up`
 BASE/secret             the secret with which its nodes prove themselves to each other, likewise
 BASE/node-N/data        log.dirs of the node
-BASE/node-N/log         its output
+BASE/node-N/log         its output since its start; log.1 and so on are older (broker/log_file.py)
 BASE/node-N/pid         its process id, and when that process started
 """
 
@@ -24,6 +24,7 @@ from itertools import count
 from pathlib import Path
 
 from broker.cli.processes import POLL_S, Process, is_running, spawn_process
+from broker.log_file import keep_older
 from broker.security.cluster_secret import VARIABLE, new_secret
 from broker.security.secret_file import write_secret
 
@@ -158,14 +159,17 @@ class LocalCluster:
         started = {}
         for node in nodes:
             node.directory.mkdir(parents=True, exist_ok=True)
+            # Each start has a file of its own, so that nobody takes an older failure for this one's.
+            keep_older(node.log)
             process = spawn_process(self._command(node), node.log, environment)
             (node.directory / "pid").write_text(json.dumps([process.pid, process.started]), encoding="utf-8")
             started[node.node_id] = process
         return started
 
-    def _command(self, node: LocalNode) -> list[str]:
+    def settings_of(self, node: LocalNode) -> dict[str, str]:
+        """What this node is started with."""
         voters = ",".join(f"{x.node_id}@localhost:{x.controller_port}" for x in self.nodes)
-        settings = {
+        return {
             # As in the server.properties of Apache Kafka: on a developer's machine nobody waits for more members.
             "group.initial.rebalance.delay.ms": "0",
             "varve.cluster.secret": os.path.abspath(self.secret_file),
@@ -181,10 +185,15 @@ class LocalCluster:
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
             "log.dirs": os.path.abspath(node.directory / "data"),
         }
+
+    def _command(self, node: LocalNode) -> list[str]:
         # Isolated if this process is. Isolation would hide the packages of a checkout that is not installed.
         isolation = ["-I"] if sys.flags.isolated else []
-        overrides = [part for key, value in settings.items() for part in ("--override", f"{key}={value}")]
-        return [sys.executable, *isolation, "-m", "broker.cli", "start", *overrides]
+        overrides = [
+            part for key, value in self.settings_of(node).items() for part in ("--override", f"{key}={value}")
+        ]
+        log = ("--log-file", os.path.abspath(node.log))
+        return [sys.executable, *isolation, "-m", "broker.cli", "start", *log, *overrides]
 
 
 def wait_until_ready(

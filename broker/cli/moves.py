@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from broker.cli.cluster_state import Partition
+from broker.cli.progress import Progress
 from broker.cli.root import CommandError
 from broker.cli.wire_client import WireClient, check_error, error_text
 from protocol.errors import ErrorCode
@@ -82,18 +83,13 @@ def list_reassignments(bootstrap_server: str) -> dict[Partition, tuple[list[int]
     }
 
 
-def wait_until_moved(
-    bootstrap_server: str, partitions: Sequence[Partition], on_progress: Callable[[int], None]
-) -> None:
-    """Wait until none of these partitions is being reassigned. `on_progress` is called with the number that is left,
-    whenever it changes."""
-    reported = -1
-    while True:
-        moving = list_reassignments(bootstrap_server)
-        left = sum(partition in moving for partition in partitions)
-        if left != reported:
-            on_progress(left)
-            reported = left
-        if not left:
-            return
-        time.sleep(POLL_INTERVAL_S)
+def wait_until_moved(bootstrap_server: str, partitions: Sequence[Partition]) -> None:
+    """Wait until none of these partitions is being reassigned. On a terminal it is shown how many are done."""
+    with Progress("partitions moved") as progress:
+        while True:
+            moving = list_reassignments(bootstrap_server)
+            left = sum(partition in moving for partition in partitions)
+            if not left:
+                return
+            progress.show(len(partitions) - left, time.monotonic(), len(partitions))
+            time.sleep(POLL_INTERVAL_S)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from broker.cli.clients import bootstrap_option
+from broker.cli.bootstrap import bootstrap_option
+from broker.cli.output import counted
 from broker.cli.root import CommandError
 
 if TYPE_CHECKING:
@@ -88,11 +89,13 @@ def execute(plan: Path, is_waiting: bool, bootstrap_server: str) -> None:
     before = {name: state.partitions[name].replicas for name in targets if name in state.partitions}
     _raise_if_refused(alter_reassignments(bootstrap_server, targets), len(targets))
     click.echo(plan_to_json(before))
-    click.echo(f"{len(targets)} partitions are moving. The plan above moves them back.", err=True)
+    are = "is" if len(targets) == 1 else "are"
+    click.echo(
+        f"{counted(len(targets), 'partition')} {are} moving. The plan above moves them back.", err=True
+    )
     if is_waiting:
-        wait_until_moved(
-            bootstrap_server, list(targets), lambda left: click.echo(f"{left} are still moving.", err=True)
-        )
+        wait_until_moved(bootstrap_server, list(targets))
+        click.echo("All have moved.", err=True)
 
 
 @reassign.command()

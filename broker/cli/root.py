@@ -29,6 +29,11 @@ _COMMANDS: dict[str, tuple[str, str, str]] = {
     "produce": ("broker.cli.produce", "produce", "Write the lines of standard input to a topic."),
     "consume": ("broker.cli.consume", "consume", "Print the records of a topic."),
     "demo": ("broker.cli.demo", "demo", "Show on real brokers what coordinated compaction is good for."),
+    "completion": (
+        "broker.cli.completion",
+        "completion",
+        "Print what turns completion on in a shell.",
+    ),
     "health": (
         "broker.cli.health",
         "health",

@@ -53,8 +53,15 @@ def parse_pairs(values: tuple[str, ...], option: str) -> dict[str, str]:
     help="controller.quorum.voters: the voters of the metadata quorum.",
 )
 @click.option("--log-dirs", metavar="DIRECTORY", help="log.dirs: the data directory.")
+@click.option(
+    "--log-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the log to this file. At 10 MB a new one is begun; four older ones are kept.",
+)
 @click.option("--check", is_flag=True, help="Check the configuration, print it, and exit.")
-def start(file: Path | None, override: tuple[str, ...], check: bool, **named: str | None) -> None:
+def start(
+    file: Path | None, override: tuple[str, ...], log_file: Path | None, check: bool, **named: str | None
+) -> None:
     """Run one node in the foreground until SIGTERM or Ctrl-C.
 
     Settings come from the file, then from KAFKA_* environment variables (and CLUSTER_ID), then from flags. Later ones
@@ -72,7 +79,7 @@ def start(file: Path | None, override: tuple[str, ...], check: bool, **named: st
     try:
         text = file.read_text(encoding="utf-8") if file else ""
     except (OSError, UnicodeDecodeError) as error:
-        raise CommandError(f"the configuration file {file} cannot be read: {error}") from None
+        raise click.UsageError(f"the configuration file {file} cannot be read: {error}") from None
     try:
         loaded = load(
             properties=parse_properties(text), properties_name=str(file), environ=os.environ, flags=flags
@@ -93,6 +100,11 @@ def start(file: Path | None, override: tuple[str, ...], check: bool, **named: st
             click.echo(f"{key.name}={format_value(getattr(config, attribute))}")
         return
 
+    from broker.log_file import LogFile
     from broker.main import run
 
-    sys.exit(run(config, secret))
+    try:
+        log = None if log_file is None else LogFile(log_file)
+    except OSError as error:
+        raise CommandError(f"the log file {log_file} cannot be written: {error.strerror}") from None
+    sys.exit(run(config, secret, log))

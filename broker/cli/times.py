@@ -1,8 +1,14 @@
-"""Times as commands print them."""
+"""Times as commands print and read them."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+
+
+def parse_time(text: str) -> int:
+    """Milliseconds since 1970 of a time such as 2026-11-27T10:00. Without a zone it is UTC. Raises ValueError."""
+    moment = datetime.fromisoformat(text)
+    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def iso(time_ms: int) -> str | None:

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from broker.cli.clients import admin_client, bootstrap_option, format_option, refusal
+from broker.cli.bootstrap import bootstrap_option
+from broker.cli.clients import admin_client
+from broker.cli.completion import complete_topic
+from broker.cli.confirm import confirm, named, yes_option
+from broker.cli.output import format_option, print_list
 from broker.cli.root import TIMEOUT_S, CommandError
 from broker.cli.start import parse_pairs
 from broker.cli.topic_compact import compact
 from broker.cli.topic_compaction import add_compaction, print_compaction
-from broker.cli.topic_offsets import add_offsets, open_transaction_lines
+from broker.cli.topic_description import (
+    describe_topics,
+    find_topics,
+    headline,
+    partition_line,
+    topic_refusal,
+)
+from broker.cli.topic_offsets import add_offsets
 from broker.cli.topic_records import offsets as offsets_command
 from broker.cli.topic_records import purge
-from broker.metadata.ids import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
 
@@ -34,20 +42,46 @@ topic.add_command(purge)
 topic.add_command(compact)
 
 
+def _all_named(names: tuple[str, ...], more_names: tuple[str, ...]) -> list[str]:
+    """Each once. Raises UsageError if there is none."""
+    found = list(dict.fromkeys(names + more_names))
+    if not found:
+        raise click.UsageError("name a topic")
+    return found
+
+
+_also_named = click.option(
+    "--topic", "more_names", multiple=True, shell_complete=complete_topic, help="As an argument. Repeatable."
+)
+
+
 @topic.command()
-@click.argument("names", nargs=-1, required=True, metavar="TOPIC...")
-@click.option("--partitions", type=click.IntRange(1), help="Number of partitions.  [default: num.partitions]")
+@click.argument("names", nargs=-1, metavar="TOPIC...")
+@_also_named
+@click.option(
+    "--partitions", "-p", type=click.IntRange(1), help="Number of partitions.  [default: num.partitions]"
+)
 @click.option(
     "--replication-factor",
+    "--replicas",
+    "-r",
     type=click.IntRange(1, 32767),
     help="Number of replicas.  [default: default.replication.factor]",
 )
-@click.option("--config", multiple=True, metavar="KEY=VALUE", help="A topic setting. Repeatable.")
+@click.option(
+    "--config",
+    "--topic-config",
+    "-c",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A topic setting. Repeatable.",
+)
 @click.option("--if-not-exists", is_flag=True, help="Do nothing if the topic exists.")
 @bootstrap_option
 @format_option
 def create(
     names: tuple[str, ...],
+    more_names: tuple[str, ...],
     partitions: int | None,
     replication_factor: int | None,
     config: tuple[str, ...],
@@ -55,7 +89,8 @@ def create(
     bootstrap_server: str,
     shape: str,
 ) -> None:
-    """Create topics."""
+    """Create topics. What became of each is told, and the exit code is 1 if one was not created."""
+    wanted = _all_named(names, more_names)
     settings = parse_pairs(config, "--config")
     from confluent_kafka import KafkaError
     from confluent_kafka.admin import NewTopic
@@ -67,7 +102,7 @@ def create(
             replication_factor=replication_factor or -1,
             config=settings,
         )
-        for name in dict.fromkeys(names)
+        for name in wanted
     ]
     admin = admin_client(bootstrap_server)  # Kept, because pending requests end with it.
     futures = admin.create_topics(requests, operation_timeout=TIMEOUT_S, request_timeout=TIMEOUT_S)
@@ -86,12 +121,17 @@ _exclude_internal_option = click.option(
 @format_option
 def list_topics(exclude_internal: bool, bootstrap_server: str, shape: str) -> None:
     """List the topics, one name on each line."""
-    names = _names(admin_client(bootstrap_server), bootstrap_server, with_internal=not exclude_internal)
-    click.echo(json.dumps(names) if shape == "json" else "\n".join(names), nl=shape == "json" or bool(names))
+    found = find_topics(admin_client(bootstrap_server), bootstrap_server, with_internal=not exclude_internal)
+    if shape == "json":
+        print_list("topics", found)
+        return
+    for row in found:
+        click.echo(row["topic"])
 
 
 @topic.command()
-@click.argument("names", nargs=-1, metavar="[TOPIC]...")
+@click.argument("names", nargs=-1, metavar="[TOPIC]...", shell_complete=complete_topic)
+@_also_named
 @click.option(
     "--under-replicated-partitions", is_flag=True, help="Show only partitions with an out-of-sync replica."
 )
@@ -115,6 +155,7 @@ def list_topics(exclude_internal: bool, bootstrap_server: str, shape: str) -> No
 @format_option
 def describe(
     names: tuple[str, ...],
+    more_names: tuple[str, ...],
     under_replicated_partitions: bool,
     offsets: bool,
     compaction: bool,
@@ -123,15 +164,15 @@ def describe(
     bootstrap_server: str,
     shape: str,
 ) -> None:
-    """Show partitions, leaders and replicas of topics.
-
-    All topics are shown if none is named. JSON is one object if one topic is named, otherwise a list.
-    """
+    """Show partitions, leaders and replicas of topics. All topics are shown if none is named."""
     if replicas and not compaction:
         raise click.UsageError("--replicas belongs to --compaction")
     admin = admin_client(bootstrap_server)
-    wanted = list(dict.fromkeys(names)) or _names(admin, bootstrap_server, with_internal=not exclude_internal)
-    descriptions = _describe(admin, wanted, bootstrap_server)
+    wanted = list(dict.fromkeys(names + more_names))
+    if not wanted:
+        found = find_topics(admin, bootstrap_server, with_internal=not exclude_internal)
+        wanted = [row["topic"] for row in found]
+    descriptions = describe_topics(admin, wanted, bootstrap_server)
     if under_replicated_partitions:
         for description in descriptions:
             description["partitions"] = [
@@ -141,21 +182,21 @@ def describe(
         add_offsets(admin, descriptions, bootstrap_server)
     states = add_compaction(descriptions, bootstrap_server) if compaction else []
     if shape == "json":
-        click.echo(json.dumps(descriptions[0] if len(names) == 1 else descriptions))
+        print_list("topics", descriptions)
         return
     for description in descriptions:
         if not under_replicated_partitions:
-            click.echo(_headline(description))
+            click.echo(headline(description))
         if offsets or not compaction:
             for partition in description["partitions"]:
-                click.echo(_partition_line(description["topic"], partition))
+                click.echo(partition_line(description["topic"], partition))
         if compaction:
             of_topic = [state for state in states if state.topic == description["topic"]]
             print_compaction(of_topic, with_replicas=replicas)
 
 
 @topic.command()
-@click.argument("name", metavar="TOPIC")
+@click.argument("name", metavar="TOPIC", shell_complete=complete_topic)
 @click.option(
     "--partitions", type=click.IntRange(1), help="The new number of partitions. It cannot be reduced."
 )
@@ -186,7 +227,7 @@ def alter(
 
 
 @topic.command(name="add-partitions")
-@click.argument("names", nargs=-1, required=True, metavar="TOPIC...")
+@click.argument("names", nargs=-1, required=True, metavar="TOPIC...", shell_complete=complete_topic)
 @click.option(
     "--num", type=click.IntRange(1), required=True, help="How many partitions to add to each topic."
 )
@@ -194,7 +235,9 @@ def alter(
 def add_partitions(names: tuple[str, ...], num: int, bootstrap_server: str) -> None:
     """Add partitions to topics. Keys may belong to other partitions afterwards."""
     admin = admin_client(bootstrap_server)
-    present = {d["topic"]: d["partition_count"] for d in _describe(admin, list(names), bootstrap_server)}
+    present = {
+        d["topic"]: d["partition_count"] for d in describe_topics(admin, list(names), bootstrap_server)
+    }
     _create_partitions(admin, {name: count + num for name, count in present.items()}, bootstrap_server)
     for name, count in present.items():
         click.echo(f"Topic {name} has {count + num} partitions.")
@@ -205,144 +248,71 @@ def _create_partitions(admin: AdminClient, counts: dict[str, int], bootstrap_ser
 
     requests = [NewPartitions(name, count) for name, count in counts.items()]
     futures = admin.create_partitions(requests, operation_timeout=TIMEOUT_S, request_timeout=TIMEOUT_S)
-    _outcomes(futures, None, bootstrap_server)
+    outcomes = _outcomes(futures, None, bootstrap_server).values()
+    failed = [outcome for outcome in outcomes if isinstance(outcome, str)]
+    if failed:
+        raise CommandError("\n".join(failed))
 
 
 @topic.command()
-@click.argument("names", nargs=-1, required=True, metavar="TOPIC...")
+@click.argument("names", nargs=-1, metavar="TOPIC...", shell_complete=complete_topic)
+@_also_named
 @click.option("--if-exists", is_flag=True, help="Do nothing if the topic does not exist.")
+@yes_option
 @bootstrap_option
 @format_option
-def delete(names: tuple[str, ...], if_exists: bool, bootstrap_server: str, shape: str) -> None:
-    """Delete topics with all their records."""
+def delete(
+    names: tuple[str, ...],
+    more_names: tuple[str, ...],
+    if_exists: bool,
+    is_sure: bool,
+    bootstrap_server: str,
+    shape: str,
+) -> None:
+    """Delete topics with all their records. The exit code is 1 if one was not deleted."""
     from confluent_kafka import KafkaError
 
+    wanted = _all_named(names, more_names)
+    confirm(f"Delete {named([f'topic {name}' for name in wanted])} with all records", is_sure=is_sure)
     admin = admin_client(bootstrap_server)  # Kept, because pending requests end with it.
-    futures = admin.delete_topics(
-        list(dict.fromkeys(names)), operation_timeout=TIMEOUT_S, request_timeout=TIMEOUT_S
-    )
+    futures = admin.delete_topics(wanted, operation_timeout=TIMEOUT_S, request_timeout=TIMEOUT_S)
     ignored = KafkaError.UNKNOWN_TOPIC_OR_PART if if_exists else None
     _report("deleted", _outcomes(futures, ignored, bootstrap_server), shape)
 
 
-def _outcomes(futures: dict[str, Future[Any]], ignored: int | None, bootstrap_server: str) -> dict[str, bool]:
-    """Whether the request succeeded, for each topic. False if its error is `ignored`. Raises CommandError for any other
-    error."""
+def _outcomes(
+    futures: dict[str, Future[Any]], ignored: int | None, bootstrap_server: str
+) -> dict[str, bool | str]:
+    """For each topic, whether something was done, or why not. False: its error is the `ignored` one."""
     from confluent_kafka import KafkaException
 
-    outcomes = {}
+    outcomes: dict[str, bool | str] = {}
     for name, future in futures.items():
         try:
             future.result()
             outcomes[name] = True
         except KafkaException as failure:
-            if failure.args[0].code() != ignored:
-                raise _refusal(name, failure, bootstrap_server) from None
-            outcomes[name] = False
+            if failure.args[0].code() == ignored:
+                outcomes[name] = False
+            else:
+                outcomes[name] = topic_refusal(name, failure, bootstrap_server).format_message()
     return outcomes
 
 
-def _report(verb: str, outcomes: dict[str, bool], shape: str) -> None:
+def _report(verb: str, outcomes: dict[str, bool | str], shape: str) -> None:
+    """Raises CommandError if one was refused."""
+    errors = {name: outcome for name, outcome in outcomes.items() if isinstance(outcome, str)}
     if shape == "json":
-        click.echo(json.dumps([{"topic": name, verb: is_done} for name, is_done in outcomes.items()]))
-        return
-    for name, is_done in outcomes.items():
-        if is_done:
-            click.echo(f"{verb.capitalize()} topic {name}.")
-
-
-def _refusal(name: str, failure: KafkaException, bootstrap_server: str) -> CommandError:
-    from confluent_kafka import KafkaError
-
-    if failure.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-        return CommandError(f"Topic '{name}' does not exist")
-    return refusal(failure.args[0], bootstrap_server)
-
-
-def _names(admin: AdminClient, bootstrap_server: str, *, with_internal: bool = True) -> list[str]:
-    from confluent_kafka import KafkaException
-
-    try:
-        names = admin.list_topics(timeout=TIMEOUT_S).topics
-        return sorted(name for name in names if with_internal or name not in INTERNAL_TOPICS)
-    except KafkaException as failure:
-        raise refusal(failure.args[0], bootstrap_server) from None
-
-
-def _describe(admin: AdminClient, names: list[str], bootstrap_server: str) -> list[dict[str, Any]]:
-    from confluent_kafka import KafkaException, TopicCollection
-
-    if not names:
-        return []
-    described = []
-    settings = _settings(admin, names, bootstrap_server)
-    futures = admin.describe_topics(TopicCollection(names), request_timeout=TIMEOUT_S)
-    for name, future in futures.items():
-        try:
-            found = future.result()
-        except KafkaException as failure:
-            raise _refusal(name, failure, bootstrap_server) from None
-        partitions = [
-            {
-                "partition": partition.id,
-                "leader": partition.leader.id if partition.leader and partition.leader.id >= 0 else None,
-                "replicas": [replica.id for replica in partition.replicas],
-                "isr": [replica.id for replica in partition.isr],
-            }
-            for partition in sorted(found.partitions, key=lambda partition: partition.id)
-        ]
-        described.append(
-            {
-                "topic": name,
-                # The client library uses the other alphabet of base64.
-                "topic_id": str(found.topic_id).replace("+", "-").replace("/", "_"),
-                "partition_count": len(partitions),
-                "replication_factor": len(partitions[0]["replicas"]) if partitions else 0,
-                "configs": settings.get(name, {}),
-                "partitions": partitions,
-            }
+        print_list(
+            "topics",
+            [
+                {"topic": name, verb: outcome is True, "error": errors.get(name)}
+                for name, outcome in outcomes.items()
+            ],
         )
-    return described
-
-
-def _settings(admin: AdminClient, names: list[str], bootstrap_server: str) -> dict[str, dict[str, str]]:
-    """The settings of each topic that are not defaults. Empty if the cluster does not support the request."""
-    from confluent_kafka import KafkaError, KafkaException
-    from confluent_kafka.admin import ConfigResource
-
-    resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
-    settings: dict[str, dict[str, str]] = {}
-    for resource, future in admin.describe_configs(resources, request_timeout=TIMEOUT_S).items():
-        try:
-            entries = future.result().values()
-        except KafkaException as failure:
-            code = failure.args[0].code()
-            if code in (KafkaError._UNSUPPORTED_FEATURE, KafkaError.UNKNOWN_TOPIC_OR_PART):
-                continue  # The request about partitions reports an unknown topic.
-            raise refusal(failure.args[0], bootstrap_server) from None
-        settings[resource.name] = {entry.name: entry.value for entry in entries if not entry.is_default}
-    return settings
-
-
-def _headline(description: dict[str, Any]) -> str:
-    configs = ",".join(f"{key}={value}" for key, value in description["configs"].items())
-    return (
-        f"Topic: {description['topic']}\tTopicId: {description['topic_id']}"
-        f"\tPartitionCount: {description['partition_count']}"
-        f"\tReplicationFactor: {description['replication_factor']}\tConfigs: {configs}"
-    )
-
-
-def _partition_line(name: str, partition: dict[str, Any]) -> str:
-    """The line that kafka-topics prints, because scripts parse it. Offsets come at its end."""
-    leader = "none" if partition["leader"] is None else partition["leader"]
-    replicas, isr = (",".join(map(str, partition[key])) for key in ("replicas", "isr"))
-    line = (
-        f"\tTopic: {name}\tPartition: {partition['partition']}\tLeader: {leader}"
-        f"\tReplicas: {replicas}\tIsr: {isr}\tElr: \tLastKnownElr: "
-    )
-    if "end_offset" in partition:
-        line += f"\tStartOffset: {partition['start_offset']}\tEndOffset: {partition['end_offset']}"
-        line += f"\tLastStableOffset: {partition['last_stable_offset']}"
-        line += "".join(f"\n\t\t{each}" for each in open_transaction_lines(partition))
-    return line
+    else:
+        for name, outcome in outcomes.items():
+            if outcome is True:
+                click.echo(f"{verb.capitalize()} topic {name}.")
+    if errors:
+        raise CommandError("\n".join(errors.values()))

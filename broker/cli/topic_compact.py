@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 
 import click
 
-from broker.cli.clients import bootstrap_option, format_option
+from broker.cli.bootstrap import bootstrap_option
+from broker.cli.completion import complete_topic
+from broker.cli.output import format_option, print_list
 from broker.cli.replica_requests import Placement, find_replicas
 from broker.cli.root import TIMEOUT_S, CommandError
 from broker.cli.topic_records import partitions_option
@@ -57,7 +58,7 @@ class Compacted:
 
 
 @click.command()
-@click.argument("names", nargs=-1, required=True, metavar="TOPIC...")
+@click.argument("names", nargs=-1, required=True, metavar="TOPIC...", shell_complete=complete_topic)
 @partitions_option
 @click.option("--wait", is_flag=True, help="Wait until the passes are over, and show what they did.")
 @bootstrap_option
@@ -84,7 +85,7 @@ def compact(
 
     found = _outcomes(placement, placement.ask_brokers(ask), wait=wait)
     if shape == "json":
-        click.echo(json.dumps([asdict(replica) for replica in found]))
+        print_list("replicas", [asdict(replica) for replica in found])
     else:
         for replica in found:
             click.echo(replica.line())

@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from broker.cli.clients import admin_client, bootstrap_option, format_option, refusal
+from broker.cli.bootstrap import bootstrap_option
+from broker.cli.clients import admin_client, refusal
+from broker.cli.completion import complete_topic
+from broker.cli.confirm import confirm, named, yes_option
+from broker.cli.output import format_option, print_list
 from broker.cli.root import TIMEOUT_S, CommandError
 from broker.metadata.ids import INTERNAL_TOPICS
 
@@ -59,7 +63,7 @@ partitions_option = click.option(
 
 
 @click.command()
-@click.argument("names", nargs=-1, metavar="[TOPIC]...")
+@click.argument("names", nargs=-1, metavar="[TOPIC]...", shell_complete=complete_topic)
 @partitions_option
 @click.option(
     "--time",
@@ -87,14 +91,16 @@ def offsets(
     wanted = _partitions(admin, names, partitions, bootstrap_server)
     found = _list_offsets(admin, wanted, time_ms, bootstrap_server)
     if shape == "json":
-        click.echo(json.dumps([{"topic": x.topic, "partition": x.partition, "offset": y} for x, y in found]))
+        print_list(
+            "partitions", [{"topic": x.topic, "partition": x.partition, "offset": y} for x, y in found]
+        )
         return
     for place, offset in found:
         click.echo(f"{place.topic}:{place.partition}:{'' if offset is None else offset}")
 
 
 @click.command()
-@click.argument("names", nargs=-1, metavar="[TOPIC]...")
+@click.argument("names", nargs=-1, metavar="[TOPIC]...", shell_complete=complete_topic)
 @partitions_option
 @click.option(
     "--before-offset", type=click.IntRange(0), metavar="OFFSET", help="Delete the records below this offset."
@@ -105,6 +111,7 @@ def offsets(
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help='A file as for kafka-delete-records: {"partitions": [{"topic": "t", "partition": 0, "offset": 3}]}.',
 )
+@yes_option
 @bootstrap_option
 @format_option
 def purge(
@@ -113,6 +120,7 @@ def purge(
     before_offset: int | None,
     all_records: bool,
     offset_json_file: Path | None,
+    is_sure: bool,
     bootstrap_server: str,
     shape: str,
 ) -> None:
@@ -121,6 +129,8 @@ def purge(
         raise click.UsageError("use exactly one of --before-offset, --all and --offset-json-file")
     if bool(names) == (offset_json_file is not None):
         raise click.UsageError("name topics in the command or in --offset-json-file, not in both")
+    if all_records:
+        confirm(f"Delete all records of {named([f'topic {name}' for name in names])}", is_sure=is_sure)
     admin = admin_client(bootstrap_server)
     if offset_json_file is not None:
         wanted = _from_file(offset_json_file)
@@ -130,7 +140,7 @@ def purge(
             place.offset = _ALL if before_offset is None else before_offset
     deleted, failures = _delete_records(admin, wanted)
     if shape == "json":
-        click.echo(json.dumps(deleted))
+        print_list("partitions", deleted)
     else:
         for entry in deleted:
             click.echo(

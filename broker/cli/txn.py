@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
-from broker.cli.clients import bootstrap_option, format_option
+from broker.cli.bootstrap import bootstrap_option
+from broker.cli.output import format_option, print_list
 from broker.cli.root import CommandError
 from broker.cli.tables import print_aligned
 
@@ -63,7 +63,7 @@ def list_transactions(
         list(states), list(producer_ids), duration_ms, transactional_id_pattern
     )
     if shape == "json":
-        click.echo(json.dumps(found))
+        print_list("transactions", found)
         return
     columns = ("TransactionalId", "Coordinator", "ProducerId", "TransactionState")
     _print_table(columns, [list(each.values()) for each in found])
@@ -77,7 +77,7 @@ def describe(transactional_id: str, bootstrap_server: str, shape: str) -> None:
     """Show the state of a transactional id, and the partitions of its open transaction."""
     found = _admin(bootstrap_server).describe(transactional_id)
     if shape == "json":
-        click.echo(json.dumps(found))
+        print_list("transactions", [found])
         return
     columns = (
         "CoordinatorId",
@@ -100,7 +100,7 @@ def describe(transactional_id: str, bootstrap_server: str, shape: str) -> None:
         found["timeout_ms"],
         start_ms,
         None if start_ms is None else max(0, _now_ms() - start_ms),
-        ",".join(f"{topic}-{number}" for topic, number in found["partitions"]) or None,
+        ",".join(f"{each['topic']}-{each['partition']}" for each in found["partitions"]) or None,
     )
     _print_table(columns, [row])
 
@@ -131,7 +131,7 @@ def producers(topic: str, partition: int, bootstrap_server: str, shape: str) -> 
         "LastTimestamp",
         "CurrentTransactionStartOffset",
     )
-    _show(columns, rows, shape)
+    _show("producers", columns, rows, shape)
 
 
 @txn.command(name="find-hanging")
@@ -181,7 +181,7 @@ def find_hanging(
         )
         for each in admin.hanging(candidates)
     ]
-    _show(_HANGING_COLUMNS, rows, shape)
+    _show("transactions", _HANGING_COLUMNS, rows, shape)
 
 
 @txn.command()
@@ -218,10 +218,11 @@ def _now_ms() -> int:
     return round(time.time() * 1000)
 
 
-def _show(columns: Sequence[str], rows: Sequence[Sequence[object]], shape: str) -> None:
+def _show(name: str, columns: Sequence[str], rows: Sequence[Sequence[object]], shape: str) -> None:
+    """`name`: of the list in JSON."""
     if shape == "json":
         keys = [_snake(column) for column in columns]
-        click.echo(json.dumps([dict(zip(keys, row, strict=True)) for row in rows]))
+        print_list(name, [dict(zip(keys, row, strict=True)) for row in rows])
     else:
         _print_table(columns, rows)
 

@@ -121,7 +121,11 @@ class TransactionAdmin:
             "start_time_ms": None
             if answer.transaction_start_time_ms < 0
             else answer.transaction_start_time_ms,
-            "partitions": [[topic.topic, number] for topic in answer.topics for number in topic.partitions],
+            "partitions": [
+                {"topic": topic.topic, "partition": number}
+                for topic in answer.topics
+                for number in topic.partitions
+            ],
         }
 
     @staticmethod

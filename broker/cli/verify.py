@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 
 import click
 
-from broker.cli.clients import bootstrap_option, format_option
+from broker.cli.bootstrap import bootstrap_option
+from broker.cli.completion import complete_topic
+from broker.cli.output import format_option, print_list
 from broker.cli.replica_requests import Placement, find_replicas
 from broker.cli.root import CommandError
 from broker.cli.topic_records import partitions_option
@@ -123,7 +124,7 @@ def verify() -> None:
 
 
 @verify.command()
-@click.argument("name", metavar="TOPIC")
+@click.argument("name", metavar="TOPIC", shell_complete=complete_topic)
 @partitions_option
 @bootstrap_option
 @format_option
@@ -139,7 +140,7 @@ def replicas(name: str, partitions: tuple[int, ...] | None, bootstrap_server: st
     placement = find_replicas(WireClient(bootstrap_server), [name], partitions)
     found = _verified(placement)
     if shape == "json":
-        click.echo(json.dumps([asdict(partition) for partition in found]))
+        print_list("partitions", [asdict(partition) for partition in found])
     else:
         for partition in found:
             click.echo(partition.line())

@@ -6,6 +6,7 @@ import socket
 import struct
 from typing import TypeVar
 
+from broker.cli.bootstrap import find_broker, nobody_answers, parse_addresses
 from broker.cli.root import TIMEOUT_S, CommandError
 from protocol.codec import decode, encode
 from protocol.errors import ErrorCode, ProtocolError
@@ -26,16 +27,17 @@ class WireClient:
         self._bootstrap_server = bootstrap_server
 
     def ask(self, request: Message, version: int, response: type[M], timeout_s: float = TIMEOUT_S) -> M:
-        """The answer of the first broker of the list that answers. Each has `timeout_s`."""
-        for address in self._bootstrap_server.split(","):
-            host, _, port = address.strip().rpartition(":")
+        """The answer of the first broker that answers. Each has `timeout_s`."""
+        first = find_broker(self._bootstrap_server)
+        others = [other for other in parse_addresses(self._bootstrap_server) if other != first]
+        for address in (first, *others):
             try:
-                return ask_at(host.strip("[]"), int(port), request, version, response, timeout_s)
+                return ask_at(*address, request, version, response, timeout_s)
             except ProtocolError as error:
                 raise CommandError(f"{address} does not answer {type(request).__name__}: {error}") from None
-            except (OSError, ValueError):
+            except OSError:
                 continue
-        raise CommandError(f"no broker answers at {self._bootstrap_server}")
+        raise nobody_answers(self._bootstrap_server)
 
     def address_of(self, node_id: int) -> tuple[str, int]:
         """Raises CommandError."""

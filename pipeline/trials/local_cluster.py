@@ -89,10 +89,9 @@ class LocalCluster:
         """What `varve verify replicas` says of each partition."""
         # 1: replicas differ; 10: not every one was compared. What is printed is the answer then, too.
         where = ("--bootstrap-server", self.bootstrap_server, "--format", "json")
-        answer: list[dict[str, Any]] = json.loads(
-            self._run("verify", "replicas", topic, *where, answers=(1, 10))
-        )
-        return answer
+        answer = json.loads(self._run("verify", "replicas", topic, *where, answers=(1, 10)))
+        partitions: list[dict[str, Any]] = answer["partitions"]
+        return partitions
 
     def stop(self, logs: Path | None = None) -> None:
         """Stop all nodes and delete their data, unless it is to be kept; nothing happens where there are none.
@@ -106,7 +105,7 @@ class LocalCluster:
                 for log in self.base_dir.glob("node-*/log"):
                     shutil.copy(log, logs / f"{log.parent.name}.log")
             if not self.keeps_data:
-                self._varve("cluster", "down", "--delete-data")
+                self._varve("cluster", "down", "--delete-data", "--yes")
                 shutil.rmtree(self.base_dir, ignore_errors=True)
             self._is_stopped = True
 

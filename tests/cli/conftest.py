@@ -20,7 +20,7 @@ Varve = Callable[..., subprocess.CompletedProcess[str]]
 
 def environment() -> dict[str, str]:
     """The environment of the test without settings of the machine. The packages come from the checkout."""
-    settings = ("KAFKA_", "CLUSTER_ID", "VARVE_CLUSTER_SECRET")
+    settings = ("KAFKA_", "CLUSTER_ID", "VARVE_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(settings)}
     return {**kept, "PYTHONPATH": str(ROOT)}
 
@@ -48,6 +48,17 @@ def varve(tmp_path: Path) -> Varve:
 def ports() -> list[int]:
     """Three client ports that are free, each together with the next one."""
     return free_ports(3)
+
+
+@pytest.fixture
+def node(varve: Varve, ports: list[int]) -> Iterator[str]:
+    """A cluster of one node. Its address."""
+    started = varve("cluster", "up", "--ports", str(ports[0]))
+    try:
+        assert started.returncode == 0, started.stderr
+        yield f"localhost:{ports[0]}"
+    finally:
+        varve("cluster", "down", "--grace", "10")
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ def health(varve: Varve) -> tuple[int, dict[str, Any]]:
 
 def replicas(varve: Varve, topic: str) -> list[list[int]]:
     described = json.loads(varve("topic", "describe", topic, "--format", "json").stdout)
-    return [partition["replicas"] for partition in described["partitions"]]
+    return [partition["replicas"] for partition in described["topics"][0]["partitions"]]
 
 
 def done(varve: Varve, *arguments: str) -> str:
@@ -59,8 +59,8 @@ def test_a_dead_node_is_reported_and_its_leaderships_come_back(
         pass  # It has not caught up yet.
     assert done(varve, "cluster", "elect-leaders") == "Every partition is led by its preferred replica.\n"
     voters = json.loads(done(varve, "cluster", "quorum", "--format", "json"))
-    assert [row["NodeId"] for row in voters["replicas"]] == [1, 2, 3]
-    assert {row["Lag"] for row in voters["replicas"]} == {0}
+    assert [row["node_id"] for row in voters["replicas"]] == [1, 2, 3]
+    assert {row["lag"] for row in voters["replicas"]} == {0}
 
 
 def test_partitions_move_by_a_plan_and_back_and_a_broker_is_removed(
@@ -94,7 +94,7 @@ def test_levels_of_features_are_shown_and_set(
     varve: Varve, cluster: dict[str, Any], ports: list[int]
 ) -> None:
     def level() -> Any:
-        rows = json.loads(done(varve, "cluster", "features", "--format", "json"))
+        rows = json.loads(done(varve, "cluster", "features", "--format", "json"))["features"]
         return {row["feature"]: row["finalized_version_level"] for row in rows}["transaction.version"]
 
     shown = done(varve, "cluster", "features").splitlines()

@@ -77,5 +77,5 @@ def test_a_cluster_of_this_machine_has_a_secret_of_its_own(
     assert again.returncode == 0, again.stderr
     assert [node["state"] for node in json.loads(again.stdout)["nodes"]] == ["up"] * 3
     assert file.read_text() == text
-    varve("cluster", "down", "--delete-data")
+    varve("cluster", "down", "--delete-data", "--yes")
     assert not file.exists()

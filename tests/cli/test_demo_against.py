@@ -31,7 +31,7 @@ def address(varve: Varve, ports: list[int], is_coordinated: bool) -> Iterator[st
     options = [part for key, value in settings.items() for part in ("--config", f"{key}={value}")]
     assert varve("cluster", "up", "--ports", ",".join(map(str, ports)), *options).returncode == 0
     yield f"localhost:{ports[0]}"
-    varve("cluster", "down", "--delete-data")
+    varve("cluster", "down", "--delete-data", "--yes")
 
 
 def test_it_shows_what_the_cluster_does_and_leaves_it_as_it_was(

@@ -70,16 +70,19 @@ def test_a_consumer_group_continues_behind_what_was_printed(varve: Varve, cluste
         "group", "reset-offsets", "g", "--all-topics", "--shift-by", "-3", "--execute", "--format", "json"
     )
     assert done.returncode == 0, done.stderr
-    assert [(row["topic"], row["partition"]) for row in json.loads(done.stdout)] == [("t", 0), ("t", 1)]
+    assert [(row["topic"], row["partition"]) for row in json.loads(done.stdout)["partitions"]] == [
+        ("t", 0),
+        ("t", 1),
+    ]
     assert len(varve("consume", "t", "-g", "g", "-e").stdout.splitlines()) == 6
 
-    assert varve("group", "delete", "g").stdout == (
+    assert varve("group", "delete", "g", "--yes").stdout == (
         "Deletion of requested consumer groups ('g') was successful.\n"
     )
     assert varve("group", "list").stdout == ""
     missing = varve("group", "describe", "g")
     assert (missing.returncode, missing.stderr) == (1, "varve: Consumer group 'g' does not exist\n")
-    assert varve("group", "delete", "g").returncode == 1
+    assert varve("group", "delete", "g", "--yes").returncode == 1
 
 
 def test_members_and_states_are_shown_and_groups_with_members_are_protected(
@@ -99,7 +102,7 @@ def test_members_and_states_are_shown_and_groups_with_members_are_protected(
         states = rows(varve("group", "list", "--state", "--type").stdout)
         assert states == [["classic", "Classic", "Stable"], ["modern", "Consumer", "Stable"]]
         assert rows(varve("group", "list", "--state", "empty").stdout) == []
-        state = json.loads(varve("group", "describe", "classic", "--format", "json").stdout)
+        (state,) = json.loads(varve("group", "describe", "classic", "--format", "json").stdout)["groups"]
         assert (state["state"], state["type"], state["assignment_strategy"]) == ("Stable", "Classic", "range")
         assert state["members"][0]["group_instance_id"] == "one"
         assert state["coordinator"]["port"] in [
@@ -108,7 +111,7 @@ def test_members_and_states_are_shown_and_groups_with_members_are_protected(
 
         for command in (
             ("reset-offsets", "classic", "--topic", "t", "--to-latest", "--execute"),
-            ("delete", "--all-groups"),
+            ("delete", "--all-groups", "--yes"),
         ):
             refused = varve("group", *command)
             assert refused.returncode == 1 and "'classic'" in refused.stderr, refused

@@ -6,6 +6,8 @@ import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from typing import Any
 import pytest
 
 from broker.cli.local_cluster import metrics_ports_of
-from tests.cli.conftest import Varve
+from tests.cli.conftest import Varve, environment
 
 
 def states(varve: Varve) -> dict[int, str]:
@@ -87,7 +89,8 @@ def test_topics_and_records_by_the_command_line(varve: Varve, cluster: dict[str,
         offsets = [record["offset"] for record in records if record["partition"] == partition]
         assert offsets == list(range(len(offsets)))
 
-    described = json.loads(varve("topic", "describe", "first", "--offsets", "--format", "json").stdout)
+    answer = json.loads(varve("topic", "describe", "first", "--offsets", "--format", "json").stdout)
+    (described,) = answer["topics"]
     assert sum(partition["end_offset"] for partition in described["partitions"]) == 500
     text = varve("topic", "describe", "first").stdout.splitlines()
     assert text[0].startswith(
@@ -96,7 +99,7 @@ def test_topics_and_records_by_the_command_line(varve: Varve, cluster: dict[str,
     assert text[1].startswith("\tTopic: first\tPartition: 0\tLeader: ")
 
     assert varve("consume", "first", "-p", "0", "-o", "-1", "-n", "1").returncode == 0
-    assert varve("topic", "delete", "first").stdout == "Deleted topic first.\n"
+    assert varve("topic", "delete", "first", "--yes").stdout == "Deleted topic first.\n"
     assert varve("topic", "describe", "first").returncode == 1
 
 
@@ -110,7 +113,7 @@ def test_settings_and_partitions_are_changed_by_the_command_line(
     )
     altered = varve("topic", "alter", "changed", "--partitions", "4", "--config", "retention.ms=77")
     assert altered.stdout == "Altered topic changed.\n", altered.stderr
-    described = json.loads(varve("topic", "describe", "changed", "--format", "json").stdout)
+    (described,) = json.loads(varve("topic", "describe", "changed", "--format", "json").stdout)["topics"]
     assert (described["partition_count"], described["configs"]) == (4, {"retention.ms": "77"})
     fewer = varve("topic", "alter", "changed", "--partitions", "3")
     assert fewer.returncode == 1 and "would not be an increase" in fewer.stderr
@@ -127,7 +130,7 @@ def test_settings_and_partitions_are_changed_by_the_command_line(
     assert varve("config", "alter", *defaults).returncode == 0
     assert varve("config", "alter", "--broker", "2", "--add-config", "log.retention.ms=88").returncode == 0
     shown = json.loads(varve("config", "describe", "--broker", "2", "--format", "json").stdout)
-    assert [(row["name"], row["value"], row["source"]) for row in shown] == [
+    assert [(row["name"], row["value"], row["source"]) for row in shown["configs"]] == [
         ("log.retention.ms", "88", "DYNAMIC_BROKER_CONFIG")
     ]
     assert "log.retention.ms=99" in varve("config", "describe", "--broker-defaults").stdout
@@ -184,3 +187,89 @@ def test_a_setting_takes_the_metrics_ports_away(varve: Varve, ports: list[int]) 
             assert [node["metrics"] for node in json.loads(started.stdout)["nodes"]] == [None] * 3
         finally:
             varve("cluster", "down", "--grace", "10")
+
+
+def test_a_wrong_setting_is_refused_before_it_is_kept(varve: Varve, node: str) -> None:
+    for setting, complaint in (
+        ("num.partitons=7", "did you mean num.partitions?"),
+        ("num.partitions=x", "num.partitions"),
+    ):
+        refused = varve("cluster", "up", "--config", setting)
+        assert refused.returncode == 2 and complaint in refused.stderr, refused.stderr
+    assert varve("cluster", "down").returncode == 0
+    assert varve("cluster", "up").returncode == 0, "nothing of it was kept"
+
+
+def test_a_setting_is_kept_until_it_is_taken_back(varve: Varve, node: str) -> None:
+    kept = varve("cluster", "up", "--config", "num.partitions=7")
+    assert "node 1 still runs with the settings of its start" in kept.stderr
+    varve("topic", "create", "before")
+    varve("cluster", "down")
+    assert "still" not in varve("cluster", "up").stderr
+    varve("topic", "create", "kept")
+    varve("cluster", "down")
+    assert varve("cluster", "up", "--unset", "num.partitions").returncode == 0
+    varve("topic", "create", "taken-back")
+    listed = json.loads(varve("topic", "list", "--format", "json").stdout)["topics"]
+    counts = {row["topic"]: row["partition_count"] for row in listed}
+    assert counts == {"before": 1, "kept": 7, "taken-back": 1}
+    refused = varve("cluster", "up", "--unset", "num.partitions")
+    assert refused.returncode == 2 and "num.partitions is not set" in refused.stderr
+
+
+def test_the_lines_of_a_failed_start_are_those_of_this_start(varve: Varve, node: str, tmp_path: Path) -> None:
+    varve("cluster", "down")
+    log = tmp_path / ".varve" / "node-1" / "log"
+    log.write_text("an old failure\n")
+    layout = tmp_path / ".varve" / "cluster.json"
+    layout.write_text(layout.read_text().replace('"settings": {}', '"settings": {"num.partitons": "7"}'))
+    refused = varve("cluster", "up")
+    assert refused.returncode == 1
+    assert "did you mean num.partitions?" in refused.stderr and "an old failure" not in refused.stderr
+    assert log.with_suffix(".1").read_text() == "an old failure\n"
+    # What an older version has kept can be taken back, too.
+    assert varve("cluster", "up", "--unset", "num.partitons").returncode == 0
+
+
+def test_logs_are_shown_and_followed(varve: Varve, node: str, tmp_path: Path) -> None:
+    shown = varve("cluster", "logs", "-n", "1000").stdout.splitlines()
+    assert any("started" in line for line in shown) and all(line.startswith("node 1 | ") for line in shown)
+    assert len(varve("cluster", "logs", "1", "-n", "2").stdout.splitlines()) == 2
+    assert "there is no node 2" in varve("cluster", "logs", "2").stderr
+    process = subprocess.Popen(
+        [sys.executable, "-m", "broker.cli", "cluster", "logs", "--follow", "-n", "1"],
+        cwd=tmp_path,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("node 1 | ")
+        varve("cluster", "down")
+        while "stopping" not in process.stdout.readline():
+            pass
+        varve("cluster", "up")  # Into a new file.
+        while "started" not in process.stdout.readline():
+            pass
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_the_data_is_deleted_for_those_who_are_sure(varve: Varve, node: str, tmp_path: Path) -> None:
+    refused = varve("cluster", "down", "--delete-data")
+    assert refused.returncode == 2 and "--yes" in refused.stderr
+    assert (tmp_path / ".varve" / "node-1" / "data").exists()
+    assert varve("cluster", "down", "--delete-data", "--yes").returncode == 0
+    assert not (tmp_path / ".varve" / "node-1").exists()
+
+
+def test_brokers_and_topics_are_shown_at_a_glance(varve: Varve, node: str) -> None:
+    varve("topic", "create", "t", "-p", "3")
+    host, port = node.split(":")
+    lines = [line.split() for line in varve("cluster", "info").stdout.splitlines()]
+    assert (
+        lines[0] == ["CLUSTER"] and ["1*", host, port, "up", "3", "3"] in lines and ["t", "3", "1"] in lines
+    )
+    assert varve("broker", "list").stdout.splitlines()[1].split() == ["1*", host, port, "up", "3", "3"]

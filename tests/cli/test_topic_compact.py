@@ -17,7 +17,7 @@ def node(varve: Varve, ports: list[int]) -> Iterator[None]:
     try:
         yield
     finally:
-        varve("cluster", "down", "--delete-data")
+        varve("cluster", "down", "--delete-data", "--yes")
 
 
 def create(varve: Varve, name: str, **settings: str) -> None:
@@ -36,7 +36,7 @@ def write(varve: Varve, topic: str) -> None:
 def compact(varve: Varve, *arguments: str) -> list[dict[str, Any]]:
     done = varve("topic", "compact", *arguments, "--format", "json")
     assert done.returncode == 0, done.stderr
-    found: list[dict[str, Any]] = json.loads(done.stdout)
+    found: list[dict[str, Any]] = json.loads(done.stdout)["replicas"]
     return found
 
 

@@ -19,7 +19,7 @@ LIMIT_S = 60.0
 def states(varve: Varve, topic: str) -> list[dict[str, Any]]:
     done = varve("topic", "describe", topic, "--compaction", "--format", "json")
     assert done.returncode == 0, done.stderr
-    return [partition["compaction"] for partition in json.loads(done.stdout)["partitions"]]
+    return [partition["compaction"] for partition in json.loads(done.stdout)["topics"][0]["partitions"]]
 
 
 def eventually(varve: Varve, topic: str, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:

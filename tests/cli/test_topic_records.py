@@ -22,7 +22,7 @@ def records(varve: Varve, ports: list[int]) -> Iterator[None]:
         assert varve("produce", "foo", *options, stdin=lines).returncode == 0
         yield
     finally:
-        varve("cluster", "down", "--delete-data")
+        varve("cluster", "down", "--delete-data", "--yes")
 
 
 @pytest.mark.usefixtures("records")
@@ -41,13 +41,16 @@ def test_records_are_purged_and_offsets_shown(varve: Varve, tmp_path: Path) -> N
     targets = [{"topic": "foo", "partition": 1, "offset": 6}]
     (tmp_path / "targets.json").write_text(json.dumps({"partitions": targets, "version": 1}))
     purged = shown("purge", "--offset-json-file", "targets.json", "--format", "json")
-    assert json.loads(purged[0]) == [{"topic": "foo", "partition": 1, "low_watermark": 6}]
+    assert json.loads(purged[0]) == {"partitions": [{"topic": "foo", "partition": 1, "low_watermark": 6}]}
     partly = varve("topic", "purge", "foo", "--before-offset", "7")
     assert partly.returncode == 1
     assert partly.stdout == "partition: foo-1\tlow_watermark: 7\n"
     assert "foo-0" in partly.stderr and "OFFSET_OUT_OF_RANGE" in partly.stderr
-    assert shown("purge", "foo", "--all")[1] == "partition: foo-1\tlow_watermark: 10"
-    assert json.loads(shown("offsets", "foo", "--time", "-2", "--format", "json")[0])[1]["offset"] == 10
+    assert shown("purge", "foo", "--all", "--yes")[1] == "partition: foo-1\tlow_watermark: 10"
+    assert (
+        json.loads(shown("offsets", "foo", "--time", "-2", "--format", "json")[0])["partitions"][1]["offset"]
+        == 10
+    )
 
 
 @pytest.mark.usefixtures("records")
@@ -55,7 +58,7 @@ def test_missing_topics_and_partitions_are_named(varve: Varve) -> None:
     for arguments, complaint in (
         (["offsets", "bar"], "Topic 'bar' does not exist"),
         (["offsets", "foo", "--partitions", "7"], "Topic 'foo' has no partition 7"),
-        (["purge", "bar", "--all"], "Topic 'bar' does not exist"),
+        (["purge", "bar", "--all", "--yes"], "Topic 'bar' does not exist"),
     ):
         done = varve("topic", *arguments)
         assert (done.returncode, complaint in done.stderr) == (1, True), done.stderr

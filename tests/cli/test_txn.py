@@ -25,23 +25,26 @@ def producer(varve: Varve, ports: list[int]) -> Iterator[Producer]:
         producer.flush(30)
         yield producer
     finally:
-        varve("cluster", "down", "--delete-data")
+        varve("cluster", "down", "--delete-data", "--yes")
 
 
 def test_an_open_transaction_is_shown_and_aborted(varve: Varve, producer: Producer) -> None:
     def shown(*arguments: str) -> Any:
+        """The list of the answer."""
         done = varve(*arguments, "--format", "json")
         assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
+        (found,) = json.loads(done.stdout).values()
+        return found
 
     (listed,) = shown("txn", "list")
     assert (listed["transactional_id"], listed["state"]) == ("writer", "Ongoing")
     assert shown("txn", "list", "--state", "Empty") == []
-    described = shown("txn", "describe", "writer")
+    (described,) = shown("txn", "describe", "writer")
     assert described["state"] == "Ongoing"
+    assert described["partitions"] == [{"topic": "foo", "partition": 1}]
     assert shown("txn", "find-hanging", "--max-transaction-timeout", "0") == []
 
-    first, second = shown("topic", "describe", "foo", "--offsets")["partitions"]
+    first, second = shown("topic", "describe", "foo", "--offsets")[0]["partitions"]
     assert (first["last_stable_offset"], first["open_transactions"]) == (0, [])
     assert (second["start_offset"], second["last_stable_offset"], second["end_offset"]) == (0, 0, 1)
     (waits_for,) = second["open_transactions"]
@@ -54,11 +57,11 @@ def test_an_open_transaction_is_shown_and_aborted(varve: Varve, producer: Produc
     assert refused.returncode == 1
     assert "--force" in refused.stderr
     assert varve("txn", "abort", *place, "--force").returncode == 0
-    _, second = shown("topic", "describe", "foo", "--offsets")["partitions"]
+    _, second = shown("topic", "describe", "foo", "--offsets")[0]["partitions"]
     assert (second["last_stable_offset"], second["end_offset"], second["open_transactions"]) == (2, 2, [])
-    assert shown("txn", "describe", "writer")["state"] == "Ongoing"
+    assert shown("txn", "describe", "writer")[0]["state"] == "Ongoing"
     producer.abort_transaction(30)
-    assert shown("txn", "describe", "writer")["state"] == "CompleteAbort"
+    assert shown("txn", "describe", "writer")[0]["state"] == "CompleteAbort"
 
 
 def test_an_id_that_is_not_there(varve: Varve, producer: Producer) -> None:

@@ -46,7 +46,7 @@ def started(ports: str, settings: Mapping[str, str]) -> Iterator[str]:
         try:
             yield ",".join(f"localhost:{port}" for port in ports.split(","))
         finally:
-            _varve("cluster", "down", "--base-dir", folder, "--delete-data")
+            _varve("cluster", "down", "--base-dir", folder, "--delete-data", "--yes")
 
 
 def _varve(*arguments: str) -> None:

@@ -38,7 +38,8 @@ def varve(cluster: BrokerCluster, *arguments: str, exit_code: int = 0) -> str:
 
 
 def explain(cluster: BrokerCluster, *arguments: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(varve(cluster, "explain", TOPIC, "--format", "json", *arguments))
+    (found,) = json.loads(varve(cluster, "explain", TOPIC, "--format", "json", *arguments)).values()
+    assert isinstance(found, list)
     return found
 
 

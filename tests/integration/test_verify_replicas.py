@@ -32,9 +32,8 @@ def change_value(path: Path, old: bytes, new: bytes) -> None:
 
 
 def verify(cluster: BrokerCluster, exit_code: int) -> dict[str, Any]:
-    (found,) = json.loads(
-        varve(cluster, "verify", "replicas", TOPIC, "--format", "json", exit_code=exit_code)
-    )
+    answer = json.loads(varve(cluster, "verify", "replicas", TOPIC, "--format", "json", exit_code=exit_code))
+    (found,) = answer["partitions"]
     assert found["error"] is None
     return dict(found)
 

@@ -27,7 +27,7 @@ def compact(nodes: BrokerCluster, topic: str) -> list[dict[str, Any]]:
     command += ["--bootstrap-server", nodes.bootstrap]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert done.returncode == 0, done.stderr or done.stdout
-    answer: list[dict[str, Any]] = json.loads(done.stdout)
+    answer: list[dict[str, Any]] = json.loads(done.stdout)["replicas"]
     return answer
 
 

@@ -1,0 +1,37 @@
+"""What commands print: `--format`, JSON, and numbers of things.
+
+JSON is one object with a list of objects in it, also where the list has one element or none, so that a script need not
+tell cases apart. Keys are in snake_case. docs/json.md lists them. Commands that stream (`produce`, `consume`) print one
+object on each line instead.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def format_option(command: F) -> F:
+    return click.option(
+        "--format",
+        "shape",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        show_default=True,
+        help="Output format.",
+    )(command)
+
+
+def print_list(name: str, rows: Sequence[object], **head: object) -> None:
+    """A JSON object with the list `name`, and what holds for all of its elements before it."""
+    click.echo(json.dumps({**head, name: rows}))
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 record`, `2 records`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
