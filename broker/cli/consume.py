@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import select
 import sys
 import time
 from threading import Thread
@@ -162,6 +163,13 @@ def consume(
         _close(consumer)
 
 
+def _is_reader_gone() -> bool:
+    """Whether standard output is a pipe that nobody reads any more."""
+    output = select.poll()
+    output.register(sys.stdout.fileno(), 0)
+    return any(event & select.POLLERR for _, event in output.poll(0))
+
+
 def _close(consumer: Consumer) -> None:
     """With a broker there it takes milliseconds. Without one it would wait for that."""
     closing = Thread(target=consumer.close, daemon=True)
@@ -205,6 +213,8 @@ class _Reader:
                 last_s = time.monotonic()
             elif timeout_ms is not None and (time.monotonic() - last_s) * 1000 > timeout_ms:
                 return
+            elif _is_reader_gone():
+                return  # As in `varve consume t | head -1`: no write would tell if no record comes.
             if exit_on_end or len(records) < len(messages):
                 self._handle_events(messages)
             if exit_on_end and self._open is not None and not self._open:

@@ -175,6 +175,21 @@ def test_a_full_disk_and_a_closed_pipe_are_no_traceback(varve: Varve, node: str,
         assert done.returncode == 1 and done.stderr == b""
 
 
+def test_who_reads_no_more_ends_it(varve: Varve, node: str, tmp_path: Path) -> None:
+    """Also if no record comes that could not be written."""
+    varve("topic", "create", "t")
+    varve("produce", "t", stdin="x\n")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "broker.cli", "consume", "t", "--from-beginning"],
+        cwd=tmp_path,
+        env=environment(),
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdout is not None and process.stdout.readline() == b"x\n"
+    process.stdout.close()
+    assert process.wait(30) == 0
+
+
 def run(command: list[str], folder: Path, stdout: object) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(  # type: ignore[call-overload,no-any-return]
         [sys.executable, "-m", "broker.cli", *command],
