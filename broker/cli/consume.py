@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Consumer, Message, TopicPartition
 
+#: Topic and partition, as the client's messages have them.
+_Place = tuple[str | None, int | None]
+
 #: Records that are taken from the client at once. They are written together.
 _BATCH_RECORDS = 2000
 #: How long a record may wait for others to be written together with it.
@@ -186,18 +189,24 @@ class _Reader:
         self._render = render
         self._bootstrap_server = bootstrap_server
         self._commits = commits
-        #: Partitions that were not read to their end. None: no partition is assigned yet.
-        self._open: set[tuple[str | None, int | None]] | None = None
+        #: None: no partition is assigned yet.
+        self._assigned: set[_Place] | None = None
+        #: Partitions that were read to their end, and from which nothing has come since.
+        self._ended: set[_Place] = set()
 
     def assign_partitions(self, positions: list[TopicPartition]) -> None:
         self._consumer.assign(positions)
-        self._open = {(position.topic, position.partition) for position in positions}
+        self._set_assigned(positions)
 
     def join_group(self, topics: list[str]) -> None:
         def assigned(_: Consumer, positions: list[TopicPartition]) -> None:
-            self._open = {(position.topic, position.partition) for position in positions}
+            self._set_assigned(positions)
 
         self._consumer.subscribe(topics, on_assign=assigned)
+
+    def _set_assigned(self, positions: list[TopicPartition]) -> None:
+        self._assigned = {(position.topic, position.partition) for position in positions}
+        self._ended.clear()
 
     def print_records(self, max_messages: int | None, timeout_ms: int | None, *, exit_on_end: bool) -> None:
         """Print until a limit is reached. Raises KafkaException for an error of the cluster."""
@@ -215,31 +224,28 @@ class _Reader:
                 return
             elif _is_reader_gone():
                 return  # As in `varve consume t | head -1`: no write would tell if no record comes.
-            if exit_on_end or len(records) < len(messages):
+            if self._ended or len(records) < len(messages):
                 self._handle_events(messages)
-            if exit_on_end and self._open is not None and not self._open:
+            if exit_on_end and self._assigned is not None and self._assigned <= self._ended:
                 return
 
     def _print(self, records: list[Message]) -> None:
-        render = self._render
-        sys.stdout.buffer.write(b"".join([render(record) for record in records]))
+        sys.stdout.buffer.write(self._render(records))
         sys.stdout.buffer.flush()
         if self._commits:
             for record in {(x.topic(), x.partition()): x for x in records}.values():
                 self._consumer.store_offsets(record)
 
     def _handle_events(self, messages: list[Message]) -> None:
-        """Records that come after the end of a partition open it again, so the order of `messages` counts."""
+        """A partition from which records come after its end has not ended, so the order of `messages` counts."""
         from confluent_kafka import KafkaError, KafkaException
 
         for message in messages:
             place, error = (message.topic(), message.partition()), message.error()
             if error is None:
-                if self._open is not None:
-                    self._open.add(place)
+                self._ended.discard(place)
             elif error.code() == KafkaError._PARTITION_EOF:
-                if self._open is not None:
-                    self._open.discard(place)
+                self._ended.add(place)
             elif error.code() == KafkaError._ALL_BROKERS_DOWN:
                 click.echo(f"varve: no broker answers at {self._bootstrap_server}; still trying", err=True)
             elif error.code() != KafkaError._TRANSPORT:
