@@ -5,9 +5,12 @@ from __future__ import annotations
 import ast
 import re
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from tests.documents.markdown import Link, anchors, documents, links
-from tests.test_tidy import tracked
+from tests.test_tidy import ROOT, tracked
 
 
 def broken(link: Link) -> str:
@@ -82,3 +85,25 @@ def _defines(module: Path, name: str) -> bool:
             return False
         scope = found[0]
     return True
+
+
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]
+    """mkdocs.yml names a Python function, which only mkdocs has to find."""
+
+
+_Loader.add_multi_constructor("tag:yaml.org,2002:python/", lambda loader, suffix, node: suffix)
+
+
+def _pages(nav: Any) -> list[str]:
+    if isinstance(nav, str):
+        return [nav]
+    return [page for item in nav for page in _pages(item if isinstance(nav, list) else nav[item])]
+
+
+def test_the_menu_of_the_site_has_every_page_of_docs() -> None:
+    with (ROOT / "mkdocs.yml").open(encoding="utf-8") as file:
+        menu = _pages(yaml.load(file, _Loader)["nav"])
+    assert len(set(menu)) == len(menu)
+    assert not [page for page in menu if not (ROOT / page).is_file()]
+    docs = {path.relative_to(ROOT).as_posix() for path in documents(ROOT / "docs")}
+    assert docs <= set(menu)
