@@ -219,7 +219,7 @@ class TopicConfig:
         "unclean.leader.election.enable",
         boolean,
         "false",
-        "Accepted without effect: a leader always holds every acknowledged record (replication.md section 10).",
+        "Accepted without effect: a leader always holds every acknowledged record.",
     )
 
     @property
