@@ -68,21 +68,23 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Puts the line behind the links that have one, and keeps the options of commands in tables whole.
+    """Puts the line behind the links that have one, and says where code in tables may break.
 
     Within Markdown, mkdocs would not find the anchor of a line, which the highlighter makes.
     """
     html = re.sub(r'(<a )data-line="(\d+)" href="([^"#]+)"', r'\1href="\3#__codelineno-0-\2"', html)
-    return re.sub(r"<td>.*?</td>", _keep_words_whole, html, flags=re.DOTALL)
+    return re.sub(r"<td>.*?</td>", _breakable, html, flags=re.DOTALL)
 
 
-def _keep_words_whole(cell: re.Match[str]) -> str:
-    """A browser breaks lines at hyphens, so that `--topic` would end a line with one of its two."""
+def _breakable(cell: re.Match[str]) -> str:
+    """Where lines may break within code: at no hyphen, which would tear `--topic` apart; within long names at dots."""
 
-    def whole(code: re.Match[str]) -> str:
-        return re.sub(r"[^\s<>]*-[^\s<>]*", r'<span class="whole">\g<0></span>', code[0])
+    def marked(word: re.Match[str]) -> str:
+        if "-" in word[0]:
+            return f'<span class="whole">{word[0]}</span>'
+        return re.sub(r"[.=]\b", r"\g<0><wbr>", word[0]) if len(word[0]) > 16 else word[0]
 
-    return re.sub(r"(?<=<code>)[^<]+(?=</code>)", whole, cell[0])
+    return re.sub(r"(?<=<code>)[^<]+(?=</code>)", lambda code: re.sub(r"\S+", marked, code[0]), cell[0])
 
 
 def _file(config: MkDocsConfig, path: str, destination: str, content: str) -> File:

@@ -48,14 +48,13 @@ def _table(keys: Iterable[Key]) -> str:
 
 def _row(key: Key) -> str:
     default = f"`{key.default}`{_in_words(key)}" if key.default else "none"
+    default = "no limit" if key.default in _NO_LIMIT else default
     meaning = " ".join((key.doc, *_notes(key))).replace("|", "\\|")
     return f"| `{key.name}` | {default} | {meaning} |"
 
 
 def _in_words(key: Key) -> str:
     """A large number once more, as people say it: ` (7 d)`. Empty for others."""
-    if key.default in _NO_LIMIT:
-        return " (no limit)"
     units = next((units for end, units in _UNITS.items() if key.name.endswith(end)), ())
     for name, size in units:
         if key.default.isdecimal() and int(key.default) >= size and int(key.default) % size == 0:
