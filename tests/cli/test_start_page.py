@@ -48,7 +48,10 @@ def test_the_first_hour(varve: Varve, tmp_path: Path, ports: list[int]) -> None:
     ]
     assert "Isr: " in records
     # The new record is what the group has not read, and then it has.
-    assert [line.split()[5] for line in group.splitlines() if line.startswith("shop orders")].count("1") == 1
+    described = [
+        words for line in group.splitlines() if len(words := line.split()) == 9 and words[0] == "shop"
+    ]
+    assert sum(int(words[5]) for words in described) == 1
     assert "cup" in group.splitlines()
     assert "  down\n" in death and "node 2" in death
     assert "retention.ms=3600000" in setting

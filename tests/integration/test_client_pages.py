@@ -45,10 +45,10 @@ def hello(cluster: BrokerCluster) -> None:
 
 
 def check_hello(out: str, key: str = "key {}") -> None:
-    """Three records were written, each line naming its place, and three were read, each line with its key."""
+    """Three records were written, each line naming its place, and three or more were read, each line with its key."""
     written, read = out.splitlines()[:3], out.splitlines()[3:]
     assert [re.match(r"hello-[0-2]( at offset |@)\d+$", line) is not None for line in written] == [True] * 3
-    assert len(read) == 3
+    assert len(read) >= 3
     assert all(any(key.format(number) in line for number in range(3)) for line in read)
 
 
