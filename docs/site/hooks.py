@@ -14,8 +14,10 @@ import re
 import subprocess
 from pathlib import Path
 
+from markdown_it import MarkdownIt
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
+from mkdocs.plugins import get_plugin_logger
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
@@ -24,6 +26,7 @@ _LINK = re.compile(r"(?P<text>\[[^\]\[]*\])\((?P<path>[^)#\s]+)(?P<anchor>#[^)\s
 _NAME = re.compile(r"\[`([\w.]+)`\]")
 #: Languages of the highlighter whose name is not the suffix.
 _LANGUAGES = {".py": "python", ".yml": "yaml", ".toml": "toml", ".json": "json"}
+_LOG = get_plugin_logger("varve")
 _STYLE = "docs/site/site.css"
 
 
@@ -72,8 +75,18 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
 
     Within Markdown, mkdocs would not find the anchor of a line, which the highlighter makes.
     """
+    _check_lists(page, html)
     html = re.sub(r'(<a )data-line="(\d+)" href="([^"#]+)"', r'\1href="\3#__codelineno-0-\2"', html)
     return re.sub(r"<td>.*?</td>", _breakable, html, flags=re.DOTALL)
+
+
+def _check_lists(page: Page, html: str) -> None:
+    """A repository's host makes a list of lines that mkdocs takes for the rest of a paragraph."""
+    wanted = MarkdownIt("commonmark").render(page.markdown or "").count("<li>")
+    if (there := html.count("<li>")) != wanted:
+        _LOG.warning(
+            f"{page.file.src_uri}: {there} of {wanted} items of lists are shown; a list needs an empty line before it"
+        )
 
 
 def _breakable(cell: re.Match[str]) -> str:
