@@ -3,7 +3,8 @@
 mkdocs knows one folder of pages. Our pages lie all over the repository, and link to each other, to folders and to
 source files by relative paths, which is what a repository's host shows. So every Markdown file becomes a page under
 its own path, and every source file that a page links to becomes a page as well, with the lines numbered. A link such
-as [`Replica.append`](../broker/replication/replica.py) leads to that method.
+as [`Replica.append`](../broker/replication/replica.py) leads to that method. One page is made here: the help of every
+command.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ import ast
 import posixpath
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 from markdown_it import MarkdownIt
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
@@ -21,12 +24,16 @@ from mkdocs.plugins import get_plugin_logger
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from broker.cli.root import varve
+
 ROOT = Path(__file__).resolve().parents[2]
 _LINK = re.compile(r"(?P<text>\[[^\]\[]*\])\((?P<path>[^)#\s]+)(?P<anchor>#[^)\s]*)?\)")
 _NAME = re.compile(r"\[`([\w.]+)`\]")
 #: Languages of the highlighter whose name is not the suffix.
 _LANGUAGES = {".py": "python", ".yml": "yaml", ".toml": "toml", ".json": "json"}
 _LOG = get_plugin_logger("varve")
+#: A page that is on the site only: what `varve COMMAND --help` prints.
+EVERY_COMMAND = "docs/every-command.md"
 _STYLE = "docs/site/site.css"
 
 
@@ -41,6 +48,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     )
     site = Files([file for file in files if file.src_dir != config.docs_dir])
     site.append(_file(config, _STYLE, _STYLE, (ROOT / _STYLE).read_text(encoding="utf-8")))
+    site.append(_file(config, EVERY_COMMAND, _destination(EVERY_COMMAND), _every_command()))
     sources: set[str] = set()
     for path in sorted(name for name in listing.stdout.splitlines() if (ROOT / name).is_file()):
         text = (ROOT / path).read_text(encoding="utf-8")
@@ -141,6 +149,24 @@ def _source_page(path: str) -> str:
     language = _LANGUAGES.get(posixpath.splitext(path)[1], "text")
     head = "---\nsearch: {exclude: true}\nhide: [toc]\n---\n"
     return f'{head}# {path}\n\n~~~~~~ {{.{language} linenums="1"}}\n{text.rstrip()}\n~~~~~~\n'
+
+
+def _every_command() -> str:
+    sections = [
+        f"## {context.command_path}\n\n~~~ text\n{context.get_help()}\n~~~\n"
+        for context in _contexts(varve, click.Context(varve, info_name="varve", max_content_width=100))
+    ]
+    return "\n".join(("# Every command\n", *sections))
+
+
+def _contexts(command: click.Command, context: click.Context) -> Iterator[click.Context]:
+    """Those of the command and of all commands below it, a group before its members."""
+    yield context
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            member = command.get_command(context, name)
+            assert member is not None
+            yield from _contexts(member, click.Context(member, info_name=name, parent=context))
 
 
 def _line_mark(path: str, text: str) -> str:
