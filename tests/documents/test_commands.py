@@ -41,7 +41,7 @@ def test_what_varve_takes_and_what_it_does_not() -> None:
     )
     bad = {
         "varve topic make T": "has no command make",
-        "varve topic create": "names is missing",
+        "varve topic compact": "names is missing",
         "varve topic create T --parts 3": "No such option",
         "varve topic create T --partitions": "requires an argument",
         "varve produce T U": "takes no U",
