@@ -32,7 +32,7 @@ _COMPACTION_POLL_S = 10.0
 def list_command() -> None:
     """The workloads that `run` knows by name."""
     with known_errors_as_exit_code():
-        from pipeline.workloads.definition import find_workload, names
+        from pipeline.workloads.definition import ELSEWHERE, find_workload, names
 
         table = Table(title="Workloads", title_justify="left", show_lines=True)
         for column in ("name", "shape", "exercises"):
@@ -41,6 +41,8 @@ def list_command() -> None:
             workload = find_workload(name)
             table.add_row(name, workload.shape, workload.exercises)
         Console().print(table)
+        for name, command in ELSEWHERE.items():
+            click.echo(f"{name}: python -m pipeline {command}")
 
 
 @click.command("run")

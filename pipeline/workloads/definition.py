@@ -116,11 +116,18 @@ def names() -> list[str]:
     return sorted(path.stem for path in LIBRARY.glob(f"*{_SUFFIX}"))
 
 
+#: Names that people look for among the workloads. What needs clients of its own and an ailing broker is another
+#: command.
+ELSEWHERE = {"retry-storm": "lab retry-storm"}
+
+
 def find_workload(file_or_name: str) -> Workload:
     """A file, or one of the library by its name. Raises PipelineError."""
     path = Path(file_or_name)
     if path.suffix not in (_SUFFIX, ".yml"):
         path = LIBRARY / f"{file_or_name}{_SUFFIX}"
+        if file_or_name in ELSEWHERE:
+            raise PipelineError(f"{file_or_name} is tried by `python -m pipeline {ELSEWHERE[file_or_name]}`")
         if not path.exists():
             near = _near(file_or_name, names())
             raise PipelineError(

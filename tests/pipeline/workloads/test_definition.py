@@ -98,6 +98,8 @@ def test_what_is_wrong_is_named(content: object, said: str) -> None:
 
 
 def test_a_name_that_is_not_known_and_a_file_that_is_none_are_said(tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match="python -m pipeline lab retry-storm"):
+        find_workload("retry-storm")
     with pytest.raises(PipelineError, match="did you mean 'smoke'"):
         find_workload("smok")
     with pytest.raises(PipelineError, match="cannot be read"):
