@@ -15,7 +15,6 @@ import fcntl
 import json
 import os
 import socket
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -24,6 +23,7 @@ from itertools import count
 from pathlib import Path
 
 from broker.cli.processes import POLL_S, Process, is_running, spawn_process
+from broker.isolated import isolated_command
 from broker.log_file import keep_older
 from broker.security.cluster_secret import VARIABLE, new_secret
 from broker.security.secret_file import write_secret
@@ -187,13 +187,11 @@ class LocalCluster:
         }
 
     def _command(self, node: LocalNode) -> list[str]:
-        # Isolated if this process is. Isolation would hide the packages of a checkout that is not installed.
-        isolation = ["-I"] if sys.flags.isolated else []
         overrides = [
             part for key, value in self.settings_of(node).items() for part in ("--override", f"{key}={value}")
         ]
         log = ("--log-file", os.path.abspath(node.log))
-        return [sys.executable, *isolation, "-m", "broker.cli", "start", *log, *overrides]
+        return isolated_command("broker.cli", "start", *log, *overrides)
 
 
 def wait_until_ready(

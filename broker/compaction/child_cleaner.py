@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import os
 import pickle
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 
 from broker.compaction.child_messages import GO_ON, LENGTH, Failure, Order
+from broker.isolated import isolated_command
 from storage.compaction.view_digest import RangeDigest
 from storage.log_cleaning import CleaningEvent, CleaningTask
 from storage.log_digest import DigestReady, DigestTask
@@ -56,7 +56,7 @@ class ChildCleaner:
         self, task: CleaningTask | DigestTask, max_bytes_per_second: float
     ) -> AsyncGenerator[CleaningEvent | DigestReady]:
         child = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", _CHILD_MODULE, str(os.getpid())),
+            *isolated_command(_CHILD_MODULE, str(os.getpid())),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
         )

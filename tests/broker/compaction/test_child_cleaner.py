@@ -74,6 +74,18 @@ async def test_a_child_makes_the_digest_that_the_loop_makes(prepared: Prepared) 
     disk.close()
 
 
+async def test_modules_of_our_names_in_the_working_directory_are_not_imported(
+    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("broker", "protocol", "storage"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('somebody else')", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    root = str(data_directory(prepared.folder))
+    async for event in ChildCleaner(root).clean(load_task(prepared.folder), RATE):
+        last = event
+    assert isinstance(last, PassOver) and last.counts == prepared.counts
+
+
 @pytest.mark.parametrize("is_ours", [True, False])
 def test_a_child_whose_node_is_gone_builds_nothing(prepared: Prepared, is_ours: bool) -> None:
     """The node may die before its child has asked for the signal that ends it. The order is in the pipe by then, and
