@@ -31,9 +31,12 @@ def find_process(pid: int) -> Process | None:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
         return None if Path("/proc/self/stat").exists() else _find_by_ps(pid)
-    # proc(5): the command is in parentheses and may contain anything. Field 3 is the state, field 22 the start time.
+    # proc(5): the command is in parentheses and may contain anything. Field 3 is the state, field 20 the number of
+    # threads, field 22 the start time. A process has its files and ports until its last thread has ended; its first one
+    # is a zombie before that.
     fields = stat.rpartition(")")[2].split()
-    return None if fields[0] in "ZX" else Process(pid, f"{boot}/{fields[19]}")
+    has_ended = fields[0] in "ZX" and int(fields[17]) <= 1
+    return None if has_ended else Process(pid, f"{boot}/{fields[19]}")
 
 
 def _find_by_ps(pid: int) -> Process | None:

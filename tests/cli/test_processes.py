@@ -18,10 +18,19 @@ from broker.cli.processes import (
     stop_processes,
     wait_until_ended,
 )
+from tests.integration.harness import eventually
 
 pytestmark = pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
 
 SLEEPER = "import time; print('ready', flush=True); time.sleep(60)"
+#: Its first thread ends, another one goes on.
+HEADLESS = """
+import ctypes, threading, time
+thread = threading.Thread(target=lambda: time.sleep(60), daemon=True)
+thread.start()
+print('ready', flush=True)
+ctypes.PyDLL(None).pthread_exit(None)
+"""
 STUBBORN = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEEPER}"
 
 
@@ -68,3 +77,14 @@ def test_a_child_that_ended_and_was_not_collected_does_not_count_as_running(tmp_
         "this process has not waited for it"
     )
     assert find_process(process.pid) is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells of threads")
+def test_a_process_runs_until_its_last_thread_has_ended(tmp_path: Path) -> None:
+    """The system shows it as a zombie then, and it still has its files and ports."""
+    process = start(HEADLESS, tmp_path / "output")
+    stat = Path(f"/proc/{process.pid}/stat")
+    eventually(lambda: stat.read_text().rpartition(")")[2].split()[0] == "Z", "the end of the first thread")
+    assert is_running(process)
+    os.kill(process.pid, signal.SIGKILL)
+    assert not wait_until_ended([process], timeout_s=20)
