@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("broker", "protocol", "raft", "storage", "pipeline")
+PACKAGES = ("varve", "broker", "protocol", "raft", "storage", "pipeline")
 INFO = f"varve-{importlib.metadata.version('varve')}.dist-info"
 
 

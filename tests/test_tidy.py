@@ -17,7 +17,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 #: What the distribution installs.
-PACKAGES = ("broker", "protocol", "raft", "storage", "pipeline")
+PACKAGES = ("varve", "broker", "protocol", "raft", "storage", "pipeline")
 #: Packages of the checkout that no user installs.
 TOOLS = ("benchmarks",)
 MAX_FUNCTION_LINES = 70
@@ -25,7 +25,7 @@ MAX_MODULE_LINES = 800
 #: ... of the product.
 MAX_PRODUCT_MODULE_LINES = 400
 #: Modules that nobody imports because something else starts them.
-ENTRY_POINTS = {"__init__", "__main__", "conftest", "launcher"}
+ENTRY_POINTS = {"__init__", "__main__", "conftest", "launcher", "pytest_plugin"}
 
 
 @cache

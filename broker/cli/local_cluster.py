@@ -35,6 +35,8 @@ PROBE_TIMEOUT_S = 1.0
 #: How often it is said what is waited for.
 _PROGRESS_INTERVAL_S = 5.0
 _METRICS_PORT = "varve.metrics.port"
+#: Starts a process by its command, the file for its output, and its environment.
+Spawn = Callable[[Sequence[str], Path, Mapping[str, str]], Process]
 
 
 class LocalClusterError(Exception):
@@ -143,7 +145,7 @@ class LocalCluster:
                 ) from None
             yield
 
-    def start(self, nodes: Sequence[LocalNode]) -> dict[int, Process]:
+    def start(self, nodes: Sequence[LocalNode], spawn: Spawn = spawn_process) -> dict[int, Process]:
         """Start these nodes in the background. Raises LocalClusterError if a port is in use, and starts none then."""
         for node in nodes:
             for port in (node.port, node.controller_port):
@@ -161,7 +163,7 @@ class LocalCluster:
             node.directory.mkdir(parents=True, exist_ok=True)
             # Each start has a file of its own, so that nobody takes an older failure for this one's.
             keep_older(node.log)
-            process = spawn_process(self._command(node), node.log, environment)
+            process = spawn(self._command(node), node.log, environment)
             (node.directory / "pid").write_text(json.dumps([process.pid, process.started]), encoding="utf-8")
             started[node.node_id] = process
         return started
@@ -195,11 +197,16 @@ class LocalCluster:
 
 
 def wait_until_ready(
-    local: LocalCluster, processes: Mapping[int, Process], deadline: float, say: Callable[[str], None]
+    local: LocalCluster,
+    processes: Mapping[int, Process],
+    deadline: float,
+    say: Callable[[str], None],
+    rest: Callable[[float], None] = time.sleep,
 ) -> None:
     """Wait until every node of `processes` answers, and knows these nodes and the controller.
 
-    `deadline`: by time.monotonic(). Raises LocalClusterError, with the end of the log of a node that stopped."""
+    `deadline`: by time.monotonic(). `rest` lets seconds pass between two looks, and may raise what ends the wait.
+    Raises LocalClusterError, with the end of the log of a node that stopped."""
     pending = [node for node in local.nodes if node.node_id in processes]
     next_progress_at = time.monotonic() + _PROGRESS_INTERVAL_S
     while True:
@@ -223,7 +230,7 @@ def wait_until_ready(
         if now > next_progress_at:
             next_progress_at += _PROGRESS_INTERVAL_S
             say(f"waiting for node {node.node_id}: {node.log_tail(1)}")
-        time.sleep(POLL_S)
+        rest(POLL_S)
 
 
 def _missing_to_be_ready(node: LocalNode, node_ids: AbstractSet[int]) -> str | None:
