@@ -10,6 +10,7 @@ COPY raft raft
 COPY storage storage
 COPY broker broker
 COPY pipeline pipeline
+COPY varve varve
 RUN python -m venv /opt/varve && /opt/varve/bin/pip install --no-cache-dir .
 
 FROM python:3.11-slim-bookworm

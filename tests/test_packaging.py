@@ -41,8 +41,16 @@ def test_both_distributions_hold_the_license(built: dict[str, set[str]]) -> None
 
 def test_the_wheel_holds_the_product_and_nothing_else(built: dict[str, set[str]]) -> None:
     data = INFO.replace(".dist-info", ".data")
-    assert {name.partition("/")[0] for name in built["wheel"]} == {*PACKAGES, "pyspark_varve", INFO, data}
+    top = {name.partition("/")[0] for name in built["wheel"]}
+    assert top == {"varve", "pipeline", "pyspark_varve", INFO, data}
     assert "pyspark_varve/__init__.py" in built["wheel"]
+
+
+def test_an_installation_takes_no_generic_name_but_one(built: dict[str, set[str]]) -> None:
+    """`pipeline` is imported by users, so it stays at the top."""
+    hidden = {path.split("/")[2] for path in built["wheel"] if path.startswith("varve/_packages/")}
+    assert hidden == {*PACKAGES} - {"varve", "pipeline"}
+    assert "varve/_packages/broker/cli/attached/__main__.py" in built["wheel"]
 
 
 def test_the_source_distribution_holds_what_a_change_needs(built: dict[str, set[str]]) -> None:

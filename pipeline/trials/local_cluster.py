@@ -127,7 +127,7 @@ class LocalCluster:
 
     def _run(self, *arguments: str, answers: tuple[int, ...] = ()) -> str:
         """What it prints; `answers`: exit codes that are none of a failure where something is printed."""
-        command = [sys.executable, "-m", "broker.cli", *arguments]
+        command = [sys.executable, "-m", "varve", *arguments]
         with self._lock:
             if self._is_stopped:
                 raise PipelineError(f"the cluster in {self.base_dir} has been stopped")
