@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+import varve
 from tests.compat import cluster, java_suites, kafka_python, kafkajs, librdkafka, pytest_suites, report
 from tests.compat.report import KAFKA, VARVE, SuiteResult
 from tests.compat.suite import ROOT, Target
@@ -85,7 +86,6 @@ def arguments() -> argparse.Namespace:
         default=report.HERE,
         help="where to keep what is found; default: here",
     )
-    parser.add_argument("--ports", default=cluster.DEFAULT_PORTS, help="of the cluster that is started")
     options = parser.parse_args()
     unknown = set(options.suite) - set(names)
     if unknown:
@@ -104,7 +104,7 @@ def target_of(options: argparse.Namespace, settings: Mapping[str, str]) -> Itera
             options.bootstrap_server, options.broker, logs, of_varve, tuple(options.only), creates_topics
         )
         return
-    with cluster.started(options.ports, settings) as bootstrap:
+    with cluster.started(settings) as bootstrap:
         yield Target(bootstrap, VARVE, logs, commit, tuple(options.only), creates_topics)
 
 
@@ -147,6 +147,6 @@ if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
     try:
         sys.exit(main())
-    except cluster.ClusterError as problem:
+    except varve.ClusterError as problem:
         print(problem, file=sys.stderr)
         sys.exit(2)

@@ -1,21 +1,16 @@
-"""Three Varve nodes of this checkout, with settings that the suites expect, in a folder of their own."""
+"""Three Varve nodes of this checkout, with settings that the suites expect."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from tests.compat.suite import ROOT
+import varve
 
-DEFAULT_PORTS = "15092,15192,15292"
-START_TIMEOUT_S = 120
 #: What librdkafka's and kafka-python's authors give the brokers that they test with.
 SETTINGS = {
     "num.partitions": "4",
-    # `varve cluster up` would take 0: quick for people, but the suites start several members at once.
+    # By default it is 0: quick for people, but the suites start several members at once.
     "group.initial.rebalance.delay.ms": "3000",
     # kafka-python's group test asks for sessions of 3 s.
     "group.min.session.timeout.ms": "1000",
@@ -30,33 +25,8 @@ NO_AUTO_CREATE = {"auto.create.topics.enable": "false"}
 LOOKS_OFTEN = {"log.retention.check.interval.ms": "5000"}
 
 
-class ClusterError(Exception):
-    """The cluster could not be started; the message is what its command said."""
-
-
 @contextmanager
-def started(ports: str, settings: Mapping[str, str]) -> Iterator[str]:
-    """Yields the bootstrap servers; stops the nodes afterwards. Their data and logs go with the folder. `settings`:
-    besides those that all suites expect."""
-    with tempfile.TemporaryDirectory(prefix="varve-compat-") as folder:
-        chosen = [
-            word for key, value in {**SETTINGS, **settings}.items() for word in ("--config", f"{key}={value}")
-        ]
-        _varve("cluster", "up", "--base-dir", folder, "--ports", ports, *chosen)
-        try:
-            yield ",".join(f"localhost:{port}" for port in ports.split(","))
-        finally:
-            _varve("cluster", "down", "--base-dir", folder, "--delete-data", "--yes")
-
-
-def _varve(*arguments: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "broker.cli", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=START_TIMEOUT_S,
-        check=False,
-    )
-    if done.returncode:
-        raise ClusterError(done.stdout + done.stderr)
+def started(settings: Mapping[str, str]) -> Iterator[str]:
+    """Yields the bootstrap servers. `settings`: besides those that all suites expect. Raises varve.ClusterError."""
+    with varve.Cluster(3, {**SETTINGS, **settings}) as cluster:
+        yield cluster.bootstrap_servers

@@ -7,19 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.harness import BrokerCluster
+import varve
 
 if TYPE_CHECKING:
     from tests.pipeline.datasource.topics import Topics
 
 
 @pytest.fixture(scope="session")
-def topics(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topics]:
+def topics() -> Iterator[Topics]:
     from tests.pipeline.datasource.topics import Topics
 
-    cluster = BrokerCluster(tmp_path_factory.mktemp("broker"), size=1)
-    try:
-        cluster.start()
-        yield Topics(cluster.bootstrap)
-    finally:
-        cluster.close()
+    with varve.Cluster(1) as cluster:
+        yield Topics(cluster.bootstrap_servers)

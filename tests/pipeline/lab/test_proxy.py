@@ -110,7 +110,7 @@ def test_the_proxy_outlives_a_broker_that_dies_and_comes_back(
         node.cluster.kill(1)
         done = threading.Thread(target=_send, args=(producer, topic, 10))
         done.start()
-        node.cluster.start(1)
+        node.cluster.restart(1)
         done.join(TIMEOUT_S)
         assert not done.is_alive()
     assert len(node.read(topic)) == 20

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.integration.harness import BrokerCluster
+import varve
 
 TIMEOUT_S = 60
 
@@ -18,18 +16,14 @@ TIMEOUT_S = 60
 class Node:
     """A cluster of one node, or of more, as its clients see it."""
 
-    def __init__(self, cluster: BrokerCluster) -> None:
+    def __init__(self, cluster: varve.Cluster) -> None:
         self.cluster = cluster
-        self.bootstrap = cluster.bootstrap
+        self.bootstrap = cluster.bootstrap_servers
 
     def create(self, topic: str, partitions: int = 1, replicas: int = 1, **config: str) -> str:
         """Settings by Kafka's names, dots as double underscores."""
         named = {name.replace("__", "."): value for name, value in config.items()}
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        new = NewTopic(topic, partitions, replicas, config=named)
-        admin.create_topics([new], operation_timeout=TIMEOUT_S)[topic].result(TIMEOUT_S)
-        for partition in range(partitions):
-            self.cluster.leader_of(topic, partition)
+        self.cluster.create_topic(topic, partitions, replicas, named)
         return topic
 
     def read(self, topic: str, partitions: int = 1) -> list[Message]:
@@ -52,26 +46,16 @@ class Node:
         return found
 
 
-@contextlib.contextmanager
-def running(base_dir: Path, size: int = 1) -> Iterator[Node]:
-    cluster = BrokerCluster(base_dir, size)
-    try:
-        cluster.start()
-        yield Node(cluster)
-    finally:
-        cluster.close()
-
-
 @pytest.fixture(scope="session")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    with running(tmp_path_factory.mktemp("node")) as started:
-        yield started
+def node() -> Iterator[Node]:
+    with varve.Cluster(1) as cluster:
+        yield Node(cluster)
 
 
 @pytest.fixture
-def make_node(tmp_path: Path) -> Iterator[Callable[..., Node]]:
+def make_node() -> Iterator[Callable[..., Node]]:
     with contextlib.ExitStack() as stack:
-        yield lambda size=1: stack.enter_context(running(tmp_path / "nodes", size))
+        yield lambda size=1: Node(stack.enter_context(varve.Cluster(size)))
 
 
 @pytest.fixture

@@ -60,7 +60,7 @@ def test_a_node_that_is_killed_and_restarted_gets_everything_once_and_in_order(
                 tally.wait_for(100)
                 node.cluster.kill()
             if number == 2 * records // 3:
-                node.cluster.start()
+                node.cluster.restart()
     assert tally.failures == []
     assert len(tally.outcomes) == records
     found: dict[bytes | None, list[int]] = defaultdict(list)
@@ -81,7 +81,7 @@ def test_a_leader_that_is_killed_costs_nothing_on_three_nodes(make_node: MakeNod
             sender.send(topic, str(number), f"k{number % 5}", on_delivery=tally)
             if number == records // 2:
                 tally.wait_for(100)
-                node.cluster.kill(node.cluster.leader_of(topic))
+                node.cluster.kill(node.cluster.leader(topic))
     assert tally.failures == []
     read = node.read(topic, 3)
     assert Counter(int(message.value() or b"") for message in read) == dict.fromkeys(range(records), 1)
@@ -126,7 +126,7 @@ def test_a_cluster_that_is_gone_fails_each_record_by_its_bound_and_opens_the_bre
     assert sender.counters().breaker_openings >= 1
 
     if fate == "killed":
-        node.cluster.start()
+        node.cluster.restart()
     else:
         node.cluster.resume(1)
     after: list[Message] = []
