@@ -48,6 +48,10 @@ class Supervisor:
         return os.getpid() == self._owner_pid
 
     def ask(self, do: str, **arguments: object) -> Any:
+        if not self.is_ours:
+            raise ClusterError(
+                f"the cluster belongs to process {self._owner_pid}, from which this one was forked"
+            )
         with self._turn:
             # An answer that nobody waited for, because of Ctrl-C, may come first. It has another number.
             self._last_id += 1

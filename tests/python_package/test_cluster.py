@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -118,6 +119,47 @@ def test_data_stay_where_the_user_wants_them_and_go_otherwise(tmp_path: Path) ->
         temporary = Path(cluster.directory)
         assert temporary.is_dir()
     assert not temporary.exists()
+
+
+def test_a_cluster_that_is_all_down_or_hangs_says_so_at_once(one: varve.Cluster) -> None:
+    one.pause()
+    with pytest.raises(varve.ClusterError, match="no node runs that could answer"):
+        one.create_topic("unheard")
+    one.kill()
+    with pytest.raises(varve.ClusterError, match="node 1 does not run"):
+        one.pause(1)
+    assert "no node runs that could answer" in one.describe()
+    one.kill()
+    one.heal()
+    one.create_topic("heard")
+
+
+def test_ctrl_c_gives_one_request_up_and_no_other(one: varve.Cluster) -> None:
+    """The answer of the request that was given up comes first, and is not taken for that of the next one."""
+    one.create_topic("led", settings={"min.insync.replicas": 1})
+    (process,) = node_processes(one.directory).values()
+    os.kill(process.pid, signal.SIGSTOP)  # behind the supervisor's back, so it waits for an answer
+    main = threading.main_thread().ident
+    assert main is not None
+    threading.Timer(0.5, signal.pthread_kill, [main, signal.SIGINT]).start()
+    with pytest.raises(KeyboardInterrupt):
+        one.leader("led")
+    os.kill(process.pid, signal.SIGCONT)
+    assert "started" in one.log(1)
+    assert one.leader("led") == 1
+
+
+def test_a_process_that_was_forked_has_no_say(one: varve.Cluster) -> None:
+    pid = os.fork()
+    if pid == 0:
+        try:
+            one.stop()
+            one.kill(1)
+        except varve.ClusterError as error:
+            os._exit(7 if f"belongs to process {os.getppid()}" in str(error) else 1)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+    one.create_topic("ours")
 
 
 def test_a_cluster_can_be_started_again(one: varve.Cluster) -> None:

@@ -54,6 +54,8 @@ class AttachedNodes:
     @property
     def bootstrap_server(self) -> str:
         """Without the nodes that are away: whoever asks waits long for one that is paused."""
+        if not self.answering:
+            raise LocalClusterError("no node runs that could answer")
         return ",".join(node.address for node in self.answering)
 
     def states(self) -> dict[int, str]:
@@ -132,7 +134,7 @@ class AttachedNodes:
             self._rest(POLL_S)
 
     def describe(self) -> ClusterState:
-        """Raises CommandError if no node answers."""
+        """Raises CommandError, too, if no node answers."""
         return describe_cluster(self.bootstrap_server)
 
     def end(self, *, with_grace: bool) -> None:

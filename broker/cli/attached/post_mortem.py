@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from broker.cli.attached.nodes import AttachedNodes
 from broker.cli.attached.topics import offsets_of
 from broker.cli.cluster_state import ClusterState, Partition
+from broker.cli.local_cluster import LocalClusterError
 from broker.cli.root import CommandError
 from broker.metadata.ids import INTERNAL_TOPICS
 
@@ -27,7 +28,7 @@ def _head(nodes: AttachedNodes) -> Iterator[str]:
 def _partitions(nodes: AttachedNodes) -> Iterator[str]:
     try:
         state = nodes.describe()
-    except CommandError as error:
+    except (CommandError, LocalClusterError) as error:
         yield str(error)
         return
     yield f"controller: {'none' if state.controller is None else f'node {state.controller}'}"
