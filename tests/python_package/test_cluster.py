@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 import varve
 from broker.cli.processes import is_running
@@ -83,6 +84,13 @@ def test_settings_are_those_of_every_node() -> None:
     with varve.Cluster(1, {"auto.create.topics.enable": True, "num.partitions": 3}) as cluster:
         produce(cluster.bootstrap_servers, "by-itself", "a")
         assert "by-itself-2  leader node 1" in cluster.describe()
+
+
+def test_the_topic_of_groups_is_there_before_the_first_group(one: varve.Cluster) -> None:
+    """Otherwise the client of the first one hears that there is no coordinator, and asks again after a second."""
+    admin = AdminClient({"bootstrap.servers": one.bootstrap_servers})
+    found = eventually(lambda: admin.list_topics().topics.get("__consumer_offsets"), "__consumer_offsets")
+    assert len(found.partitions) == 4
 
 
 def test_a_wrong_setting_shows_what_the_node_says() -> None:

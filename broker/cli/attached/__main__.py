@@ -21,7 +21,7 @@ from broker.cli.attached.nodes import AttachedNodes
 from broker.cli.attached.ports import PortReservation
 from broker.cli.attached.post_mortem import post_mortem
 from broker.cli.attached.requests import OwnerGoneError, Requests, SupersededError
-from broker.cli.attached.topics import create_topic, delete_topic, wait_for_leaders
+from broker.cli.attached.topics import create_offsets_topic, create_topic, delete_topic, wait_for_leaders
 from broker.cli.local_cluster import LocalCluster, LocalClusterError
 from broker.cli.processes import POLL_S
 from broker.cli.root import CommandError
@@ -30,6 +30,9 @@ from broker.cli.root import CommandError
 _SETTINGS = {
     # Nobody looks, and it is a port that has to be free.
     "varve.metrics.port": "0",
+    # Of 50, each node would open so many logs at each start.
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.num.partitions": "4",
 }
 
 
@@ -89,6 +92,7 @@ class Supervisor:
             )
         self._nodes = AttachedNodes(local, timeout_s, self._requests.rest)
         self._nodes.start(self._nodes.ids)
+        create_offsets_topic(local.bootstrap_server)
         return {
             "directory": str(base_dir),
             "bootstrap_servers": local.bootstrap_server,

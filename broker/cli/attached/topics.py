@@ -17,6 +17,7 @@ from protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -27,6 +28,7 @@ from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, Me
 
 _CREATE_VERSION = 5
 _DELETE_VERSION = 5
+_FIND_COORDINATOR_VERSION = 2
 _LIST_OFFSETS_VERSION = 4
 _METADATA_VERSION = 8
 #: A broker that hangs is asked no longer than this.
@@ -56,6 +58,13 @@ def delete_topic(bootstrap_server: str, name: str) -> None:
     result = answer.responses[0]
     if result.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         check_error(result.error_code, result.error_message)
+
+
+def create_offsets_topic(bootstrap_server: str) -> None:
+    """Begin with the topic that the first question for a coordinator of a group creates. A client that hears that there
+    is none waits a second before it asks again, and tests are about groups more often than not. Raises CommandError."""
+    question = FindCoordinatorRequest(key="any")
+    WireClient(bootstrap_server).ask(question, _FIND_COORDINATOR_VERSION, FindCoordinatorResponse)
 
 
 def wait_for_leaders(
