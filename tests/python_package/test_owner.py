@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 import varve
 from broker.cli.processes import Process, find_process
 from tests.python_package.helpers import assert_ended, node_processes, produce, read
+from varve import packages
 
 START = """
 import json, sys, varve
@@ -140,3 +142,15 @@ def test_the_import_brings_nothing_else() -> None:
         "asyncio",
         "pytest",
     }
+
+
+def test_what_varve_needs_is_not_hidden_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it was installed with --user or --target, isolated mode would not find its dependencies."""
+    installed = packages.PACKAGES
+    monkeypatch.setenv("PYTHONPATH", str(installed.parent))
+    assert packages.isolated_command("broker.cli")[1] == "-I"
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["/elsewhere", str(installed)]))
+    assert packages.isolated_command("broker.cli")[1:-2] == ["-P"]
+    monkeypatch.delenv("PYTHONPATH")
+    monkeypatch.setattr(sysconfig, "get_path", lambda name, scheme: str(installed))
+    assert packages.isolated_command("broker.cli")[1:-2] == ["-E", "-P"]

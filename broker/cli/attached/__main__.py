@@ -66,8 +66,8 @@ class Supervisor:
             value = method(**arguments)
         except (LocalClusterError, CommandError) as error:
             self._requests.answer(request, error=str(error))
-        except PermissionError as error:
-            self._requests.answer(request, error=f"no permission for {error.filename}")
+        except OSError as error:
+            self._requests.answer(request, error=f"{error.filename}: {error.strerror}")
         except SupersededError:
             self._requests.answer(request, error="given up for another request")
         else:
