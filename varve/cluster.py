@@ -171,7 +171,7 @@ class Cluster:
         return str(self._ask("log", node=node, lines=lines))
 
     def describe(self, log_lines: int = 15) -> str:
-        """Nodes, leaders, offsets and the ends of the logs, as text."""
+        """Nodes, leaders, offsets and the last lines of each log, as text."""
         return str(self._ask("describe", log_lines=log_lines))
 
     # -- context managers --------------------------------------------------------------------------------

@@ -78,6 +78,7 @@ def test_two_clusters_stand_side_by_side(three: varve.Cluster, one: varve.Cluste
     assert not set(three.bootstrap_servers.split(",")) & set(one.bootstrap_servers.split(","))
     one.create_topic("only-here")
     assert "only-here" not in three.describe()
+    assert "the end of" in one.describe(1) and "the end of" not in one.describe(0)
 
 
 def test_settings_are_those_of_every_node() -> None:

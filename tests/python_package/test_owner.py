@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -73,6 +74,14 @@ cluster.stop()
         assert process.returncode == 0
 
 
+FORK = """
+import os
+if os.fork() == 0:
+    input()
+    os._exit(0)
+"""
+
+
 def kill_owner(process: subprocess.Popen[str], _: Process) -> None:
     process.kill()
 
@@ -90,7 +99,7 @@ def terminate_supervisor(_: subprocess.Popen[str], supervisor: Process) -> None:
 
 
 @pytest.mark.parametrize("end", [kill_owner, end_owner, kill_supervisor, terminate_supervisor])
-@pytest.mark.parametrize("before", ["", "cluster.pause(1)", "import os; os.fork()"])
+@pytest.mark.parametrize("before", ["", "cluster.pause(1)", FORK], ids=["running", "paused", "forked"])
 def test_no_node_outlives_its_owner(
     end: Callable[[subprocess.Popen[str], Process], None], before: str, tmp_path: Path
 ) -> None:
@@ -106,7 +115,9 @@ def test_no_node_outlives_its_owner(
         assert supervisor is not None
         end(process, supervisor)
         assert_ended({**nodes, 0: supervisor})
-        if end is not kill_supervisor:
+        if end is kill_supervisor:
+            shutil.rmtree(directory)  # nobody else does
+        else:
             assert not Path(directory).exists()
 
 
@@ -118,13 +129,16 @@ def parent_of(pid: int) -> int:
 def test_a_supervisor_that_is_gone_is_told(tmp_path: Path) -> None:
     cluster = varve.Cluster(1)
     cluster.start()
-    nodes = node_processes(cluster.directory)
+    directory = cluster.directory
+    nodes = node_processes(directory)
     os.kill(parent_of(nodes[1].pid), signal.SIGKILL)
     with pytest.raises(varve.ClusterError, match="supervisor of the nodes has ended by itself"):
         cluster.restart(1)
     with pytest.raises(varve.ClusterError, match="supervisor of the nodes has ended by itself"):
         cluster.stop()
     assert not cluster.is_started
+    assert_ended(nodes)
+    shutil.rmtree(directory)
 
 
 def test_the_import_brings_nothing_else() -> None:

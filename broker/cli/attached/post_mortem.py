@@ -15,8 +15,9 @@ _MAX_PARTITIONS = 20
 
 
 def post_mortem(nodes: AttachedNodes, log_lines: int) -> str:
-    """`log_lines`: so many of each node."""
-    return "\n".join([*_head(nodes), *_partitions(nodes), *_logs(nodes, log_lines)])
+    """`log_lines`: so many of each node; none if it is 0."""
+    logs = _logs(nodes, log_lines) if log_lines else ()
+    return "\n".join([*_head(nodes), *_partitions(nodes), *logs])
 
 
 def _head(nodes: AttachedNodes) -> Iterator[str]:
