@@ -92,7 +92,7 @@ class Supervisor:
             )
         self._nodes = AttachedNodes(local, timeout_s, self._requests.rest)
         self._nodes.start(self._nodes.ids)
-        create_offsets_topic(local.bootstrap_server)
+        create_offsets_topic(local.nodes)
         return {
             "directory": str(base_dir),
             "bootstrap_servers": local.bootstrap_server,
@@ -136,11 +136,11 @@ class Supervisor:
         self, name: str, partitions: int, replication_factor: int, settings: dict[str, str]
     ) -> None:
         nodes = self._checked()
-        create_topic(nodes.bootstrap_server, name, partitions, replication_factor, settings)
+        create_topic(nodes.answering, name, partitions, replication_factor, settings)
         wait_for_leaders(nodes.answering, name, partitions, self._timeout_s, self._requests.rest)
 
     def delete_topic(self, name: str) -> None:
-        delete_topic(self._checked().bootstrap_server, name)
+        delete_topic(self._checked().answering, name)
 
     def leader(self, topic: str, partition: int) -> int:
         """Waits while there is none."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Mapping, Sequence
 from ctypes import c_int
@@ -37,8 +38,12 @@ def new_spawn() -> Spawn:
 
 def fork_node(command: Sequence[str], output: Path, environment: Mapping[str, str]) -> Process:
     """The same as `spawn_process` for a command of `isolated_command("broker.cli", ...)`. The node dies with this
-    process, which must have one thread only."""
+    process. Other threads of this process have ended when it forks."""
     own_pid = os.getpid()
+    # Those that `find_broker` starts, which end soon.
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread():
+            thread.join()
     pid = os.fork()
     if pid == 0:
         _become_node(command, output, environment, own_pid)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from broker.cli.cluster_state import ClusterState, Partition
 from broker.cli.local_cluster import LocalClusterError, LocalNode
 from broker.cli.processes import POLL_S
-from broker.cli.wire_client import WireClient, ask_at, check_error
+from broker.cli.wire_client import ask_at, check_error
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.messages.create_topics import (
     CreatableTopic,
@@ -25,6 +26,9 @@ from protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from protocol.schema import Message
+
+M = TypeVar("M", bound=Message)
 
 _CREATE_VERSION = 5
 _DELETE_VERSION = 5
@@ -38,33 +42,48 @@ _EARLIEST, _LATEST = -2, -1
 
 
 def create_topic(
-    bootstrap_server: str, name: str, partitions: int, replication_factor: int, settings: Mapping[str, str]
+    nodes: Sequence[LocalNode],
+    name: str,
+    partitions: int,
+    replication_factor: int,
+    settings: Mapping[str, str],
 ) -> None:
-    """Raises CommandError if it is refused."""
+    """Raises CommandError if it is refused, LocalClusterError if no node answers."""
     configs = [CreatableTopicConfig(name=key, value=value) for key, value in settings.items()]
     topic = CreatableTopic(
         name=name, num_partitions=partitions, replication_factor=replication_factor, configs=configs
     )
-    answer = WireClient(bootstrap_server).ask(
-        CreateTopicsRequest(topics=[topic]), _CREATE_VERSION, CreateTopicsResponse
-    )
+    answer = _ask(nodes, CreateTopicsRequest(topics=[topic]), _CREATE_VERSION, CreateTopicsResponse)
     check_error(answer.topics[0].error_code, answer.topics[0].error_message)
 
 
-def delete_topic(bootstrap_server: str, name: str) -> None:
-    """A topic that does not exist any more is none the worse. Raises CommandError if it is refused."""
+def delete_topic(nodes: Sequence[LocalNode], name: str) -> None:
+    """A topic that does not exist any more is none the worse. Raises as `create_topic`."""
     request = DeleteTopicsRequest(topic_names=[name], timeout_ms=round(_ANSWER_S * 1000))
-    answer = WireClient(bootstrap_server).ask(request, _DELETE_VERSION, DeleteTopicsResponse)
+    answer = _ask(nodes, request, _DELETE_VERSION, DeleteTopicsResponse)
     result = answer.responses[0]
     if result.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         check_error(result.error_code, result.error_message)
 
 
-def create_offsets_topic(bootstrap_server: str) -> None:
+def create_offsets_topic(nodes: Sequence[LocalNode]) -> None:
     """Begin with the topic that the first question for a coordinator of a group creates. A client that hears that there
-    is none waits a second before it asks again, and tests are about groups more often than not. Raises CommandError."""
+    is none waits a second before it asks again, and tests are about groups more often than not.
+
+    Raises LocalClusterError."""
     question = FindCoordinatorRequest(key="any")
-    WireClient(bootstrap_server).ask(question, _FIND_COORDINATOR_VERSION, FindCoordinatorResponse)
+    _ask(nodes, question, _FIND_COORDINATOR_VERSION, FindCoordinatorResponse)
+
+
+def _ask(nodes: Sequence[LocalNode], request: Message, version: int, response: type[M]) -> M:
+    """The answer of the first of these nodes that answers. Raises LocalClusterError."""
+    reason = "all are down or paused"
+    for node in nodes:
+        try:
+            return ask_at("localhost", node.port, request, version, response)
+        except (OSError, ProtocolError) as error:
+            reason = str(error)
+    raise LocalClusterError(f"no node answers {type(request).__name__}: {reason}")
 
 
 def wait_for_leaders(
