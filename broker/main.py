@@ -27,6 +27,7 @@ from broker.network.tcp_network import TcpNetwork
 from broker.node import Node
 from broker.security.cluster_secret import ClusterSecret
 from broker.security.proofs import Authenticator
+from broker.start_hints import explain
 from broker.system_clock import SystemClock
 from storage import libc
 from storage.disk import DirectoryLockedError, DiskError
@@ -92,8 +93,10 @@ async def _serve(config: NodeConfig, secret: ClusterSecret) -> int:
             log.critical("node starts anew", reason=str(error))
             cleaner.kill()
             os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
-        log.critical("node stops", error=str(error), kind=type(error).__name__)
-        os._exit(70)
+        try:
+            log.critical("node stops", error=str(error), kind=type(error).__name__)
+        finally:  # a line may fail as well, if the process may open no more files
+            os._exit(70)
 
     def post(call: Callable[[], None]) -> None:
         loop.call_soon_threadsafe(call)
@@ -108,8 +111,11 @@ async def _serve(config: NodeConfig, secret: ClusterSecret) -> int:
         """A callback raised: state may be half changed, so going on could break a promise."""
         error = context.get("exception")
         if isinstance(error, Exception):
-            log.critical("unexpected error", what=context.get("message"), exc_info=error)
-            fail(error)
+            try:
+                if not isinstance(error, DiskError):  # those are foreseen, and `fail` names them
+                    log.critical("unexpected error", what=context.get("message"), exc_info=error)
+            finally:
+                fail(error)
         log.error("event loop", what=context.get("message"))
 
     loop.set_exception_handler(unexpected)
@@ -162,5 +168,5 @@ def run(config: NodeConfig, secret: ClusterSecret, log_file: LogFile | None = No
     except StartError as error:
         print(f"varve: {error}", file=sys.stderr)
     except DiskError as error:
-        print(f"varve: disk: {error}", file=sys.stderr)
+        print(f"varve: {explain(config.log_dir, error)}", file=sys.stderr)
     return 1

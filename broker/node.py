@@ -30,7 +30,7 @@ from broker.environment import Cleaner, Clock, Network, ProtocolFactory
 from broker.handlers import APIS
 from broker.membership.cluster import Cluster
 from broker.membership.cluster_events import ClusterEvents
-from broker.membership.identity import RestartError, open_identity
+from broker.membership.identity import RestartError, open_identity, take_directory
 from broker.membership.joined_cluster import JoinedCluster
 from broker.membership.listeners import Listeners
 from broker.membership.own_settings import OwnSettings
@@ -144,8 +144,7 @@ class Node:
             await self._listeners.listen(listener.host, listener.port, self._client_factory(listener.name))
 
     def _open_directory(self) -> None:
-        self._disk.make_directory(self._disk.root)
-        self._disk.lock()
+        take_directory(self._disk)
         opened = open_identity(self._disk, self.config, self._rng)
         directory_id, self._cluster_id, self._is_clean_start, self.journal = opened
         self.me = NodeIdentity(self.config.node_id, directory_id, self._boot_id)

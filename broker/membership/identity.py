@@ -27,12 +27,16 @@ from storage.directory import (
 from storage.disk import Disk
 from storage.errors import DirectoryFormatError, JournalCorruptError
 from storage.journal import JOURNAL_NAME, Journal
-from storage.partition_folder import free_name
+from storage.partition_folder import free_name, parse_folder_name
 
 logger = structlog.get_logger()
 
 #: A journal that could not be read is kept under this suffix, for whoever wants to know why.
 CORRUPT_SUFFIX = ".corrupt"
+#: Apache Kafka's checkpoints, of a directory (recovery-point-offset-checkpoint) and of a partition
+#: (leader-epoch-checkpoint), and its snapshots of the metadata; and its vote (KIP-595).
+_KAFKA_SUFFIXES = ("-checkpoint", ".checkpoint")
+_KAFKA_QUORUM_STATE = "quorum-state"
 
 
 class StartError(Exception):
@@ -49,6 +53,34 @@ class Identity(NamedTuple):
     cluster_id: str | None
     is_clean_start: bool
     journal: Journal
+
+
+def take_directory(disk: Disk) -> None:
+    """Make the directory if it is missing, and lock it. Raises StartError, with nothing written, if it is one of Apache
+    Kafka's; DirectoryLockedError, DiskError."""
+    disk.make_directory(disk.root)
+    if (mark := _mark_of_kafka(disk)) is not None:
+        raise StartError(
+            f"{disk.root} is a data directory of Apache Kafka: {mark} is in it. Nothing was changed. Varve cannot take "
+            "over what is there. Give it a directory of its own (log.dirs, --log-dirs)"
+        )
+    disk.lock()
+
+
+def _mark_of_kafka(disk: Disk) -> str | None:
+    """A file that Apache Kafka writes and Varve does not. Both have meta.properties and partition folders, so that what
+    is Kafka's would be taken for a directory of ours that has lost its journal."""
+    if disk.exists(f"{disk.root}/{JOURNAL_NAME}"):
+        return None
+    for name in disk.list(disk.root):
+        if name.endswith(_KAFKA_SUFFIXES):
+            return name
+        if parse_folder_name(name) is None or not disk.is_directory(f"{disk.root}/{name}"):
+            continue
+        for inner in disk.list(f"{disk.root}/{name}"):
+            if inner.endswith(_KAFKA_SUFFIXES) or inner == _KAFKA_QUORUM_STATE:
+                return f"{name}/{inner}"
+    return None
 
 
 def open_identity(disk: Disk, config: NodeConfig, rng: random.Random) -> Identity:
@@ -87,9 +119,14 @@ def _read_own_meta(disk: Disk, config: NodeConfig) -> MetaProperties:
 
 def _discard_unfinished(disk: Disk) -> None:
     """Of no cluster: at most the traces of a formation that a crash cut short may lie here."""
-    for folder in list_partitions(disk):
+    folders = list_partitions(disk)
+    for folder in folders:
         if folder.topic != METADATA_TOPIC_NAME:
-            raise StartError(f"{folder.path} is there, but {disk.root} is of no cluster: not touching it")
+            raise StartError(
+                f"{folder.path} is there, but {disk.root} is of no cluster. If meta.properties was "
+                "lost, put it back; otherwise choose another directory (log.dirs, --log-dirs)"
+            )
+    for folder in folders:
         disk.remove_tree(folder.path)
     if disk.exists(f"{disk.root}/{JOURNAL_NAME}"):
         disk.unlink(f"{disk.root}/{JOURNAL_NAME}")
