@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
+import time
 
 import structlog
 
 from broker.log_file import LogFile
+from broker.log_limit import LimitedLines
 
 
 class LineWriter:
@@ -36,8 +39,27 @@ class LineWriter:
     debug = info = warning = error = critical = write_line
 
 
-def write_log_lines(log_file: LogFile | None = None) -> None:
-    """From now on, in the whole process: to standard output, which may be a log file."""
+class ForwardedLines(logging.Handler):
+    """Lines of Python's own logging, by libraries and by parts of ours that are values. Each message has its cause."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        structlog.get_logger().log(
+            record.levelno,
+            record.name,
+            text=record.getMessage(),
+            cause=str(record.msg),
+            exc_info=record.exc_info,
+        )
+
+
+def write_log_lines(log_file: LogFile | None = None) -> LimitedLines:
+    """From now on, in the whole process: to standard output, which may be a log file. The caller has what was counted
+    written, now and then and at the end."""
     # Python has no `stdout` where descriptor 1 was closed, and the descriptor may be another file by now.
     writer = LineWriter(-1 if sys.stdout is None else sys.stdout.fileno(), log_file)
-    structlog.configure(logger_factory=lambda *_: writer)
+    limited = LimitedLines(time.monotonic)
+    structlog.configure(
+        logger_factory=lambda *_: writer, processors=[limited, *structlog.get_config()["processors"]]
+    )
+    logging.basicConfig(handlers=[ForwardedLines()], level=logging.WARNING)
+    return limited

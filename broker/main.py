@@ -21,6 +21,7 @@ from broker.compaction.child_cleaner import ChildCleaner
 from broker.config.node_config import NodeConfig
 from broker.garbage import DeadReplicas, search_rarely
 from broker.log_file import LogFile
+from broker.log_limit import LimitedLines
 from broker.log_lines import write_log_lines
 from broker.membership.identity import RestartError, StartError
 from broker.network.tcp_network import TcpNetwork
@@ -39,6 +40,8 @@ log = structlog.get_logger()
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 _KEEP_BYTES = 64 << 20
+#: How often it is looked for lines that were counted and are to be told.
+LINE_TICK_S = 1.0
 
 
 def keep_buffers_warm() -> None:
@@ -82,8 +85,14 @@ def new_loop(kind: str) -> asyncio.AbstractEventLoop:
     return asyncio.new_event_loop()
 
 
-async def _serve(config: NodeConfig, secret: ClusterSecret) -> int:
+async def _serve(config: NodeConfig, secret: ClusterSecret, limited: LimitedLines) -> int:
     loop = asyncio.get_running_loop()
+
+    def write_counts() -> None:
+        limited.write_due()
+        loop.call_later(LINE_TICK_S, write_counts)
+
+    write_counts()
     stopping = asyncio.Event()
 
     def fail(error: BaseException) -> None:
@@ -145,7 +154,7 @@ async def _serve(config: NodeConfig, secret: ClusterSecret) -> int:
 
 def run(config: NodeConfig, secret: ClusterSecret, log_file: LogFile | None = None) -> int:
     """Run a node until SIGTERM or SIGINT. Its log goes to `log_file`, or to standard output. Returns the exit code."""
-    write_log_lines(log_file)
+    limited = write_log_lines(log_file)
     if config.uncoordinated_compaction:
         log.critical(
             "COMPACTION IS NOT COORDINATED: replicas will differ for ever, deleted keys will come back, aborted "
@@ -162,11 +171,13 @@ def run(config: NodeConfig, secret: ClusterSecret, log_file: LogFile | None = No
     try:
         # A runner cancels what a failed start leaves under way.
         with asyncio.Runner(loop_factory=partial(new_loop, config.loop)) as runner:
-            return runner.run(_serve(config, secret))
+            return runner.run(_serve(config, secret, limited))
     except DirectoryLockedError:
         print(f"varve: another process uses the data directory {config.log_dir}", file=sys.stderr)
     except StartError as error:
         print(f"varve: {error}", file=sys.stderr)
     except DiskError as error:
         print(f"varve: {explain(config.log_dir, error)}", file=sys.stderr)
+    finally:
+        limited.write_due(is_end=True)
     return 1

@@ -143,7 +143,12 @@ class Decisions(Generic[S, R]):
                 self._refuse_when_confirmed(led, outcome, error.code)
                 return
             # The machines of the shard have moved on already.
-            logger.error("a coordinator's decision is not appended", topic=self._topic, reason=str(error))
+            logger.error(
+                "a coordinator's decision is not appended",
+                topic=self._topic,
+                reason=str(error),
+                cause=self._topic,
+            )
             self.reload(led)
             return
         # Before the next step: the write may be refused when the loop iteration ends.

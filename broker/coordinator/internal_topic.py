@@ -95,12 +95,17 @@ class InternalTopic:
     def _created(self, result: CreateTopicsResult | KafkaError) -> None:
         self._is_creating = False
         if isinstance(result, KafkaError):
-            logger.warning("an internal topic is not created", topic=self.name, reason=str(result))
+            logger.warning(
+                "an internal topic is not created", topic=self.name, reason=str(result), cause=self.name
+            )
             return
         for topic in result.topics:
             if topic.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                 logger.warning(
-                    "an internal topic is not created", topic=self.name, reason=topic.error_message
+                    "an internal topic is not created",
+                    topic=self.name,
+                    reason=topic.error_message,
+                    cause=self.name,
                 )
 
 

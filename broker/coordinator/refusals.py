@@ -24,6 +24,7 @@ def log_refusals(memory: CoordinatorMemory, setting: str, ticks: Ticks) -> None:
                 count=refused,
                 used_bytes=memory.used_bytes(),
                 max_bytes=memory.max_bytes,
+                cause=setting,
             )
 
     ticks.every(EACH_S, look)

@@ -200,11 +200,13 @@ def _create(context: Context, names: list[str]) -> None:
 def _log_refused_topics(result: CreateTopicsResult | KafkaError) -> None:
     """Log why topics were not created. The client has its answer already, which does not contain the reason."""
     if isinstance(result, KafkaError):
-        logger.warning("topics are not created", reason=str(result))
+        logger.warning("topics are not created", reason=str(result), cause=result.code)
         return
     for topic in result.topics:
         if topic.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-            logger.warning("topic is not created", topic=topic.name, reason=topic.error_message)
+            logger.warning(
+                "topic is not created", topic=topic.name, reason=topic.error_message, cause=topic.name
+            )
 
 
 def _stamp(context: Context) -> tuple[object, ...]:

@@ -23,8 +23,6 @@ log = structlog.get_logger()
 
 #: Connections that are in their handshake at the same time. A handshake takes some milliseconds.
 MAX_HANDSHAKES = 64
-#: Who is not let in is logged, but no oftener than this.
-LOG_PAUSE_S = 1.0
 
 
 class AcceptedPeers:
@@ -39,9 +37,6 @@ class AcceptedPeers:
         #: The connection on which a node has introduced itself, by node. There is one at most: otherwise a message of
         #: an older one could be handled after those of a newer one, which were said later.
         self._introduced: dict[int, AcceptedPeer] = {}
-        self._logged_at = float("-inf")
-        #: Handshakes that failed and were not logged since.
-        self._unlogged = 0
 
     def accept(self) -> AcceptedPeer:
         """Protocol factory of the listener."""
@@ -84,12 +79,7 @@ class AcceptedPeers:
 
     def log_failure(self, accepted: AcceptedPeer, reason: str) -> None:
         """Somebody is not let in. A stranger must not fill the log."""
-        now = asyncio.get_running_loop().time()
-        if now < self._logged_at + LOG_PAUSE_S:
-            self._unlogged += 1
-            return
-        log.warning("peer refused", peer=accepted.peer, reason=reason, others_since=self._unlogged)
-        self._logged_at, self._unlogged = now, 0
+        log.warning("peer refused", peer=accepted.peer, reason=reason, cause=accepted.host)
 
     def abort_all(self) -> None:
         for accepted in list(self._open):
@@ -200,7 +190,7 @@ class AcceptedPeer(PeerStream):
         assert self.transport is not None and self._outgoing is not None
         self.transport.writelines(self._outgoing.seal(encode_peer(reply)))
         if error != ErrorCode.NONE:
-            log.warning("peer refused", peer=self.peer, node_id=hello.node_id, reason=reason)
+            log.warning("peer refused", peer=self.peer, node_id=hello.node_id, reason=reason, cause=self.host)
             self._close()
             return
         self._cancel_timer()

@@ -75,7 +75,10 @@ class AnswerMemory:
                 stalled[reader] = (size_bytes, before[1])
             else:
                 log.warning(
-                    "connection closed: answers are not read", peer=reader.peer, size_bytes=size_bytes
+                    "connection closed: answers are not read",
+                    peer=reader.peer,
+                    size_bytes=size_bytes,
+                    cause=reader.peer.rpartition(":")[0],
                 )
                 reader.abort()
         self._stalled = stalled

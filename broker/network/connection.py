@@ -265,7 +265,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def refuse(self, error: ProtocolError) -> None:
         """Close the connection because of a request."""
-        self._registry.log.warning("connection closed: bad request", peer=self.peer, reason=str(error))
+        self._registry.log_bad_request(self, error)
         self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:

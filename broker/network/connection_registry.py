@@ -7,13 +7,17 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
+import structlog
+
 from broker.config.layers import LiveSettings
-from broker.network import limited_log, request_memory
+from broker.network import request_memory
 from broker.network.answer_memory import AnswerMemory, Reader
 from broker.network.client_traffic import ClientTraffic
-from broker.network.limited_log import LimitedLog
 from broker.network.request_memory import Receiver, RequestMemory
 from broker.scheduling.ticks import SLOW_TICK_S, Ticks
+from protocol.errors import ProtocolError
+
+log = structlog.get_logger()
 
 #: So many of the descriptors of the process are for connections at most. The others are for files: a node that cannot
 #: open one stops.
@@ -54,7 +58,6 @@ class ConnectionRegistry:
         self.memory = RequestMemory(config.queued_max_request_bytes)
         self.answers = AnswerMemory(config.queued_max_response_bytes)
         self._throttle_of = throttle_of
-        self.log = LimitedLog()
         self.traffic = ClientTraffic()
         #: The open connections, the oldest first, by number.
         self._open: dict[Connection, int] = {}
@@ -63,7 +66,6 @@ class ConnectionRegistry:
         ticks.every(SLOW_TICK_S, self.answers.close_stalled)
         ticks.every(SLOW_TICK_S, self.memory.retry)
         ticks.every(request_memory.TICK_S, self.memory.tick)
-        ticks.every(limited_log.TICK_S, self.log.tick)
 
     def __len__(self) -> int:
         return len(self._open)
@@ -76,14 +78,26 @@ class ConnectionRegistry:
         self._per_ip[connection.host] = self._per_ip.get(connection.host, 0) + 1
         if refusal is not None:
             self.traffic.refused_count += 1
-            self.log.warning("connection refused", peer=connection.peer, reason=refusal)
+            self._log_refusal(connection, refusal)
             connection.abort()
         elif throttle_ms := self._throttle_of(connection.host):
             # The connection is closed later and not read until then: a client that is refused at once connects again at
             # once.
-            self.log.warning("connection refused", peer=connection.peer, reason=_RATE_USED_UP)
+            self._log_refusal(connection, _RATE_USED_UP)
             connection.mute(throttle_ms)
             asyncio.get_running_loop().call_later(throttle_ms / 1000, connection.abort)
+
+    @staticmethod
+    def log_bad_request(connection: Connection, error: ProtocolError) -> None:
+        """It is closed for what its client has sent."""
+        peer, host = connection.peer, connection.host
+        log.warning("connection closed: bad request", peer=peer, reason=str(error), cause=host)
+
+    @staticmethod
+    def _log_refusal(connection: Connection, reason: str) -> None:
+        log.warning(
+            "connection refused", peer=connection.peer, reason=reason, cause=(connection.host, reason)
+        )
 
     def _refusal(self, ip: str) -> str | None:
         """Why a new connection has to be closed at once, if it has to."""

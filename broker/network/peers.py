@@ -136,7 +136,12 @@ class PeerStream(asyncio.BufferedProtocol):
 
     def bad_message(self, error: ProtocolError) -> None:
         """The peer has sent what is no message, or cannot be true. The connection is closed then."""
-        log.warning("peer connection closed: bad message", peer=self.peer, reason=str(error))
+        log.warning(
+            "peer connection closed: bad message",
+            peer=self.peer,
+            reason=str(error),
+            cause=self.peer.rpartition(":")[0],
+        )
 
     def handshake_message(self, message: HandshakeMessage) -> None:
         """Before both nodes have proved themselves. Raises ProtocolError for a message that is not due."""

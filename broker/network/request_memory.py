@@ -365,7 +365,8 @@ class RequestMemory:
         self._admit_deferred(now)
         closed, self._closed = self._closed, {}
         for reason, peers in closed.items():
-            log.warning("connections closed", reason=reason, count=len(peers), peers=peers[:_NAMED_PEERS])
+            named = peers[:_NAMED_PEERS]
+            log.warning("connections closed", reason=reason, count=len(peers), peers=named, cause=reason)
 
     def remove(self, receiver: Receiver, now: float) -> None:
         """The connection is closed."""

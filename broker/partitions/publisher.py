@@ -287,7 +287,9 @@ class Publisher:
     def _wait_for_space(self, wanted: Sequence[NewReplica], error: DiskFullError) -> None:
         """The cluster has decided, because the metadata log had room. What else this node has is served, and can be
         deleted."""
-        logger.error("partitions are not opened: disk full", count=len(wanted), error=str(error))
+        logger.error(
+            "partitions are not opened: disk full", count=len(wanted), error=str(error), cause="disk full"
+        )
         for each in wanted:
             self._opening[each.key] = None
             self._waiting_for_space.append(each.key)

@@ -109,7 +109,12 @@ class Heartbeat:
         if refusal is not None and not refusal.is_contradiction:
             raise ProtocolError(f"Ping: {refusal.reason}")
         if refusal is not None:
-            logger.error("a ping that cannot be true is passed over", node_id=node_id, reason=refusal.reason)
+            logger.error(
+                "a ping that cannot be true is passed over",
+                node_id=node_id,
+                reason=refusal.reason,
+                cause=node_id,
+            )
             return False
         self._carry_out(self._liveness.ping_received(node_id, ping, self._loop.time()))
         for arrived in self.on_echo:

@@ -155,7 +155,11 @@ class LeaderAppends:
         sent some of it, this leadership ends."""
         replica = self._replica
         logger.error(
-            "append refused: disk full", topic=replica.topic, partition=replica.partition, error=str(error)
+            "append refused: disk full",
+            topic=replica.topic,
+            partition=replica.partition,
+            error=str(error),
+            cause=replica.key,
         )
         replica.host.space.found_full(error)
         replica.reload()

@@ -56,4 +56,5 @@ class ProducerLimit:
             limit=limit,
             count=count,
             dropped=dropped,
+            cause="max.producer.ids",
         )

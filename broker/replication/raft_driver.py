@@ -366,8 +366,8 @@ class RaftDriver:
         return True
 
     def _refuse(self, what: str, reason: object) -> None:
-        topic, partition = self._replica.topic, self._replica.partition
-        logger.error(f"{what}: disk full", topic=topic, partition=partition, error=str(reason))
+        topic, partition, key = self._replica.topic, self._replica.partition, self._replica.key
+        logger.error(f"{what}: disk full", topic=topic, partition=partition, error=str(reason), cause=key)
 
     def _append_rows(self, rows: Sequence[Row]) -> bool:
         """False: the disk is full, and the log lacks the last of them."""

@@ -190,13 +190,18 @@ class LogStart:
             if end_offset == log.first_stored_offset:
                 return
             ensure_snapshot(log, end_offset, replica.high_watermark)
-            logger.info("deleted", topic=replica.topic, partition=replica.partition, below=end_offset)
+            topic, partition = replica.topic, replica.partition
+            logger.info("deleted", topic=topic, partition=partition, below=end_offset, cause=replica.key)
             log.delete_segments(end_offset)
             replica.group.install_offset = log.install_offset
         except DiskFullError as error:
             # A snapshot, or a new segment, needs room; until there is some, the old ones stay.
             logger.error(
-                "not deleted: disk full", topic=replica.topic, partition=replica.partition, error=str(error)
+                "not deleted: disk full",
+                topic=replica.topic,
+                partition=replica.partition,
+                error=str(error),
+                cause=replica.key,
             )
         except CorruptLogError as error:
             replica.host.log_corrupt(replica, error)

@@ -6,13 +6,11 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import pytest
 import structlog
 
 from broker.config.layers import LiveSettings
 from broker.config.node_config import NodeConfig
 from broker.network.connection_registry import ConnectionRegistry
-from broker.network.limited_log import LINES_PER_TICK, LimitedLog
 from broker.scheduling.ticks import Ticks
 from protocol.api_keys import ApiKey
 from protocol.messages.incremental_alter_configs import (
@@ -107,17 +105,3 @@ class _Opened:
 
     def abort(self) -> None:
         self.is_aborted = True
-
-
-@pytest.mark.parametrize("count", [LINES_PER_TICK, 10 * LINES_PER_TICK])
-def test_a_thousand_lines_become_a_hundred_and_one(count: int) -> None:
-    limited = LimitedLog()
-    with structlog.testing.capture_logs() as logged:
-        for number in range(count):
-            limited.warning("connection refused", peer=number)
-        limited.tick(1.0)
-        limited.warning("connection refused", peer="the next second")
-        limited.tick(2.0)
-    assert [line["peer"] for line in logged if "peer" in line] == [*range(LINES_PER_TICK), "the next second"]
-    rest = [line["count"] for line in logged if "count" in line]
-    assert rest == ([count - LINES_PER_TICK] if count > LINES_PER_TICK else [])
