@@ -10,6 +10,7 @@ import resource
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from ctypes import c_int
 from dataclasses import replace
 from functools import partial
@@ -18,6 +19,7 @@ from typing import Any
 import structlog
 
 from broker.compaction.child_cleaner import ChildCleaner
+from broker.config.descriptors import MIN_LIMIT, connections_of, limit_for, replicas_of
 from broker.config.node_config import NodeConfig
 from broker.garbage import DeadReplicas, search_rarely
 from broker.log_file import LogFile
@@ -40,6 +42,10 @@ log = structlog.get_logger()
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 _KEEP_BYTES = 64 << 20
+#: macOS calls the limit unlimited, and allows less than that.
+_ALLOWED_BY_MACOS = (65_536, 10_240)
+#: What is recommended: enough for a thousand replicas and two thousand clients.
+GOOD_LIMIT = 4096
 #: How often it is looked for lines that were counted and are to be told.
 LINE_TICK_S = 1.0
 
@@ -57,20 +63,37 @@ def keep_buffers_warm() -> None:
 
 
 def allow_many_files() -> int:
-    """Raise the soft limit on descriptors to the hard one: every partition has an open segment, every client a socket.
-    Returns the limit.
+    """Raise the soft limit on descriptors to the hard one. Returns the limit.
 
     The soft one is 1024 in many places, for the sake of programs that use select(2), which we do not.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    except (OSError, ValueError) as error:
-        # macOS calls it unlimited and allows less than that.
-        log.warning("the limit on open files stays", limit=soft, hard_limit=hard, error=str(error))
-        return soft
-    log.info("open files", limit=hard)
-    return hard
+    for limit in (hard, *_ALLOWED_BY_MACOS):
+        if limit != resource.RLIM_INFINITY and limit > soft:
+            with suppress(OSError, ValueError):
+                resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+                return limit
+    return soft
+
+
+def check_open_files(config: NodeConfig) -> None:
+    """Log what the limit on open files allows, and what a node needs at least. Raises StartError if it cannot work with
+    so few."""
+    limit = config.descriptor_limit
+    needed = limit_for(config.offsets_topic_num_partitions + config.transaction_topic_num_partitions)
+    help_text = (
+        f"raise the limit on open files (ulimit -n {max(needed, GOOD_LIMIT)}; LimitNOFILE=, --ulimit nofile=)"
+    )
+    if limit < MIN_LIMIT:
+        raise StartError(
+            f"the process may open {limit} files, and a node needs {MIN_LIMIT} to start, {needed} to serve groups and "
+            f"transactions: {help_text}"
+        )
+    allowed = {"limit": limit, "replicas": replicas_of(limit), "connections": connections_of(limit)}
+    if limit < needed:
+        log.warning("few open files", **allowed, needed=needed, reason="the internal topics", help=help_text)
+    else:
+        log.info("open files", **allowed)
 
 
 def new_loop(kind: str) -> asyncio.AbstractEventLoop:
@@ -162,13 +185,14 @@ def run(config: NodeConfig, secret: ClusterSecret, log_file: LogFile | None = No
             setting="varve.unsafe.uncoordinated.compaction",
         )
     keep_buffers_warm()
-    config = replace(config, descriptor_limit=allow_many_files())
     # The flusher thread needs the interpreter back soon after its system call (performance.md section 6).
     sys.setswitchinterval(0.0005)
     # Start-up objects never die: keep the collector from walking them.
     gc.freeze()
     search_rarely()
     try:
+        config = replace(config, descriptor_limit=allow_many_files())
+        check_open_files(config)
         # A runner cancels what a failed start leaves under way.
         with asyncio.Runner(loop_factory=partial(new_loop, config.loop)) as runner:
             return runner.run(_serve(config, secret, limited))

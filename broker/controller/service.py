@@ -68,6 +68,7 @@ def controller_config(config: NodeConfig) -> ControllerConfig:
         default_replication_factor=config.default_replication_factor if is_factor_given else None,
         expected_brokers=len(config.quorum_voters),
         max_partitions=config.max_partitions,
+        descriptor_limit=config.descriptor_limit,
         max_settings_bytes=config.max_settings_bytes,
     )
 

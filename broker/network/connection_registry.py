@@ -9,6 +9,7 @@ from typing import Protocol
 
 import structlog
 
+from broker.config.descriptors import connections_of
 from broker.config.layers import LiveSettings
 from broker.network import request_memory
 from broker.network.answer_memory import AnswerMemory, Reader
@@ -19,9 +20,6 @@ from protocol.errors import ProtocolError
 
 log = structlog.get_logger()
 
-#: So many of the descriptors of the process are for connections at most. The others are for files: a node that cannot
-#: open one stops.
-_CONNECTIONS_PART = 2
 _RATE_USED_UP = "connection_creation_rate of its address is used up"
 
 
@@ -102,7 +100,7 @@ class ConnectionRegistry:
     def _refusal(self, ip: str) -> str | None:
         """Why a new connection has to be closed at once, if it has to."""
         config = self._settings.config
-        most = min(config.max_connections, config.descriptor_limit // _CONNECTIONS_PART)
+        most = min(config.max_connections, connections_of(config.descriptor_limit))
         if len(self._open) >= most:
             is_setting = most == config.max_connections
             return f"{'max.connections' if is_setting else 'half of the open files limit'} ({most}) reached"

@@ -15,6 +15,7 @@ from uuid import UUID
 
 import structlog
 
+from broker.config.descriptors import replicas_of
 from broker.config.layers import LiveSettings
 from broker.config.topic_config import TopicConfig
 from broker.controller.service import MetadataService
@@ -103,15 +104,15 @@ class Publisher:
         self._planning: dict[UUID, None] = {}
         #: Partitions to open that are not open yet.
         self._opening: dict[GroupKey, None] = {}
-        #: Those of them for which the disk had no room, and when to try again.
-        self._waiting_for_space: list[GroupKey] = []
+        #: Those of them for which there was no room, on the disk or among the open files, and when to try again.
+        self._waiting_for_room: list[GroupKey] = []
         self._try_again_at = 0.0
         #: Topics whose deletion was replayed before `begin`: their logs may go.
         self._deleted: dict[UUID, None] = {}
         metadata.on_change.append(self._image_changed)
         metadata.on_read.append(self._image_read)
         events.quarantined.append(self._reopen_replica)
-        ticks.every(SLOW_TICK_S, self._open_after_full_disk)
+        ticks.every(SLOW_TICK_S, self._open_when_there_is_room)
 
     # -- the image ---------------------------------------------------------------------------------------
 
@@ -276,32 +277,37 @@ class Publisher:
                 configs[key.topic_id] = TopicConfig.resolve(topic.configs, self._settings.config)
             founding = founding_configuration(topic.partitions[key.partition].founding)
             wanted.append(NewReplica(key, topic.name, configs[key.topic_id], founding))
+        if len(wanted) > (room := max(0, self._file_room())):
+            self._wait_for_room(wanted[room:], "the process may open no more files (ulimit -n)")
+            wanted = wanted[:room]
         try:
             begun = self._replicas.create_logs(wanted)
         except DiskFullError as error:
-            self._wait_for_space(wanted, error)
+            self._wait_for_room(wanted, f"disk full: {error}")
             return
         for each in wanted:
             self._open_partition(each, begun.get(each.key))
 
-    def _wait_for_space(self, wanted: Sequence[NewReplica], error: DiskFullError) -> None:
+    def _file_room(self) -> int:
+        """How many more replicas may open a file. That of the metadata, which is among them, is not counted."""
+        return replicas_of(self._settings.config.descriptor_limit) + 1 - len(self._replicas.by_key)
+
+    def _wait_for_room(self, wanted: Sequence[NewReplica], reason: str) -> None:
         """The cluster has decided, because the metadata log had room. What else this node has is served, and can be
         deleted."""
-        logger.error(
-            "partitions are not opened: disk full", count=len(wanted), error=str(error), cause="disk full"
-        )
+        logger.error("partitions are not opened", count=len(wanted), reason=reason, cause="room")
         for each in wanted:
             self._opening[each.key] = None
-            self._waiting_for_space.append(each.key)
+            self._waiting_for_room.append(each.key)
         self._try_again_at = self._loop.time() + SPACE_RETRY_S
 
-    def _open_after_full_disk(self, now: float) -> None:
+    def _open_when_there_is_room(self, now: float) -> None:
         """Slow tick: if there is room now."""
-        if not self._waiting_for_space or self._replicas.space.is_low:
+        if not self._waiting_for_room or self._replicas.space.is_low or self._file_room() <= 0:
             return
         if now >= self._try_again_at:
-            self._work.extend(self._waiting_for_space)
-            self._waiting_for_space = []
+            self._work.extend(self._waiting_for_room)
+            self._waiting_for_room = []
             self._start_working()
 
     def _open_partition(self, wanted: NewReplica, begun: Log | None) -> None:
@@ -310,7 +316,7 @@ class Publisher:
         try:
             replica = self._replicas.open(*wanted, is_only_copy=len(assignment.holders) == 1, begun=begun)
         except DiskFullError as error:
-            self._wait_for_space([wanted], error)
+            self._wait_for_room([wanted], f"disk full: {error}")
             return
         if replica is not None:
             self._reconciler.note_stale_identity(replica)

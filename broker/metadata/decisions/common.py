@@ -29,6 +29,8 @@ class ControllerConfig:
     """Entities that have a quota. Each node looks through them for each of its clients."""
     max_partitions: int = 50_000
     """Of the whole cluster: every partition is a Raft group with state in memory on each of its replicas."""
+    descriptor_limit: int = 1 << 20
+    """How many files the process of each node may open, as far as the controller knows: as many as its own."""
     max_settings_bytes: int = 4 << 20
     """What everything that clients set may take in memory (broker.metadata.settings_size)."""
 

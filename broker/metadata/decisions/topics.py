@@ -9,6 +9,7 @@ from uuid import UUID
 
 from broker.config.resources import Resources
 from broker.metadata.decisions.common import ControllerConfig, changed_topics
+from broker.metadata.decisions.replica_room import check_replica_room
 from broker.metadata.ids import INTERNAL_TOPICS, METADATA_TOPIC_ID, random_uuid
 from broker.metadata.image import MetadataImage, fold_name
 from broker.metadata.placement import place
@@ -136,7 +137,7 @@ class TopicDecisions:
         requested = Counter(each.topic for each in wanted)
         results: list[TopicResult] = []
         changed: dict[UUID, Sequence[PartitionAssignment]] = {}
-        added = 0
+        added: list[PartitionAssignment] = []
         for each in {each.topic: each for each in wanted}.values():
             yield
             try:
@@ -152,7 +153,7 @@ class TopicDecisions:
             except KafkaError as refused:
                 results.append(TopicResult(each.topic, refused.code, refused.message))
                 continue
-            added += len(more)
+            added += more
             changed[topic.topic_id] = (*topic.partitions, *more)
             new = range(len(topic.partitions), each.count)
             results.append(TopicResult(each.topic, topic_id=topic.topic_id, new_partitions=new))
@@ -190,6 +191,9 @@ class TopicDecisions:
             self._check_some_alive(placed)
         else:
             placed = yield from self._place(self._partition_count(topic), topic.replication_factor)
+        if not is_internal:
+            before = (partition for record in created.records for partition in record.partitions)
+            yield from check_replica_room(self._image, before, placed, self._config.descriptor_limit)
         return TopicRecord(
             topic_id=self._new_topic_id(),
             name=topic.name,
@@ -198,16 +202,17 @@ class TopicDecisions:
         )
 
     def _new_partitions(
-        self, wanted: NewPartitions, topic: TopicRecord, added: int
+        self, wanted: NewPartitions, topic: TopicRecord, added: Sequence[PartitionAssignment]
     ) -> Generator[None, None, list[PartitionAssignment]]:
         """`added`: partitions that the same request adds to other topics."""
         placed = yield from check_new_partitions(wanted, topic, self._image)
         count = wanted.count - len(topic.partitions)
-        self._check_limits(count, added)
+        self._check_limits(count, len(added))
         if placed is None:
             placed = yield from self._place(count, len(topic.partitions[0].replicas))
         else:
             self._check_some_alive(placed)
+        yield from check_replica_room(self._image, added, placed, self._config.descriptor_limit)
         return (yield from self._founding(placed))
 
     def _partition_count(self, topic: NewTopic) -> int:

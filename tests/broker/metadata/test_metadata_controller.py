@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.config.descriptors import limit_for, replicas_of
 from broker.config.layers import LiveSettings
 from broker.config.resources import Resources
 from broker.config.sources import load
@@ -226,6 +227,22 @@ def test_topics_of_the_cluster_are_created_when_clients_have_made_as_many_partit
     assert cluster.refusal(NewTopic("b", 1, 1)) is ErrorCode.POLICY_VIOLATION
     internal = cluster.controller.topics.create([NewTopic(OFFSETS_TOPIC_NAME, 50, 3)], is_internal=True)
     (result,) = cluster.apply(internal)
+    assert result.error is ErrorCode.NONE
+
+
+def test_partitions_for_which_a_node_cannot_open_files_are_refused() -> None:
+    limit = limit_for(10)
+    assert replicas_of(limit) == 10
+    cluster = Cluster((1, 2), config=ControllerConfig(descriptor_limit=limit))
+    refused = ErrorCode.POLICY_VIOLATION
+    results = cluster.create(NewTopic("a", 4, 2), NewTopic("b", 7, 2), NewTopic("c", 2, 2))
+    assert [result.error for result in results] == [ErrorCode.NONE, refused, ErrorCode.NONE]
+    assert results[1].message is not None and "broker 1 would have 11 replicas" in results[1].message
+    assert cluster.refusal(NewTopic("d", -1, -1, tuple((number, (2,)) for number in range(5)))) is refused
+    (result,) = cluster.create(NewTopic("d", -1, -1, tuple((number, (2,)) for number in range(4))))
+    assert result.error is ErrorCode.NONE, "broker 2 is full now, broker 1 is not"
+    assert cluster.refusal(NewTopic("e", 1, 2)) is refused
+    (result,) = cluster.create(NewTopic("e", -1, -1, ((0, (1,)),)))
     assert result.error is ErrorCode.NONE
 
 
