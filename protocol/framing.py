@@ -21,6 +21,15 @@ USUAL_BYTES = 2 * 1024 * 1024
 once FIRST_BYTES of it have come, up to this: the frames of a producer are not copied again and again while they grow.
 It is more than the largest batch that clients send by default (1 MiB) with its request."""
 
+_STRANGERS = {
+    b"\x16\x03": "a TLS handshake (the client's security.protocol is SSL or SASL_SSL)",
+    b"GET ": "an HTTP request",
+    b"POST": "an HTTP request",
+    b"HEAD": "an HTTP request",
+    b"SSH-": "an SSH client",
+}
+"""What comes where no frame does, by its first bytes. They are larger than any frame may be."""
+
 _SIZE = Struct(">i")
 _SIZE_BYTES = _SIZE.size
 
@@ -174,4 +183,8 @@ class FrameReader:
         return memory
 
     def _bad_size(self, size: int) -> ProtocolError:
+        start = size.to_bytes(_SIZE_BYTES, signed=True)
+        for beginning, what in _STRANGERS.items():
+            if start.startswith(beginning):
+                return ProtocolError(f"{what}, and this listener speaks Kafka's protocol in plain text")
         return ProtocolError(f"frame of {size} bytes; {self._limit} is {self._max_frame_bytes}")

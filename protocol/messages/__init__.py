@@ -74,6 +74,8 @@ from protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
 )
 from protocol.messages.produce import ProduceRequest, ProduceResponse
+from protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
@@ -135,6 +137,8 @@ _PAIRS: tuple[tuple[type[Message], type[Message]], ...] = (
     (ListTransactionsRequest, ListTransactionsResponse),
     (ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse),
     (ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse),
+    (SaslHandshakeRequest, SaslHandshakeResponse),
+    (ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse),
     (ListConfigResourcesRequest, ListConfigResourcesResponse),
     (DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
 )

@@ -155,3 +155,12 @@ def test_a_java_producer_works_by_the_level_of_transaction_version(four: BrokerC
     assert level() == 0
     assert "upgraded to 2" in features("upgrade", "--feature", f"{feature}=2")
     assert level() == 2 and last_epoch("first") > 2
+
+
+def test_a_client_that_would_log_in_is_told_that_it_cannot(four: BrokerCluster, tmp_path: Path) -> None:
+    """Its handshake had no answer, and it dialled again until its timeout."""
+    login = "org.apache.kafka.common.security.plain.PlainLoginModule required username=u password=p;"
+    settings = tmp_path / "client.properties"
+    settings.write_text(f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config={login}\n")
+    said = tool(four, f"{TOOLS}.TopicCommand", "--list", "--command-config", str(settings), code=1)
+    assert "Unexpected handshake request with client mechanism PLAIN" in said

@@ -64,6 +64,8 @@ def test_declared_versions_are_those_of_the_table() -> None:
         "ConsumerGroupDescribeRequest": (0, 1),
         "ListConfigResourcesRequest": (0, 1),
         "DescribeTopicPartitionsRequest": (0, 0),
+        "SaslHandshakeRequest": (0, 1),
+        "ShareGroupHeartbeatRequest": (1, 1),
         "InitProducerIdRequest": (0, 5),
         "FindCoordinatorRequest": (0, 6),
         "CreateTopicsRequest": (2, 7),

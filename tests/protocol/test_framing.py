@@ -39,6 +39,18 @@ def receive_all(reader: FrameReader, data: bytes, sizes: list[int]) -> list[tupl
     return frames
 
 
+@pytest.mark.parametrize(
+    ("start", "said"),
+    [(b"\x16\x03\x01\x02\x00\x01", "a TLS handshake"), (b"GET / HTTP/1.1\r\n", "an HTTP request")],
+)
+def test_who_speaks_another_protocol_is_named(start: bytes, said: str) -> None:
+    """It was "frame of 369295617 bytes", which says nothing to whoever reads the log."""
+    reader = FrameReader(100 << 20)
+    reader.get_buffer()[: len(start)] = start
+    with pytest.raises(ProtocolError, match=said):
+        reader.received(len(start))
+
+
 @settings(max_examples=200, deadline=None, database=None)
 @given(
     bodies=st.lists(st.binary(max_size=60), max_size=12),
