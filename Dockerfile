@@ -1,4 +1,5 @@
-# One Varve node. `docker compose up` starts three of them (docker-compose.yml).
+# One Varve node. `docker run -p 9092:9092 IMAGE` is a cluster of one that clients of this machine reach at
+# localhost:9092. `docker compose up` starts three (docker-compose.yml).
 FROM python:3.11-slim-bookworm AS build
 # For the parts in C (scripts/build_native.py).
 RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev
@@ -20,7 +21,10 @@ RUN useradd --system --uid 10001 --home-dir /var/lib/varve --create-home varve \
 COPY --from=build /opt/varve /opt/varve
 ENV PATH=/opt/varve/bin:$PATH \
     PYTHONUNBUFFERED=1 \
-    KAFKA_LOG_DIRS=/var/lib/varve/data
+    KAFKA_LOG_DIRS=/var/lib/varve/data \
+    KAFKA_LISTENERS=PLAINTEXT://0.0.0.0:9092,CONTROLLER://localhost:9093
+# Docker forwards a published port to the container's own address, so clients are listened to on every address. They are
+# told localhost:9092 (KAFKA_ADVERTISED_LISTENERS changes it). Other nodes are not expected, so that no secret is needed.
 USER varve
 VOLUME /var/lib/varve/data
 EXPOSE 9092 9093 9094

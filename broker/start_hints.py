@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import pwd
 
 from storage.disk import DiskError, DiskFullError
 
@@ -31,9 +30,10 @@ def explain(log_dir: str, error: DiskError) -> str:
         reason = (cause.strerror if isinstance(cause, OSError) else None) or error
         return f"the data directory {path} cannot be made: {reason}. Choose {_ANOTHER}"
     if code in (errno.EACCES, errno.EPERM):
-        user = _user()
+        # By number: in a container the user has a name that the host does not know.
+        user = os.geteuid()
         return (
-            f"the data directory {path} cannot be used: {error}, for user {user}. "
+            f"the data directory {path} cannot be used: {error}, for the user {user}. "
             f"Give it to that user (chown -R {user} {path}), or choose {_ANOTHER}"
         )
     return f"disk: {error}"
@@ -46,11 +46,3 @@ def _file_on_the_way(path: str) -> str | None:
             return None if os.path.isdir(path) else path
         path = os.path.dirname(path)
     return None
-
-
-def _user() -> str:
-    number = os.geteuid()
-    try:
-        return pwd.getpwuid(number).pw_name
-    except KeyError:  # containers run as numbers that have no name
-        return str(number)
