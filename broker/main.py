@@ -8,12 +8,14 @@ import os
 import random
 import resource
 import signal
+import socket
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from ctypes import c_int
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -74,6 +76,18 @@ def allow_many_files() -> int:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
                 return limit
     return soft
+
+
+def default_gateway(table: Path = Path("/proc/net/route")) -> str:
+    """The address of the default gateway, as Linux tells it; "" if there is none."""
+    try:
+        routes = [line.split() for line in table.read_text(encoding="ascii").splitlines()[1:]]
+    except OSError:
+        return ""
+    for _, destination, gateway, *_ in routes:
+        if int(destination, 16) == 0 and int(gateway, 16):
+            return socket.inet_ntoa(int(gateway, 16).to_bytes(4, sys.byteorder))
+    return ""
 
 
 def check_open_files(config: NodeConfig) -> None:
@@ -191,7 +205,7 @@ def run(config: NodeConfig, secret: ClusterSecret, log_file: LogFile | None = No
     gc.freeze()
     search_rarely()
     try:
-        config = replace(config, descriptor_limit=allow_many_files())
+        config = replace(config, descriptor_limit=allow_many_files(), gateway=default_gateway())
         check_open_files(config)
         # A runner cancels what a failed start leaves under way.
         with asyncio.Runner(loop_factory=partial(new_loop, config.loop)) as runner:

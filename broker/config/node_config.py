@@ -44,6 +44,9 @@ class NodeConfig(
     given: frozenset[str] = frozenset()
     #: How many files and sockets the process may open. No setting: the system says it.
     descriptor_limit: int = 1 << 20
+    #: The address of the default gateway: in a container, that of the machine which it runs on. "": there is none. No
+    #: setting either.
+    gateway: str = ""
 
     @property
     def controller_endpoint(self) -> Listener:

@@ -49,6 +49,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.peer = "?"
         #: The client's address without its port.
         self.host = "?"
+        self.own_host = "?"
         self.is_closed = False
         self.last_active_s = 0.0
         #: See `broker.scheduling.commit_delay`.
@@ -99,6 +100,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         peername: Any = transport.get_extra_info("peername")
         if peername:
             self.host, self.peer = str(peername[0]), f"{peername[0]}:{peername[1]}"
+            self.own_host = str(transport.get_extra_info("sockname", peername)[0])
         self.last_active_s = self._now()
         self._registry.admit(self)
 

@@ -14,6 +14,7 @@ from broker.config.layers import LiveSettings
 from broker.network import request_memory
 from broker.network.answer_memory import AnswerMemory, Reader
 from broker.network.client_traffic import ClientTraffic
+from broker.network.listener_hint import ListenerHint
 from broker.network.request_memory import Receiver, RequestMemory
 from broker.scheduling.ticks import SLOW_TICK_S, Ticks
 from protocol.errors import ProtocolError
@@ -28,6 +29,9 @@ class Connection(Receiver, Reader, Protocol):
 
     #: The client's address without its port.
     host: str
+    #: That of this node to which the client has connected, and the listener there.
+    own_host: str
+    listener: str
     #: Loop time at which the last bytes came from the client.
     last_active_s: float
 
@@ -57,6 +61,7 @@ class ConnectionRegistry:
         self.answers = AnswerMemory(config.queued_max_response_bytes)
         self._throttle_of = throttle_of
         self.traffic = ClientTraffic()
+        self._hint = ListenerHint(config)
         #: The open connections, the oldest first, by number.
         self._open: dict[Connection, int] = {}
         self._per_ip: dict[str, int] = {}
@@ -84,6 +89,8 @@ class ConnectionRegistry:
             self._log_refusal(connection, _RATE_USED_UP)
             connection.mute(throttle_ms)
             asyncio.get_running_loop().call_later(throttle_ms / 1000, connection.abort)
+        else:
+            self._hint.connected(connection.listener, connection.host, connection.own_host)
 
     @staticmethod
     def log_bad_request(connection: Connection, error: ProtocolError) -> None:

@@ -99,6 +99,7 @@ class _Opened:
     """As much of a connection as its admission needs."""
 
     host, peer = "127.0.0.1", "127.0.0.1:50000"
+    own_host, listener = "127.0.0.1", "PLAINTEXT"
 
     def __init__(self) -> None:
         self.is_aborted = False
