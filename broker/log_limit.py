@@ -11,6 +11,7 @@ time is over. Lines without a cause are always written.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, MutableMapping
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,7 @@ EACH_S = 60.0
 #: Who has many addresses has as many causes. With more than these, an event's further causes are counted as one.
 MAX_CAUSES = 200
 _OTHERS = object()
+_NUMBERS = re.compile(r"\d+")
 
 log = structlog.get_logger()
 
@@ -36,6 +38,11 @@ class Repeated:
     count: int
     details: MutableMapping[str, Any]
     """Of the last one."""
+
+
+def kind_of(reason: str) -> str:
+    """A reason without its numbers: what makes it another cause than other reasons."""
+    return _NUMBERS.sub("#", reason)
 
 
 class LineLimit:

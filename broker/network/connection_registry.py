@@ -11,6 +11,7 @@ import structlog
 
 from broker.config.descriptors import connections_of
 from broker.config.layers import LiveSettings
+from broker.log_limit import kind_of
 from broker.network import request_memory
 from broker.network.answer_memory import AnswerMemory, Reader
 from broker.network.client_traffic import ClientTraffic
@@ -95,8 +96,9 @@ class ConnectionRegistry:
     @staticmethod
     def log_bad_request(connection: Connection, error: ProtocolError) -> None:
         """It is closed for what its client has sent."""
-        peer, host = connection.peer, connection.host
-        log.warning("connection closed: bad request", peer=peer, reason=str(error), cause=host)
+        reason = str(error)
+        cause = connection.host, kind_of(reason)
+        log.warning("connection closed: bad request", peer=connection.peer, reason=reason, cause=cause)
 
     @staticmethod
     def _log_refusal(connection: Connection, reason: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from broker.log_limit import EACH_S, MAX_CAUSES, LimitedLines, LineLimit, Repeated
+from broker.log_limit import EACH_S, MAX_CAUSES, LimitedLines, LineLimit, Repeated, kind_of
 from tests.integration.harness import eventually
 from tests.ports import free_ports
 
@@ -49,6 +49,11 @@ def test_causes_do_not_hide_one_another() -> None:
     limit = LineLimit()
     assert _admit(limit, "a", 0) and _admit(limit, "b", 0)
     assert limit.admit("closed", "warning", "a", {}, 0)
+
+
+def test_reasons_that_differ_in_a_number_are_one_cause() -> None:
+    assert kind_of("unknown api key 17") == kind_of("unknown api key 2300")
+    assert kind_of("unknown api key 17") != kind_of("frame of 17 bytes")
 
 
 def test_many_causes_take_bounded_memory_and_few_lines() -> None:

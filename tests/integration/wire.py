@@ -48,14 +48,18 @@ class Wire:
         timeout_s: float = 20,
         host: str = "127.0.0.1",
         receive_buffer_bytes: int | None = None,
+        source_host: str = "",
     ) -> None:
-        """`receive_buffer_bytes`: of the socket, so that answers that are not read back up soon."""
+        """`receive_buffer_bytes`: of the socket, so that answers that are not read back up soon. `source_host`: the
+        address from which it connects."""
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         self.socket = socket.socket(family, socket.SOCK_STREAM)
         if receive_buffer_bytes is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
         self.socket.settimeout(timeout_s)
         try:
+            if source_host:
+                self.socket.bind((source_host, 0))
             self.socket.connect((host, port))
         except OSError:
             self.socket.close()
