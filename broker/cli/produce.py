@@ -135,8 +135,16 @@ def produce(
     )
     text = _TextLines(key, key_separator, [_header(each) for each in headers], tombstone)
     writer = _Writer(producer, name or same_name or "", partition, bootstrap_server, as_json=shape == "json")
-    with interrupts.raised(), writer.progress:
-        writer.write(sys.stdin.buffer, from_json if input_format == "json" else text.parse)
+    try:
+        with interrupts.raised(), writer.progress:
+            writer.write(sys.stdin.buffer, from_json if input_format == "json" else text.parse)
+    except KeyboardInterrupt:
+        lines = writer.give_up()
+        acknowledged = counted(writer.acknowledged, "record")
+        click.echo(
+            f"\nvarve: interrupted: {acknowledged} acknowledged, of {counted(lines, 'line')}", err=True
+        )
+        sys.exit(interrupts.INTERRUPTED)
     if shape == "text":
         click.echo(f"{counted(writer.acknowledged, 'record')} acknowledged", err=True)
 
@@ -182,6 +190,8 @@ class _Writer:
         self.progress = Progress("records acknowledged")
         self.acknowledged = 0
         self._failed = 0
+        #: How many were read.
+        self._lines = 0
         #: The first record that was not acknowledged: the number of its line, and why.
         self._first_failure: tuple[int, KafkaError] | None = None
         #: Standard output cannot be written.
@@ -191,34 +201,32 @@ class _Writer:
 
     def write(self, lines: Iterable[bytes], parse: Any) -> None:
         """Until the lines end or one cannot be written. Raises CommandError, and tells what became of the others."""
-        number, problem = 0, None
+        problem = None
         self._reports.start()
-        try:
-            for number, line in enumerate(lines, start=1):
-                if self._first_failure is not None or self._output_error is not None:
-                    break
-                try:
-                    self._send(number, parse(line.rstrip(b"\r\n")))
-                except ValueError as error:
-                    problem = f"line {number}: {error}"
-                    break
-            self._all_sent.set()
-            self._reports.join()
-        except KeyboardInterrupt:
-            self._all_sent.set()
-            self._reports.join(_LAST_ANSWERS_S)
-            click.echo(
-                f"\nvarve: interrupted: {counted(self.acknowledged, 'record')} acknowledged, of "
-                f"{counted(number, 'line')}",
-                err=True,
-            )
-            sys.exit(interrupts.INTERRUPTED)
+        for line in lines:
+            self._lines += 1
+            try:
+                self._send(self._lines, parse(line.rstrip(b"\r\n")))
+            except ValueError as error:
+                problem = f"line {self._lines}: {error}"
+                break
+            if self._first_failure is not None or self._output_error is not None:
+                break
+        self._all_sent.set()
+        self._reports.join()
         if self._output_error is not None:
             raise self._output_error
         self._check_failures()
         if problem is not None:
             before = counted(self.acknowledged, "record")
             raise CommandError(f"{problem}; {before} before it acknowledged, nothing after it sent")
+
+    def give_up(self) -> int:
+        """Wait a moment for the reports of what was sent. Returns how many lines were read."""
+        self._all_sent.set()
+        if self._reports.ident is not None:  # It has been started.
+            self._reports.join(_LAST_ANSWERS_S)
+        return self._lines
 
     def _take_reports(self) -> None:
         """Until everything that was sent has one."""
