@@ -1,7 +1,7 @@
 """SaslHandshake: refused with ILLEGAL_SASL_STATE (34) and no mechanism, because every listener is plain text.
 
-Behaviour: that of Apache Kafka 4.3 on a listener without SASL. Without an answer the Java client, aiokafka and
-kafka-python take the closed connection for a broker that is away, and dial again until their timeout.
+Behaviour: that of Apache Kafka 4.3 on a listener without SASL. Without an answer the Java client takes the closed
+connection for a broker that is away, and dials again until its timeout.
 """
 
 from __future__ import annotations
