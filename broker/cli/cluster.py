@@ -28,7 +28,7 @@ from broker.cli.local_cluster import (
     LocalNode,
     wait_until_ready,
 )
-from broker.cli.output import format_option, print_list
+from broker.cli.output import counted, format_option, print_list
 from broker.cli.processes import Process, stop_processes
 from broker.cli.reassign import reassign
 from broker.cli.root import CommandError
@@ -101,12 +101,12 @@ def up(
     begun = time.monotonic()
     wanted = ports or (DEFAULT_PORTS[:nodes] if nodes else None)
     if ports and nodes not in (None, len(ports)):
-        raise click.UsageError(f"--nodes {nodes} and {len(ports)} ports do not agree")
+        raise click.UsageError(f"--nodes {nodes} and {counted(len(ports), 'port')} do not agree")
     try:
         found = LocalCluster.load(base_dir)
         if found and wanted not in (None, found.ports):
             raise CommandError(
-                f"{base_dir} holds a cluster of {len(found.ports)} nodes at {found.bootstrap_server}; "
+                f"{base_dir} holds a cluster of {counted(len(found.ports), 'node')} at {found.bootstrap_server}; "
                 "`varve cluster down --delete-data` removes it"
             )
         before = found.settings if found else {}
@@ -135,7 +135,8 @@ def up(
         verb = "started" if node in missing else "was running"
         click.echo(f"node {node.node_id}  {node.address}  pid {processes[node.node_id].pid}  {verb}")
     click.echo(
-        f"{len(local.nodes)} nodes answer after {elapsed_s:.2f} s. Clients connect to {local.bootstrap_server}"
+        f"{counted(len(local.nodes), 'node', 'answer')} after {elapsed_s:.2f} s."
+        f" Clients connect to {local.bootstrap_server}"
     )
     running = [node.node_id for node in local.nodes if node not in missing]
     if settings != before and running:

@@ -32,6 +32,7 @@ def print_list(name: str, rows: Sequence[object], **head: object) -> None:
     click.echo(json.dumps({**head, name: rows}))
 
 
-def counted(number: int, noun: str) -> str:
-    """`1 record`, `2 records`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+def counted(number: int, noun: str, verb: str | None = None) -> str:
+    """`1 record`, `2 records`; with a verb, `1 node answers`, `2 nodes answer`."""
+    is_one = number == 1
+    return f"{number:,} {noun}{'' if is_one else 's'}" + (f" {verb}{'s' if is_one else ''}" if verb else "")

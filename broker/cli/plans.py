@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from broker.cli.output import counted
+
 Replicas = Mapping[tuple[str, int], Sequence[int]]
 Plan = dict[tuple[str, int], list[int]]
 
@@ -27,7 +29,7 @@ def plan_even_spread(
         wanted = replication_factor or len(replicas)
         if wanted > len(brokers):
             raise PlanError(
-                f"{name[0]}-{name[1]} is to have {wanted} replicas, and there are {len(brokers)} brokers for them"
+                f"{name[0]}-{name[1]} is to have {counted(wanted, 'replica')}, and there {_are(brokers)} for them"
             )
         plan[name] = [node_id for node_id in replicas if node_id in load][:wanted]
         load.update(plan[name])
@@ -51,13 +53,17 @@ def plan_removal(current: Replicas, leaving: int, others: Sequence[int]) -> Plan
         free = [node_id for node_id in others if node_id not in replicas]
         if not free:
             raise PlanError(
-                f"{name[0]}-{name[1]} has {len(replicas)} replicas, and without broker {leaving} there are "
-                f"{len(others)} brokers for them"
+                f"{name[0]}-{name[1]} has {counted(len(replicas), 'replica')}, and without broker {leaving} there "
+                f"{_are(others)} for them"
             )
         replacement = min(free, key=lambda node_id: load[node_id])
         load[replacement] += 1
         plan[name] = [replacement if node_id == leaving else node_id for node_id in replicas]
     return plan
+
+
+def _are(brokers: Sequence[int]) -> str:
+    return f"{'is' if len(brokers) == 1 else 'are'} {counted(len(brokers), 'broker')}"
 
 
 def _balance_replicas(plan: Plan, load: Counter[int]) -> None:

@@ -72,7 +72,10 @@ def generate(
         raise CommandError(str(error)) from None
     plan = {name: replicas for name, replicas in plan.items() if replicas != current[name]}
     click.echo(plan_to_json(plan))
-    click.echo(f"{len(plan)} of {len(current)} partitions change.", err=True)
+    click.echo(
+        f"{len(plan)} of {counted(len(current), 'partition')} {'changes' if len(plan) == 1 else 'change'}.",
+        err=True,
+    )
 
 
 @reassign.command()
@@ -150,4 +153,4 @@ def _raise_if_refused(refused: dict[Partition, str], asked: int) -> None:
     if refused:
         for (topic, number), why in sorted(refused.items()):
             click.echo(f"{topic}-{number}: {why}", err=True)
-        raise CommandError(f"{len(refused)} of {asked} partitions were refused")
+        raise CommandError(f"{len(refused)} of {counted(asked, 'partition')} refused")

@@ -10,7 +10,7 @@ from broker.cli.bootstrap import bootstrap_option
 from broker.cli.clients import admin_client
 from broker.cli.completion import complete_topic
 from broker.cli.confirm import confirm, named, yes_option
-from broker.cli.output import format_option, print_list
+from broker.cli.output import counted, format_option, print_list
 from broker.cli.root import TIMEOUT_S, CommandError
 from broker.cli.start import parse_pairs
 from broker.cli.topic_compact import compact
@@ -240,7 +240,7 @@ def add_partitions(names: tuple[str, ...], num: int, bootstrap_server: str) -> N
     }
     _create_partitions(admin, {name: count + num for name, count in present.items()}, bootstrap_server)
     for name, count in present.items():
-        click.echo(f"Topic {name} has {count + num} partitions.")
+        click.echo(f"Topic {name} has {counted(count + num, 'partition')}.")
 
 
 def _create_partitions(admin: AdminClient, counts: dict[str, int], bootstrap_server: str) -> None:

@@ -23,6 +23,7 @@ from broker.cli.attached.post_mortem import post_mortem
 from broker.cli.attached.requests import OwnerGoneError, Requests, SupersededError
 from broker.cli.attached.topics import create_offsets_topic, create_topic, delete_topic, wait_for_leaders
 from broker.cli.local_cluster import LocalCluster, LocalClusterError
+from broker.cli.output import counted
 from broker.cli.processes import POLL_S
 from broker.cli.root import CommandError
 
@@ -82,7 +83,9 @@ class Supervisor:
             self._holds.callback(shutil.rmtree, base_dir, ignore_errors=True)
         found = LocalCluster.load(base_dir)
         if found and len(found.ports) != nodes:
-            raise LocalClusterError(f"{base_dir} holds the data of {len(found.ports)} nodes, not of {nodes}")
+            raise LocalClusterError(
+                f"{base_dir} holds the data of {counted(len(found.ports), 'node')}, not of {nodes}"
+            )
         reservation = PortReservation(nodes, found.ports if found else ())
         local = LocalCluster(base_dir, reservation.ports, {**_SETTINGS, **settings})
         self._holds.enter_context(local.locked())

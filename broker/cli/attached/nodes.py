@@ -10,6 +10,7 @@ from functools import cached_property
 from broker.cli.attached.forked_nodes import new_spawn
 from broker.cli.cluster_state import ClusterState, describe_cluster
 from broker.cli.local_cluster import LocalCluster, LocalClusterError, LocalNode, Spawn, wait_until_ready
+from broker.cli.output import counted
 from broker.cli.processes import (
     POLL_S,
     Process,
@@ -174,8 +175,8 @@ def _trouble(state: ClusterState) -> str:
     without = [f"{topic}-{number}" for topic, number in state.leaderless]
     behind = [f"{topic}-{number}" for topic, number in state.under_replicated]
     told = [
-        f"{len(names)} partitions {what}, such as {names[0]}"
-        for names, what in ((without, "have no leader"), (behind, "have replicas that are not in sync"))
+        f"{counted(len(names), 'partition')} {what}, such as {names[0]}"
+        for names, what in ((without, "without a leader"), (behind, "with replicas that are not in sync"))
         if names
     ]
     return ", ".join(told)
