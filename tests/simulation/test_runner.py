@@ -8,7 +8,6 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
@@ -127,15 +126,6 @@ def test_fresh_seeds_are_others_each_time() -> None:
     assert len(ranges) == 2
 
 
-@pytest.fixture
-def heeds_ctrl_c() -> Iterator[None]:
-    """What a shell starts in the background ignores SIGINT, and so would the processes that it starts."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("heeds_ctrl_c")
 @pytest.mark.parametrize(("seeds", "code"), [(["--forever"], 0), (["--seeds", "2001..99999"], 2)])
 def test_ctrl_c_ends_with_the_sum(seeds: list[str], code: int) -> None:
     """To end what has no end is no failure; to run less than was asked for is no success."""
