@@ -6,7 +6,8 @@ import socket
 from collections.abc import Iterator
 
 from broker.cli.root import TIMEOUT_S, CommandError
-from broker.cli.wire_client import ask_on, error_text
+from broker.cli.wire import ask_on
+from broker.cli.wire_client import error_text
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from protocol.records.batch import iter_batches

@@ -9,7 +9,7 @@ import socket
 import struct
 from typing import NamedTuple
 
-from broker.cli.wire_client import ask_on
+from broker.cli.wire import ask_on
 from protocol.errors import ProtocolError
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from protocol.messages.metadata import MetadataRequest, MetadataResponse

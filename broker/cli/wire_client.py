@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import socket
-import struct
 from typing import TypeVar
 
 from broker.cli.bootstrap import find_broker, nobody_answers, parse_addresses
 from broker.cli.root import TIMEOUT_S, CommandError
-from protocol.codec import decode, encode
+from broker.cli.wire import ask_on
 from protocol.errors import ErrorCode, ProtocolError
-from protocol.headers import RequestHeader, encode_request_header, parse_response_header
 from protocol.messages.metadata import MetadataRequest, MetadataResponse
 from protocol.schema import Message
 
 M = TypeVar("M", bound=Message)
 
 _METADATA_VERSION = 4
-_MAX_RESPONSE_BYTES = 64 << 20
 
 
 class WireClient:
@@ -71,20 +68,6 @@ def ask_at(
         return ask_on(connection, request, version, response)
 
 
-def ask_on(connection: socket.socket, request: Message, version: int, response: type[M]) -> M:
-    """One request and its answer. Raises OSError, ProtocolError."""
-    key = request.__schema__.api_key
-    assert key is not None
-    body = encode_request_header(RequestHeader(key, version, 1, "varve-cli")) + encode(request, version)
-    connection.sendall(struct.pack(">i", len(body)) + body)
-    (size,) = struct.unpack(">i", _receive(connection, 4))
-    if not 0 <= size <= _MAX_RESPONSE_BYTES:
-        raise ProtocolError(f"an answer of {size} bytes")
-    frame = memoryview(_receive(connection, size))
-    _, position = parse_response_header(key, version, frame)
-    return decode(response, version, frame, position)[0]
-
-
 def check_error(error_code: int, message: str | None) -> None:
     """Raises CommandError if the answer is an error."""
     if error_code != ErrorCode.NONE:
@@ -95,13 +78,3 @@ def error_text(error_code: int, message: str | None) -> str:
     """The error of a broker as one line for the terminal."""
     name = ErrorCode(error_code).name
     return f"{message} ({name})" if message else name
-
-
-def _receive(connection: socket.socket, size: int) -> bytes:
-    received = bytearray()
-    while len(received) < size:
-        part = connection.recv(size - len(received))
-        if not part:
-            raise ProtocolError("the connection was closed in the middle of an answer")
-        received += part
-    return bytes(received)
