@@ -241,5 +241,5 @@ def _is_known(found: OpenTransaction, described: Transaction | None) -> bool:
     return (
         described is not None
         and described["producer_epoch"] >= found.producer_epoch
-        and [found.topic, found.partition] in described["partitions"]
+        and {"topic": found.topic, "partition": found.partition} in described["partitions"]
     )

@@ -123,7 +123,9 @@ def test_wrong_options_are_refused(varve: Varve, options: list[str], words: str)
 def test_a_cluster_that_nobody_finds_is_one_line(varve: Varve) -> None:
     commands = ("--stop-node", "true", "--start-node", "true")
     refused = varve("demo", "divergence", "--against", "localhost:1", *commands)
-    assert (refused.returncode, refused.stderr) == (1, "varve: no broker answers at localhost:1\n")
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("varve: no broker answers at localhost:1 (connection refused)")
+    assert refused.stderr.count("\n") == 1
 
 
 def test_the_brokers_of_another_cluster_are_stopped_and_started_by_commands(tmp_path: Path) -> None:

@@ -83,8 +83,9 @@ def test_what_the_compose_file_mounts_is_there_and_every_node_is_scraped() -> No
     assert sorted(targets) == sorted(f"{name}:{port}" for name, port in ports.items())
     for service in nodes.values():
         assert service["environment"]["KAFKA_VARVE_METRICS_HOST"] == "0.0.0.0"
-        published = [port.split(":") for port in service["ports"]]
-        assert all(host == "127.0.0.1" and inside != "9094" for host, _, inside in published)
+        # HOST:PORT:INSIDE; PORT may be a variable with a default, which has colons of its own.
+        published = [(port.split(":")[0], port.rpartition(":")[2]) for port in service["ports"]]
+        assert all(host == "127.0.0.1" and inside != "9094" for host, inside in published)
 
 
 def test_prometheus_of_varve_cluster_up_asks_its_ports() -> None:

@@ -27,7 +27,7 @@ with warnings.catch_warnings():
 #: Messages of ours that kafka-python does not know (3.0.12).
 LACKS = {
     f"{api}{direction}"
-    for api in ("ConsumerGroupDescribe", "ConsumerGroupHeartbeat", "UnregisterBroker")
+    for api in ("ConsumerGroupDescribe", "ConsumerGroupHeartbeat", "ShareGroupHeartbeat", "UnregisterBroker")
     for direction in ("Request", "Response")
 }
 

@@ -124,7 +124,7 @@ def test_data_stay_where_the_user_wants_them_and_go_otherwise(tmp_path: Path) ->
             varve.Cluster(1, directory=tmp_path / "kept").start()
     with varve.Cluster(1, directory=tmp_path / "kept") as cluster:
         assert read(cluster.bootstrap_servers, "kept", 2) == ["a", "b"]
-    with pytest.raises(varve.ClusterError, match="holds the data of 1 nodes"):
+    with pytest.raises(varve.ClusterError, match="holds the data of 1 node,"):
         varve.Cluster(3, directory=tmp_path / "kept").start()
     with pytest.raises(varve.ClusterError, match="/dev/null"):
         varve.Cluster(1, directory="/dev/null/never").start()
