@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from broker.cli.base_dir import base_dir_option, existing_cluster
 from broker.cli.cluster_features import features
 from broker.cli.cluster_health import health
 from broker.cli.cluster_info import info
@@ -20,7 +21,6 @@ from broker.cli.cluster_quorum import quorum
 from broker.cli.cluster_secret import secret
 from broker.cli.confirm import confirm, named, yes_option
 from broker.cli.local_cluster import (
-    DEFAULT_BASE_DIR,
     DEFAULT_PORTS,
     PROBE_TIMEOUT_S,
     LocalCluster,
@@ -33,14 +33,6 @@ from broker.cli.processes import Process, stop_processes
 from broker.cli.reassign import reassign
 from broker.cli.root import CommandError
 from broker.cli.start import parse_pairs
-
-_base_dir_option = click.option(
-    "--base-dir",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=DEFAULT_BASE_DIR,
-    show_default=True,
-    help="The directory of the cluster and its data.",
-)
 
 
 @click.group()
@@ -69,7 +61,7 @@ def _ports(_: click.Context, __: click.Parameter, value: str | None) -> tuple[in
 
 
 @cluster.command()
-@_base_dir_option
+@base_dir_option
 @click.option("--nodes", type=click.IntRange(1, len(DEFAULT_PORTS)), help="Number of nodes.  [default: 3]")
 @click.option(
     "--ports",
@@ -163,7 +155,7 @@ def _check_settings(local: LocalCluster) -> None:
 
 
 @cluster.command()
-@_base_dir_option
+@base_dir_option
 @click.option(
     "--grace",
     "grace_s",
@@ -205,7 +197,7 @@ def down(base_dir: Path, grace_s: float, delete_data: bool, is_sure: bool) -> No
 
 
 @cluster.command()
-@_base_dir_option
+@base_dir_option
 @format_option
 def status(base_dir: Path, shape: str) -> None:
     """Show each node's process and state.
@@ -215,12 +207,7 @@ def status(base_dir: Path, shape: str) -> None:
     """
     from broker.cli.probe import ProbeError, probe
 
-    try:
-        local = LocalCluster.load(base_dir)
-    except LocalClusterError as error:
-        raise CommandError(str(error)) from None
-    if local is None:
-        raise CommandError(f"there is no cluster in {base_dir}; `varve cluster up` starts one")
+    local = existing_cluster(base_dir)
     rows = []
     for node in local.nodes:
         process, state = node.process(), "down"

@@ -20,15 +20,6 @@ if TYPE_CHECKING:
 
 UNHEALTHY_EXIT_CODE = 10
 WATCH_INTERVAL_S = 1.0
-_NOTHING_KNOWN: dict[str, object] = {
-    "healthy": False,
-    "unhealthy_reasons": [],
-    "controller_id": None,
-    "nodes": [],
-    "nodes_down": [],
-    "leaderless_partitions": [],
-    "under_replicated_partitions": [],
-}
 
 
 @click.command()
@@ -55,14 +46,15 @@ def health(bootstrap_server: str, watch: bool, exit_when_healthy: bool, shape: s
 
 
 def _report(bootstrap_server: str, *, keeps_running: bool) -> dict[str, object]:
-    from broker.cli.cluster_state import describe_cluster
+    from broker.cli.cluster_state import ClusterState, describe_cluster
 
     try:
         return _assess(describe_cluster(bootstrap_server))
     except CommandError as error:
         if not keeps_running:
             raise
-        return {**_NOTHING_KNOWN, "unhealthy_reasons": [error.format_message()]}
+        nothing_known = ClusterState(cluster_id="", controller=None, brokers={}, down=[])
+        return {**_assess(nothing_known), "unhealthy_reasons": [error.format_message()]}
 
 
 def _assess(state: ClusterState) -> dict[str, object]:

@@ -9,7 +9,8 @@ from typing import BinaryIO
 
 import click
 
-from broker.cli.local_cluster import DEFAULT_BASE_DIR, LocalCluster, LocalClusterError, LocalNode
+from broker.cli.base_dir import base_dir_option, existing_cluster
+from broker.cli.local_cluster import LocalNode
 from broker.cli.root import CommandError
 
 _POLL_S = 0.2
@@ -28,21 +29,10 @@ _TAIL_BYTES = 1 << 20
     show_default=True,
     help="How many of the last lines of each node are shown.",
 )
-@click.option(
-    "--base-dir",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=DEFAULT_BASE_DIR,
-    show_default=True,
-    help="The directory of the cluster.",
-)
+@base_dir_option
 def logs(node_ids: tuple[int, ...], follow: bool, lines: int, base_dir: Path) -> None:
     """Show the last lines that the nodes of the cluster on this machine have printed since their start."""
-    try:
-        local = LocalCluster.load(base_dir)
-    except LocalClusterError as error:
-        raise CommandError(str(error)) from None
-    if local is None:
-        raise CommandError(f"there is no cluster in {base_dir}; `varve cluster up` starts one")
+    local = existing_cluster(base_dir)
     nodes = {node.node_id: node for node in local.nodes}
     if unknown := sorted(set(node_ids) - nodes.keys()):
         raise CommandError(f"there is no node {unknown[0]} in {base_dir}")

@@ -7,7 +7,7 @@ import base64
 import click
 
 from broker.cli.bootstrap import bootstrap_option
-from broker.cli.output import format_option, print_list
+from broker.cli.output import as_objects, format_option, print_list
 
 _VERSION = 2
 _COLUMNS = (
@@ -18,15 +18,6 @@ _COLUMNS = (
     "LastFetchTimestamp",
     "LastCaughtUpTimestamp",
     "Status",
-)
-_JSON_KEYS = (
-    "node_id",
-    "directory_id",
-    "log_end_offset",
-    "lag",
-    "last_fetch_timestamp",
-    "last_caught_up_timestamp",
-    "status",
 )
 
 
@@ -74,7 +65,7 @@ def quorum(bootstrap_server: str, shape: str) -> None:
     if shape == "json":
         print_list(
             "replicas",
-            [dict(zip(_JSON_KEYS, row, strict=True)) for row in rows],
+            as_objects(_COLUMNS, rows),
             leader_id=found.leader_id,
             leader_epoch=found.leader_epoch,
             high_watermark=found.high_watermark,

@@ -13,7 +13,7 @@ from broker.cli.clients import admin_client
 from broker.cli.completion import complete_group, complete_topic
 from broker.cli.confirm import confirm, named, yes_option
 from broker.cli.group_offsets import Scope, parse_target, seek_target
-from broker.cli.output import format_option, print_list
+from broker.cli.output import as_objects, format_option, print_list
 from broker.cli.root import CommandError
 from broker.cli.start_offsets import Time
 from broker.cli.tables import print_table
@@ -167,12 +167,8 @@ def reset_offsets(
             admin.commit_offsets(found["group"], offsets)
         rows += [(found["group"], *partition, offset) for partition, offset in sorted(offsets.items())]
     columns = ("GROUP", "TOPIC", "PARTITION", "NEW-OFFSET")
-    if shape == "json":
-        keys = [column.lower().replace("-", "_") for column in columns]
-        print_list("partitions", [dict(zip(keys, row, strict=True)) for row in rows])
-        return
-    _print_table(columns, rows)
-    if not execute:
+    _show_partitions(columns, rows, shape)
+    if shape == "text" and not execute:
         click.echo("Nothing was changed. Use --execute to reset the offsets.", err=True)
 
 
@@ -217,11 +213,7 @@ def seek(name: str, to: int | str, topics: tuple[str, ...], bootstrap_server: st
     admin.commit_offsets(name, offsets)
     rows = [(*place, before.get(place), offset) for place, offset in sorted(offsets.items())]
     columns = ("TOPIC", "PARTITION", "PRIOR-OFFSET", "CURRENT-OFFSET")
-    if shape == "json":
-        keys = [column.lower().replace("-", "_") for column in columns]
-        print_list("partitions", [dict(zip(keys, row, strict=True)) for row in rows])
-        return
-    _print_table(columns, rows)
+    _show_partitions(columns, rows, shape)
 
 
 @group.command()
@@ -269,6 +261,13 @@ def _check_named(names: tuple[str, ...], all_groups: bool) -> None:
 def _chosen(admin: GroupAdmin, names: tuple[str, ...]) -> list[str]:
     """Those that are named, or all."""
     return list(dict.fromkeys(names)) if names else [row["group"] for row in admin.list_groups()]
+
+
+def _show_partitions(columns: Sequence[str], rows: Sequence[Sequence[object]], shape: str) -> None:
+    if shape == "json":
+        print_list("partitions", as_objects(columns, rows))
+    else:
+        _print_table(columns, rows)
 
 
 def _check_inactive(groups: Iterable[Group]) -> None:

@@ -8,7 +8,7 @@ object on each line instead.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -30,6 +30,20 @@ def format_option(command: F) -> F:
 def print_list(name: str, rows: Sequence[object], **head: object) -> None:
     """A JSON object with the list `name`, and what holds for all of its elements before it."""
     click.echo(json.dumps({**head, name: rows}))
+
+
+def as_objects(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> list[dict[str, object]]:
+    """The rows of a table as JSON has them. The columns have the names of Kafka's tools: `LastTimestamp` becomes
+    `last_timestamp`, `Duration(min)` `duration_min`, `NEW-OFFSET` `new_offset`."""
+    keys = [_key(column) for column in columns]
+    return [dict(zip(keys, row, strict=True)) for row in rows]
+
+
+def _key(column: str) -> str:
+    if column.isupper():
+        return column.lower().replace("-", "_")
+    text = column.replace("(", "_").replace(")", "")
+    return "".join(f"_{each.lower()}" if each.isupper() else each for each in text).lstrip("_")
 
 
 def counted(number: int, noun: str, verb: str | None = None) -> str:

@@ -201,6 +201,8 @@ class _Writer:
 
     def write(self, lines: Iterable[bytes], parse: Any) -> None:
         """Until the lines end or one cannot be written. Raises CommandError, and tells what became of the others."""
+        from confluent_kafka import KafkaException
+
         problem = None
         self._reports.start()
         for line in lines:
@@ -210,6 +212,8 @@ class _Writer:
             except ValueError as error:
                 problem = f"line {self._lines}: {error}"
                 break
+            except KafkaException as failure:  # The client refuses it by itself: there is no such partition.
+                self._add_failure(self._lines, failure.args[0])
             if self._first_failure is not None or self._output_error is not None:
                 break
         self._all_sent.set()
@@ -242,8 +246,6 @@ class _Writer:
         if record.timestamp_ms is not None:
             more["timestamp"] = record.timestamp_ms
         report = partial(self._add_report, number)
-        from confluent_kafka import KafkaException
-
         while True:
             try:
                 self._producer.produce(
@@ -258,9 +260,6 @@ class _Writer:
                 if self._output_error is not None:
                     return
                 time.sleep(_FULL_PAUSE_S)
-            except KafkaException as failure:  # The client refuses it by itself: there is no such partition.
-                self._add_failure(number, failure.args[0])
-                return
             else:
                 return
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from broker.cli.bootstrap import bootstrap_option
-from broker.cli.output import format_option, print_list
+from broker.cli.output import as_objects, format_option, print_list
 from broker.cli.root import CommandError
 from broker.cli.tables import print_aligned
 
@@ -221,16 +221,9 @@ def _now_ms() -> int:
 def _show(name: str, columns: Sequence[str], rows: Sequence[Sequence[object]], shape: str) -> None:
     """`name`: of the list in JSON."""
     if shape == "json":
-        keys = [_snake(column) for column in columns]
-        print_list(name, [dict(zip(keys, row, strict=True)) for row in rows])
+        print_list(name, as_objects(columns, rows))
     else:
         _print_table(columns, rows)
-
-
-def _snake(column: str) -> str:
-    """`LastTimestamp` -> `last_timestamp`, `Duration(min)` -> `duration_min`."""
-    text = column.replace("(", "_").replace(")", "")
-    return "".join(f"_{each.lower()}" if each.isupper() else each for each in text).lstrip("_")
 
 
 def _print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

@@ -25,6 +25,17 @@ def environment() -> dict[str, str]:
     return {**kept, "PYTHONPATH": str(ROOT)}
 
 
+#: What a command says is read by the test.
+PIPED: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+
+
+def start(command: list[str], folder: Path, **files: Any) -> subprocess.Popen[bytes]:
+    """The command in the background. `files`: its standard input, output and error."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "broker.cli", *command], cwd=folder, env=environment(), **files
+    )
+
+
 @pytest.fixture
 def varve(tmp_path: Path) -> Varve:
     """`varve("topic", "list")` runs in an empty directory. `stdin=` is its input, other keywords are variables."""

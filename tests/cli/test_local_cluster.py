@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 
 from broker.cli.local_cluster import metrics_ports_of
-from tests.cli.conftest import Varve, environment
+from tests.cli.conftest import Varve, start
 
 
 def states(varve: Varve) -> dict[int, str]:
@@ -236,21 +235,15 @@ def test_logs_are_shown_and_followed(varve: Varve, node: str, tmp_path: Path) ->
     assert any("started" in line for line in shown) and all(line.startswith("node 1 | ") for line in shown)
     assert len(varve("cluster", "logs", "1", "-n", "2").stdout.splitlines()) == 2
     assert "there is no node 2" in varve("cluster", "logs", "2").stderr
-    process = subprocess.Popen(
-        [sys.executable, "-m", "broker.cli", "cluster", "logs", "--follow", "-n", "1"],
-        cwd=tmp_path,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    process = start(["cluster", "logs", "--follow", "-n", "1"], tmp_path, stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None
-        assert process.stdout.readline().startswith("node 1 | ")
+        assert process.stdout.readline().startswith(b"node 1 | ")
         varve("cluster", "down")
-        while "stopping" not in process.stdout.readline():
+        while b"stopping" not in process.stdout.readline():
             pass
         varve("cluster", "up")  # Into a new file.
-        while "started" not in process.stdout.readline():
+        while b"started" not in process.stdout.readline():
             pass
     finally:
         process.kill()

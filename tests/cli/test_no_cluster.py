@@ -17,7 +17,7 @@ import pytest
 
 from broker.cli.bootstrap import CONNECT_TIMEOUT_S, Address, find_broker, parse_addresses
 from broker.cli.root import CommandError
-from tests.cli.conftest import Varve, environment
+from tests.cli.conftest import PIPED, Varve, environment, start
 from tests.ports import free_ports
 
 COMMANDS = [
@@ -135,17 +135,6 @@ def deaf() -> Iterator[int]:
                 client.close()
 
 
-def start(command: list[str], folder: Path, **more: object) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(  # type: ignore[call-overload,no-any-return]
-        [sys.executable, "-m", "broker.cli", *command],
-        cwd=folder,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        **more,
-    )
-
-
 @pytest.mark.parametrize(
     "command", [["topic", "list"], ["cluster", "health"], ["produce", "t"]], ids=" ".join
 )
@@ -155,7 +144,10 @@ def test_ctrl_c_ends_a_command_within_a_call_of_the_client_library(
     """The listener accepts, and never answers: the library waits 15 s for it."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         process = start(
-            [*command, "-b", f"127.0.0.1:{server.getsockname()[1]}"], tmp_path, stdin=subprocess.PIPE
+            [*command, "-b", f"127.0.0.1:{server.getsockname()[1]}"],
+            tmp_path,
+            stdin=subprocess.PIPE,
+            **PIPED,
         )
         server.accept()[0].close()  # The look whether anybody is there.
         with server.accept()[0] as connection:
@@ -200,7 +192,9 @@ def _is_blocking_sigint(pid: int) -> bool:
 def test_ctrl_c_at_a_terminal_ends_health_quietly(tmp_path: Path) -> None:
     (port,) = free_ports(1)
     terminal, other_end = pty.openpty()
-    process = start(["cluster", "health", "--watch", "-b", f"localhost:{port}"], tmp_path, stdin=other_end)
+    process = start(
+        ["cluster", "health", "--watch", "-b", f"localhost:{port}"], tmp_path, stdin=other_end, **PIPED
+    )
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == b"CLUSTER HEALTH OVERVIEW\n"

@@ -7,14 +7,14 @@ import os
 import pty
 import signal
 import subprocess
-import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from broker.cli.record_json import Headers
-from tests.cli.conftest import Varve, environment
+from tests.cli.conftest import Varve, start
 
 #: Keys, values and headers that a line of text cannot hold.
 ODD: list[tuple[bytes | None, bytes | None, Headers]] = [
@@ -165,49 +165,37 @@ def test_a_full_disk_and_a_closed_pipe_are_no_traceback(varve: Varve, node: str,
     varve("produce", "t", stdin="x\n" * 1000)
     for command in (["consume", "t", "--from-beginning", "-e"], ["topic", "list"]):
         with open("/dev/full", "wb") as full:
-            done = run(command, tmp_path, full)
-        assert done.returncode == 1
-        assert done.stderr == b"varve: standard output cannot be written: No space left on device\n"
+            done = run(command, tmp_path, stdout=full)
+        assert done == (1, b"varve: standard output cannot be written: No space left on device\n")
         reading, writing = os.pipe()
         os.close(reading)
-        done = run(command, tmp_path, writing)
+        done = run(command, tmp_path, stdout=writing)
         os.close(writing)
-        assert done.returncode == 1 and done.stderr == b""
+        assert done == (1, b"")
 
 
 def test_who_reads_no_more_ends_it(varve: Varve, node: str, tmp_path: Path) -> None:
     """Also if no record comes that could not be written."""
     varve("topic", "create", "t")
     varve("produce", "t", stdin="x\n")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "broker.cli", "consume", "t", "--from-beginning"],
-        cwd=tmp_path,
-        env=environment(),
-        stdout=subprocess.PIPE,
-    )
+    process = start(["consume", "t", "--from-beginning"], tmp_path, stdout=subprocess.PIPE)
     assert process.stdout is not None and process.stdout.readline() == b"x\n"
     process.stdout.close()
     assert process.wait(30) == 0
 
 
-def run(command: list[str], folder: Path, stdout: object) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(  # type: ignore[call-overload,no-any-return]
-        [sys.executable, "-m", "broker.cli", *command],
-        cwd=folder,
-        env=environment(),
-        stdout=stdout,
-        stderr=subprocess.PIPE,
-        timeout=60,
-        check=False,
-    )
+def run(command: list[str], folder: Path, **files: Any) -> tuple[int, bytes]:
+    """Its exit code, and what it says on standard error."""
+    process = start(command, folder, stderr=subprocess.PIPE, **files)
+    _, said = process.communicate(timeout=60)
+    return process.returncode, said
 
 
 def test_ctrl_c_tells_how_much_was_written(varve: Varve, node: str, tmp_path: Path) -> None:
     varve("topic", "create", "t")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "broker.cli", "produce", "t", "--format", "json"],
-        cwd=tmp_path,
-        env=environment(),
+    process = start(
+        ["produce", "t", "--format", "json"],
+        tmp_path,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -226,13 +214,7 @@ def test_ctrl_c_tells_how_much_was_written(varve: Varve, node: str, tmp_path: Pa
 def test_progress_is_for_a_terminal(varve: Varve, node: str, tmp_path: Path) -> None:
     varve("topic", "create", "t")
     terminal, other_end = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "broker.cli", "produce", "t"],
-        cwd=tmp_path,
-        env=environment(),
-        stdin=subprocess.PIPE,
-        stderr=other_end,
-    )
+    process = start(["produce", "t"], tmp_path, stdin=subprocess.PIPE, stderr=other_end)
     os.close(other_end)
     assert process.stdin is not None
     said = b""
@@ -278,20 +260,11 @@ def test_what_deletes_for_good_asks_first(
     terminal, other_end = pty.openpty()
     try:
         os.write(terminal, b"n\n")
-        answered = subprocess.run(
-            [sys.executable, "-m", "broker.cli", *command],
-            cwd=tmp_path,
-            env=environment(),
-            stdin=other_end,
-            stderr=subprocess.PIPE,
-            timeout=60,
-            check=False,
-        )
+        answered = run(command, tmp_path, stdin=other_end)
     finally:
         os.close(terminal)
         os.close(other_end)
-    assert answered.returncode == 1
-    assert answered.stderr.decode() == f"{deed} [y/N]: varve: nothing was deleted\n"
+    assert answered == (1, f"{deed} [y/N]: varve: nothing was deleted\n".encode())
     assert varve("topic", "offsets", "t").stdout == "t:0:1\n"
 
 
