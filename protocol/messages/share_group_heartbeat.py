@@ -5,9 +5,8 @@ Version 0 was never released.
 
 from __future__ import annotations
 
-import uuid
-
-from protocol.schema import INT16, INT32, STRING, UUID, Message, array, field
+from protocol.messages.consumer_group_heartbeat import HeartbeatAssignment
+from protocol.schema import INT16, INT32, STRING, Message, array, field
 
 
 class ShareGroupHeartbeatRequest(Message, api_key=76, versions="1", flexible="0+"):
@@ -21,15 +20,6 @@ class ShareGroupHeartbeatRequest(Message, api_key=76, versions="1", flexible="0+
     subscribed_topic_names: list[str] | None = field(array(STRING), nullable="0+", default=None)
 
 
-class ShareTopicPartitions(Message):
-    topic_id: uuid.UUID = field(UUID)
-    partitions: list[int] = field(array(INT32))
-
-
-class ShareAssignment(Message):
-    topic_partitions: list[ShareTopicPartitions] = field(array(ShareTopicPartitions))
-
-
 class ShareGroupHeartbeatResponse(Message, api_key=76, versions="1", flexible="0+"):
     throttle_time_ms: int = field(INT32, default=0)
     error_code: int = field(INT16, default=0)
@@ -37,5 +27,5 @@ class ShareGroupHeartbeatResponse(Message, api_key=76, versions="1", flexible="0
     member_id: str | None = field(STRING, nullable="0+", default=None)
     member_epoch: int = field(INT32, default=0)
     heartbeat_interval_ms: int = field(INT32, default=0)
-    assignment: ShareAssignment | None = field(ShareAssignment, nullable="0+", default=None)
+    assignment: HeartbeatAssignment | None = field(HeartbeatAssignment, nullable="0+", default=None)
     """None: it has not changed."""
