@@ -12,6 +12,8 @@ import pytest
 
 from tests.documents.command_lines import NoSuchCommandLine, check, command_lines
 from tests.documents.markdown import blocks, code_spans, documents, table_cells
+from tests.integration.test_java_groups import class_path
+from tests.storage.test_kafka_reads_our_files import TOOL
 from tests.test_tidy import ROOT
 
 TABLE = ROOT / "docs" / "commands.md"
@@ -109,15 +111,13 @@ CLASSES = {
     "topics": f"{_TOOLS}.TopicCommand",
     "transactions": f"{_TOOLS}.TransactionsCommand",
 }
-KAFKA = Path("/work/shared/tools/apache-kafka")
 
 
 @cache
 def options_of(tool: str, verb: str) -> frozenset[str]:
-    jars = subprocess.run([KAFKA, "classpath"], capture_output=True, text=True, check=True).stdout.strip()
     words = [CLASSES[tool], *([verb] if verb else []), "--help"]
     done = subprocess.run(
-        ["java", "-XX:TieredStopAtLevel=1", "-cp", jars, *words],
+        ["java", "-XX:TieredStopAtLevel=1", "-cp", class_path(), *words],
         capture_output=True,
         text=True,
         check=False,
@@ -127,7 +127,9 @@ def options_of(tool: str, verb: str) -> frozenset[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not KAFKA.exists() or not shutil.which("java"), reason="no Java, or no Kafka jars here")
+@pytest.mark.skipif(
+    not Path(TOOL).exists() or not shutil.which("java"), reason="no Java, or no Kafka jars here"
+)
 def test_the_kafka_commands_of_the_table_have_these_options() -> None:
     commands = commands_of_the_table("kafka-")
     assert len(commands) > 40
