@@ -54,7 +54,7 @@ def test_it_starts_anew_in_the_same_process() -> None:
         cluster.heal()
         assert f"node 2  {cluster.address(2)}  running, pid {process.pid}" in cluster.describe()
         shown = subprocess.run(
-            ["ps", "-o", "args=", "-p", str(process.pid)], capture_output=True, text=True, check=True
+            ["ps", "-ww", "-o", "args=", "-p", str(process.pid)], capture_output=True, text=True, check=True
         )
         assert "isolated.py broker.cli start" in shown.stdout
 
