@@ -132,7 +132,11 @@ def consume(
         _check_patterns(names)
     render = renderer(shape, key_separator)
     find_broker(bootstrap_server)
-    from confluent_kafka import Consumer, KafkaException
+    from confluent_kafka import Consumer, KafkaError, KafkaException
+
+    def tell(event: KafkaError) -> None:
+        if event.code() == KafkaError._ALL_BROKERS_DOWN:
+            click.echo(f"varve: no broker answers at {bootstrap_server}; still trying", err=True)
 
     consumer = Consumer(
         client_config(
@@ -144,9 +148,10 @@ def consume(
             enable_partition_eof=exit_on_end,
             auto_offset_reset="error" if group is None else "earliest" if from_beginning else "latest",
             isolation_level=isolation_level,
-        )
+        ),
+        error_cb=tell,
     )
-    reader = _Reader(consumer, render, bootstrap_server, commits=group is not None)
+    reader = _Reader(consumer, render, commits=group is not None)
     try:
         chosen = select_topics(consumer, names, are_patterns=regex)
         if group is None:
@@ -184,10 +189,9 @@ class _Reader:
     """Prints the records of its partitions. `commits`: offsets of printed records are committed, at the latest when the
     consumer is closed."""
 
-    def __init__(self, consumer: Consumer, render: Render, bootstrap_server: str, *, commits: bool) -> None:
+    def __init__(self, consumer: Consumer, render: Render, *, commits: bool) -> None:
         self._consumer = consumer
         self._render = render
-        self._bootstrap_server = bootstrap_server
         self._commits = commits
         #: None: no partition is assigned yet.
         self._assigned: set[_Place] | None = None
@@ -246,7 +250,5 @@ class _Reader:
                 self._ended.discard(place)
             elif error.code() == KafkaError._PARTITION_EOF:
                 self._ended.add(place)
-            elif error.code() == KafkaError._ALL_BROKERS_DOWN:
-                click.echo(f"varve: no broker answers at {self._bootstrap_server}; still trying", err=True)
             elif error.code() != KafkaError._TRANSPORT:
                 raise KafkaException(error)  # After that one the client connects again by itself.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
+from broker.cli.progress import INTERVAL_S, Progress
 from broker.cli.root import CommandError
 from broker.cli.wire_client import WireClient, error_text
 from protocol.errors import ErrorCode, ProtocolError
@@ -41,7 +43,7 @@ class Placement:
         self, ask: Callable[[tuple[str, int], dict[str, list[int]]], T]
     ) -> dict[int, T | OSError | ProtocolError]:
         """What `ask` returns or raises for each broker with a replica, by the broker's id. It is given the broker's
-        address and the partitions by topic."""
+        address and the partitions by topic. On a terminal it is shown how many brokers have answered."""
         named: dict[int, dict[str, list[int]]] = {}
         for place in self.places:
             named.setdefault(place.broker, {}).setdefault(place.topic, []).append(place.partition)
@@ -54,8 +56,12 @@ class Placement:
             except (OSError, ProtocolError) as error:
                 return error
 
-        with ThreadPoolExecutor(len(named) or 1) as pool:
-            return dict(zip(named, pool.map(answer, named), strict=True))
+        with ThreadPoolExecutor(len(named) or 1) as pool, Progress("brokers have answered") as progress:
+            answers = {node_id: pool.submit(answer, node_id) for node_id in named}
+            while wait(answers.values(), INTERVAL_S).not_done:
+                answered = sum(each.done() for each in answers.values())
+                progress.show(answered, time.monotonic(), len(answers))
+            return {node_id: each.result() for node_id, each in answers.items()}
 
 
 def find_replicas(client: WireClient, names: Iterable[str], partitions: Sequence[int] | None) -> Placement:

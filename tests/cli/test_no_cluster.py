@@ -204,3 +204,20 @@ def test_ctrl_c_at_a_terminal_ends_health_quietly(tmp_path: Path) -> None:
         os.close(terminal)
         os.close(other_end)
     assert said == b""
+
+
+def test_consume_says_that_no_broker_answers_any_more(varve: Varve, node: str, tmp_path: Path) -> None:
+    varve("topic", "create", "t")
+    varve("produce", "t", stdin="first\n")
+    process = start(["consume", "t", "--from-beginning"], tmp_path, **PIPED)
+    try:
+        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout.readline() == b"first\n"
+        varve("cluster", "down")
+        assert process.stderr.readline() == f"varve: no broker answers at {node}; still trying\n".encode()
+        varve("cluster", "up")
+        varve("produce", "t", stdin="second\n")
+        assert process.stdout.readline() == b"second\n"
+    finally:
+        process.kill()
+        process.communicate()
