@@ -76,6 +76,12 @@ class LocalNode:
             return None
         return process if is_running(process) else None
 
+    def note_process(self, process: Process) -> None:
+        """Whoever looks meanwhile finds the whole file or none."""
+        new = self.directory / "pid.new"
+        new.write_text(json.dumps([process.pid, process.started]), encoding="utf-8")
+        new.replace(self.directory / "pid")
+
     def log_tail(self, lines: int = 15) -> str:
         with contextlib.suppress(OSError):
             return "\n".join(self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
@@ -164,7 +170,7 @@ class LocalCluster:
             # Each start has a file of its own, so that nobody takes an older failure for this one's.
             keep_older(node.log)
             process = spawn(self._command(node), node.log, environment)
-            (node.directory / "pid").write_text(json.dumps([process.pid, process.started]), encoding="utf-8")
+            node.note_process(process)
             started[node.node_id] = process
         return started
 
