@@ -77,10 +77,7 @@ class LocalNode:
         return process if is_running(process) else None
 
     def note_process(self, process: Process) -> None:
-        """Whoever looks meanwhile finds the whole file or none."""
-        new = self.directory / "pid.new"
-        new.write_text(json.dumps([process.pid, process.started]), encoding="utf-8")
-        new.replace(self.directory / "pid")
+        _write_whole(self.directory / "pid", json.dumps([process.pid, process.started]))
 
     def log_tail(self, lines: int = 15) -> str:
         with contextlib.suppress(OSError):
@@ -129,10 +126,7 @@ class LocalCluster:
 
     def save(self) -> None:
         layout = {"ports": list(self.ports), "settings": self.settings}
-        path = self.base_dir / _LAYOUT_FILE
-        temporary = path.with_suffix(".tmp")
-        temporary.write_text(json.dumps(layout, indent=2) + "\n", encoding="utf-8")
-        temporary.replace(path)
+        _write_whole(self.base_dir / _LAYOUT_FILE, json.dumps(layout, indent=2) + "\n")
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -292,3 +286,10 @@ def _is_served(family: int, host: str, port: int) -> bool:
     with socket.socket(family, socket.SOCK_STREAM) as sock:
         sock.settimeout(1)
         return sock.connect_ex((host, port)) == 0 and sock.getsockname() != sock.getpeername()
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """Whoever reads meanwhile finds the file as it was, or as it is now."""
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
