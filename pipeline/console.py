@@ -16,7 +16,7 @@ import click
 from rich.console import Console
 
 from pipeline.errors import PipelineError
-from pipeline.run_files import DELIVERIES, is_written
+from pipeline.run_files import is_loaded
 
 # One console for all that is not a result: lines printed above a moving progress bar must go through it.
 STDERR = Console(stderr=True)
@@ -99,7 +99,7 @@ def _leave_interrupted(run: Path) -> NoReturn:
     if run.is_dir():
         update_summary(run, "interrupted", {"at": time.strftime("%Y-%m-%dT%H:%M:%S%z")})
     click.echo("pipeline: interrupted", err=True)
-    if is_written(run / DELIVERIES):
+    if is_loaded(run):
         click.echo(
             f"What was acknowledged can be verified: python -m pipeline verify --run {run} ...", err=True
         )

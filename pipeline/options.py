@@ -21,11 +21,32 @@ class RunFolder(click.ParamType[Path]):
         if uri.scheme == "file" and uri.netloc in ("", "localhost"):
             return Path(unquote(uri.path))
         if uri.scheme:
-            self.fail(f"{value!r}: only a folder that is mounted here can hold a run", param, ctx)
+            hint = (
+                "; executors can write to an object store by --deliveries" if _takes_deliveries(ctx) else ""
+            )
+            self.fail(f"{value!r}: only a folder that is mounted here can hold a run{hint}", param, ctx)
         return Path(value)
 
 
+def _takes_deliveries(ctx: click.Context | None) -> bool:
+    return ctx is not None and any(each.name == "deliveries" for each in ctx.command.params)
+
+
+def _uri(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not urlsplit(value).scheme:
+        raise click.BadParameter(
+            f"{value!r} is no URI, such as s3a://bucket/runs/001 or hdfs://name/runs/001"
+        )
+    return value
+
+
 RUN_FOLDER = RunFolder()
+DELIVERIES = click.option(
+    "--deliveries",
+    metavar="URI",
+    callback=_uri,
+    help="A new folder that Spark's executors can write to, where --out is not mounted on their machines.",
+)
 RATE = click.FloatRange(min=0, min_open=True)
 BOOTSTRAP_SERVER = click.option(
     "--bootstrap-server", required=True, metavar="HOST:PORT,...", help="Where the cluster answers."

@@ -22,6 +22,20 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
     path.write_text(json.dumps(content, indent=2) + "\n")
 
 
-def is_written(parquet: Path) -> bool:
-    """Whether Spark came to the end of writing it; of a job that did not, there may be parts."""
-    return (parquet / "_SUCCESS").exists()
+def deliveries_uri(run: Path) -> str:
+    """Where executors write `DELIVERIES`, for Spark to read: in the run's folder, unless the load had it elsewhere.
+
+    A URI and no path, since what a path means is for Spark's `fs.defaultFS` to say.
+    """
+    elsewhere: str | None = json.loads((run / CONFIG).read_text()).get("deliveries")
+    return elsewhere or (run / DELIVERIES).resolve().as_uri()
+
+
+def is_loaded(run: Path) -> bool:
+    """Whether a load has come to the end of writing its deliveries; of one that did not, there may be parts."""
+    if not (run / CONFIG).exists():
+        return False
+    if (run / SUMMARY).exists() and "load" in json.loads((run / SUMMARY).read_text()):
+        return True
+    # The load was ended behind that.
+    return (run / DELIVERIES / "_SUCCESS").exists()

@@ -39,7 +39,7 @@ def load_over_backlog(
     beside = options.run.with_name(f"{options.run.name}-backlog")
     say(f"filling: {records:,} records, as fast as it goes")
     with load_bar(records) as bar:
-        filled = load(spark, fill, dataclasses.replace(options, run=beside), bar)
+        filled = load(spark, fill, options.for_run(beside), bar)
     if filled["interrupted"]:
         raise KeyboardInterrupt
     cluster = Cluster(options.bootstrap_server)

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pipeline.console import EXIT_FAILED, errors_as_exit_code, known_errors_as_exit_code, say_with_time, warn
-from pipeline.options import BOOTSTRAP_SERVER, RUN_FOLDER, spark_options
+from pipeline.options import BOOTSTRAP_SERVER, DELIVERIES, RUN_FOLDER, spark_options
 from pipeline.run_files import LOG
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ def list_command() -> None:
     "--find-limit", is_flag=True, help="Raise the rate until the cluster is saturated; nothing is verified."
 )
 @click.option("--out", type=RUN_FOLDER, help="The run's folder.  [default: runs/NAME-TIME]")
+@DELIVERIES
 @spark_options
 def run_command(
     workload: str,
@@ -84,6 +85,7 @@ def run_command(
     compaction_wait_s: float,
     find_limit: bool,
     out: Path | None,
+    deliveries: str | None,
     master: str | None,
     conf: dict[str, str],
 ) -> None:
@@ -114,6 +116,7 @@ def run_command(
             partitions=wanted.partitions,
             replication_factor=replication_factor,
             topic_config=wanted.topic_config,
+            deliveries=deliveries,
         )
         say = say_with_time()
         say(f"{wanted.name}: {wanted.shape}")

@@ -93,7 +93,7 @@ def find_and_report(
             start_timestamp_ms=int(time.time() * 1000),
         )
         with load_bar(records) as bar:
-            figures = load(spark, trial, dataclasses.replace(options, run=options.run / name), bar)
+            figures = load(spark, trial, options.for_run(options.run / name), bar)
         if figures["interrupted"]:
             raise KeyboardInterrupt
         point = _point(rate_per_s, figures)

@@ -11,7 +11,15 @@ from rich.console import Console
 
 from pipeline.console import EXIT_FAILED, errors_as_exit_code
 from pipeline.load.bar import load_bar
-from pipeline.options import BOOTSTRAP_SERVER, PRODUCER_CONFIG, RATE, RUN_FOLDER, sizes, spark_options
+from pipeline.options import (
+    BOOTSTRAP_SERVER,
+    DELIVERIES,
+    PRODUCER_CONFIG,
+    RATE,
+    RUN_FOLDER,
+    sizes,
+    spark_options,
+)
 from pipeline.run_files import LOG
 
 _DEFAULT_RATE_PER_S = 5000.0
@@ -31,6 +39,7 @@ _DEFAULT_RATE_PER_S = 5000.0
 @click.option("--partitions", default=3, show_default=True, help="Of a topic that is created.")
 @click.option("--replication-factor", default=3, show_default=True, help="Of a topic that is created.")
 @click.option("--out", required=True, type=RUN_FOLDER, help="The run's folder, e.g. runs/001.")
+@DELIVERIES
 @spark_options
 def load_command(
     bootstrap_server: str,
@@ -50,6 +59,7 @@ def load_command(
     partitions: int,
     replication_factor: int,
     out: Path,
+    deliveries: str | None,
     master: str | None,
     conf: dict[str, str],
 ) -> None:
@@ -79,6 +89,7 @@ def load_command(
             partitions,
             replication_factor,
             producer_config=producer_config,
+            deliveries=deliveries,
         )
         # Before Spark, which takes ten seconds to start.
         check_producer_config(options)

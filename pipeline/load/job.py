@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,7 +21,7 @@ from pipeline.load.producer_task import DELIVERY_SCHEMA_SQL, ProducerSettings, p
 from pipeline.load.progress import DriverLines, LineAddress, Progress
 from pipeline.producer import ProducerError, ReliableProducer, RetryPolicy
 from pipeline.producer.settings import without_aliases
-from pipeline.run_files import ABORTED, CONFIG, DELIVERIES, LOG, write_json
+from pipeline.run_files import ABORTED, CONFIG, LOG, deliveries_uri, write_json
 from pipeline.summary import update_summary
 from pipeline.workloads.records import key_column, timestamp_ms_column, value_column
 from pipeline.workloads.spec import FORMAT, RunSpec
@@ -53,6 +53,14 @@ class LoadOptions:
     """All three for topics that have to be created."""
     producer_config: Mapping[str, str] = field(default_factory=dict)
     """Settings of librdkafka that win over those above and over the baseline of `pipeline.producer`."""
+    deliveries: str | None = None
+    """The URI of a folder that does not exist, for what executors write; None: the run's folder, which has to be the
+    same on all machines then."""
+
+    def for_run(self, run: Path) -> LoadOptions:
+        """The same for another run that belongs to this one; deliveries that are elsewhere get a folder beside."""
+        deliveries = self.deliveries and f"{self.deliveries.rstrip('/')}-{run.name}"
+        return replace(self, run=run, deliveries=deliveries)
 
     def producer_settings(self, line: LineAddress) -> ProducerSettings:
         return ProducerSettings(
@@ -95,14 +103,14 @@ def load(spark: SparkSession, spec: RunSpec, options: LoadOptions, watcher: Watc
         # Written at once and read back: to evaluate this frame a second time would send every record again.
         sending = inputs(spark, spec).mapInArrow(producing(spec, settings), DELIVERY_SCHEMA_SQL, barrier=True)
         is_interrupted = _run_to_the_end(
-            lambda: sending.write.parquet(str(run / DELIVERIES)), lines.order_stop, watcher
+            lambda: sending.write.parquet(deliveries_uri(run)), lines.order_stop, watcher
         )
     # At once: what another run sends from here on is not this one's. They stay null where the cluster does not answer:
     # it may be gone.
     with suppress(ClusterUnavailable):
         write_json(run / CONFIG, config | {"end_offsets": _ends(cluster, spec)})
     watcher.begins("evaluating the acknowledgements")
-    deliveries = spark.read.schema(DELIVERY_SCHEMA_SQL).parquet(str(run / DELIVERIES)).cache()
+    deliveries = spark.read.schema(DELIVERY_SCHEMA_SQL).parquet(deliveries_uri(run)).cache()
     try:
         section = summarize(spec, options, deliveries)
     finally:
@@ -110,7 +118,8 @@ def load(spark: SparkSession, spec: RunSpec, options: LoadOptions, watcher: Watc
     reported = section["acknowledged"] + section["aborted"] + section["failed"]
     if reported < lines.totals.acknowledged + lines.totals.failed:
         raise PipelineError(
-            f"{run} lacks what executors wrote there: it must be the same folder on all machines of the cluster"
+            f"{deliveries_uri(run)} lacks what executors wrote there: it must be the same folder on all machines of the"
+            " cluster; --deliveries can name one that is (s3a://..., hdfs://...)"
         )
     section["interrupted"] = is_interrupted
     update_summary(run, "load", section)
@@ -242,6 +251,7 @@ def _config(spec: RunSpec, options: LoadOptions, start_offsets: dict[str, dict[s
         "spec": spec.to_json(),
         "run_id": spec.run_id,
         "options": asdict(options) | {"run": str(options.run)},
+        "deliveries": options.deliveries,
         # Where the run begins and ends in each partition: what others sent before and after is not judged.
         "start_offsets": start_offsets,
         "end_offsets": None,

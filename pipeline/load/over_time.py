@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from pipeline.load.latency import HISTOGRAM_SCHEMA_SQL, encode_histograms, merge, percentiles_ms
 from pipeline.run_files import LATENCY, THROUGHPUT
+from pipeline.run_tables import write_table
 
 
 def write_over_time(acknowledged: DataFrame, run: Path, start_us: int, warm_up_s: int) -> dict[str, Any]:
@@ -18,13 +19,15 @@ def write_over_time(acknowledged: DataFrame, run: Path, start_us: int, warm_up_s
     `acknowledged`: topic, partition, value_bytes, intended_at_us, acknowledged_at_us, latency_us. Records that were
     meant to be sent in the first `warm_up_s` seconds are left out of `latency_ms`.
     """
-    _latency(acknowledged, start_us).write.parquet(str(run / LATENCY))
-    _throughput(acknowledged, start_us).write.parquet(str(run / THROUGHPUT))
-    rows = acknowledged.sparkSession.read.parquet(str(run / LATENCY)).collect()
-    warm = [bytes(row["histogram"]) for row in rows if row["second"] >= warm_up_s]
+    histograms = _latency(acknowledged, start_us).toArrow()
+    write_table(run / LATENCY, histograms)
+    write_table(run / THROUGHPUT, _throughput(acknowledged, start_us).toArrow())
+    rows = histograms.select(["second", "histogram"]).to_pylist()
+    warm = [row["histogram"] for row in rows if row["second"] >= warm_up_s]
     return {
+        "start_us": start_us,
         "latency_ms": percentiles_ms(merge(warm)),
-        "latency_ms_with_warm_up": percentiles_ms(merge(bytes(row["histogram"]) for row in rows)),
+        "latency_ms_with_warm_up": percentiles_ms(merge(row["histogram"] for row in rows)),
         "warm_up_s": warm_up_s,
         "longest_gap": longest_gap(acknowledged),
     }

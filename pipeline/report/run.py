@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 
 from pipeline.errors import PipelineError
 from pipeline.report.sweep import SWEEP, Sweep, parse_sweep
-from pipeline.run_files import CONFIG, DELIVERIES, LATENCY, SUMMARY, THROUGHPUT, is_written
+from pipeline.run_files import CONFIG, LATENCY, SUMMARY, THROUGHPUT
 
 
 @dataclass(slots=True)
@@ -25,8 +24,6 @@ class Run:
     config: dict[str, Any]
     summary: dict[str, Any]
     sweep: Sweep | None = None
-    start_us: int | None = None
-    """Wall time of the first intended record: second 0 of the figures over time."""
     latency: list[tuple[int, bytes]] = field(default_factory=list)
     """(second of intended send time, encoded HDR histogram), several per second."""
     throughput: pa.Table | None = None
@@ -46,6 +43,11 @@ class Run:
     def stream(self) -> dict[str, Any] | None:
         """Of a run of streaming queries, which has no load: its records came by way of a query."""
         return self.summary.get("stream")
+
+    @property
+    def start_us(self) -> int | None:
+        """Wall time of the first intended record: second 0 of the figures over time. None where none is known."""
+        return (self.load or self.stream or {}).get("start_us")
 
     @property
     def verify(self) -> dict[str, Any] | None:
@@ -95,47 +97,26 @@ def _read(folder: Path) -> Run:
 
 
 def _read_load(run: Run) -> None:
-    """What there is of the load's three files."""
-    if deliveries := _dataset(run.folder / DELIVERIES):
-        run.start_us = _least(deliveries, "intended_at_us")
-    if latency := _dataset(run.folder / LATENCY):
-        rows = _table(latency, ["second", "histogram"])
-        run.latency = list(zip(rows["second"].to_pylist(), rows["histogram"].to_pylist(), strict=True))
-    if throughput := _dataset(run.folder / THROUGHPUT):
-        run.throughput = _table(throughput, ["second", "partition", "records", "value_bytes"])
-    acknowledged = (run.load or run.stream or {}).get("acknowledged", 0) > 0
-    if acknowledged and not run.latency:
-        run.missing.append(f"{LATENCY} is missing or was not finished: no latency over time, no percentiles.")
-    if acknowledged and run.throughput is None:
-        run.missing.append(f"{THROUGHPUT} is missing or was not finished: no throughput over time.")
-    if run.start_us is None and run.fault is not None:
-        run.missing.append(f"{DELIVERIES} is missing: the faults have no place on the axis of time.")
+    """What there is of the load's tables."""
+    if latency := _table(run.folder / LATENCY, ["second", "histogram"]):
+        run.latency = list(zip(latency["second"].to_pylist(), latency["histogram"].to_pylist(), strict=True))
+    run.throughput = _table(run.folder / THROUGHPUT, ["second", "partition", "records", "value_bytes"])
+    if (run.load or run.stream or {}).get("acknowledged", 0) == 0:
+        return
+    if not run.latency:
+        run.missing.append(f"{LATENCY} is missing: no latency over time, no percentiles.")
+    if run.throughput is None:
+        run.missing.append(f"{THROUGHPUT} is missing: no throughput over time.")
 
 
-def _dataset(folder: Path) -> ds.Dataset | None:
-    """What Spark wrote; None where there is nothing, or only what a job left that did not come to its end."""
-    if not is_written(folder):
+def _table(file: Path, columns: list[str]) -> pa.Table | None:
+    """What the file holds; None where there is none."""
+    if not file.exists():
         return None
     try:
-        return ds.dataset(folder, format="parquet")
+        return pq.read_table(file, columns=columns)
     except (pa.ArrowException, OSError) as error:
-        raise PipelineError(f"{folder} cannot be read: {_first_line(error)}") from error
-
-
-def _table(dataset: ds.Dataset, columns: list[str]) -> pa.Table:
-    try:
-        return dataset.to_table(columns=columns)
-    except (pa.ArrowException, OSError) as error:
-        raise PipelineError(f"{dataset.files[0]} cannot be read: {_first_line(error)}") from error
-
-
-def _least(dataset: ds.Dataset, column: str) -> int | None:
-    """The smallest value, without all of them in memory at once."""
-    try:
-        least = (pc.min(batch.column(0)).as_py() for batch in dataset.to_batches(columns=[column]))
-        return min((value for value in least if value is not None), default=None)
-    except (pa.ArrowException, OSError) as error:
-        raise PipelineError(f"{dataset.files[0]} cannot be read: {_first_line(error)}") from error
+        raise PipelineError(f"{file} cannot be read: {_first_line(error)}") from error
 
 
 def _json_object(path: Path) -> dict[str, Any]:

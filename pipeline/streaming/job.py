@@ -15,7 +15,7 @@ from pipeline.circumstances import circumstances
 from pipeline.cluster import Cluster
 from pipeline.errors import PipelineError
 from pipeline.load.over_time import longest_gap, write_over_time
-from pipeline.run_files import CONFIG, DELIVERIES, write_json
+from pipeline.run_files import CONFIG, deliveries_uri, write_json
 from pipeline.spark.session import SparkOptions
 from pipeline.streaming.driver import Batch, QueryProcess
 from pipeline.streaming.faults import Faults
@@ -163,7 +163,7 @@ def conclude(
     run, spec = options.run, streamed.spec
     streamed.feed.write(run)
     read = {topic: _read(spark, options, topic).cache() for topic in spec.topics.all}
-    deliveries = spark.read.parquet(str(run / DELIVERIES)).cache()
+    deliveries = spark.read.parquet(deliveries_uri(run)).cache()
     try:
         evidence = Evidence(
             deliveries, read[spec.topics.source], read[spec.topics.sink], read[spec.topics.counts]
@@ -181,7 +181,7 @@ def conclude(
             frame.unpersist()
     update_summary(run, "stream", section)
     checks = [check.to_json() for check in verdict.checks]
-    write_checks(spark, run, verdict.checks)
+    write_checks(run, verdict.checks)
     update_summary(
         run,
         "verify",

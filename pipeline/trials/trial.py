@@ -14,7 +14,7 @@ from pipeline.load.bar import load_bar
 from pipeline.load.job import LoadOptions, Watcher, load
 from pipeline.load.over_time import longest_gap
 from pipeline.load.progress import Progress
-from pipeline.run_files import DELIVERIES
+from pipeline.run_files import deliveries_uri
 from pipeline.spark.connector import Connector
 from pipeline.summary import update_summary
 from pipeline.trials.faults import Injection
@@ -80,7 +80,7 @@ def run_trial(
         raise KeyboardInterrupt
     fault = None
     if injection is not None:
-        acknowledged = spark.read.parquet(str(options.run / DELIVERIES)).where("error is null")
+        acknowledged = spark.read.parquet(deliveries_uri(options.run)).where("error is null")
         gap = longest_gap(acknowledged, since_us=injection.events[0]["at_us"])
         fault = {"events": injection.events, "gap": gap}
         update_summary(options.run, "fault", fault)

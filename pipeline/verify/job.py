@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.cluster import Cluster
 from pipeline.errors import PipelineError
-from pipeline.run_files import CONFIG, DELIVERIES, is_written
+from pipeline.run_files import CONFIG, deliveries_uri, is_loaded
 from pipeline.spark.connector import Connector
 from pipeline.summary import update_summary
 from pipeline.verify.checks import Circumstances, found_uncommitted, judge, run_checks
@@ -50,7 +50,7 @@ def verify(spark: SparkSession, options: VerifyOptions, connector: Connector | N
         return judge(read(spark, options.bootstrap_server, ranges, isolation_level, connector), spec)
 
     judged = read_as("read_committed").cache()
-    deliveries = spark.read.parquet(str(run / DELIVERIES)).cache()
+    deliveries = spark.read.parquet(deliveries_uri(run)).cache()
     try:
         records_read = judged.count()
         results = run_checks(judged, deliveries, spec, given)
@@ -65,7 +65,7 @@ def verify(spark: SparkSession, options: VerifyOptions, connector: Connector | N
         deliveries.unpersist()
     if options.compare_replicas is not None:
         results += [options.compare_replicas(topic) for topic in spec.topic_names]
-    write_checks(spark, run, results)
+    write_checks(run, results)
     by = "Python (confluent-kafka)"
     if connector is not None:
         by = f"Spark's official connector ({connector.source})"
@@ -86,7 +86,7 @@ def verify(spark: SparkSession, options: VerifyOptions, connector: Connector | N
 
 def check_is_loaded(run: Path) -> None:
     """Raises PipelineError unless a load has finished in the folder."""
-    if not (run / CONFIG).exists() or not is_written(run / DELIVERIES):
+    if not is_loaded(run):
         raise PipelineError(f"{run} is not the folder of a finished load")
 
 

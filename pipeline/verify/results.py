@@ -7,12 +7,22 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+import pyarrow as pa
+from pyspark.sql import DataFrame
 
 from pipeline.run_files import CHECKS
+from pipeline.run_tables import write_table
 
 _SAMPLE_SIZE = 5
-_CHECKS_SCHEMA_SQL = "name string, expected bigint, actual bigint, status string, sample string"
+_CHECKS_SCHEMA = pa.schema(
+    [
+        ("name", pa.string()),
+        ("expected", pa.int64()),
+        ("actual", pa.int64()),
+        ("status", pa.string()),
+        ("sample", pa.string()),
+    ]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +71,7 @@ def _plain(fields: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def write_checks(spark: SparkSession, run: Path, results: list[CheckResult]) -> None:
-    """As the run's `verify.parquet`."""
-    rows = [(r.name, r.expected, r.actual, r.status, json.dumps(r.sample)) for r in results]
-    spark.createDataFrame(rows, _CHECKS_SCHEMA_SQL).coalesce(1).write.mode("overwrite").parquet(
-        str(run / CHECKS)
-    )
+def write_checks(run: Path, results: list[CheckResult]) -> None:
+    """As the run's `verify.parquet`; each sample is JSON there."""
+    rows = [each.to_json() | {"sample": json.dumps(each.sample)} for each in results]
+    write_table(run / CHECKS, pa.Table.from_pylist(rows, schema=_CHECKS_SCHEMA))

@@ -15,7 +15,7 @@ MAX_SEQUENCE_DIGITS = 12
 #: Room for the longest sequence number, the checksum and some payload (`checked.py`).
 MIN_RECORD_SIZE_BYTES = 65
 #: Of config.json. A run of another form cannot be recomputed.
-FORMAT = 2
+FORMAT = 3
 
 
 class KeyDistribution(StrEnum):

@@ -37,6 +37,26 @@ def test_less_than_idempotence_is_possible_when_it_is_said(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("--deliveries", "runs/001"), "'runs/001' is no URI"),
+        (("--out", "s3a://bucket/runs/001"), "executors can write to an object store by --deliveries"),
+    ],
+)
+def test_folders_that_cannot_be_are_refused(tmp_path: Path, arguments: tuple[str, str], reason: str) -> None:
+    line = ["load", "--bootstrap-server", "127.0.0.1:1", "--topic", "t", "--out", str(tmp_path / "run")]
+    done = CliRunner().invoke(main, [*line, *arguments])
+    assert done.exit_code == 2
+    assert reason in " ".join(done.stderr.split())
+
+
+def test_deliveries_elsewhere_are_another_folder_for_each_run(tmp_path: Path) -> None:
+    one = LoadOptions("127.0.0.1:1", tmp_path / "one", deliveries="s3a://bucket/runs/001/")
+    assert one.for_run(tmp_path / "fill").deliveries == "s3a://bucket/runs/001-fill"
+    assert options(tmp_path).for_run(tmp_path / "fill").deliveries is None
+
+
+@pytest.mark.parametrize(
     ("setting", "reason"),
     [
         ("acks=1", "acks=1 contradicts enable.idempotence=true"),

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from hdrh.histogram import HdrHistogram
+
+from pipeline.run_tables import write_table
 
 START_US = 1_795_716_704_000_000
 #: Of each second: how long its records took, in microseconds.
@@ -56,6 +57,7 @@ def load_section() -> dict[str, Any]:
             "gap_ms_by_partition": {},
         },
         "interrupted": False,
+        "start_us": START_US,
     }
 
 
@@ -75,6 +77,7 @@ def stream_section() -> dict[str, Any]:
         "latency_ms_with_warm_up": latency,
         "warm_up_s": 0,
         "longest_gap": load["longest_gap"],
+        "start_us": START_US,
         "batches": 8,
         "batch_ms": {"p50": 450, "max": 900},
         "broker_kills": 1,
@@ -125,18 +128,6 @@ def write_run(folder: Path, summary: Mapping[str, Any] | None = None, **spec: An
 
 
 def write_load_files(folder: Path) -> None:
-    sent = [
-        (START_US + second * 1_000_000 + n, latency_us)
-        for second, latencies in enumerate(LATENCIES_US)
-        for n, latency_us in enumerate(latencies)
-    ]
-    deliveries = pa.table(
-        {
-            "sequence": range(len(sent)),
-            "intended_at_us": [at_us for at_us, _ in sent],
-            "latency_us": [latency_us for _, latency_us in sent],
-        }
-    )
     histograms = []
     for latencies in LATENCIES_US:
         histogram = HdrHistogram(1, 3_600_000_000, 3)
@@ -156,15 +147,8 @@ def write_load_files(folder: Path) -> None:
             "value_bytes": [1024 * (p + 1) for _, p in rows],
         }
     )
-    for name, table in (("deliveries", deliveries), ("latency", latency), ("throughput", throughput)):
-        write_parquet(folder / f"{name}.parquet", table)
-
-
-def write_parquet(folder: Path, table: pa.Table) -> None:
-    """As Spark does: a folder of parts, and a mark that all of them are there."""
-    folder.mkdir()
-    pq.write_table(table, folder / "part-00000.snappy.parquet")
-    (folder / "_SUCCESS").touch()
+    for name, table in (("latency", latency), ("throughput", throughput)):
+        write_table(folder / f"{name}.parquet", table)
 
 
 def sweep() -> dict[str, Any]:

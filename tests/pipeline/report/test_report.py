@@ -20,13 +20,13 @@ pytest.importorskip("hdrh", reason="needs the extra: pip install -e '.[spark]'")
 import pyarrow as pa
 
 from pipeline.report.command import report_command
+from pipeline.run_tables import write_table
 from tests.pipeline.report.run_folders import (
     fault_section,
     load_section,
     stream_section,
     sweep,
     verify_section,
-    write_parquet,
     write_run,
 )
 
@@ -254,9 +254,8 @@ def test_records_without_acknowledgement_are_no_success(tmp_path: Path) -> None:
 
 def test_an_interrupted_run_shows_what_is_there_and_says_what_is_not(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", {"interrupted": {"at": "2026-11-26T18:06:21+0000"}})
-    for name in ("latency", "throughput", "deliveries"):
-        # What Spark leaves of a job that did not come to its end.
-        (folder / f"{name}.parquet" / "_SUCCESS").unlink()
+    for name in ("latency", "throughput"):
+        (folder / f"{name}.parquet").unlink()
     page = report(folder)
     assert "interrupted" in page.all("p", "verdict")[0].text
     assert [entry.text for entry in page.all("ul", "missing")[0].all("li")] == [
@@ -280,12 +279,10 @@ def test_a_stream_is_a_run_without_a_load(tmp_path: Path) -> None:
 
 def test_files_that_are_gone_are_named(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", whole(fault=fault_section()))
-    for name in ("latency", "deliveries"):
-        (folder / f"{name}.parquet" / "_SUCCESS").unlink()
+    (folder / "latency.parquet").unlink()
     page = report(folder)
     missing = page.all("ul", "missing")[0].text
     assert "latency.parquet" in missing
-    assert "deliveries.parquet" in missing
     assert "throughput.parquet" not in missing
     assert page.section("Throughput").all("svg")
 
@@ -295,11 +292,8 @@ def test_two_runs_are_drawn_by_the_same_axes_with_a_ratio_for_each_figure(tmp_pa
     one = write_run(tmp_path / "one", {"load": faster, "verify": verify_section()}, records=24)
     other = write_run(tmp_path / "other", whole(fault=fault_section()))
     # The other lasts longer: both axes reach as far.
-    (other / "throughput.parquet" / "part-00000.snappy.parquet").unlink()
-    (other / "throughput.parquet" / "_SUCCESS").unlink()
-    (other / "throughput.parquet").rmdir()
     late = pa.table({"second": [0, 39], "partition": [0, 0], "records": [500, 1], "value_bytes": [1, 1]})
-    write_parquet(other / "throughput.parquet", late)
+    write_table(other / "throughput.parquet", late)
     page = report(one, "--compare", other)
     figures = {row[0]: row[1:] for row in rows(page.section("Figures").all("table")[0])}
     assert figures["throughput"] == ["6 records/s", "3 records/s", f"2.00{TIMES} better"]
@@ -454,7 +448,7 @@ def test_a_file_that_cannot_be_written_or_read_is_one_line_and_exit_code_2(tmp_p
     result = run_command(folder, "--out", tmp_path / "nowhere" / "r.html")
     assert (result.exit_code, len(result.stderr.splitlines())) == (2, 1)
     assert "cannot be written" in result.stderr
-    (folder / "latency.parquet" / "part-00000.snappy.parquet").write_bytes(b"not parquet")
+    (folder / "latency.parquet").write_bytes(b"not parquet")
     result = run_command(folder)
     assert (result.exit_code, len(result.stderr.splitlines())) == (2, 1)
     assert "cannot be read" in result.stderr

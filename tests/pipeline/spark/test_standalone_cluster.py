@@ -134,6 +134,23 @@ def test_a_load_and_its_proof(
     assert summary["verify"]["read_by"].startswith("Spark's official connector")
 
 
+def test_executors_that_do_not_share_the_folder_of_the_run(
+    pipeline: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    """A file system of Hadoop's that Python knows nothing of stands for an object store."""
+    run, store = tmp_path / "run", tmp_path / "store"
+    store.mkdir()
+    where = ("--conf", f"spark.hadoop.fs.viewfs.mounttable.store.link./runs={store.as_uri()}")
+    sent = ("--topic", "elsewhere", "--records", "400", "--max", "--producers", "4")
+    loaded = pipeline("load", *sent, *where, "--deliveries", "viewfs://store/runs/001", "--out", run)
+    assert loaded.returncode == 0, loaded.stderr
+    assert (store / "001/_SUCCESS").exists()
+    assert not (run / "deliveries.parquet").exists()
+    verified = pipeline("verify", *where, "--run", run, "--tasks", "4")
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+    assert json.loads((run / "summary.json").read_text())["verify"]["records_read"] == 400
+
+
 def test_a_stream_whose_driver_is_killed(
     pipeline: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
