@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from broker.groups.consumer_group import ConsumerGroup
 from broker.groups.shard import Shard
 from broker.replication import wire
 from broker.replication.replica import Replica
@@ -691,6 +692,37 @@ def test_a_partition_that_is_given_out_twice(small: Small) -> None:
     del shard_of(small, "g").groups["g"]
     with bites("one_worker"):
         as_client(small, join("second"))
+
+
+def test_a_member_takes_nothing_from_an_answer_that_comes_behind_its_session(small: Small) -> None:
+    """Else the simulator finds two workers where the coordinator has rightly put the first one out."""
+    plan = GroupPlan("g", members=2, is_assigned=True, session_timeout_ms=300, commits=5, seed=1)
+    group, client = Group(plan, [("t", 0)]), new_client(small)
+    first, second = (Consumer(client, small.oracle, group, name, seed=1) for name in ("first", "second"))
+
+    async def come_and_go() -> None:
+        while not first._offsets:
+            await first._heartbeat()
+            await asyncio.sleep(0.1)
+        first._give_up(set(first._offsets))
+        await first._heartbeat(leaves=True)
+
+    as_client(small, come_and_go())
+    network = small.cluster.network
+    mends = [network.stall(host_of(node_id), "client") for node_id in small.cluster.node_ids]
+    process = small.cluster.loop.process("client")
+    assert process is not None
+    joining = process.create_task(second._heartbeat())
+    coordinated = shard_of(small, "g").groups["g"]
+    assert isinstance(coordinated, ConsumerGroup)
+    small.wait(lambda: len(coordinated.members) == 1)
+    small.wait(lambda: len(coordinated.members) == 0)
+    for mend in mends:
+        mend()
+    small.wait(joining.done)
+    with pytest.raises(TimeoutError):
+        joining.result()
+    assert not second._offsets
 
 
 def compare(small: Small) -> None:

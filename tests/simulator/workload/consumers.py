@@ -40,7 +40,8 @@ class Consumer:
     """One life after the other, each under an id of its own, until its group has done its work.
 
     What it owns it works on until it is told to give it up, is put out, or may have been: its session counts from the
-    moment at which it sent the last heartbeat that was answered.
+    moment at which it sent the last heartbeat that was answered, that by which it joins included. An answer that was
+    so long under way gives it nothing: its partitions may be somebody else's by now.
     """
 
     def __init__(self, client: Client, oracle: Oracle, group: Group, name: str, seed: int) -> None:
@@ -52,7 +53,8 @@ class Consumer:
         self._lives = 0
         self._met = ""
         self._epoch = 0
-        self._ends_s = 0.0
+        self._session_ends_s: float | None = None
+        """None: it is no member, and has not asked to be one."""
         #: Where it goes on, for everything that it owns.
         self._offsets: dict[Place, int] = {}
         #: What it owns is not what it said last.
@@ -76,6 +78,7 @@ class Consumer:
         while not self._group.is_done:
             self._lives += 1
             self._epoch = 0
+            self._session_ends_s = None
             try:
                 await self._live(loop.time() + self._rng.expovariate(1 / MEAN_LIFE_S))
                 if self._rng.random() < 0.5:
@@ -101,7 +104,7 @@ class Consumer:
 
     async def _in_session(self, work: Awaitable[R]) -> R:
         """Raises TimeoutError when the session may be over."""
-        async with asyncio.timeout_at(self._ends_s if self._epoch > 0 else None):
+        async with asyncio.timeout_at(self._session_ends_s):
             return await work
 
     # -- heartbeats ----------------------------------------------------------------------------------------
@@ -109,6 +112,8 @@ class Consumer:
     async def _heartbeat(self, *, leaves: bool = False) -> None:
         sent_s = asyncio.get_running_loop().time()
         joins = self._epoch == 0
+        if joins:
+            self._session_ends_s = sent_s + SESSION_S
         body = ConsumerGroupHeartbeatRequest(
             group_id=self._group_id,
             member_id=self._member_id,
@@ -130,8 +135,7 @@ class Consumer:
         if code in COORDINATOR_RETRIABLE:
             self._client.forget_coordinator(self._group_id)
         elif code in PUT_OUT:
-            self._give_up(set(self._offsets))
-            self._epoch = 0
+            self._is_put_out()
         else:
             assert code is ErrorCode.NONE, code
             if not leaves:
@@ -147,7 +151,7 @@ class Consumer:
     async def _take(self, answer: ConsumerGroupHeartbeatResponse, sent_s: float) -> None:
         assert answer.member_epoch >= self._epoch, "member epochs only rise"
         self._epoch = answer.member_epoch
-        self._ends_s = sent_s + SESSION_S
+        self._session_ends_s = sent_s + SESSION_S
         self._has_news = False
         if answer.assignment is None:
             return
@@ -161,6 +165,11 @@ class Consumer:
             self._offsets[place] = -1
         for place in sorted(new):
             await self._find_out(place)
+
+    def _is_put_out(self) -> None:
+        self._give_up(set(self._offsets))
+        self._epoch = 0
+        self._session_ends_s = None
 
     def _give_up(self, places: set[Place]) -> None:
         for place in sorted(places):
@@ -216,8 +225,7 @@ class Consumer:
             self._client.forget_coordinator(self._group_id)
             self._offsets[place] = -1  # it may have taken effect
         elif code in PUT_OUT:
-            self._give_up(set(self._offsets))
-            self._epoch = 0
+            self._is_put_out()
         else:
             assert code in COMMIT_LATER, code
 
