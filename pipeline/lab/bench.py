@@ -65,7 +65,11 @@ class Bench:
         if self.base_dir is None:
             if self.data_mount is None or self.nodes is None or not self.nodes.can_restart:
                 raise NoDisk("needs --node-command and --data-mount")
-            yield self, Disk.mounted_at(self.data_mount)
+            try:
+                disk = Disk.mounted_at(self.data_mount)
+            except PipelineError as error:
+                raise NoDisk(str(error)) from error
+            yield self, disk
             return
         with ExitStack() as stack:
             try:

@@ -36,15 +36,20 @@ class Disk:
 
     @classmethod
     def mounted_at(cls, path: Path) -> Disk:
-        """Raises PipelineError unless an ext4 or xfs file system is mounted there."""
+        """Raises PipelineError unless an ext4 or xfs file system is mounted there, on a device that stays."""
         for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines():
             device, mounted_at, kind = line.split()[:3]
             if mounted_at == str(path.resolve()):
-                if kind in _FILE_SYSTEMS:
-                    return cls(device, path)
-                raise PipelineError(
-                    f"{path} is {kind}, which cannot be shut down: only {', '.join(_FILE_SYSTEMS)}"
-                )
+                if kind not in _FILE_SYSTEMS:
+                    raise PipelineError(
+                        f"{path} is {kind}, which cannot be shut down: only {', '.join(_FILE_SYSTEMS)}"
+                    )
+                if _lets_go(device):
+                    raise PipelineError(
+                        f"{path} was mounted with -o loop, so {device} is gone when it is unmounted: mount what"
+                        " `losetup --find --show FILE` prints"
+                    )
+                return cls(device, path)
         raise PipelineError(
             f"{path} is not where a file system is mounted: the power of a disk is cut by mount point"
         )
@@ -111,6 +116,12 @@ def new_disk(folder: Path) -> Iterator[Disk]:
         image.unlink()
         path.rmdir()
         folder.rmdir()
+
+
+def _lets_go(device: str) -> bool:
+    """Whether it is a loop device that loses its file with its last mount."""
+    told = Path("/sys/block", Path(device).name, "loop/autoclear")
+    return told.exists() and told.read_text().strip() == "1"
 
 
 def _call(*command: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,22 @@ def test_a_disk_without_power_loses_what_was_not_flushed_and_nothing_else(tmp_pa
             pytest.skip(f"no disk of one's own here: {error}")
         raise
     assert not (tmp_path / "power").exists()
+
+
+@needs_root
+def test_a_device_that_goes_with_its_mount_is_no_disk(tmp_path: Path) -> None:
+    """It could not be mounted again when its power is back."""
+    image = tmp_path / "disk.img"
+    with image.open("wb") as file:
+        file.truncate(8 << 20)
+    for command in (("mkfs.ext4", "-q", "-F", image), ("mount", "-o", "loop", image, tmp_path)):
+        if subprocess.run(command, capture_output=True, check=False).returncode != 0:
+            pytest.skip("no disk of one's own here")
+    try:
+        with pytest.raises(PipelineError, match="losetup --find --show FILE"):
+            Disk.mounted_at(tmp_path)
+    finally:
+        subprocess.run(["umount", tmp_path], check=True)
 
 
 def test_what_is_no_mount_point_is_no_disk(tmp_path: Path) -> None:
