@@ -127,9 +127,7 @@ def _speed(bench: Bench, sizes: _Sizes) -> tuple[TableOf, dict[str, float]]:
         f"Records of {_VALUE_BYTES:,} B: as fast as they are taken, and the latency of {_PACED_PER_S:g} a second. With"
         " acks=0 the client counts a record as acknowledged when it has written it to the socket.",
     )
-    bench.say("warming up")
-    warm_up = bench.topic("warm-up")
-    send(Sending(bench.bootstrap_server, warm_up, _settings("all"), _VALUE_BYTES, seconds=sizes.seconds))
+    bench.warm_up()
     megabytes_per_s = {}
     for acks in _RUNGS:
         bench.say(f"acks={acks}: throughput and latency")

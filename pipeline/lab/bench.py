@@ -12,11 +12,13 @@ from pathlib import Path
 from pipeline.cluster import Cluster
 from pipeline.errors import ClusterUnavailable, PipelineError
 from pipeline.lab.nodes import Nodes, OwnNodes
-from pipeline.lab.observed import cpu_s
+from pipeline.lab.observed import Traffic, cpu_s, filled, observe
 from pipeline.lab.power import Disk, new_disk
 from pipeline.trials.local_cluster import local_cluster
 
 _MAX_REPLICATION_FACTOR = 3
+_WARM_UP_S = 15.0
+_WARM_UP_BYTES = 1_000
 _numbers = count(1)
 
 
@@ -47,6 +49,15 @@ class Bench:
         name = f"lab-{what}-{int(time.time())}-{next(_numbers)}"
         cluster.ensure_topic(name, partitions=partitions, replication_factor=replicas)
         return name
+
+    def warm_up(self) -> None:
+        """Send small batches for a while, so that the first point pays neither for what is done once nor for a JVM that
+        has compiled nothing yet. Raises ClusterUnavailable."""
+        self.say("warming up")
+        traffic = Traffic(
+            self.topic("warm-up", partitions=3), filled(_WARM_UP_BYTES), 0.5 if self.is_quick else _WARM_UP_S
+        )
+        observe(self.bootstrap_server, {"batch.size": 4096, "linger.ms": 1}, traffic)
 
     def broker_cpu_s(self) -> float | None:
         """Processor time that the cluster's nodes have used so far; None where their processes are not known."""

@@ -23,7 +23,7 @@ def run(bench: Bench) -> Sweep:
         f"A queue with a bound, over {partitions:,} partitions",
         [
             ("queue.buffering.max.kbytes", "KiB"),
-            ("acknowledged", "MB/s"),
+            ("acked", "MB/s"),
             "full",
             ("waiting for room", "% of the time"),
             ("in the queue", "ms"),
@@ -37,6 +37,7 @@ def run(bench: Bench) -> Sweep:
             f" for max.block.ms). {partitions:,} x batch.size would be {partitions * _BATCH_BYTES / 2**20:,.0f} MiB."
         ),
     )
+    bench.warm_up()
     topic = bench.topic("buffers", partitions=partitions)
     found: dict[int, Observed] = {}
     for bound_kb in bounds_kb:

@@ -26,9 +26,8 @@ def run(bench: Bench) -> Sweep:
         ],
         text="As fast as one producer goes, with JSON orders of some 300 B. Ratio: bytes of values for each byte sent.",
     )
+    bench.warm_up()
     topic, values = bench.topic("codecs", partitions=3), orders()
-    # So that the first point does not pay for what is done once.
-    observe(bench.bootstrap_server, {"linger.ms": 5}, Traffic(topic, values, 0.5))
     found: dict[tuple[str, int], Observed] = {}
     for size in sizes:
         for codec in CODECS:

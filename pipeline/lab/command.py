@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table as TerminalTable
 
@@ -18,6 +19,11 @@ from pipeline.run_files import LOG
 
 if TYPE_CHECKING:
     from pipeline.report.sweep import Cell, Sweep
+
+#: A column's name with dots takes a line for each part from so many characters on.
+_WIDE = 10
+#: From here on a fraction says nothing.
+_WITHOUT_FRACTION = 1000
 
 
 def _pids(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[int, int]:
@@ -96,11 +102,15 @@ def lab_command(
 
 
 def print_findings(console: Console, findings: Sweep) -> None:
+    """Ten columns of figures fit on 80 characters, each whole."""
     for table in findings.tables:
-        shown = TerminalTable(title=table.title, title_justify="left")
+        shown = TerminalTable(
+            title=table.title, title_justify="left", box=SIMPLE_HEAD, padding=0, pad_edge=False
+        )
         for column in table.columns:
+            name = column.name.replace(".", ".\n") if len(column.name) > _WIDE else column.name
             unit = f"\n{column.unit}" if column.unit else ""
-            shown.add_column(f"{column.name}{unit}", justify="right")
+            shown.add_column(f"{name}{unit}", justify="right", overflow="fold")
         for row in table.rows:
             shown.add_row(*map(_shown, row))
         console.print(shown)
@@ -115,4 +125,6 @@ def _shown(cell: Cell) -> str:
         return "yes" if cell else "no"
     if isinstance(cell, int):
         return f"{cell:,}"
-    return f"{cell:,.2f}" if isinstance(cell, float) else cell
+    if isinstance(cell, float):
+        return f"{cell:,.2f}" if abs(cell) < _WITHOUT_FRACTION else f"{cell:,.0f}"
+    return cell

@@ -65,6 +65,7 @@ def run(bench: Bench) -> Sweep:
         ],
         text="Records go to the partitions in turn. Headers: share of the batch header in the bytes of a batch.",
     )
+    bench.warm_up()
     topics = {
         count: bench.topic("density", partitions=count)
         for count in {p.partitions for p in points(bench.is_quick)}

@@ -61,7 +61,7 @@ def _lost_acknowledgements(bench: Bench) -> tuple[TableOf, dict[bool, Verdict]]:
     columns = (
         "idempotent",
         "answers lost",
-        "acknowledged",
+        "acked",
         "in the log",
         "doubled",
         "steps back",

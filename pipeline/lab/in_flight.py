@@ -67,6 +67,7 @@ class _Point:
 def run(bench: Bench) -> Sweep:
     """Raises PipelineError."""
     sizes = _QUICK if bench.is_quick else _SIZES
+    bench.warm_up()
     with Proxy(bench.bootstrap_server) as proxy:
         points, throughput = _throughput(bench, proxy, sizes)
         latencies, latency = _latency(bench, proxy, sizes)

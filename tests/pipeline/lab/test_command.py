@@ -11,8 +11,12 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs the extra: pip install -e '.[spark]'")
 
+from rich.console import Console
+
+from pipeline.lab.command import print_findings
 from pipeline.lab.registry import EXPERIMENTS
-from pipeline.report.sweep import parse_sweep
+from pipeline.report.findings import TableOf
+from pipeline.report.sweep import Sweep, parse_sweep
 from tests.pipeline.producer.conftest import Node
 
 
@@ -46,3 +50,18 @@ def test_what_cannot_be_is_said_in_a_line(tmp_path: Path) -> None:
     nobody = _lab("idempotence", "--bootstrap-server", "localhost:1", "--out", str(tmp_path / "run"))
     assert nobody.returncode == 2 and "no broker answers at localhost:1" in nobody.stderr
     assert "Traceback" not in nobody.stderr
+
+
+def test_a_table_of_ten_columns_fits_on_a_terminal_with_every_figure_whole() -> None:
+    table = TableOf(
+        "Wide",
+        [("queue.buffering.max.kbytes", "KiB"), *((f"waiting {number}", "ms") for number in range(9))],
+        "Figures of all sizes.",
+    )
+    table.add(65_536, 0.123, 9.87, 99.999, 371.13, 999.99, 1_264.7, 12_345.6, True, None)
+    console = Console(width=80, record=True)
+    print_findings(console, Sweep("Wide", "As seen.", [table.table()], []))
+    told = console.export_text()
+    [figures] = [line.split() for line in told.splitlines() if "65,536" in line]
+    assert figures == "65,536 0.12 9.87 100.00 371.13 999.99 1,265 12,346 yes -".split()
+    assert "…" not in told

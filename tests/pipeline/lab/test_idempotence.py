@@ -33,7 +33,7 @@ def test_only_without_idempotence_and_transactional_id_records_are_doubled(
         (False, False, False),
         (True, False, True),
     ]
-    assert all(row["lost"] == 0 and row["acknowledged"] == 500 for row in rows)
+    assert all(row["lost"] == 0 and row["acked"] == 500 for row in rows)
     doubled = [row[4] for row in restarts.rows]
     # Killed midway between two positions, three times.
     assert isinstance(doubled[0], int) and doubled[0] >= 3 * 20
