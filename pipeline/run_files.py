@@ -35,7 +35,7 @@ def is_loaded(run: Path) -> bool:
     """Whether a load has come to the end of writing its deliveries; of one that did not, there may be parts."""
     if not (run / CONFIG).exists():
         return False
-    if (run / SUMMARY).exists() and "load" in json.loads((run / SUMMARY).read_text()):
-        return True
-    # The load was ended behind that.
-    return (run / DELIVERIES / "_SUCCESS").exists()
+    if json.loads((run / CONFIG).read_text()).get("deliveries") is None:
+        return (run / DELIVERIES / "_SUCCESS").exists()
+    # Only Spark can look there, and what it says when it cannot read is told.
+    return (run / SUMMARY).exists() and "load" in json.loads((run / SUMMARY).read_text())
