@@ -1,4 +1,4 @@
-"""Producers of a load with settings of the user's own: they win, and those that cannot be are refused beforehand."""
+"""What a load is told: settings of its producers, and where it writes; what cannot be is refused beforehand."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from pipeline.__main__ import main
 from pipeline.load.job import LoadOptions, check_producer_config
 from pipeline.load.progress import LineAddress
 from pipeline.producer.settings import producer_settings
+from pipeline.run_files import deliveries_uri, is_loaded, write_json
+from pipeline.summary import update_summary
 
 
 def options(run: Path, **config: str) -> LoadOptions:
@@ -48,6 +50,22 @@ def test_folders_that_cannot_be_are_refused(tmp_path: Path, arguments: tuple[str
     done = CliRunner().invoke(main, [*line, *arguments])
     assert done.exit_code == 2
     assert reason in " ".join(done.stderr.split())
+
+
+def test_a_load_counts_as_finished_by_what_can_be_seen_of_its_deliveries(tmp_path: Path) -> None:
+    here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
+    assert not is_loaded(here)
+    for run, deliveries in ((here, None), (elsewhere, "s3a://bucket/runs/001")):
+        run.mkdir()
+        write_json(run / "config.json", {"deliveries": deliveries})
+        assert not is_loaded(run)
+    update_summary(elsewhere, "load", {})
+    (here / "deliveries.parquet").mkdir()
+    assert not is_loaded(here), "there are parts"
+    (here / "deliveries.parquet" / "_SUCCESS").touch()
+    assert is_loaded(here) and is_loaded(elsewhere)
+    assert deliveries_uri(here) == (here / "deliveries.parquet").as_uri()
+    assert deliveries_uri(elsewhere) == "s3a://bucket/runs/001"
 
 
 def test_deliveries_elsewhere_are_another_folder_for_each_run(tmp_path: Path) -> None:
