@@ -27,15 +27,20 @@ def deliveries_uri(run: Path) -> str:
 
     A URI and no path, since what a path means is for Spark's `fs.defaultFS` to say.
     """
-    elsewhere: str | None = json.loads((run / CONFIG).read_text()).get("deliveries")
-    return elsewhere or (run / DELIVERIES).resolve().as_uri()
+    return _deliveries_elsewhere(run) or (run / DELIVERIES).resolve().as_uri()
 
 
 def is_loaded(run: Path) -> bool:
     """Whether a load has come to the end of writing its deliveries; of one that did not, there may be parts."""
     if not (run / CONFIG).exists():
         return False
-    if json.loads((run / CONFIG).read_text()).get("deliveries") is None:
+    if _deliveries_elsewhere(run) is None:
         return (run / DELIVERIES / "_SUCCESS").exists()
     # Only Spark can look there, and what it says when it cannot read is told.
     return (run / SUMMARY).exists() and "load" in json.loads((run / SUMMARY).read_text())
+
+
+def _deliveries_elsewhere(run: Path) -> str | None:
+    """The load's option; a stream has none."""
+    elsewhere: str | None = json.loads((run / CONFIG).read_text())["options"].get("deliveries")
+    return elsewhere

@@ -251,7 +251,6 @@ def _config(spec: RunSpec, options: LoadOptions, start_offsets: dict[str, dict[s
         "spec": spec.to_json(),
         "run_id": spec.run_id,
         "options": asdict(options) | {"run": str(options.run)},
-        "deliveries": options.deliveries,
         # Where the run begins and ends in each partition: what others sent before and after is not judged.
         "start_offsets": start_offsets,
         "end_offsets": None,

@@ -57,7 +57,7 @@ def test_a_load_counts_as_finished_by_what_can_be_seen_of_its_deliveries(tmp_pat
     assert not is_loaded(here)
     for run, deliveries in ((here, None), (elsewhere, "s3a://bucket/runs/001")):
         run.mkdir()
-        write_json(run / "config.json", {"deliveries": deliveries})
+        write_json(run / "config.json", {"options": {"deliveries": deliveries}})
         assert not is_loaded(run)
     update_summary(elsewhere, "load", {})
     (here / "deliveries.parquet").mkdir()

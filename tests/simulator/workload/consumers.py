@@ -77,8 +77,6 @@ class Consumer:
         loop = asyncio.get_running_loop()
         while not self._group.is_done:
             self._lives += 1
-            self._epoch = 0
-            self._session_ends_s = None
             try:
                 await self._live(loop.time() + self._rng.expovariate(1 / MEAN_LIFE_S))
                 if self._rng.random() < 0.5:
@@ -89,7 +87,7 @@ class Consumer:
                 # any more, and somebody else joins.
                 self._met = repr(error)
                 self._client.forget_coordinator(self._group_id)
-            self._give_up(set(self._offsets))
+            self._is_no_member()
             await asyncio.sleep(self._rng.expovariate(1 / MEAN_ABSENCE_S))
 
     async def _live(self, ends_s: float) -> None:
@@ -135,7 +133,7 @@ class Consumer:
         if code in COORDINATOR_RETRIABLE:
             self._client.forget_coordinator(self._group_id)
         elif code in PUT_OUT:
-            self._is_put_out()
+            self._is_no_member()
         else:
             assert code is ErrorCode.NONE, code
             if not leaves:
@@ -166,7 +164,7 @@ class Consumer:
         for place in sorted(new):
             await self._find_out(place)
 
-    def _is_put_out(self) -> None:
+    def _is_no_member(self) -> None:
         self._give_up(set(self._offsets))
         self._epoch = 0
         self._session_ends_s = None
@@ -225,7 +223,7 @@ class Consumer:
             self._client.forget_coordinator(self._group_id)
             self._offsets[place] = -1  # it may have taken effect
         elif code in PUT_OUT:
-            self._is_put_out()
+            self._is_no_member()
         else:
             assert code in COMMIT_LATER, code
 
