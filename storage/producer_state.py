@@ -50,6 +50,14 @@ class Duplicate(NamedTuple):
     timestamp_ms: int
 
 
+class Gap(NamedTuple):
+    """Batches before it are missing, the first of which has the sequence `expected`. They may be under way."""
+
+    expected: int
+    #: Why it is refused, if they do not come. None: an unknown producer may begin anywhere, its state may have expired.
+    error: KafkaError | None
+
+
 APPEND = Append()
 
 
@@ -81,6 +89,11 @@ def next_sequence(sequence: int) -> int:
     return (sequence + 1) & 0x7FFFFFFF
 
 
+def is_ahead(sequence: int, other: int) -> bool:
+    """Whether it comes after `other`, by less than half of all sequences."""
+    return 0 < (sequence - other) & 0x7FFFFFFF < 1 << 30
+
+
 class ProducerStates:
     """The producers of one partition, as of `end_offset`."""
 
@@ -90,8 +103,8 @@ class ProducerStates:
         self.end_offset = 0
         #: Producers with an open transaction, and the first offset of each.
         self._open: dict[int, int] = {}
-        #: Producers were dropped because there were too many. One that is unknown may be one of them.
-        self.has_dropped = False
+        #: The highest id that was dropped because there were too many. An unknown one up to it may have been dropped.
+        self.highest_dropped = -1
         #: (first offset, producer id) of these; entries of transactions that have ended are skipped.
         self._open_heap: list[tuple[int, int]] = []
         #: (offset of the marker, first offset) of transactions whose marker is not known to be committed. A new leader
@@ -105,24 +118,25 @@ class ProducerStates:
 
     # -- deciding
 
-    def check(self, header: BatchHeader) -> Append | Duplicate:
+    def check(self, header: BatchHeader) -> Append | Duplicate | Gap:
         """Whether a client's batch may be appended.
 
-        Raises KafkaError: INVALID_PRODUCER_EPOCH for an older epoch, OUT_OF_ORDER_SEQUENCE_NUMBER for a batch that is
-        neither the next one nor one of the last five. An unknown producer id may begin with any sequence: its state may
-        have expired. But if producers were dropped before their time, UNKNOWN_PRODUCER_ID is raised for one that does
-        not begin with 0: its batch may be a retry. Its client begins a new epoch then, or gives up. INVALID_TXN_STATE
-        is raised for a batch that is not of the open transaction of its producer. The batches of a coordinator have no
-        sequence (clients' must); they are checked for all but that.
+        Raises KafkaError: INVALID_PRODUCER_EPOCH for an older epoch, OUT_OF_ORDER_SEQUENCE_NUMBER for a batch that
+        lies behind and is not one of the last five. UNKNOWN_PRODUCER_ID is raised for an unknown producer that may have
+        been dropped before its time and does not begin with 0: its batch may be a retry. Its client begins a new epoch
+        then, or gives up. INVALID_TXN_STATE is raised for a batch that is not of the open transaction of its producer.
+        The batches of a coordinator have no sequence (clients' must); they are checked for all but that.
         """
         if header.producer_id == NO_PRODUCER_ID:
             return APPEND
         entry = self.entries.get(header.producer_id)
         sequence = header.base_sequence
         if entry is None:
-            if sequence > 0 and self.has_dropped:
+            if sequence <= 0:
+                return APPEND
+            if header.producer_id <= self.highest_dropped:
                 raise KafkaError(ErrorCode.UNKNOWN_PRODUCER_ID, f"producer {header.producer_id} is not known")
-            return APPEND
+            return Gap(0, None)
         if header.producer_epoch < entry.epoch:
             raise KafkaError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -141,12 +155,15 @@ class ProducerStates:
             expected = next_sequence(entry.last_sequence)
         if is_open and not header.is_transactional:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, "the batch is not of the producer's transaction")
-        if sequence not in (expected, _NO_SEQUENCE):
-            raise KafkaError(
-                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"producer {header.producer_id} sent sequence {sequence}, expected {expected}",
-            )
-        return APPEND
+        if sequence in (expected, _NO_SEQUENCE):
+            return APPEND
+        error = KafkaError(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"producer {header.producer_id} sent sequence {sequence}, expected {expected}",
+        )
+        if not is_ahead(sequence, expected):
+            raise error
+        return Gap(expected, error)
 
     def begins_transaction(self, producer_id: int, producer_epoch: int) -> bool:
         """Whether a transactional batch of this producer would begin its transaction here, so that the coordinator has
@@ -247,7 +264,7 @@ class ProducerStates:
         dropped = [producer_id for last_offset, producer_id in ages[:count] if last_offset < below_offset]
         for producer_id in dropped:
             del self.entries[producer_id]
-        self.has_dropped = self.has_dropped or bool(dropped)
+        self.highest_dropped = max([self.highest_dropped, *dropped])
         return len(dropped)
 
     def adopt(self, producer_id: int, entry: ProducerEntry) -> None:

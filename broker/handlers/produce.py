@@ -5,7 +5,8 @@ Behaviour
   read by all clients. `varve.produce.validate.records` says whether records are looked at in every batch.
 - acks=-1 is answered when the batch is committed and durable on max(majority, min.insync.replicas) replicas, acks=1
   after the leader's own flush. acks=0 is not answered, and an error closes the connection.
-- A batch that an idempotent producer sends again is answered with its first offset, when that is committed.
+- A batch that an idempotent producer sends again is answered with its first offset, when that is committed. One with a
+  gap before it is NOT_ENOUGH_REPLICAS once, then as in Apache Kafka (broker.replication.sequence_gaps).
 - Before a batch that begins its producer's transaction in a partition is appended, the transaction's coordinator is
   asked (KIP-890); no other request of this client is served until it has answered. A partition that is not in the
   transaction is INVALID_TXN_STATE, from version 11 on TRANSACTION_ABORTABLE.
@@ -220,13 +221,15 @@ def _produce(
     acks = body.acks
     try:
         replica = _serving_replica(context, request.api_version, topic, data.index)
-        context.replicas.check_space()
         header = validate_produce(
             data.records,
             api_version=request.api_version,
             max_message_bytes=replica.config.max_message_bytes,
         )
         assert data.records is not None, "validated"
+        if replica.gaps:
+            replica.gaps.arrived(header)
+        context.replicas.check_space()
         now_ms, rules = context.clock.now_ms(), replica.record_rules
         max_timestamp_ms = header.max_timestamp
         if context.config.produce_validate_records or rules.ask_for_each(header, now_ms):

@@ -8,11 +8,12 @@ import structlog
 
 from broker.replication.raft_driver import RaftDriver
 from broker.replication.sender import RangeSender
+from broker.replication.sequence_gaps import SequenceGaps
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import BatchHeader, parse_header, stamp
 from protocol.records.control import Marker, build_marker
 from storage.disk import Buffer, DiskFullError
-from storage.producer_state import Duplicate
+from storage.producer_state import Duplicate, Gap
 
 if TYPE_CHECKING:
     from broker.replication.replica import Replica
@@ -32,6 +33,7 @@ class LeaderAppends:
         "_staged",
         "_staged_headers",
         "_waits",
+        "gaps",
     )
 
     def __init__(
@@ -45,6 +47,7 @@ class LeaderAppends:
         self._sender = sender
         self._waits = replica.waits
         self._carry_out = driver.carry_out
+        self.gaps = SequenceGaps()
         #: Batches that have offsets and are not in the log yet. Invariant: nothing is staged and no leadership ends
         #: between `send_pending` and `write_pending`.
         self._staged: list[Buffer] = []
@@ -58,7 +61,8 @@ class LeaderAppends:
         Returns (base offset, end offset): of the batch, or of the one that it repeats (idempotent producers);
         the caller waits for the end offset in both cases, because a duplicate may be of a batch that is not
         committed yet. `batch` is writable and the caller's own; it is kept until written and sent.
-        Raises KafkaError: not leader, sequence and epoch errors of the producer.
+        Raises KafkaError: not leader, sequence and epoch errors of the producer. Whatever refuses a batch before this
+        is called, `gaps.arrived` has to be called before that.
         """
         group = self._group
         if not (group.is_established and group.can_propose):
@@ -68,6 +72,10 @@ class LeaderAppends:
             seen = replica.producers.check(header)
             if isinstance(seen, Duplicate):
                 return seen.base_offset, seen.last_offset + 1
+            if isinstance(seen, Gap):
+                self.gaps.refuse_once(header, seen)
+            if self.gaps:
+                self.gaps.appended(header.producer_id)
         traffic = replica.traffic
         traffic.produced_records += header.last_offset_delta + 1
         traffic.produced_bytes += len(batch)
@@ -145,6 +153,7 @@ class LeaderAppends:
 
     def discard(self) -> None:
         """The leadership ended before the write: nothing of what is staged was appended."""
+        self.gaps.clear()
         if self._staged:
             self._staged = []
             self._staged_headers = []

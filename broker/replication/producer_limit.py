@@ -33,9 +33,9 @@ class ProducerLimit:
 
     def check(self, now: float) -> None:
         largest = [
-            (-len(replica.producers.entries), number, replica)
+            (-replica.producer_count, number, replica)
             for number, replica in enumerate(self._replicas.values())
-            if replica.producers.entries
+            if replica.producer_count
         ]
         limit = self._settings.config.max_producer_ids
         count = -sum(size for size, _, _ in largest)

@@ -86,6 +86,7 @@ class Replica:
         self.append = appends.append
         self.append_marker = appends.append_marker
         self.append_pending = appends.append_pending
+        self.gaps = appends.gaps
 
     def reconfigure(self, config: TopicConfig) -> None:
         """The topic's settings have changed: they count from the next batch on, and for who waits now."""
@@ -170,6 +171,11 @@ class Replica:
             if len(in_sync) < required:
                 raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
 
+    @property
+    def producer_count(self) -> int:
+        """Producers of which something is remembered."""
+        return len(self.producers.entries) + len(self.gaps)
+
     # -- the log ----------------------------------------------------------------------------------------
 
     def replace_log(self, log: Log) -> None:
@@ -196,12 +202,14 @@ class Replica:
             self.host.log_corrupt(self, error)
 
     def _use_producers(self, producers: ProducerStates) -> None:
-        producers.has_dropped = self.producers.has_dropped
+        producers.highest_dropped = self.producers.highest_dropped
         self.producers = producers
 
     def drop_producers(self, count: int) -> int:
-        """There are too many: forget at most so many. Returns how many."""
-        return self.producers.drop_least_recent(count, self.high_watermark)
+        """There are too many: forget so many, if so many may go, and all that was refused. Returns how many."""
+        refused = len(self.gaps)
+        self.gaps.clear()
+        return refused + self.producers.drop_least_recent(max(0, count - refused), self.high_watermark)
 
     # -- watermarks and roles ----------------------------------------------------------------------------
 
@@ -262,6 +270,7 @@ class Replica:
         self._producer_maintenance.expire_producers(
             self.producers, self.host.now(), self.host.producer_expiration_s
         )
+        self.gaps.clear()
         try:
             if self.log.is_due_to_roll(self.host.now_ms()) and not self.log.dirty():
                 self.log.roll()

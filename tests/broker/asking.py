@@ -7,6 +7,14 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from protocol.api_keys import ApiKey
+from protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from protocol.records.builder import NewRecord, build_batch
 from protocol.schema import Message
 from tests.broker.world import World
 from tests.simulator.client import Connection
@@ -37,6 +45,21 @@ def ask(world: World, node_id: int, key: ApiKey, version: int, body: Message, re
     task = begin_ask(world, node_id, key, version, body, response)
     world.wait(task.done)
     return task.result()
+
+
+def produce_one(
+    world: World, topic: str, producer_id: int, sequence: int, *, epoch: int = 0, partition: int = 0
+) -> PartitionProduceResponse:
+    """The leader's answer to a batch of one record of an idempotent producer."""
+    batch = build_batch(
+        [NewRecord(None, b"x", 0)], producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence
+    )
+    data = PartitionProduceData(index=partition, records=memoryview(batch))
+    body = ProduceRequest(
+        acks=-1, timeout_ms=5000, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
+    )
+    answer = ask(world, world.leader(topic, partition), ApiKey.PRODUCE, 9, body, ProduceResponse)
+    return answer.responses[0].partition_responses[0]
 
 
 def until(world: World, holds: Callable[[], bool]) -> None:

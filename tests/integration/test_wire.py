@@ -171,16 +171,25 @@ def test_sequences(leader: Wire, topic: str) -> None:
 
     assert send(0, 3) == (ErrorCode.NONE, 0)
     assert send(0, 3) == (ErrorCode.NONE, 0), "a retry gets the first answer"
-    assert send(4) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1), "a gap"
+    assert send(4) == (ErrorCode.NOT_ENOUGH_REPLICAS, -1), (
+        "a gap: the batch before may be under way (not Kafka's answer)"
+    )
+    assert send(4) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1), "a gap that stays"
     assert send(2, 2) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1), "half old, half new"
     for sequence in range(3, 9):
         assert send(sequence) == (ErrorCode.NONE, sequence)
     assert send(4) == (ErrorCode.NONE, 4), "one of the last five"
     assert send(0, 3) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1), "older than the last five"
     assert send(0, epoch=0)[0] == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert send(5, epoch=2)[0] == ErrorCode.NOT_ENOUGH_REPLICAS, (
+        "a new epoch begins at 0, which may be under way"
+    )
     assert send(5, epoch=2)[0] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "a new epoch begins at 0"
     assert send(0, epoch=2) == (ErrorCode.NONE, 9)
     other = batch(producer_id=4001, producer_epoch=0, base_sequence=77)
+    assert leader.produce(topic, other).error_code == ErrorCode.NOT_ENOUGH_REPLICAS, (
+        "what is before may be under way"
+    )
     assert leader.produce(topic, other).error_code == ErrorCode.NONE, "an unknown producer may begin anywhere"
 
 

@@ -23,7 +23,7 @@ from storage.producer_snapshot import (
     load_producers,
     write_snapshot,
 )
-from storage.producer_state import APPEND, Duplicate, ProducerStates
+from storage.producer_state import APPEND, Duplicate, Gap, ProducerStates, is_ahead
 from tests.storage.helpers import InlineDisk, append, batch_at, delete_below, log_files, new_log, reopen
 
 
@@ -39,6 +39,13 @@ def refused(states: ProducerStates, batch: BatchHeader) -> ErrorCode:
     with pytest.raises(KafkaError) as error:
         states.check(batch)
     return error.value.code
+
+
+def behind_a_gap(states: ProducerStates, batch: BatchHeader) -> tuple[int, ErrorCode | None]:
+    """The sequence that is expected, and the error unless what is missing comes."""
+    gap = states.check(batch)
+    assert isinstance(gap, Gap), gap
+    return gap.expected, None if gap.error is None else gap.error.code
 
 
 def marker(log: Log, producer: int, epoch: int, coordinator_epoch: int) -> None:
@@ -63,15 +70,18 @@ def test_the_table_of_the_idempotent_producer() -> None:
         states.record(batch)
     assert states.check(header(15)) == Duplicate(115, 117, 1002)
     assert states.check(header(3)) == Duplicate(103, 105, 1002), "the fifth batch back is still known"
-    assert refused(states, header(21)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "a gap"
+    assert behind_a_gap(states, header(21)) == (18, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     assert refused(states, header(0)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "older than the last five"
     assert refused(states, header(15, count=2)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "partial overlap"
-    assert refused(states, header(18, epoch=1)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "new epoch, not 0"
+    assert behind_a_gap(states, header(18, epoch=1)) == (0, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     new_epoch = header(0, epoch=1, offset=118)
     assert states.check(new_epoch) is APPEND
     states.record(new_epoch)
     assert refused(states, header(18)) == ErrorCode.INVALID_PRODUCER_EPOCH
-    assert states.check(header(77, producer=10)) is APPEND, "an unknown producer begins anywhere"
+    assert behind_a_gap(states, header(77, producer=10)) == (0, None), (
+        "an unknown producer may begin anywhere"
+    )
+    assert states.check(header(0, producer=10)) is APPEND
     assert states.check(header(-1, producer=-1)) is APPEND
 
 
@@ -80,12 +90,17 @@ def test_those_that_wrote_nothing_for_longest_are_dropped_and_found_out_when_the
     for number in range(6):
         states.record(header(0, offset=3 * number, producer=number))
     states.record(header(3, offset=18, producer=1))
-    assert states.check(header(5, producer=99)) is APPEND
+    assert behind_a_gap(states, header(5, producer=3)) == (3, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     assert states.drop_least_recent(3, below_offset=21) == 3
     assert sorted(states.entries) == [1, 4, 5]
     assert states.check(header(3, producer=1)) == Duplicate(18, 20, 1002)
     assert refused(states, header(3, producer=0)) == ErrorCode.UNKNOWN_PRODUCER_ID, "perhaps a retry"
     assert states.check(header(0, producer=0)) is APPEND, "a new epoch or a new producer"
+    assert refused(states, header(3, producer=3)) == ErrorCode.UNKNOWN_PRODUCER_ID
+    assert behind_a_gap(states, header(3, producer=99)) == (0, None), "ids rise: it was not among the dropped"
+    states.record(header(0, offset=21, producer=0))
+    assert states.drop_least_recent(2, below_offset=24) == 2, "4 and 5"
+    assert refused(states, header(3, producer=5)) == ErrorCode.UNKNOWN_PRODUCER_ID
 
 
 def test_what_is_not_committed_or_not_over_is_not_dropped() -> None:
@@ -100,7 +115,7 @@ def test_what_is_not_committed_or_not_over_is_not_dropped() -> None:
     assert sorted(states.entries) == [5] and states.first_open_offset == 0
     untouched = ProducerStates()
     assert untouched.drop_least_recent(10, below_offset=12) == 0
-    assert untouched.check(header(5, producer=99)) is APPEND, "nothing was dropped here"
+    assert behind_a_gap(untouched, header(5, producer=0)) == (0, None), "nothing was dropped here"
 
 
 def test_sequences_wrap_to_zero() -> None:
@@ -110,6 +125,8 @@ def test_sequences_wrap_to_zero() -> None:
     states.record(header(2**31 - 1, count=3, producer=10))
     assert refused(states, header(0, producer=10)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert states.check(header(2, producer=10)) is APPEND
+    assert behind_a_gap(states, header(3, producer=10)) == (2, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    assert is_ahead(0, 2**31 - 1) and not is_ahead(2**31 - 1, 0) and not is_ahead(2, 2)
     assert states.check(header(2**31 - 1, count=3, producer=10)) == Duplicate(0, 2, 1002)
 
 

@@ -65,6 +65,9 @@ def test_a_missing_batch_that_comes_before_the_confirmation_is_counted(acks: int
         leader = world.leader("foo")
         node, replica = world.nodes[leader], world.replica(leader, "foo")
         world.processes[leader].call(_append, replica, _batch(0))
+        refused = _send(world, leader, acks, 2)
+        world.wait(refused.done)
+        assert refused.result().error_code == ErrorCode.NOT_ENOUGH_REPLICAS, "once, see sequence_gaps"
         answer = _send(world, leader, acks, 2)
         world.wait(lambda: bool(node.context.pending))
         assert replica.next_offset == 1, "sequence 2 after 0 is not appended"
@@ -106,6 +109,7 @@ def test_a_gap_that_remains_is_refused() -> None:
         leader = world.leader("foo")
         first = _send(world, leader, -1, 0)
         world.wait(first.done)
+        world.wait(_send(world, leader, -1, 2).done)
         answer = _send(world, leader, -1, 2)
         world.wait(answer.done)
         assert answer.result().error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER

@@ -5,16 +5,8 @@ from __future__ import annotations
 import structlog
 
 from broker.replication.producer_limit import CHECK_S
-from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
-from protocol.messages.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
-from protocol.records.builder import NewRecord, build_batch
-from tests.broker.asking import ask
+from tests.broker.asking import produce_one
 from tests.broker.world import World, running
 
 LIMIT = 32
@@ -22,17 +14,8 @@ SETTINGS = {"varve.max.producer.ids": str(LIMIT)}
 
 
 def _produce(world: World, producer_id: int, sequence: int = 0, partition: int = 0) -> tuple[int, int]:
-    """Error code and base offset of one record."""
-    batch = build_batch(
-        [NewRecord(None, b"x", 0)], producer_id=producer_id, producer_epoch=0, base_sequence=sequence
-    )
-    data = PartitionProduceData(index=partition, records=memoryview(batch))
-    body = ProduceRequest(
-        acks=-1, timeout_ms=5000, topic_data=[TopicProduceData(name="foo", partition_data=[data])]
-    )
-    answer = ask(world, world.leader("foo", partition), ApiKey.PRODUCE, 9, body, ProduceResponse)
-    part = answer.responses[0].partition_responses[0]
-    return part.error_code, part.base_offset
+    answer = produce_one(world, "foo", producer_id, sequence, partition=partition)
+    return answer.error_code, answer.base_offset
 
 
 def _count(world: World, node_id: int) -> int:
@@ -79,4 +62,19 @@ def test_below_the_limit_nothing_is_dropped() -> None:
             _produce(world, producer_id)
         world.loop.run_for(5 * CHECK_S)
         assert _count(world, 1) == LIMIT
-        assert _produce(world, 12345, sequence=7)[0] == ErrorCode.NONE, "an unknown one begins anywhere"
+        _produce(world, 12345, sequence=7)
+        assert _produce(world, 12345, sequence=7)[0] == ErrorCode.NONE, "an unknown one may begin anywhere"
+
+
+def test_what_is_remembered_of_refused_batches_counts_and_goes_first() -> None:
+    with running(size=1, settings=SETTINGS) as world:
+        world.create_topic("foo", replication_factor=1)
+        for producer_id in range(LIMIT - 1):
+            _produce(world, producer_id)
+        for producer_id in range(100, 102):
+            _produce(world, producer_id, sequence=7)
+        replica = world.replica(1, "foo")
+        assert replica.producer_count == LIMIT + 1
+        world.loop.run_for(CHECK_S + 0.1)
+        assert replica.producer_count == LIMIT - LIMIT // 16 and len(replica.gaps) == 0
+        assert _count(world, 1) == LIMIT - LIMIT // 16, "the two count among those that went"

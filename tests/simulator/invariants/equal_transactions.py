@@ -34,7 +34,7 @@ def _producers_known(
     """By node: what is known of each producer. Where there are too many, each replica drops those that it has not heard
     of for longest: those that some replica has dropped do not count, but for the ones with an open transaction."""
     known = {node_id: of(replica.producers) for node_id, replica in replicas.items()}
-    if any(replica.producers.has_dropped for replica in replicas.values()):
+    if any(replica.producers.highest_dropped >= 0 for replica in replicas.values()):
         everywhere = set.intersection(*(set(producers) for producers in known.values()))
         for node_id, replica in replicas.items():
             entries = replica.producers.entries

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from broker.replication.sequence_gaps import SequenceGaps
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import BatchHeader
-from storage.producer_state import Append, Duplicate, ProducerStates
+from storage.producer_state import Append, Duplicate, Gap, ProducerStates
 from tests.simulator.mutations.kind import Mutation
 from tests.simulator.mutations.stage import Stage
 from tests.simulator.mutations.switch import off
@@ -20,9 +21,9 @@ def _also_uncommitted(drop: Callable[..., int]) -> object:
     return lambda self, count, below_offset: drop(self, count, 1 << 62)
 
 
-def _believes_unknown(check: Callable[..., Append | Duplicate]) -> object:
-    def checked(self: ProducerStates, header: BatchHeader) -> Append | Duplicate:
-        self.has_dropped = False
+def _believes_unknown(check: Callable[..., Append | Duplicate | Gap]) -> object:
+    def checked(self: ProducerStates, header: BatchHeader) -> Append | Duplicate | Gap:
+        self.highest_dropped = -1
         return check(self, header)
 
     return checked
@@ -86,7 +87,42 @@ def a_dropped_producer_comes_back_with_a_retry(stage: Stage) -> None:
     stage.write(producer_id=OTHERS + 1000)
 
 
+def a_later_batch_reaches_the_new_leader_first(stage: Stage) -> None:
+    """The first batches of a producer are under way to a leader that is cut off; the next goes to its successor."""
+    stage.create_topic()
+    before = [stage.write(producer_id=RETRYING) for _ in range(stage.rng.choice((0, 0, 1, 3)))]
+    stage.everybody_has_all()
+    old = stage.leader()
+    stage.isolate(old)
+    overtaken = [stage.append(old, producer_id=RETRYING) for _ in range(stage.rng.randint(1, 3))]
+    stage.wait(lambda: stage.leader() != old)
+    behind = range(len(before) + len(overtaken), len(before) + len(overtaken) + stage.rng.randint(1, 2))
+    for sequence in behind:
+        try:
+            stage.append(stage.leader(), producer_id=RETRYING, sequence=sequence)
+        except KafkaError as refused:
+            assert refused.code is ErrorCode.NOT_ENOUGH_REPLICAS, refused
+        else:
+            raise AssertionError(f"sequence {sequence} was appended before {overtaken[0].sequence}")
+    for sequence in range(len(before), behind.stop):
+        stage.write(producer_id=RETRYING, sequence=sequence)
+
+
+def _as_kafka(refuse_once: Callable[..., None]) -> object:
+    def refuse(self: SequenceGaps, header: BatchHeader, gap: Gap) -> None:
+        if gap.error is not None:
+            raise gap.error
+
+    return refuse
+
+
 MUTATIONS = (
+    Mutation(
+        "gap-is-refused-once",
+        "A batch with a gap before it is refused once: what is missing may be under way (sequence_gaps)",
+        off((SequenceGaps, "refuse_once", _as_kafka)),
+        story=a_later_batch_reaches_the_new_leader_first,
+    ),
     Mutation(
         "dropped-is-committed",
         "A producer is dropped only if all its batches are committed (section 8)",

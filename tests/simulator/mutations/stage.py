@@ -350,7 +350,7 @@ class Stage:
                     leader, producer_id=producer_id, sequence=sequence, size_bytes=size_bytes
                 )
             except KafkaError as error:
-                if error.code is not ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                if error.code not in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS):
                     raise
                 if sequence is None:
                     sequence = self._sequences[producer_id] - 1
