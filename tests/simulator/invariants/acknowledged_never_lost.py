@@ -50,6 +50,10 @@ class AcknowledgedNeverLost:
         self.acknowledged(keys[-1], base_offset, batch)
         return keys[-1]
 
+    def told_by_a_later_one(self, digest: bytes) -> None:
+        """A later batch of its producer was acknowledged: for librdkafka, this one is with it."""
+        assert self._values.places.get(digest), "a batch is committed, and one before it is not"
+
     def check_leader(self, replica: Replica) -> None:
         """It serves from now on: it must have every batch that any client was told of, those of later terms aside. One
         that serves again, because a transfer was given up, may have a successor that it has not heard of."""

@@ -11,7 +11,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from protocol.messages.produce import PartitionProduceResponse
 from protocol.records.builder import NewRecord, build_batch
-from tests.simulator.client import Client
+from tests.simulator.client import Client, Connection
 from tests.simulator.oracle import Oracle
 from tests.simulator.workload.batches import (
     Batch,
@@ -26,6 +26,8 @@ from tests.simulator.workload.retry import RETRIABLE, RETRY_S
 
 INIT_PRODUCER_ID_VERSION = 4
 MAX_IN_FLIGHT = 5
+#: How often the leader is asked for anew while batches are under way: those behind them may go to another node then.
+HASTY_SHARE = 0.3
 
 
 class Producer:
@@ -33,8 +35,8 @@ class Producer:
 
     Batches are acknowledged in order. A retry begins with the oldest batch that is not acknowledged. A batch that gets
     too old is given up: nobody knows what became of it, and what comes after it begins anew under another epoch or id.
-    Until the partition has answered for a producer id, one batch is in flight: a broker takes an unknown id's first
-    batch whatever its sequence is (client-behaviour.md B.3), so a second one could overtake it for good.
+    While some are under way, those behind them may go to another node, if that leads by then. An acknowledgement counts
+    for all batches before, as with librdkafka (broker/replication/sequence_gaps.py).
     """
 
     def __init__(self, client: Client, oracle: Oracle, name: str, plan: ProducerPlan) -> None:
@@ -48,7 +50,6 @@ class Producer:
         self._pending: list[Batch] = []
         self._producer_id = -1
         self._epoch = 0
-        self._is_known = False
         #: The last attempt brought an error.
         self._has_failed = False
         self.last_error = "none yet"
@@ -63,7 +64,7 @@ class Producer:
                 self._give_up(loop.time())
             if self._producer_id < 0:
                 await self._init()
-            wanted = self._rng.randint(1, MAX_IN_FLIGHT) if self._is_known else 1
+            wanted = self._rng.randint(1, MAX_IN_FLIGHT)
             while self._made < self._plan.batches and len(self._pending) < wanted:
                 self._add(make_records(self._rng, self._plan.topic, self._name, self._made))
                 self._made += 1
@@ -126,7 +127,6 @@ class Producer:
             self._begin(self._producer_id, self._epoch + 1)
         else:
             self._producer_id = -1
-            self._is_known = False
 
     def _failed(self, error: str) -> None:
         self.last_error = error
@@ -136,19 +136,21 @@ class Producer:
     async def _send(self) -> None:
         if not self._pending:
             return
-        topic, partition = self._plan.topic.name, self._plan.partition
-        leader = await self._client.leader(topic, partition)
-        if leader is None:
-            self._failed("metadata: no leader")
-            return
-        connection = await self._client.broker(leader.node_id)
-        sent = self._pending if self._is_known else self._pending[:1]
-        answers = await asyncio.gather(
-            *(produce(connection, self._oracle, topic, partition, -1, batch) for batch in sent),
-            return_exceptions=True,
-        )
+        sent, behind = list(self._pending), []
+        if self._rng.random() < HASTY_SHARE:
+            cut = self._rng.randrange(len(sent))
+            sent, behind = sent[: cut + 1], sent[cut + 1 :]
+        answers = self._begin_sending(await self._connection(), sent)
+        if behind:
+            self._client.forget(self._plan.topic.name, self._plan.partition)
+            try:
+                answers += self._begin_sending(await self._connection(), behind)
+            except (OSError, TimeoutError) as error:
+                self._failed(repr(error))
         in_order, is_lost = True, False
-        for batch, answer in zip(list(sent), answers, strict=True):
+        for batch, answer in zip(
+            [*sent, *behind], await asyncio.gather(*answers, return_exceptions=True), strict=False
+        ):
             if isinstance(answer, (OSError, TimeoutError)):
                 self._failed(repr(answer))
                 in_order = False
@@ -161,12 +163,30 @@ class Producer:
         if is_lost:
             self._begin_anew()
 
+    async def _connection(self) -> Connection:
+        """Of the leader. Raises OSError, TimeoutError."""
+        leader = await self._client.leader(self._plan.topic.name, self._plan.partition)
+        if leader is None:
+            raise OSError("metadata: no leader")
+        return await self._client.broker(leader.node_id)
+
+    def _begin_sending(
+        self, connection: Connection, batches: list[Batch]
+    ) -> list[asyncio.Task[PartitionProduceResponse]]:
+        topic, partition = self._plan.topic.name, self._plan.partition
+        return [
+            asyncio.ensure_future(produce(connection, self._oracle, topic, partition, -1, batch))
+            for batch in batches
+        ]
+
     def _answered(self, batch: Batch, answer: PartitionProduceResponse, in_order: bool) -> bool:
         """Whether this batch is acknowledged; `in_order`: all before it are."""
         code = ErrorCode(answer.error_code)
         if code is ErrorCode.NONE:
-            self._pending.remove(batch)
-            self._is_known = True
+            before = self._pending[: self._pending.index(batch)]
+            for other in before:
+                self._oracle.acknowledged.told_by_a_later_one(other.digest)
+            del self._pending[: len(before) + 1]
             topic, partition = self._plan.topic, self._plan.partition
             acknowledged_by_all(self._oracle, topic, partition, answer.base_offset, batch)
             if not self._plan.topic.is_recreated or batch.requests == 1:
