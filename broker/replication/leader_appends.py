@@ -73,7 +73,7 @@ class LeaderAppends:
             if isinstance(seen, Duplicate):
                 return seen.base_offset, seen.last_offset + 1
             if isinstance(seen, Gap):
-                self.gaps.refuse_once(header, seen)
+                self.gaps.refuse_once(header, seen, replica.host.now())
             if self.gaps:
                 self.gaps.appended(header.producer_id)
         traffic = replica.traffic

@@ -270,7 +270,7 @@ class Replica:
         self._producer_maintenance.expire_producers(
             self.producers, self.host.now(), self.host.producer_expiration_s
         )
-        self.gaps.clear()
+        self.gaps.expire(self.host.now())
         try:
             if self.log.is_due_to_roll(self.host.now_ms()) and not self.log.dirty():
                 self.log.roll()

@@ -23,12 +23,17 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import BatchHeader
 from storage.producer_state import BATCHES_KEPT, Gap, is_ahead
 
+#: How long it is remembered that a batch was refused. Clients wait for less before they send it again.
+REMEMBERED_S = 600.0
+
 
 @dataclass(slots=True)
 class _Refused:
     """Of one producer."""
 
     epoch: int
+    #: When the first of them was.
+    since: float
     #: First sequences of the batches that were refused, and before which no other batch has come since. At most
     #: BATCHES_KEPT, which is as many as are in flight.
     sequences: list[int] = field(default_factory=list)
@@ -58,13 +63,13 @@ class SequenceGaps:
         first = header.base_sequence
         refused.sequences = [known for known in refused.sequences if not is_ahead(known, first)]
 
-    def refuse_once(self, header: BatchHeader, gap: Gap) -> None:
+    def refuse_once(self, header: BatchHeader, gap: Gap, now: float) -> None:
         """Raises KafkaError for a batch with a gap before it: NOT_ENOUGH_REPLICAS, and `gap.error`, if there is one,
         for a batch that was refused before."""
         producer_id, epoch, sequence = header.producer_id, header.producer_epoch, header.base_sequence
         refused = self._refused.get(producer_id)
         if refused is None or refused.epoch != epoch:
-            refused = self._refused[producer_id] = _Refused(epoch)
+            refused = self._refused[producer_id] = _Refused(epoch, now)
         if sequence in refused.sequences:
             if gap.error is not None:
                 raise gap.error
@@ -79,6 +84,13 @@ class SequenceGaps:
     def appended(self, producer_id: int) -> None:
         """A batch of this producer was accepted."""
         self._refused.pop(producer_id, None)
+
+    def expire(self, now: float) -> None:
+        """Forget producers that have not come back."""
+        for producer_id in [
+            key for key, refused in self._refused.items() if refused.since < now - REMEMBERED_S
+        ]:
+            del self._refused[producer_id]
 
     def clear(self) -> None:
         self._refused.clear()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.replication.sequence_gaps import SequenceGaps
+from broker.replication.sequence_gaps import REMEMBERED_S, SequenceGaps
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import BatchHeader, parse_header
 from protocol.records.builder import NewRecord, build_batch
@@ -12,6 +12,7 @@ from storage.producer_state import BATCHES_KEPT, Gap
 from tests.broker.asking import produce_one
 from tests.broker.world import running
 
+NOW = 1000.0
 OUT_OF_ORDER = KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
 
 
@@ -30,7 +31,7 @@ def _answer(
     header = _header(sequence, epoch, producer_id)
     gaps.arrived(header)
     try:
-        gaps.refuse_once(header, Gap(0, error))
+        gaps.refuse_once(header, Gap(0, error), NOW)
     except KafkaError as refused:
         return refused.code
     return ErrorCode.NONE
@@ -103,6 +104,24 @@ def test_a_batch_that_is_appended_and_the_end_of_the_leadership_forget() -> None
     assert _answer(gaps, 5) == ErrorCode.NOT_ENOUGH_REPLICAS
     gaps.clear()
     assert len(gaps) == 0
+
+
+def test_producers_that_do_not_come_back_are_forgotten() -> None:
+    gaps = SequenceGaps()
+    assert _answer(gaps, 5) == ErrorCode.NOT_ENOUGH_REPLICAS
+    gaps.expire(NOW + REMEMBERED_S)
+    assert len(gaps) == 1
+    gaps.expire(NOW + REMEMBERED_S + 1)
+    assert len(gaps) == 0
+
+
+def test_frequent_checks_of_retention_do_not_refuse_a_producer_for_ever() -> None:
+    """Seeds 304837103618 and 304837103620: its client waited for longer than the time between two checks."""
+    with running(settings={"log.retention.check.interval.ms": "100"}) as world:
+        world.create_topic("foo")
+        assert produce_one(world, "foo", 7, 3).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+        world.loop.run_for(1.0)
+        assert produce_one(world, "foo", 7, 3).error_code == ErrorCode.NONE
 
 
 def test_what_the_new_leader_gets_first_is_not_accepted_before_what_is_under_way_to_the_old_one() -> None:

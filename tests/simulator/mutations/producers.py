@@ -109,7 +109,7 @@ def a_later_batch_reaches_the_new_leader_first(stage: Stage) -> None:
 
 
 def _as_kafka(refuse_once: Callable[..., None]) -> object:
-    def refuse(self: SequenceGaps, header: BatchHeader, gap: Gap) -> None:
+    def refuse(self: SequenceGaps, header: BatchHeader, gap: Gap, now: float) -> None:
         if gap.error is not None:
             raise gap.error
 
