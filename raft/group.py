@@ -69,9 +69,11 @@ class Group(GroupState):
         return out
 
     def leader_heard(self, leader: ReplicaId, term: int, now: float) -> Output:
-        """Liveness says that `leader` leads in `term` and is alive."""
+        """Liveness says that `leader` leads in `term` and is alive. It names a node; which replica that is, the
+        configuration here says, and may be too old to know. Who has sent a range in this term is not doubted."""
         out = Output()
-        if leader != self.self_id:
+        is_known = term == self.term and self.leader is not None and self.leader.node_id == leader.node_id
+        if leader != self.self_id and not is_known:
             self._accept_leader(out, leader, term, now)
         return out
 

@@ -124,6 +124,18 @@ class TestFollower:
         assert group.take_acknowledgement(5) is None
         assert group.persisted(8, 1.0).messages == [(TWO, AppendReply(1, 8, 0))]
 
+    def test_answers_the_replica_that_sent_whatever_the_configuration_here_calls_the_node(self) -> None:
+        """Node 2 has lost its directory, and leads under its new one; the configuration here knows the old one. Answers
+        to that are lost, and the leader waits for a resend timeout (seed 304837103676)."""
+        rebuilt = ReplicaId(TWO.node_id, b"another directory", 0)
+        group = make(leader_row(1, 1), term=1)
+        group.append_received(rebuilt, 1, 2, 1, 5, (), 0, 1.0)
+        group.leader_heard(TWO, 1, 1.0)
+        assert group.leader == rebuilt
+        assert group.persisted(5, 1.0).messages == [(rebuilt, AppendReply(1, 5, 0))]
+        group.leader_heard(THREE, 2, 1.0)
+        assert group.leader == THREE
+
     def test_answers_nobody_in_a_term_that_is_not_durable(self) -> None:
         """Three records of term 1 are being flushed when the leader of term 2 is heard. That flush began before the
         journal was told of term 2, so it brings the records and not the term."""
