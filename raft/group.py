@@ -69,11 +69,9 @@ class Group(GroupState):
         return out
 
     def leader_heard(self, leader: ReplicaId, term: int, now: float) -> Output:
-        """Liveness says that `leader` leads in `term` and is alive. It names a node; which replica that is, the
-        configuration here says, and may be too old to know. Who has sent a range in this term is not doubted."""
+        """Liveness says that this node leads in `term` and is alive. Who sent a range in it is not doubted (README)."""
         out = Output()
-        is_known = term == self.term and self.leader is not None and self.leader.node_id == leader.node_id
-        if leader != self.self_id and not is_known:
+        if term > self.term or self.leader is None or self.leader.node_id != leader.node_id:
             self._accept_leader(out, leader, term, now)
         return out
 
