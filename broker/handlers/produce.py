@@ -227,8 +227,7 @@ def _produce(
             max_message_bytes=replica.config.max_message_bytes,
         )
         assert data.records is not None, "validated"
-        if replica.gaps:
-            replica.gaps.arrived(header)
+        replica.gaps.arrived(header)
         context.replicas.check_space()
         now_ms, rules = context.clock.now_ms(), replica.record_rules
         max_timestamp_ms = header.max_timestamp

@@ -74,8 +74,7 @@ class LeaderAppends:
                 return seen.base_offset, seen.last_offset + 1
             if isinstance(seen, Gap):
                 self.gaps.refuse_once(header, seen, replica.host.now())
-            if self.gaps:
-                self.gaps.appended(header.producer_id)
+            self.gaps.appended(header.producer_id)
         traffic = replica.traffic
         traffic.produced_records += header.last_offset_delta + 1
         traffic.produced_bytes += len(batch)

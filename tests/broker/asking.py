@@ -48,9 +48,16 @@ def ask(world: World, node_id: int, key: ApiKey, version: int, body: Message, re
 
 
 def produce_one(
-    world: World, topic: str, producer_id: int, sequence: int, *, epoch: int = 0, partition: int = 0
+    world: World,
+    topic: str,
+    producer_id: int,
+    sequence: int,
+    *,
+    epoch: int = 0,
+    partition: int = 0,
+    node_id: int | None = None,
 ) -> PartitionProduceResponse:
-    """The leader's answer to a batch of one record of an idempotent producer."""
+    """The answer of the leader, or of this node, to a batch of one record of an idempotent producer."""
     batch = build_batch(
         [NewRecord(None, b"x", 0)], producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence
     )
@@ -58,7 +65,8 @@ def produce_one(
     body = ProduceRequest(
         acks=-1, timeout_ms=5000, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
     )
-    answer = ask(world, world.leader(topic, partition), ApiKey.PRODUCE, 9, body, ProduceResponse)
+    node_id = world.leader(topic, partition) if node_id is None else node_id
+    answer = ask(world, node_id, ApiKey.PRODUCE, 9, body, ProduceResponse)
     return answer.responses[0].partition_responses[0]
 
 

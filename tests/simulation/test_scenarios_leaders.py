@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-
-from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.metadata import MetadataResponseTopic
-from protocol.messages.produce import (
-    PartitionProduceData,
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
-from protocol.records.builder import NewRecord, build_batch
+from tests.broker.asking import produce_one
 from tests.broker.world import World, running
 from tests.simulator.client import Client
-from tests.simulator.workload.batches import PRODUCE_VERSION
 
 PRODUCER_ID = 77
 #: The slow tick and a few round trips.
@@ -27,26 +16,6 @@ SOON_S = 0.5
 def _client(world: World, node_id: int) -> Client:
     """One that asks this node and no other."""
     return Client(world.network.of("client"), [(f"n{node_id}", 9092)])
-
-
-def _produce(world: World, node_id: int, topic: str, sequence: int) -> asyncio.Task[PartitionProduceResponse]:
-    """An idempotent producer's batch of one record, sent to this node."""
-    data = build_batch(
-        [NewRecord(None, b"v", 1)], producer_id=PRODUCER_ID, producer_epoch=0, base_sequence=sequence
-    )
-    partition = PartitionProduceData(index=0, records=memoryview(bytes(data)))
-    body = ProduceRequest(
-        acks=-1,
-        timeout_ms=1000,
-        topic_data=[TopicProduceData(name=topic, partition_data=[partition])],
-    )
-
-    async def send() -> PartitionProduceResponse:
-        connection = await _client(world, node_id).any_broker()
-        answer = await connection.request(ApiKey.PRODUCE, PRODUCE_VERSION, body, ProduceResponse)
-        return answer.responses[0].partition_responses[0]
-
-    return world.loop.create_task(send())
 
 
 def _described(world: World, node_id: int, topic: str) -> MetadataResponseTopic:
@@ -59,22 +28,18 @@ def test_a_deposed_leader_does_not_refuse_a_sequence_that_its_successor_would_ta
     with running() as world:
         world.create_topic("foo")
         leader = world.leader("foo")
-        world.loop.run_until_complete(_produce(world, leader, "foo", 0))
+        produce_one(world, "foo", PRODUCER_ID, 0)
         world.wait_equal("foo")
         others = [node_id for node_id in world.ids if node_id != leader]
         world.network.partition([f"n{leader}"], [f"n{other}" for other in others])
         world.wait(lambda: any(world.replica(other, "foo").is_serving for other in others))
         successor = next(other for other in others if world.replica(other, "foo").is_serving)
-        answer = world.loop.run_until_complete(_produce(world, successor, "foo", 1))
+        answer = produce_one(world, "foo", PRODUCER_ID, 1, node_id=successor)
         assert answer.error_code == ErrorCode.NONE
         assert world.replica(leader, "foo").is_leader, "it does not know yet"
-        codes = [
-            world.loop.run_until_complete(_produce(world, leader, "foo", 2)).error_code for _ in range(2)
-        ]
+        codes = [produce_one(world, "foo", PRODUCER_ID, 2, node_id=leader).error_code for _ in range(2)]
         assert codes == [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_LEADER_OR_FOLLOWER]
-        assert (
-            world.loop.run_until_complete(_produce(world, successor, "foo", 2)).error_code == ErrorCode.NONE
-        )
+        assert produce_one(world, "foo", PRODUCER_ID, 2, node_id=successor).error_code == ErrorCode.NONE
 
 
 def test_a_restarted_node_knows_who_leads_though_nobody_changed() -> None:

@@ -145,12 +145,11 @@ class Producer:
             self._client.forget(self._plan.topic.name, self._plan.partition)
             try:
                 answers += self._begin_sending(await self._connection(), behind)
+                sent += behind
             except (OSError, TimeoutError) as error:
                 self._failed(repr(error))
         in_order, is_lost = True, False
-        for batch, answer in zip(
-            [*sent, *behind], await asyncio.gather(*answers, return_exceptions=True), strict=False
-        ):
+        for batch, answer in zip(sent, await asyncio.gather(*answers, return_exceptions=True), strict=True):
             if isinstance(answer, (OSError, TimeoutError)):
                 self._failed(repr(answer))
                 in_order = False
