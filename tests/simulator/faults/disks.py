@@ -256,6 +256,15 @@ def _perhaps_again(cluster: SimulatedCluster, rng: random.Random, node_id: int) 
         cluster.start_later(node_id, rng.expovariate(1 / 0.3))
 
 
+#: After these a node may have to begin a log anew.
+LOSSES: dict[str, Fault] = {
+    "wipe": wipe,
+    "corrupt log": corrupt_log,
+    "corrupt journal": corrupt_journal,
+    "vanished folder": vanished_folder,
+    "corrupt snapshot": corrupt_snapshot,
+}
+
 FAULTS: dict[str, Fault] = {
     "slow disk": slow_disk,
     "hanging disk": hanging_disk,
@@ -265,10 +274,6 @@ FAULTS: dict[str, Fault] = {
     "write-back errors": writeback_errors,
     "full disk": full_disk,
     "death in an operation": death_in_an_operation,
-    "wipe": wipe,
-    "corrupt log": corrupt_log,
-    "corrupt journal": corrupt_journal,
-    "vanished folder": vanished_folder,
-    "corrupt snapshot": corrupt_snapshot,
+    **LOSSES,
     "corrupt index": corrupt_index,
 }
