@@ -19,6 +19,7 @@ from pipeline.trials.local_cluster import local_cluster
 _MAX_REPLICATION_FACTOR = 3
 _WARM_UP_S = 15.0
 _WARM_UP_BYTES = 1_000
+_WARM_UP_QUEUE = 1_000
 _numbers = count(1)
 
 
@@ -57,7 +58,9 @@ class Bench:
         traffic = Traffic(
             self.topic("warm-up", partitions=3), filled(_WARM_UP_BYTES), 0.5 if self.is_quick else _WARM_UP_S
         )
-        observe(self.bootstrap_server, {"batch.size": 4096, "linger.ms": 1}, traffic)
+        # A short queue: what is in it at the end is waited for.
+        settings = {"batch.size": 4096, "linger.ms": 1, "queue.buffering.max.messages": _WARM_UP_QUEUE}
+        observe(self.bootstrap_server, settings, traffic)
 
     def broker_cpu_s(self) -> float | None:
         """Processor time that the cluster's nodes have used so far; None where their processes are not known."""

@@ -17,11 +17,10 @@ from typing import Any
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from pipeline.errors import ClusterUnavailable
-from pipeline.lab.sending import await_turn, connected_producer, percentile
+from pipeline.lab.sending import await_turn, connected_producer, outcomes, percentile
 
 _STATISTICS_INTERVAL_MS = 250
-_FLUSH_TIMEOUT_S = 60.0
+_STATISTICS_TIMEOUT_S = 60.0
 _POLL_S = 0.05
 # More than go into one batch, so that none repeats within it.
 _ORDERS = 5_000
@@ -102,17 +101,14 @@ def observe(bootstrap_server: str, settings: Mapping[str, Any], traffic: Traffic
     memory, cpu = memory_bytes(), time.process_time()
     begun_s = time.monotonic()
     _send(producer, traffic, watch, begun_s)
-    deadline_s = time.monotonic() + _FLUSH_TIMEOUT_S
-    while len(producer) > 0 and time.monotonic() < deadline_s:
-        producer.flush(_POLL_S)
+    for _ in outcomes(producer):
         watch.peak_bytes = max(watch.peak_bytes, memory_bytes())
     found = watch.found
     found.client_cpu_s = time.process_time() - cpu
     found.seconds = max(watch.last_at_s - begun_s, 1e-9)
-    if found.acknowledged + sum(found.errors.values()) < watch.sent:
-        raise ClusterUnavailable(f"records have no outcome {_FLUSH_TIMEOUT_S:.0f} s later")
+    assert found.acknowledged + sum(found.errors.values()) == watch.sent, "every record has an outcome"
     # The statistics of the last interval.
-    seen = watch.reports
+    seen, deadline_s = watch.reports, time.monotonic() + _STATISTICS_TIMEOUT_S
     while watch.reports < seen + 2 and time.monotonic() < deadline_s:
         producer.poll(_POLL_S)
     found.queue_ms, found.round_trip_ms = watch.mean("int_latency"), watch.mean("rtt")

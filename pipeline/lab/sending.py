@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count, pairwise
@@ -20,7 +20,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from pipeline.errors import ClusterUnavailable, PipelineError
 
 _READ_TIMEOUT_S = 30.0
-_FLUSH_TIMEOUT_S = 60.0
+_OUTCOME_TIMEOUT_S = 60.0
+_PURGE_TIMEOUT_S = 60.0
 _POLL_S = 0.05
 _READ_AT_ONCE = 10_000
 
@@ -131,15 +132,25 @@ def _reported(sent: Sent, number: int, due_s: float, error: KafkaError | None, _
 
 
 def _finish(producer: Producer, gives_up: threading.Event) -> None:
-    deadline_s = time.monotonic() + _FLUSH_TIMEOUT_S
-    while len(producer) > 0 and not gives_up.is_set():
-        if time.monotonic() > deadline_s:
-            raise ClusterUnavailable(
-                f"{len(producer)} records have no outcome {_FLUSH_TIMEOUT_S:.0f} s later"
-            )
-        producer.flush(_POLL_S)
+    for _ in outcomes(producer):
+        if gives_up.is_set():
+            break
     producer.purge()
-    producer.flush(_FLUSH_TIMEOUT_S)
+    producer.flush(_PURGE_TIMEOUT_S)
+
+
+def outcomes(producer: Producer, timeout_s: float = _OUTCOME_TIMEOUT_S) -> Iterator[None]:
+    """Take outcomes a turn at a time, until every record has one. Raises ClusterUnavailable where none has come for
+    `timeout_s`: how long all of them take depends on how much the client queued, and on how slow the cluster is."""
+    left, since_s = len(producer), time.monotonic()
+    while left > 0:
+        producer.flush(_POLL_S)
+        if len(producer) < left:
+            since_s = time.monotonic()
+        elif time.monotonic() - since_s > timeout_s:
+            raise ClusterUnavailable(f"records without an outcome: {left:,}; none came for {timeout_s:.0f} s")
+        left = len(producer)
+        yield
 
 
 def read_back(bootstrap_server: str, topic: str, isolation_level: str = "read_committed") -> list[int]:
