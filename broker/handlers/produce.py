@@ -296,7 +296,7 @@ def _wait(replica: Replica, acks: int, end_offset: int, pending: PendingProduce,
     if acks == 1:
         replica.waits.add_flush(end_offset, pending, slot)
     else:
-        replica.waits.add_commit(end_offset, pending, slot)
+        replica.waits.add_in_sync(end_offset, pending, slot)
 
 
 def _append_when_confirmed(

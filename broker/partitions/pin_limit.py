@@ -4,6 +4,9 @@ until they are back (coordinated-compaction.md, section 7, bounded lag). Off by 
 There is no mechanism of its own: such a member is removed, as in a reassignment, and its removal counts for the bounds
 once it is committed. When its node is back, it is added again, under a row that its log is older than. So it discards
 its log and copies all of it before it votes (rules F5 and L6).
+
+An acknowledged record is on a majority of all replicas also meanwhile: of an odd number one may be left out, since a
+majority of the others is as many; of an even number none.
 """
 
 from __future__ import annotations
@@ -41,14 +44,16 @@ class PinLimit:
     def without_absent(self, leader: Replica, target: Sequence[ReplicaId], now: float) -> list[ReplicaId]:
         """The members that the group is to have now. Whoever was left out stays out until its node is back, also
         under the next leader, which does not know since when. A reassignment keeps all copies until its end."""
-        if not self._applies(leader):
+        if not self._applies(leader) or len(target) % 2 == 0:
             return list(target)
         configuration = leader.group.configuration
-        return [
+        absent = [
             each
             for each in target
-            if not self._is_away(each) or (configuration.names(each) and not self._is_over(leader, each, now))
+            if self._is_away(each) and (not configuration.names(each) or self._is_over(leader, each, now))
         ]
+        absent.sort(key=configuration.names)  # who is out already comes first
+        return [each for each in target if each not in absent[:1]]
 
     def _is_over(self, leader: Replica, member: ReplicaId, now: float) -> bool:
         if not self._applies(leader) or not self._is_away(member):

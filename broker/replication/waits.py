@@ -26,6 +26,27 @@ class FetchWaiter(Protocol):
         until it is added again."""
 
 
+class _InSync:
+    """A wait with acks=all, which promises min.insync.replicas copies. A partition that has fewer voters by then can
+    only say that the batch is written, as Apache Kafka does."""
+
+    __slots__ = ("_replica", "_waiter")
+
+    def __init__(self, replica: Replica, waiter: Acknowledged) -> None:
+        self._replica = replica
+        self._waiter = waiter
+
+    def partition_done(self, slot: int, error: ErrorCode) -> None:
+        if error is ErrorCode.NONE and not has_enough_voters(self._replica):
+            error = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        self._waiter.partition_done(slot, error)
+
+
+def has_enough_voters(replica: Replica) -> bool:
+    """For min.insync.replicas."""
+    return len(replica.group.configuration.voters) >= replica.config.min_insync_replicas
+
+
 class AckQueue(deque[tuple[int, Acknowledged, int]]):
     """Waits for an offset bound, released in offset order: (bound, waiter, slot). A deque itself, because whether
     anybody waits is asked several times for every record.
@@ -63,7 +84,7 @@ class ReplicaWaits:
 
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
-        #: acks=all, and coordinators: bounds of `acknowledged_offset`.
+        #: acks=all, coordinators, and markers: bounds of `acknowledged_offset`.
         self.commit = AckQueue()
         #: acks=1: bounds of what is durable here.
         self.flush = AckQueue()
@@ -73,11 +94,16 @@ class ReplicaWaits:
     # -- acknowledgements --------------------------------------------------------------------------------
 
     def add_commit(self, end_offset: int, waiter: Acknowledged, slot: int) -> None:
-        """Call the waiter when everything below `end_offset` is committed (acks=all)."""
+        """Call the waiter when everything below `end_offset` is committed, and durable on min.insync.replicas voters
+        (on all, where there are fewer)."""
         if end_offset <= self._replica.high_watermark and self.acknowledged_offset() >= end_offset:
             waiter.partition_done(slot, ErrorCode.NONE)
         else:
             self.commit.add(end_offset, waiter, slot)
+
+    def add_in_sync(self, end_offset: int, waiter: Acknowledged, slot: int) -> None:
+        """As `add_commit`, with an error where there are fewer (acks=all)."""
+        self.add_commit(end_offset, _InSync(self._replica, waiter), slot)
 
     def add_flush(self, end_offset: int, waiter: Acknowledged, slot: int) -> None:
         """Call the waiter when everything below `end_offset` is durable here (acks=1)."""
@@ -87,7 +113,8 @@ class ReplicaWaits:
             self.flush.add(end_offset, waiter, slot)
 
     def acknowledged_offset(self) -> int:
-        """Below this, records are committed and durable on max(majority, min.insync.replicas) voters."""
+        """Below this, records are committed and durable on max(majority, min.insync.replicas) voters (on all,
+        where there are fewer)."""
         replica = self._replica
         group, required = replica.group, replica.config.min_insync_replicas
         voters = len(group.configuration.voters)

@@ -23,7 +23,7 @@ _NODES = 3
 # connections (32768 up on Linux): there one of those can hold a dead node's port, or a client that dials it can
 # reach itself.
 _PORTS = range(21092, 32000, 4)
-_COMMAND_TIMEOUT_S = 120
+_COMMAND_TIMEOUT_S = 300  # to delete thousands of small files takes some disks minutes
 _POLL_S = 0.05
 
 
@@ -131,15 +131,20 @@ class LocalCluster:
         with self._lock:
             if self._is_stopped:
                 raise PipelineError(f"the cluster in {self.base_dir} has been stopped")
-            # A session of its own: Ctrl-C is ours to handle, and must not cut off the command that cleans up.
-            done = subprocess.run(
-                command,
-                capture_output=True,
-                text=True,
-                timeout=_COMMAND_TIMEOUT_S,
-                check=False,
-                start_new_session=True,
-            )
+            try:
+                # A session of its own: Ctrl-C is ours to handle, and must not cut off the command that cleans up.
+                done = subprocess.run(
+                    command,
+                    capture_output=True,
+                    text=True,
+                    timeout=_COMMAND_TIMEOUT_S,
+                    check=False,
+                    start_new_session=True,
+                )
+            except subprocess.TimeoutExpired:
+                raise PipelineError(
+                    f"varve {' '.join(arguments)} has not ended after {_COMMAND_TIMEOUT_S} s"
+                ) from None
         if done.returncode != 0 and not (done.returncode in answers and done.stdout):
             said = (done.stderr or done.stdout).strip()
             raise PipelineError(f"varve {' '.join(arguments)} failed:\n{said}")

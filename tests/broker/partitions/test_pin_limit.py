@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from storage.journal_records import UNSET
 from tests.broker.compacting import pass_over
 from tests.broker.world import World, running
@@ -17,6 +19,27 @@ def compact(world: World, *node_ids: int) -> None:
 
 def deletions(world: World, node_id: int) -> int:
     return world.content(node_id, "table").count(b"gone")
+
+
+@pytest.mark.parametrize(("replicas", "members"), [(4, 4), (5, 4)])
+def test_no_more_are_left_out_than_leaves_the_majority_as_large(replicas: int, members: int) -> None:
+    with running(size=replicas, settings={"varve.compaction.max.pin.ms": str(LIMIT_MS)}) as world:
+        world.create_topic("table", replication_factor=replicas, configs=COMPACTED)
+        world.produce("table", b"value", key=b"gone")
+        world.wait_equal("table")
+        leader = world.leader("table")
+        others = [node_id for node_id in world.nodes if node_id != leader]
+        world.kill(others[0])
+        world.produce("table", None, key=b"gone")
+        world.produce("table", b"value", key=b"stays")
+        compact(world, leader, *others[2:])  # the second does not keep up, either
+        if members < replicas:
+            world.wait(lambda: len(world.replica(leader, "table").group.configuration.voters) == members)
+        if replicas == 5:
+            world.kill(others[1])
+        world.loop.run_for(3 * LIMIT_MS / 1000)
+        assert len(world.voters("table")) == members
+        assert world.leader("table") == leader
 
 
 def absent_member(world: World) -> tuple[int, int, int]:

@@ -9,6 +9,7 @@ from functools import partial
 
 from broker.partitions import reconciler
 from broker.partitions.reconciler import Reconciler
+from broker.replication import waits
 from broker.replication.waits import ReplicaWaits
 from protocol.controller.topics import TopicSetting
 from protocol.errors import ErrorCode
@@ -249,6 +250,34 @@ def a_fourth_voter_is_added_while_a_third_copy_is_late(stage: Stage) -> None:
     stage.write()
 
 
+# -- what was sent before a voter was removed ----------------------------------------------------------------
+
+
+def the_second_voter_is_removed_while_a_record_waits_for_it(stage: Stage) -> None:
+    """min.insync.replicas is two, and two voters there are. One is cut off, and a client's record waits for it; then it
+    is removed, and the other one is a majority."""
+    stage.settings = (TopicSetting(name="min.insync.replicas", value="2"),)
+    stage.create_topic()
+    stage.write()
+    leader = stage.lead_elsewhere_than_the_controller()
+    replica = stage.replica(leader)
+    everybody = replica.group.configuration
+    gone, late = stage.followers()
+    stage.change(Configuration(tuple(v for v in everybody.voters if v.node_id != gone), ()))
+    stage.isolate(late)
+    written = stage.append(leader)
+    stage.run_for(stage.rng.uniform(0, 0.1))
+    stage.propose(Configuration((replica.group.self_id,), ()), leader)
+    stage.wait(lambda: written.error is not None)
+    if written.error is ErrorCode.NONE:
+        in_sync, term = stage.cluster.oracle.nodes.in_sync, replica.group.term
+        in_sync.told(replica.key, stage.topic, written.base_offset, term, 2)
+    stage.heal()
+    _restore(stage, everybody)
+    stage.write(sequence=written.sequence)
+    stage.write()
+
+
 MUTATIONS = (
     Mutation(
         "one-change-at-a-time",
@@ -282,5 +311,12 @@ MUTATIONS = (
         conditions=changes_are_the_storys_own,
         story=a_fourth_voter_is_added_while_a_third_copy_is_late,
         note="needs four nodes",
+    ),
+    Mutation(
+        "in-sync-when-answered",
+        "Fewer voters than min.insync.replicas acknowledge nothing, also of what they took before (section 6)",
+        off((waits, "has_enough_voters", lambda _: lambda replica: True)),
+        conditions=changes_are_the_storys_own,
+        story=the_second_voter_is_removed_while_a_record_waits_for_it,
     ),
 )

@@ -332,7 +332,7 @@ class Stage:
         replica = self.replica(node_id)
         base_offset, end_offset = self.call(node_id, replica.append, header, batch)
         written = Written(self.cluster, replica, producer_id, sequence, base_offset)
-        self.call(node_id, replica.waits.add_commit, end_offset, written, 0)
+        self.call(node_id, replica.waits.add_in_sync, end_offset, written, 0)
         return written
 
     def sequence_of(self, producer_id: int) -> int:
