@@ -44,7 +44,7 @@ class PinLimit:
     def without_absent(self, leader: Replica, target: Sequence[ReplicaId], now: float) -> list[ReplicaId]:
         """The members that the group is to have now. Whoever was left out stays out until its node is back, also
         under the next leader, which does not know since when. A reassignment keeps all copies until its end."""
-        if not self._applies(leader) or len(target) % 2 == 0:
+        if not self._applies(leader):
             return list(target)
         configuration = leader.group.configuration
         absent = [
@@ -52,8 +52,8 @@ class PinLimit:
             for each in target
             if self._is_away(each) and (not configuration.names(each) or self._is_over(leader, each, now))
         ]
-        absent.sort(key=configuration.names)  # who is out already comes first
-        return [each for each in target if each not in absent[:1]]
+        left_out = min(absent, key=configuration.names, default=None)  # rather who is out already
+        return [each for each in target if each != left_out]
 
     def _is_over(self, leader: Replica, member: ReplicaId, now: float) -> bool:
         if not self._applies(leader) or not self._is_away(member):
@@ -65,9 +65,13 @@ class PinLimit:
         )
 
     def _applies(self, leader: Replica) -> bool:
+        if not self.is_on or leader.is_metadata:
+            return False
         topic = self._metadata.image.topics.get(leader.key.topic_id)
-        is_moving = topic is None or topic.partitions[leader.partition].is_reassigning
-        return self.is_on and not leader.is_metadata and not is_moving
+        if topic is None:
+            return False
+        assigned = topic.partitions[leader.partition]
+        return not assigned.is_reassigning and len(assigned.replicas) % 2 == 1
 
     def _is_away(self, member: ReplicaId) -> bool:
         broker = self._metadata.image.brokers.get(member.node_id)

@@ -10,6 +10,7 @@ from functools import partial
 from broker.partitions import reconciler
 from broker.partitions.reconciler import Reconciler
 from broker.replication import waits
+from broker.replication.replica import Replica
 from broker.replication.waits import ReplicaWaits
 from protocol.controller.topics import TopicSetting
 from protocol.errors import ErrorCode
@@ -18,7 +19,7 @@ from raft.group import Group
 from raft.types import Configuration, Output, ProposalRefusedError, ReplicaId
 from tests.simulator.cluster import SimulatedCluster
 from tests.simulator.mutations.kind import Mutation
-from tests.simulator.mutations.stage import CARELESS, ELECTION_TIMEOUT_S, Stage
+from tests.simulator.mutations.stage import CARELESS, ELECTION_TIMEOUT_S, Stage, Written
 from tests.simulator.mutations.switch import off, replaced
 
 
@@ -154,6 +155,13 @@ def two_leaders_each_remove_one(stage: Stage) -> None:
     _restore(stage, wanted)
 
 
+def _check_copies(stage: Stage, replica: Replica, written: Written, required: int) -> None:
+    """What the client was told of its record, beside the disks. `required`: min.insync.replicas."""
+    if written.error is ErrorCode.NONE:
+        in_sync, term = stage.cluster.oracle.nodes.in_sync, replica.group.term
+        in_sync.told(replica.key, stage.topic, written.base_offset, term, required)
+
+
 def _restore(stage: Stage, wanted: Configuration) -> None:
     """Back to the target that metadata names, step by step."""
     while True:
@@ -241,9 +249,7 @@ def a_fourth_voter_is_added_while_a_third_copy_is_late(stage: Stage) -> None:
     stage.propose(wanted, leader)
     stage.wait(lambda: stage.replica(prompt).group.persisted_end == replica.group.end_index)
     stage.waited(lambda: written.error is not None, stage.rng.uniform(0.1, 0.4))
-    if written.error is ErrorCode.NONE:
-        in_sync, term = stage.cluster.oracle.nodes.in_sync, replica.group.term
-        in_sync.told(replica.key, stage.topic, written.base_offset, term, 3)
+    _check_copies(stage, replica, written, 3)
     stage.heal()
     _restore(stage, wanted)
     stage.write(sequence=written.sequence)
@@ -269,9 +275,7 @@ def the_second_voter_is_removed_while_a_record_waits_for_it(stage: Stage) -> Non
     stage.run_for(stage.rng.uniform(0, 0.1))
     stage.propose(Configuration((replica.group.self_id,), ()), leader)
     stage.wait(lambda: written.error is not None)
-    if written.error is ErrorCode.NONE:
-        in_sync, term = stage.cluster.oracle.nodes.in_sync, replica.group.term
-        in_sync.told(replica.key, stage.topic, written.base_offset, term, 2)
+    _check_copies(stage, replica, written, 2)
     stage.heal()
     _restore(stage, everybody)
     stage.write(sequence=written.sequence)
