@@ -142,7 +142,8 @@ class Disk(Protocol):
     def is_directory(self, path: str) -> bool: ...
 
     def make_directory(self, path: str) -> None:
-        """Create a folder and missing parents; existing ones are fine."""
+        """Create a folder; one that exists is fine. MissingPathError where its parent is missing: whoever works in a
+        folder that was renamed must not bring its old name back."""
 
     def rename(self, old: str, new: str) -> None:
         """Rename atomically. Durable only after `flush_directory`."""

@@ -110,7 +110,8 @@ class FileDisk:
 
     def make_directory(self, path: str) -> None:
         with disk_errors(path):
-            os.makedirs(path, exist_ok=True)
+            if not os.path.isdir(path):
+                os.mkdir(path)
 
     def rename(self, old: str, new: str) -> None:
         with disk_errors(old):

@@ -28,8 +28,6 @@ class LogCompaction:
     """Of the last one. Empty: it came to an end."""
     retry_at: float = 0.0
     """Loop time, seconds."""
-    is_running: bool = False
-    """A pass is under way. There is never another one beside it."""
     counts: PassCounts | None = None
     """Of the last pass. None: there was none yet."""
     is_map_full: bool = False
@@ -40,6 +38,8 @@ class Standing(NamedTuple):
     plan: Plan
     blocked_by: BlockedBy
     """Why no pass is due. NOTHING: one is due or under way."""
+    is_running: bool
+    """A pass is under way. There is never another one beside it."""
     limit: BlockedBy
     """What keeps the next pass from going further."""
     size_bytes: int
@@ -71,6 +71,7 @@ def standing_of(
     removable: RemovalBounds,
     memory: LogCompaction | None,
     *,
+    is_running: bool,
     is_cleaner_on: bool,
     now: float,
     now_ms: int,
@@ -82,7 +83,7 @@ def standing_of(
     # Without the snapshot of producers that a pass needs: the worker writes one when it looks at the log.
     facts = log_facts(replica, min(replica.high_watermark, recorded_end), removable, memory.held)
     plan = make_plan(facts, settings_of(replica.config), now_ms)
-    if memory.is_running:
+    if is_running:
         blocked = BlockedBy.NOTHING
     elif (reason := why_not(replica)) is not None:
         blocked = reason
@@ -92,4 +93,5 @@ def standing_of(
         blocked = BlockedBy.FAILED
     else:
         blocked = blocked_by(plan.obstacle)
-    return Standing(plan, blocked, blocked_by(plan.range_limit), replica.log.size_bytes, memory)
+    limit = blocked_by(plan.range_limit)
+    return Standing(plan, blocked, is_running, limit, replica.log.size_bytes, memory)

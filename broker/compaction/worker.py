@@ -80,6 +80,8 @@ class CompactionWorker:
         self._due: list[Replica] = []
         #: As many as log.cleaner.threads at most. Each compacts one of `_due` after the other.
         self._threads: set[asyncio.Task[None]] = set()
+        #: The folders of passes under way. A pass outlives its replica for a while; another topic may have its name.
+        self._folders: set[str] = set()
         #: Logs that are being read as they are, and by how many. No pass over them begins.
         self._held: Counter[GroupKey] = Counter()
         self._next_round_at = loop.time() + settings.config.compaction_initial_delay_ms / 1000
@@ -127,6 +129,7 @@ class CompactionWorker:
             self._replicas.recorded_end(replica),
             self._removable(replica),
             self._logs.get(replica.key),
+            is_running=self._is_running(replica),
             is_cleaner_on=self._settings.config.cleaner_enable,
             now=self._loop.time(),
             now_ms=self._replicas.now_ms(),
@@ -213,8 +216,7 @@ class CompactionWorker:
         self._due = [replica for _, replica in found] + self._due
 
     def _is_running(self, replica: Replica) -> bool:
-        state = self._logs.get(replica.key)
-        return state is not None and state.is_running
+        return replica.log.directory in self._folders
 
     def _is_busy(self, replica: Replica) -> bool:
         return self._is_running(replica) or replica.key in self._held
@@ -223,16 +225,18 @@ class CompactionWorker:
         while self._due:
             replica = self._due.pop()
             state = await self._look_at(replica)
-            if state is not None and state.is_running:
+            if self._is_running(replica):
                 continue
             if state is not None and replica.key not in self._held:
-                state.is_running = True
+                folder = replica.log.directory
+                self._folders.add(folder)
                 await self._clean(replica, state)
-                state.is_running = False
+                self._folders.discard(folder)
             if (asked := self._begun.pop(replica.key, None)) is not None:
                 self._wait_for_pass(replica, asked.answers)  # the log has changed meanwhile: once more
 
     async def _clean(self, replica: Replica, state: LogCompaction) -> None:
+        log = replica.log
         try:
             plan = self._due_plan(replica, state)
             if plan is not None:
@@ -240,10 +244,10 @@ class CompactionWorker:
                 state.failure_count, state.failure = 0, ""
                 self._due_plan(replica, state)
         except CorruptLogError as error:
-            if replica.is_open:
+            if replica.is_open and replica.log is log:
                 self._replicas.log_corrupt(replica, error)
         except MissingPathError:
-            # Retention, a snapshot install or the deletion of the topic takes files away. Nobody else may.
+            # Retention, a snapshot install or the deletion of the log takes files away. Nobody else may.
             if replica.is_open and not has_its_segments(replica.log):
                 raise
         except (DiskFullError, UncleanableError, KeyMapTooSmallError, CleanerDiedError) as error:

@@ -97,7 +97,7 @@ def _set_pass(answer: PartitionCompaction, replica: Replica, standing: Standing,
     answer.size_bytes = standing.size_bytes
     answer.clean_bytes, answer.dirty_bytes = plan.clean_bytes, plan.dirty_bytes
     answer.blocked_by, answer.limit = standing.blocked_by, standing.limit
-    answer.is_running = memory.is_running
+    answer.is_running = standing.is_running
     answer.last_compacted_ms = replica.bounds.durable.passed_at_ms
     answer.failure = memory.failure
     if memory.failure:

@@ -56,9 +56,8 @@ class Identity(NamedTuple):
 
 
 def take_directory(disk: Disk) -> None:
-    """Make the directory if it is missing, and lock it. Raises StartError, with nothing written, if it is one of Apache
-    Kafka's; DirectoryLockedError, DiskError."""
-    disk.make_directory(disk.root)
+    """Lock the directory. Raises StartError, with nothing written, if it is one of Apache Kafka's;
+    DirectoryLockedError, DiskError."""
     if (mark := _mark_of_kafka(disk)) is not None:
         raise StartError(
             f"{disk.root} is a data directory of Apache Kafka: {mark} is in it. Nothing was changed. Varve cannot take "

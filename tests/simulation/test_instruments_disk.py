@@ -462,6 +462,7 @@ def test_missing_things_raise_as_on_a_real_disk(loop: SimulatedLoop) -> None:
         lambda: disk.open("/data/a"),
         lambda: disk.open("/data/d/a", create=True),
         lambda: disk.list("/data/d"),
+        lambda: disk.make_directory("/data/d/e"),
         lambda: disk.unlink("/data/a"),
         lambda: disk.rename("/data/a", "/data/b"),
         lambda: disk.remove_tree("/data/d"),
@@ -472,6 +473,7 @@ def test_missing_things_raise_as_on_a_real_disk(loop: SimulatedLoop) -> None:
 
 def test_folders_are_listed_sorted_renamed_and_removed_with_their_contents(loop: SimulatedLoop) -> None:
     disk = new_disk(loop)
+    disk.make_directory("/data/t-0")
     disk.make_directory("/data/t-0/sub")
     disk.make_directory("/data/t-0")
     for name in "cab":

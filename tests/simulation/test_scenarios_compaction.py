@@ -3,22 +3,27 @@ coordinated-compaction.md, section 5; and a pass over what a killed process has 
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 
+from broker.compaction.worker import CompactionWorker
+from broker.config.node_config import NodeConfig
 from broker.config.values import INT64_MAX
 from broker.replication.producer_state_maintenance import ProducerStateMaintenance
+from broker.replication.replica import Replica
 from broker.replication.watermarks.bounds_exchange import BoundsExchange
 from broker.replication.watermarks.compaction_bounds import CompactionBounds
 from storage import producer_snapshot
 from storage.disk import Disk
 from storage.log import Log
-from tests.simulator.cluster import SimulatedCluster, captured_logs
+from tests.simulator.cluster import TINY, SimulatedCluster, captured_logs
 from tests.simulator.mutations.compacted_topic import CompactedTopic
 from tests.simulator.mutations.stage import TOPIC, Stage, demand_progress
 from tests.simulator.mutations.switch import Owner, replaced
@@ -30,9 +35,9 @@ TWO_PERIODS_S = 5.0
 
 
 @contextmanager
-def told(seed: int) -> Iterator[Stage]:
+def told(seed: int, config: NodeConfig = TINY) -> Iterator[Stage]:
     """... and then everything has to be there and equal."""
-    cluster = SimulatedCluster(random.Random(seed))
+    cluster = SimulatedCluster(random.Random(seed), config=config)
     try:
         with captured_logs(cluster.loop):
             cluster.start()
@@ -216,3 +221,64 @@ def test_the_snapshot_on_which_a_pass_rests_survives_a_loss_of_power(seed: int) 
                 stage.start(victim)
         stage.start(victim)
         assert topic.identities(victim)[0].incarnation == 0
+
+
+@contextmanager
+def pass_halfway(topic: CompactedTopic, node_id: int) -> Iterator[asyncio.Event]:
+    """A pass on this node has its key map, and builds one segment of several when the event is set."""
+    go_on, held = asyncio.Event(), list[Replica]()
+
+    def holds(record: Callable[..., Any]) -> Any:
+        async def recorded(worker: CompactionWorker, replica: Replica, end_offset: int) -> None:
+            await record(worker, replica, end_offset)
+            if replica.group.self_id.node_id == node_id and replica.topic == TOPIC and not held:
+                held.append(replica)
+                await go_on.wait()
+
+        return recorded
+
+    with topic.passes_held(node_id):
+        write_small_segments(topic)
+    with replaced(CompactionWorker, "_record_rewriting", holds):
+        topic.stage.wait(lambda: bool(held))
+        yield go_on
+
+
+def write_small_segments(topic: CompactedTopic) -> None:
+    for number in range(5):
+        topic.put(b"value", b"%d" % (number % 2))
+        topic.stage.run_for(0.3)
+    topic.stage.everybody_has_all()
+
+
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_a_pass_does_not_bring_back_the_folder_of_a_replica_that_was_given_up(seed: int) -> None:
+    with told(seed) as stage:
+        topic = CompactedTopic(stage)
+        leader, stays, goes = topic.leader_and_followers()
+        with pass_halfway(topic, goes) as go_on:
+            topic.reassign(leader, stays)
+            disk = stage.cluster.disks[goes]
+            folder = f"{disk.root}/{TOPIC}-0"
+            stage.wait(lambda: not disk.exists(folder))
+            stage.call(goes, go_on.set)
+            stage.run_for(TWO_PERIODS_S)
+        assert not disk.exists(folder)
+
+
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_no_pass_begins_in_a_folder_in_which_that_of_a_deleted_topic_is_under_way(seed: int) -> None:
+    """They would mix up what they build."""
+    two_threads = replace(TINY, cleaner_threads=2)
+    with told(seed, two_threads) as stage:
+        topic = CompactedTopic(stage)
+        leader, *_ = topic.leader_and_followers()
+        with pass_halfway(topic, leader) as go_on:
+            stage.delete_topic()
+            again = CompactedTopic(stage)
+            write_small_segments(again)
+            stage.call(leader, stage.cluster.nodes[leader].compaction.ask, stage.replica(leader))
+            stage.run_for(TWO_PERIODS_S)
+            assert not again.is_cleaned(leader, above=0)
+            stage.call(leader, go_on.set)
+            again.wait_cleaned(1, 2, 3, above=0)

@@ -252,18 +252,13 @@ class MemoryDisk:
         return isinstance(self._find(path), FolderNode)
 
     def make_directory(self, path: str) -> None:
-        folder = self._tree
-        if isinstance(self._find(path), FileNode):
+        node = self._find(path)
+        if isinstance(node, FileNode):
             raise DiskFailedError(f"{path}: is a file")
-        for name in self._names(path):
-            node = folder.seen.get(name)
-            if node is None:
-                node = FolderNode()
-                self._change((folder, name, node))
-                self._vanished.pop(path, None)
-            if isinstance(node, FileNode):
-                raise DiskFailedError(f"{path}: not a directory")
-            folder = node
+        if node is None:
+            folder, name = self._parent(path)
+            self._change((folder, name, FolderNode()))
+            self._vanished.pop(path, None)
 
     def rename(self, old: str, new: str) -> None:
         old_folder, old_name = self._parent(old)

@@ -147,7 +147,7 @@ def test_a_log_that_is_being_compacted_is_not_compared() -> None:
         world.produce("table", b"value", key=b"k")
         pass_over(world, leader)
         node, replica = world.nodes[leader], world.replica(leader, "table")
-        node.compaction._logs[replica.key].is_running = True
+        node.compaction._folders.add(replica.log.directory)
         assert make(world, leader, question(0, 1)) is DigestState.BUSY
 
 
