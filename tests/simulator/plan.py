@@ -52,6 +52,8 @@ class Plan:
     """-1: no limit."""
     verify_interval_ms: int
     """How often a leader compares a partition with the other replicas. 0: never."""
+    cleaner_threads: int
+    """How many logs a node compacts at the same time."""
 
 
 def plan_of(
@@ -86,4 +88,7 @@ def plan_of(
     if not LOSSES.keys().isdisjoint(kinds):
         max_pin_ms = -1
     verify_interval_ms = VERIFY_INTERVAL_MS if rng.random() < VERIFIED_SHARE else 0
-    return Plan(seed, node_count, kinds, tuple(faults), workload, max_pin_ms, verify_interval_ms)
+    cleaner_threads = rng.choice((1, 2))
+    return Plan(
+        seed, node_count, kinds, tuple(faults), workload, max_pin_ms, verify_interval_ms, cleaner_threads
+    )

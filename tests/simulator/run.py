@@ -118,6 +118,7 @@ class Simulation:
                 TINY,
                 compaction_max_pin_ms=plan.max_pin_ms,
                 verify_interval_ms=plan.verify_interval_ms,
+                cleaner_threads=plan.cleaner_threads,
             ),
         )
         self.clients: Clients | None = None
