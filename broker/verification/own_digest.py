@@ -80,7 +80,7 @@ class DigestMaker:
                 self.replicas.log_corrupt(replica, error)
             return DigestState.FAILED
         except MissingPathError:
-            # Retention, a snapshot install or the deletion of the topic takes files away. Nobody else may.
+            # Retention, a snapshot install or the deletion of the log takes files away. Nobody else may.
             if replica.is_open and not has_its_segments(replica.log):
                 raise
             return DigestState.FAILED

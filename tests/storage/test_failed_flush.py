@@ -23,9 +23,7 @@ from tests.storage.helpers import GROUP, ROW_KIND, SMALL, append
 
 
 def new_disk(seed: int) -> MemoryDisk:
-    disk = MemoryDisk("/data", new_loop(), random.Random(seed))
-    disk.make_directory("/data")
-    return disk
+    return MemoryDisk("/data", new_loop(), random.Random(seed))
 
 
 def begin_log(disk: MemoryDisk) -> Log:

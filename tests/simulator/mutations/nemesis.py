@@ -147,7 +147,6 @@ def young_logs_after_a_clean_stop(cluster: SimulatedCluster, rng: random.Random)
     after a partition's first writes: before their end is recorded, the marker alone says how to open such a log."""
     slow_flushes(cluster)
     for disk in cluster.disks.values():
-        disk.make_directory(disk.root)
         write_clean_marker(disk)
 
     def look(replica: Replica, *_: object, **__: object) -> None:
