@@ -22,6 +22,8 @@ from storage.aborted_index import AbortedIndex, AbortedTransaction
 BATCHES_KEPT = 5
 
 _NO_SEQUENCE = -1
+#: Of a marker that no coordinator has sent.
+NO_ATTEMPT = -1
 
 
 class BatchInfo(NamedTuple):
@@ -77,6 +79,8 @@ class ProducerEntry:
     last_timestamp_ms: int = -1
     #: Of its newest batch or marker.
     last_offset: int = -1
+    #: Which attempt of its coordinator the newest marker was, if it was appended here. Neither log nor snapshot has it.
+    marker_attempt: int = field(default=NO_ATTEMPT, compare=False)
     batches: list[BatchInfo] = field(default_factory=list)
 
     @property
@@ -181,9 +185,13 @@ class ProducerStates:
         entry = self.entries.get(producer_id)
         return None if entry is None else entry.coordinator_epoch
 
-    def check_marker(self, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
+    def check_marker(
+        self, producer_id: int, producer_epoch: int, coordinator_epoch: int, attempt: int = NO_ATTEMPT
+    ) -> None:
         """Raises KafkaError for a marker that may not be appended: TRANSACTION_COORDINATOR_FENCED if it comes from an
-        older coordinator than one before, INVALID_PRODUCER_EPOCH if it is of an older epoch of the producer."""
+        older coordinator than one before, INVALID_PRODUCER_EPOCH if it is of an older epoch of the producer,
+        REQUEST_TIMED_OUT if its coordinator has sent it again (a greater `attempt`) and that was appended: the next
+        transaction may have begun since, under the same epoch."""
         entry = self.entries.get(producer_id)
         if entry is None:
             return
@@ -191,6 +199,13 @@ class ProducerStates:
             raise KafkaError(ErrorCode.TRANSACTION_COORDINATOR_FENCED)
         if producer_epoch < entry.epoch:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
+        is_same_coordinator = coordinator_epoch == entry.coordinator_epoch
+        if is_same_coordinator and attempt != NO_ATTEMPT and attempt < entry.marker_attempt:
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the marker was sent again since")
+
+    def note_marker_attempt(self, producer_id: int, attempt: int) -> None:
+        """Of the marker that was recorded last."""
+        self.entries[producer_id].marker_attempt = attempt
 
     # -- following the log
 

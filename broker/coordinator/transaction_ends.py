@@ -45,8 +45,7 @@ class TransactionEnds(Generic[S]):
         self._background = background
         self._decisions = decisions
         self._carried_out = carried_out
-        #: (replica, producer id) of the markers that wait. One of a kind: of two that wait, the later one might be
-        #: appended first, and the other one end the next transaction.
+        #: (replica, producer id) of the markers that wait. One of a kind: its coordinator sends it again and again.
         self._waiting: set[tuple[Replica, int]] = set()
 
     def append_marker(
@@ -55,14 +54,18 @@ class TransactionEnds(Generic[S]):
         producer_id: int,
         producer_epoch: int,
         marker: Marker,
+        attempt: int,
         done: Callable[[int | KafkaError], None],
     ) -> None:
         """Append a marker to a partition of the coordinator's topic, now or as soon as its keys are free. `done` gets
-        the end offset, or why the marker is not appended: CONCURRENT_TRANSACTIONS if one of the producer waits."""
+        the end offset, or why the marker is not appended: CONCURRENT_TRANSACTIONS if one of the producer waits.
+        `attempt`: as `MarkerToWrite`."""
         if (replica, producer_id) in self._waiting:
             done(KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS))
             return
-        self._background.begin(self._append_when_free(replica, producer_id, producer_epoch, marker, done))
+        self._background.begin(
+            self._append_when_free(replica, producer_id, producer_epoch, marker, attempt, done)
+        )
 
     def _append_when_free(
         self,
@@ -70,6 +73,7 @@ class TransactionEnds(Generic[S]):
         producer_id: int,
         producer_epoch: int,
         marker: Marker,
+        attempt: int,
         done: Callable[[int | KafkaError], None],
     ) -> Steps:
         while self._is_busy(replica, producer_id):
@@ -77,7 +81,7 @@ class TransactionEnds(Generic[S]):
             yield PAUSE
         self._waiting.discard((replica, producer_id))
         try:
-            end_offset = replica.append_marker(producer_id, producer_epoch, marker)
+            end_offset = replica.append_marker(producer_id, producer_epoch, marker, attempt)
         except KafkaError as error:
             done(error)
         else:

@@ -13,7 +13,7 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import BatchHeader, parse_header, stamp
 from protocol.records.control import Marker, build_marker
 from storage.disk import Buffer, DiskFullError
-from storage.producer_state import Duplicate, Gap
+from storage.producer_state import NO_ATTEMPT, Duplicate, Gap
 
 if TYPE_CHECKING:
     from broker.replication.replica import Replica
@@ -80,16 +80,20 @@ class LeaderAppends:
         traffic.produced_bytes += len(batch)
         return self._stage(header, batch, None)
 
-    def append_marker(self, producer_id: int, producer_epoch: int, marker: Marker) -> int:
+    def append_marker(
+        self, producer_id: int, producer_epoch: int, marker: Marker, attempt: int = NO_ATTEMPT
+    ) -> int:
         """Stage a transaction marker. Returns the end offset.
 
-        Raises KafkaError: not leader, or the marker is of an older coordinator or producer epoch."""
+        Raises KafkaError: not leader, or `ProducerStates.check_marker` refuses the marker."""
         group, replica = self._group, self._replica
         if not (group.is_established and group.can_propose):
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        replica.producers.check_marker(producer_id, producer_epoch, marker.coordinator_epoch)
+        replica.producers.check_marker(producer_id, producer_epoch, marker.coordinator_epoch, attempt)
         batch = build_marker(producer_id, producer_epoch, marker, replica.host.now_ms())
         _, end_offset = self._stage(parse_header(batch), batch, marker)
+        if attempt != NO_ATTEMPT:
+            replica.producers.note_marker_attempt(producer_id, attempt)
         replica.host.marker_appended(replica, producer_id, end_offset, is_commit=marker.is_commit)
         return end_offset
 

@@ -14,6 +14,7 @@ from protocol.controller.transactions import ErrorCodesResult, MarkerToWrite, Wr
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.control import Marker
 from storage.log_types import GroupKey
+from storage.producer_state import NO_ATTEMPT
 
 #: An answer waits for so long until all its markers are committed. Those that are not are asked for again.
 ANSWER_WITHIN_S = 0.5
@@ -32,6 +33,7 @@ class AppendMarker(Protocol):
         producer_id: int,
         producer_epoch: int,
         marker: Marker,
+        attempt: int,
         done: Callable[[int | KafkaError], None],
     ) -> None: ...
 
@@ -72,7 +74,7 @@ class MarkerWriter:
         if replica.is_metadata or wanted.producer_id < 0 or wanted.producer_epoch < 0:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         marker = Marker(wanted.is_commit, wanted.coordinator_epoch)
-        self.append(replica, wanted.producer_id, wanted.producer_epoch, marker, answer, slot)
+        self.append(replica, wanted.producer_id, wanted.producer_epoch, marker, answer, slot, wanted.attempt)
 
     def append(
         self,
@@ -82,16 +84,17 @@ class MarkerWriter:
         marker: Marker,
         answer: Acknowledged,
         slot: int,
+        attempt: int = NO_ATTEMPT,
     ) -> None:
         """Append a marker to a partition that this node leads. `answer` is told when it is committed, or why it is not
-        appended. Raises KafkaError."""
+        appended. `attempt`: as `MarkerToWrite`. Raises KafkaError."""
         append = self._coordinators.get(replica.topic)
         if append is None:
-            end_offset = replica.append_marker(producer_id, producer_epoch, marker)
+            end_offset = replica.append_marker(producer_id, producer_epoch, marker, attempt)
             replica.waits.add_commit(end_offset, answer, slot)
         else:
             done = partial(_appended, replica, slot, answer)
-            append(replica, producer_id, producer_epoch, marker, done)
+            append(replica, producer_id, producer_epoch, marker, attempt, done)
 
 
 def _appended(replica: Replica, slot: int, answer: Acknowledged, end_offset: int | KafkaError) -> None:

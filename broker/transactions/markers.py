@@ -90,6 +90,8 @@ class MarkerSender:
         self._image = image
         self._leader_of = leader_of
         self._nodes: dict[int, _Node] = {}
+        #: Counts the messages, over all nodes (`MarkerToWrite.attempt`).
+        self._attempts = 0
         self._retries: list[_Marker] = []
         #: Markers for topics that this node's image lacks. The image may be behind.
         self._unknown: list[_Marker] = []
@@ -195,7 +197,8 @@ class MarkerSender:
                 self._answered(marker, code)
             self._flush_soon()
 
-        markers = [_to_write(marker, key, epoch) for marker, key, epoch in taken]
+        self._attempts += 1
+        markers = [_to_write(marker, key, epoch, self._attempts) for marker, key, epoch in taken]
         self._controller.call_once(WriteMarkers(markers=markers), answered, node_id)
 
     def _answered(self, marker: _Marker, code: int) -> None:
@@ -233,7 +236,7 @@ class MarkerSender:
             transaction.done()
 
 
-def _to_write(marker: _Marker, key: GroupKey, leader_epoch: int) -> MarkerToWrite:
+def _to_write(marker: _Marker, key: GroupKey, leader_epoch: int, attempt: int) -> MarkerToWrite:
     metadata = marker.transaction.metadata
     return MarkerToWrite(
         topic_id=key.topic_id,
@@ -243,4 +246,5 @@ def _to_write(marker: _Marker, key: GroupKey, leader_epoch: int) -> MarkerToWrit
         producer_epoch=metadata.epoch,
         coordinator_epoch=marker.transaction.coordinator_epoch,
         is_commit=metadata.is_commit,
+        attempt=attempt,
     )

@@ -26,6 +26,9 @@ class MarkerToWrite(Message):
     coordinator_epoch: int = field(INT32)
     """Leader epoch of the coordinator's partition of `__transaction_state`."""
     is_commit: bool = field(BOOLEAN)
+    attempt: int = field(INT64)
+    """Counts what the coordinator's node has sent. A copy that was sent again has a greater number, and the partition
+    refuses an earlier one behind it: that could end the next transaction of the same producer epoch (KIP-1228)."""
 
 
 class WriteMarkers(Request[ErrorCodesResult], flexible="0+"):

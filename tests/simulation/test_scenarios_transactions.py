@@ -27,6 +27,7 @@ from tests.simulator.mutations.stage import Stage, tell
         stories.leaders_change_while_a_transaction_is_committed,
         stories.a_coordinator_is_cut_off_when_it_is_to_commit,
         stories.markers_of_an_old_coordinator_come_late,
+        stories.a_marker_comes_behind_its_copy,
     ],
 )
 def test_transactions_neither_hang_nor_lie(story: Callable[[Stage], None], seed: int) -> None:

@@ -230,6 +230,22 @@ def test_markers_of_older_coordinators_and_older_epochs_are_refused() -> None:
         assert raised.value.code == error
 
 
+def test_a_marker_that_was_sent_again_is_refused_when_the_copy_is_recorded() -> None:
+    states = ProducerStates()
+    states.check_marker(1, 0, 3, 7)
+    states.record(
+        parse_header(batch_at(0, 1, count=1, producer_id=1, producer_epoch=4, is_control=True)), COMMIT
+    )
+    states.note_marker_attempt(1, 7)
+    states.check_marker(1, 4, 3, 7)
+    states.check_marker(1, 4, 3, 8)
+    states.check_marker(1, 4, 4, 1)  # a later coordinator counts anew
+    states.check_marker(1, 4, 3)  # an administrator's
+    with pytest.raises(KafkaError) as raised:
+        states.check_marker(1, 5, 3, 6)
+    assert raised.value.code == ErrorCode.REQUEST_TIMED_OUT
+
+
 def test_every_wrong_bit_of_an_index_is_noticed() -> None:
     index = AbortedIndex()
     for number in range(3):

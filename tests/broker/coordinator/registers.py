@@ -319,7 +319,7 @@ class RegisterWorld:
         done: list[int | KafkaError] = []
         replica = self.world.replica(node_id, TOPIC, partition)
         append_marker = self.nodes[node_id].runtime.append_marker
-        self.call(node_id, append_marker, replica, *producer, Marker(is_commit, 0), done.append)
+        self.call(node_id, append_marker, replica, *producer, Marker(is_commit, 0), 1, done.append)
         return done
 
 

@@ -44,7 +44,7 @@ def _end(world: World, node_id: int, *, is_commit: bool, epoch: int = 0) -> None
     replica = world.replica(node_id, TOPIC, partition_of("g", 3))
     append_marker = world.nodes[node_id].coordinators.groups.append_marker
     marker = Marker(is_commit, 0)
-    world.processes[node_id].call(append_marker, replica, PRODUCER_ID, epoch, marker, done.append)
+    world.processes[node_id].call(append_marker, replica, PRODUCER_ID, epoch, marker, 1, done.append)
     world.wait(lambda: bool(done) and isinstance(done[0], int) and replica.high_watermark >= done[0])
 
 

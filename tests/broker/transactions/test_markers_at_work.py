@@ -62,7 +62,7 @@ def _write(world: World, node_id: int, *markers: MarkerToWrite) -> list[list[int
 def _marker(key: GroupKey, leader_epoch: int, **changes: Any) -> MarkerToWrite:
     values: dict[str, Any] = {
         "topic_id": key.topic_id, "partition": key.partition, "leader_epoch": leader_epoch,
-        "producer_id": 77, "producer_epoch": 0, "coordinator_epoch": 0, "is_commit": True,
+        "producer_id": 77, "producer_epoch": 0, "coordinator_epoch": 0, "is_commit": True, "attempt": 1,
     }  # fmt: skip
     return MarkerToWrite(**(values | changes))
 
@@ -92,7 +92,8 @@ def test_a_marker_is_answered_when_it_is_committed_or_cannot_be_written() -> Non
         answers = _write(
             world,
             leader,
-            _marker(key, epoch, coordinator_epoch=4),
+            _marker(key, epoch, coordinator_epoch=4, attempt=2),
+            _marker(key, epoch, coordinator_epoch=4, attempt=1),
             _marker(key, epoch - 1),
             _marker(key, epoch, coordinator_epoch=3),
             _marker(key, epoch, producer_id=-1),
@@ -101,14 +102,15 @@ def test_a_marker_is_answered_when_it_is_committed_or_cannot_be_written() -> Non
         )
         assert not answers, "it is not committed yet"
         world.wait(lambda: bool(answers))
-        assert answers[0][:5] == [
+        assert answers[0][:6] == [
             ErrorCode.NONE,
+            ErrorCode.REQUEST_TIMED_OUT,
             ErrorCode.NOT_LEADER_OR_FOLLOWER,
             ErrorCode.TRANSACTION_COORDINATOR_FENCED,
             ErrorCode.INVALID_REQUEST,
             ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ]
-        assert answers[0][5] in (ErrorCode.INVALID_REQUEST, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        assert answers[0][6] in (ErrorCode.INVALID_REQUEST, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         assert replica.high_watermark == replica.last_stable_offset == end_offset + 1
 
 

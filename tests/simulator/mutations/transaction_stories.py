@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -76,15 +77,39 @@ def markers_of_an_old_coordinator_come_late(stage: Stage) -> None:
     read_all(stage, TOPIC)
 
 
+def a_marker_comes_behind_its_copy(stage: Stage) -> None:
+    """Its message has reached the leader, which had other work to do. The coordinator has sent it again, and that copy
+    has ended the transaction. The producer has begun the next one (KIP-1228)."""
+    stage.create_topic()
+    producer = TransactionalId(stage, version=stage.rng.choice((1, 2)))
+    producer.init()
+    first = producer.begin()
+    producer.write(first, TOPIC)
+    is_commit = stage.rng.random() < 0.5
+    with held_markers(1) as held:
+        producer.end(first, is_commit=is_commit)
+    assert held
+    second = producer.begin()
+    producer.write(second, TOPIC)
+    leader = stage.leader()
+    for write in held:
+        stage.call(leader, write)
+    producer.write(second, TOPIC)
+    producer.end(second, is_commit=not is_commit)
+    read_all(stage, TOPIC)
+
+
 @contextmanager
-def held_markers() -> Iterator[list[Callable[[], None]]]:
-    """Markers arrive, and are not looked at before somebody calls what is in the list."""
+def held_markers(count: int = sys.maxsize) -> Iterator[list[Callable[[], None]]]:
+    """Markers arrive, and the first `count` messages are not looked at before somebody calls what is in the list."""
     held: list[Callable[[], None]] = []
 
     def hold(write_all: Callable[..., Steps]) -> Any:
         def write(*arguments: Any) -> Steps:
+            if len(held) >= count:
+                return write_all(*arguments)
             held.append(partial(_carry_out, write_all, *arguments))
-            yield
+            return iter(())
 
         return write
 

@@ -30,6 +30,7 @@ from tests.simulator.mutations.nemesis import later
 from tests.simulator.mutations.switch import off
 from tests.simulator.mutations.transaction_stories import (
     a_coordinator_is_cut_off_when_it_is_to_commit,
+    a_marker_comes_behind_its_copy,
     a_stale_coordinator_consents,
     a_stale_coordinator_is_asked,
     a_transaction_ends_while_a_partition_is_verified,
@@ -118,9 +119,21 @@ def _loaded_at_once(_: object) -> object:
 
 
 def _any_coordinator(check: Callable[..., None]) -> object:
-    def checked(self: ProducerStates, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
+    def checked(
+        self: ProducerStates, producer_id: int, producer_epoch: int, coordinator_epoch: int, attempt: int
+    ) -> None:
         del coordinator_epoch
-        check(self, producer_id, producer_epoch, NEWEST_EPOCH)
+        check(self, producer_id, producer_epoch, NEWEST_EPOCH, attempt)
+
+    return checked
+
+
+def _any_attempt(check: Callable[..., None]) -> object:
+    def checked(
+        self: ProducerStates, producer_id: int, producer_epoch: int, coordinator_epoch: int, attempt: int
+    ) -> None:
+        del attempt
+        check(self, producer_id, producer_epoch, coordinator_epoch)
 
     return checked
 
@@ -208,6 +221,12 @@ MUTATIONS = (
         "A marker of an older coordinator epoch than one before is refused (storage/README.md)",
         off((ProducerStates, "check_marker", _any_coordinator)),
         story=markers_of_an_old_coordinator_come_late,
+    ),
+    Mutation(
+        "marker-attempt",
+        "A marker that its coordinator has sent again since, and that is appended, is refused (KIP-1228)",
+        off((ProducerStates, "check_marker", _any_attempt)),
+        story=a_marker_comes_behind_its_copy,
     ),
     Mutation(
         "complete-after-all-markers",
