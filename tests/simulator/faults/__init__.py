@@ -7,7 +7,7 @@ A fault does one thing to a cluster and sees to its own end: what it broke it me
 
 from __future__ import annotations
 
-from tests.simulator.faults import clocks, disks, leaders, membership, network, processes, quotas
+from tests.simulator.faults import busy, clocks, disks, leaders, membership, network, processes, quotas
 from tests.simulator.faults.kind import Fault
 
 FAULTS: dict[str, Fault] = {
@@ -18,4 +18,5 @@ FAULTS: dict[str, Fault] = {
     **disks.FAULTS,
     **membership.FAULTS,
     **quotas.FAULTS,
+    **busy.FAULTS,
 }
