@@ -37,7 +37,7 @@ class CleaningTask(NamedTuple):
     """(offset, term) of the rows of the lineage, rising. No filler spans one."""
     first_dirty_offset: int
     end_offset: int
-    """The dirty range ends here, where a segment does."""
+    """The dirty range ends here, where a segment does, or is empty."""
     rules: PassRules
     aborted: Sequence[AbortedTransaction]
     """Those with records in the sealed segments below `end_offset`."""
@@ -86,7 +86,7 @@ def clean(disk: Disk, task: CleaningTask) -> Cleaning:
     yield from source.moved(at_least_bytes=1)
     yield MapReady(key_map.end_offset)
     batch_filter = BatchFilter(key_map, aborted, task.rules)
-    for group in group_segments(task.segments, key_map.end_offset, task.segment_bytes):
+    for group in group_segments(task.segments, task.end_offset, key_map.end_offset, task.segment_bytes):
         rewriting = _Rewriting(disk, task, source, group)
         for segment in group:
             for header, batch in source.batches(segment):

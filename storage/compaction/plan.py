@@ -138,7 +138,7 @@ def make_plan(log: LogFacts, settings: CompactionSettings, now_ms: int) -> Plan:
 def _end_of_range(
     log: LogFacts, settings: CompactionSettings, first_dirty: int, now_ms: int
 ) -> tuple[int, Obstacle]:
-    """Where the dirty range ends, which is where a segment begins, and why there."""
+    """Where the dirty range ends, which is where a segment begins, and why there. An empty one ends where it begins."""
     active = log.segments[-1]
     for segment in log.segments[:-1]:
         if segment.end_offset <= first_dirty:
@@ -173,17 +173,24 @@ def _ratio(clean_bytes: int, dirty_bytes: int) -> float:
 
 
 def group_segments(
-    segments: Sequence[SegmentFacts], cleaned_end_offset: int, segment_bytes: int
+    segments: Sequence[SegmentFacts], range_end_offset: int, map_end_offset: int, segment_bytes: int
 ) -> Iterator[Sequence[SegmentFacts]]:
-    """Yields the sealed segments with anything below the end of the pass, neighbours together in groups that become one
-    segment each.
+    """Yields the sealed segments with anything that the key map may supersede, neighbours together in groups that
+    become one segment each.
+
+    None goes beyond the dirty range. A range may end inside a segment, where the log starts or where the last map was
+    full; what lies behind need not be committed, and the pass does not know what was aborted there.
 
     A group is not larger than `segment_bytes` (a single segment may be), and its offsets lie within
     MAX_RELATIVE_OFFSET of its base. Sizes are those before the pass.
     """
     first = 0
     group_bytes = 0
-    sealed = [segment for segment in segments[:-1] if segment.base_offset < cleaned_end_offset]
+    sealed = [
+        segment
+        for segment in segments[:-1]
+        if segment.base_offset < map_end_offset and segment.end_offset <= range_end_offset
+    ]
     for at, segment in enumerate(sealed):
         last_offset = segment.end_offset - 1
         is_too_large = group_bytes + segment.size_bytes > segment_bytes

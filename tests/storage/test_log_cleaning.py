@@ -93,6 +93,28 @@ def test_what_was_aborted_is_told_to_readers_of_what_is_left(disk: InlineDisk) -
     assert log.aborted_between(0, log.end_offset) == []
 
 
+def test_a_segment_that_the_range_ends_in_stays_as_it_is(disk: InlineDisk) -> None:
+    """The log start may lie in a segment that is not to be cleaned yet. What was aborted behind it, the pass is not
+    told: its data would be taken for committed."""
+    history = History()
+    replica = history.replica()
+    history.write((b"a", b"1"))
+    history.roll()
+    history.write((b"b", b"1"), pid=1, is_transactional=True)
+    history.end(1, is_commit=True)
+    start = history.end_offset
+    history.write((b"a", b"2"), pid=2, is_transactional=True)
+    history.end(2, is_commit=False)
+    history.roll()
+    history.write((b"z", b"1"))
+    log = log_of(disk, replica)
+    task = task_of(log, replica)._replace(first_dirty_offset=start, end_offset=start, aborted=[])
+    before = stored_in(log)
+    run_pass(log, task)
+    assert stored_in(log) == before
+    assert log.aborted_between(0, log.end_offset) == aborted_in(replica.batches)
+
+
 def test_a_segment_of_which_nothing_changes_is_not_written(disk: InlineDisk) -> None:
     history = History()
     replica = history.replica()

@@ -308,7 +308,11 @@ class Replica:
         key_map = self.key_map(plan.first_dirty_offset, plan.first_uncleanable_offset, key_count)
         self.reached = max(self.reached, key_map.end_offset)
         batch_filter = self.new_filter(key_map, **changes)
-        groups = list(group_segments(self._segment_facts(), key_map.end_offset, SEGMENT_BYTES))
+        groups = list(
+            group_segments(
+                self._segment_facts(), plan.first_uncleanable_offset, key_map.end_offset, SEGMENT_BYTES
+            )
+        )
         for at, group in enumerate(groups):
             first = self.bases.index(group[0].base_offset)
             behind = first + len(group)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -171,8 +172,11 @@ def test_the_dirtiest_log_comes_first_and_internal_topics_before_it() -> None:
 # -- groups
 
 
-def bases(segments: list[SegmentFacts], end: int, segment_bytes: int = 250) -> list[list[int]]:
-    return [[each.base_offset for each in group] for group in group_segments(segments, end, segment_bytes)]
+def bases(
+    segments: list[SegmentFacts], map_end: int, segment_bytes: int = 250, *, range_end: int = sys.maxsize
+) -> list[list[int]]:
+    groups = group_segments(segments, range_end, map_end, segment_bytes)
+    return [[each.base_offset for each in group] for group in groups]
 
 
 def test_small_neighbours_become_one_segment() -> None:
@@ -186,6 +190,11 @@ def test_segments_above_the_end_of_the_pass_and_the_active_one_are_in_no_group()
     assert bases(SEGMENTS, 21, 1000) == [[0, 10, 20]]
     assert bases(SEGMENTS, 0) == []
     assert bases(SEGMENTS, 35, 1000) == [[0, 10, 20]]
+
+
+def test_a_segment_that_the_dirty_range_ends_in_is_in_no_group() -> None:
+    assert bases(SEGMENTS, 21, 1000, range_end=29) == [[0, 10]]
+    assert bases(SEGMENTS, 21, 1000, range_end=30) == [[0, 10, 20]]
 
 
 def test_a_group_spans_no_more_offsets_than_an_index_can_name() -> None:
@@ -203,7 +212,7 @@ def test_a_group_spans_no_more_offsets_than_an_index_can_name() -> None:
 @settings(database=None)
 def test_groups_cover_the_sealed_segments_in_order(sizes: list[int], end: int, segment_bytes: int) -> None:
     segments = [segment(10 * at, 10 * at + 10, size) for at, size in enumerate(sizes)]
-    groups = list(group_segments(segments, end, segment_bytes))
+    groups = list(group_segments(segments, sys.maxsize, end, segment_bytes))
     assert [each for group in groups for each in group] == [s for s in segments[:-1] if s.base_offset < end]
     sums = [sum(each.size_bytes for each in group) for group in groups]
     assert all(total <= segment_bytes for group, total in zip(groups, sums, strict=True) if len(group) > 1)
