@@ -76,11 +76,14 @@ class TransactionEnds(Generic[S]):
         attempt: int,
         done: Callable[[int | KafkaError], None],
     ) -> Steps:
+        epoch = replica.leader_epoch
         while self._is_busy(replica, producer_id):
             self._waiting.add((replica, producer_id))
             yield PAUSE
         self._waiting.discard((replica, producer_id))
         try:
+            if replica.leader_epoch != epoch:
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             end_offset = replica.append_marker(producer_id, producer_epoch, marker, attempt)
         except KafkaError as error:
             done(error)

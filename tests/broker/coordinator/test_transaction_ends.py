@@ -87,6 +87,33 @@ def test_a_marker_waits_for_the_decisions_about_its_keys(monkeypatch: pytest.Mon
         _check_log(cluster, partition, node_id)
 
 
+def test_a_marker_waits_no_longer_than_its_leader_leads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was sent to a leader of that epoch. Whoever coordinates the transaction has sent it again since."""
+    monkeypatch.setattr(background, "PIECE_S", 0.0)
+    monkeypatch.setattr(background, "PAUSE_S", 20.0)
+    with registers() as (cluster, partition, node_id):
+        assert cluster.answer(cluster.begin_writing_pending(node_id, {NAME: 1}, PRODUCER)) == 1
+        cluster.begin_writing_pending(node_id, {NAME: 2}, PRODUCER, steps=9)
+        ended = cluster.begin_marker(node_id, partition, PRODUCER, is_commit=True)
+        replica = cluster.world.replica(node_id, TOPIC, partition)
+        epoch = replica.leader_epoch
+        cut_off(cluster, node_id)
+        cluster.coordinator(partition, other_than=node_id)
+        cluster.world.network.heal_all()
+
+        def leads_again() -> bool:
+            for other in cluster.world.ids:
+                leader = cluster.world.replica(other, TOPIC, partition)
+                if other != node_id and leader.is_serving:
+                    cluster.call(other, leader.driver.transfer_leadership, replica.group.self_id)
+            return replica.is_serving and replica.leader_epoch > epoch
+
+        cluster.world.wait(leads_again)
+        assert not ended
+        cluster.world.wait(lambda: bool(ended))
+        assert isinstance(ended[0], KafkaError) and ended[0].code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
 def test_a_marker_that_does_not_wait_has_the_shard_loaded_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background, "PIECE_S", 0.0)
     with registers(size=1) as (cluster, partition, node_id):
