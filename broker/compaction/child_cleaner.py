@@ -23,7 +23,8 @@ _CHILD_MODULE = "broker.compaction.child"
 
 
 class CleanerDiedError(Exception):
-    """The child ended without a word: killed, out of memory, or by a mistake of ours. Its stderr says more."""
+    """The child did not start: no memory, process id or file descriptor is left, or the interpreter is gone. Or it
+    ended without a word: killed, out of memory, or by a mistake of ours. Its stderr says more."""
 
 
 class ChildCleaner:
@@ -55,11 +56,14 @@ class ChildCleaner:
     async def _run(
         self, task: CleaningTask | DigestTask, max_bytes_per_second: float
     ) -> AsyncGenerator[CleaningEvent | DigestReady]:
-        child = await asyncio.create_subprocess_exec(
-            *isolated_command(_CHILD_MODULE, str(os.getpid())),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-        )
+        try:
+            child = await asyncio.create_subprocess_exec(
+                *isolated_command(_CHILD_MODULE, str(os.getpid())),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+            )
+        except OSError as error:
+            raise CleanerDiedError(f"the cleaner of {task.directory} did not start: {error}") from error
         assert child.stdin is not None and child.stdout is not None
         self._children.add(child)
         try:

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from broker.compaction.child_cleaner import ChildCleaner
+from broker.compaction.child_cleaner import ChildCleaner, CleanerDiedError
 from broker.compaction.child_messages import GO_ON, LENGTH, Order
 from broker.compaction.facts import segment_facts
 from broker.compaction.inline_cleaner import InlineCleaner
 from storage.compaction.view_digest import OffsetRange
 from storage.disk import MissingPathError
+from storage.log import Log
 from storage.log_cleaning import PassOver, SegmentReady
 from storage.log_digest import DigestTask
 from storage.segment_swap import COMPACTING_NAME
@@ -47,15 +48,11 @@ async def test_a_child_does_the_whole_pass(prepared: Prepared) -> None:
     disk.close()
 
 
-async def test_a_child_makes_the_digest_that_the_loop_makes(prepared: Prepared) -> None:
-    root = str(data_directory(prepared.folder))
-    disk = InlineDisk(root)
-    journal, log = open_journaled(disk)
+def digest_task(prepared: Prepared, log: Log) -> DigestTask:
     cleaning, view = load_task(prepared.folder), OffsetRange(0, prepared.replica.history.last_stable_offset)
-    segments = segment_facts(log, 0, with_ages=False)
-    task = DigestTask(
+    return DigestTask(
         cleaning.directory,
-        segments,
+        segment_facts(log, 0, with_ages=False),
         cleaning.rows,
         view,
         view,
@@ -64,12 +61,41 @@ async def test_a_child_makes_the_digest_that_the_loop_makes(prepared: Prepared) 
         cleaning.map_bytes,
         b"salt",
     )
+
+
+async def test_a_child_makes_the_digest_that_the_loop_makes(prepared: Prepared) -> None:
+    root = str(data_directory(prepared.folder))
+    disk = InlineDisk(root)
+    journal, log = open_journaled(disk)
+    task = digest_task(prepared, log)
     digest = await ChildCleaner(root).digest(task, RATE)
     assert digest == await InlineCleaner(disk).digest(task, RATE)
     assert digest.count == len(prepared.replica.history.view())
     log.close(is_clean=False)
     with pytest.raises(MissingPathError):
         await ChildCleaner(root).digest(task._replace(directory="gone"), RATE)
+    journal.close()
+    disk.close()
+
+
+async def test_a_child_that_cannot_start_fails_as_one_that_died(
+    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another version was installed in place of this one, and its interpreter lies elsewhere. The worker tries again
+    after such a failure, and a comparison says that there is no digest."""
+    root = str(data_directory(prepared.folder))
+    disk = InlineDisk(root)
+    journal, log = open_journaled(disk)
+    task = digest_task(prepared, log)
+    with monkeypatch.context() as changed:
+        changed.setattr(sys, "executable", str(tmp_path / "gone"))
+        with pytest.raises(CleanerDiedError, match=r"did not start: .*No such file"):
+            async for _ in ChildCleaner(root).clean(load_task(prepared.folder), RATE):
+                pass
+        with pytest.raises(CleanerDiedError, match=r"did not start: .*No such file"):
+            await ChildCleaner(root).digest(task, RATE)
+    assert (await ChildCleaner(root).digest(task, RATE)).count == len(prepared.replica.history.view())
+    log.close(is_clean=False)
     journal.close()
     disk.close()
 
