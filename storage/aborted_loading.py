@@ -4,8 +4,9 @@ A wrong entry would show a reader the records of an aborted transaction. The fil
 be a whole file of another log, or of this one before it was cut. So each entry is compared with the ABORT marker that
 it names before any of them is believed.
 
-Loading works in steps, and the log may change between two of them. A truncation, or the end of the segment, ends the
-loading without a result; who needs one asks the log again.
+Loading works in steps, and the log may change between two of them. A truncation, the end of the segment, or an index
+that is known meanwhile (compaction has put another segment in its place) ends the loading without a result; who needs
+one asks the log again.
 """
 
 from __future__ import annotations
@@ -29,15 +30,27 @@ def load_aborted(log: Log, base_offset: int) -> Steps:
     """Have the log know the aborted transactions of this segment (`Log.aborted_between`). Yields after each step.
     Raises CorruptLogError."""
     if base_offset != log.active_segment_base:
+        truncations = log.truncation_count
         index = log.aborted.read_file(base_offset)
         if index is not None and (yield from _is_proved(log, base_offset, index)):
             log.aborted.proved(base_offset, index)
             return
+        if _is_over(log, base_offset, truncations):
+            return
     yield from _rebuild(log, base_offset)
 
 
+def _is_over(log: Log, base_offset: int, truncations: int) -> bool:
+    """Whether the log has changed under the loading, which began after so many truncations."""
+    return (
+        log.truncation_count != truncations
+        or log.segment_end(base_offset) is None
+        or log.aborted.of_segment(base_offset) is not None
+    )
+
+
 def _is_proved(log: Log, base_offset: int, index: AbortedIndex) -> Generator[None, None, bool]:
-    """Whether the log holds the ABORT marker of each entry."""
+    """Whether the log holds the ABORT marker of each entry. False, too, if the log has changed meanwhile."""
     truncations = log.truncation_count
     end_offset = log.segment_end(base_offset)
     if end_offset is None or not index.lies_within(base_offset, end_offset):
@@ -47,7 +60,7 @@ def _is_proved(log: Log, base_offset: int, index: AbortedIndex) -> Generator[Non
             return False
         if count % BATCHES_PER_STEP == 0:
             yield
-            if log.truncation_count != truncations or log.segment_end(base_offset) is None:
+            if _is_over(log, base_offset, truncations):
                 return False
     return True
 
@@ -86,7 +99,7 @@ def _rebuild(log: Log, base_offset: int) -> Steps:
         if count < BATCHES_PER_STEP:
             position = end_offset  # compaction may have removed what was last
         yield
-        if log.truncation_count != truncations:
+        if _is_over(log, base_offset, truncations):
             return
     if end_offset is None:
         return

@@ -24,7 +24,8 @@ from storage.producer_snapshot import (
     write_snapshot,
 )
 from storage.producer_state import ProducerStates
-from tests.storage.helpers import InlineDisk, batch_at, fresh_disk, new_log, reopen
+from storage.segment_swap import SegmentBuild
+from tests.storage.helpers import SMALL, InlineDisk, batch_at, fresh_disk, new_log, reopen, segment_bases
 
 ABORT, COMMIT = Marker(False, 3), Marker(True, 3)
 
@@ -312,6 +313,40 @@ def test_loading_stops_where_the_log_is_cut_meanwhile(
     partition.truncate(aborted[0][2])
     assert list(loading) == []
     assert partition.aborted(0, partition.log.end_offset) == []
+
+
+@pytest.mark.parametrize("has_file", [True, False])
+def test_loading_stops_where_a_merged_segment_takes_the_place_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_file: bool
+) -> None:
+    """Its index has what was aborted in both segments, and is known."""
+    monkeypatch.setattr("storage.aborted_loading.BATCHES_PER_STEP", 1)
+    partition, _, path = _with_a_sealed_abort(tmp_path)
+    partition.write(7)
+    partition.end(7, ABORT)
+    partition.log.roll()
+    partition.commit()
+    partition.restart(is_clean=True)
+    if not has_file:
+        path.unlink()
+    log = partition.log
+    aborted = walk(log, partition.high_watermark)[1]
+    first, second, active = segment_bases(log)
+    assert [each[2] < second for each in aborted] == [True, False]
+
+    loading = load_aborted(log, first)
+    next(loading)
+    merged = AbortedIndex()
+    for each in aborted:
+        merged.add(AbortedTransaction(*each, each[2] + 1))
+    build = SegmentBuild(log.disk, log.directory, [first, second], SMALL.index_interval_bytes)
+    for header, batch in log.checked_batches(first, active):
+        build.append([batch], [header])
+    build.finish(active, merged)
+    log.swap([first, second], merged)
+    assert list(loading) == []
+    assert [each[:3] for each in log.aborted_between(0, partition.high_watermark)] == aborted
+    assert [each[:3] for each in AbortedIndex.decode(path.read_bytes())] == aborted
 
 
 def test_the_state_of_a_producer_is_equal_however_it_came_about(tmp_path: Path) -> None:
