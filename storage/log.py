@@ -366,12 +366,10 @@ class Log(ReadableLog):
         return segment_path(self.directory, offset, SNAPSHOT_SUFFIX)
 
     def remove_snapshot(self, offset: int) -> None:
-        """Remove the snapshot for this offset, if there is one; not durably. The only one at or above `rewritten_end`
-        stays."""
-        if (
-            offset >= self.rewritten_end > 0
-            and self.newest_snapshot_offset(except_for=offset) < self.rewritten_end
-        ):
+        """Remove the snapshot for this offset, if there is one; not durably. The only one stays that lies at or above
+        `rewritten_end` and that no power cut takes away, as it does with those above the end that it leaves."""
+        durable = max(self.flushed_end.end_offset, self.active_segment_base)
+        if offset >= self.rewritten_end > self.newest_snapshot_offset(below=durable, except_for=offset):
             return
         path = self.snapshot_path(offset)
         if self.disk.exists(path):

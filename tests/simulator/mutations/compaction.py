@@ -74,7 +74,9 @@ def _with_high_watermark_of_end(facts_of: Callable[..., LogFacts]) -> object:
 
 def _snapshot_everywhere(newest: Callable[..., int]) -> object:
     def found(self: Log, *, below: int | None = None, except_for: int = -1) -> int:
-        return newest(self, except_for=except_for) if below is None else below
+        if below is None or except_for >= 0:
+            return newest(self, below=below, except_for=except_for)
+        return below
 
     return found
 
