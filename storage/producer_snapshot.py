@@ -13,12 +13,15 @@ base offset int64 of the active segment, and its aborted index as in `.txnindex`
 array.
 
 A snapshot cannot be rebuilt once the bytes below it are gone, or compaction has removed batches there
-(`Log.rewritten_end`); the rules are in replication.md section 8.
+(`Log.rewritten_end`); the rules are in replication.md section 8. One from below that remains for installs, and may
+speak of a transaction as open whose marker is gone (`load_producers`).
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 from protocol.errors import KafkaError
@@ -198,10 +201,11 @@ def load_producers(log: Log, end_offset: int | None = None) -> ProducerStates:
     end = log.end_offset if end_offset is None else end_offset
     states = newest_snapshot(log, end)
     snapshot_offset = states.end_offset
-    if snapshot_offset < log.rewritten_end <= end and end == log.end_offset:
-        raise CorruptLogError(
-            log.directory, 0, f"no whole snapshot of the producers at or above {log.rewritten_end}"
-        )
+    if snapshot_offset < log.rewritten_end:
+        if end < log.end_offset:
+            _close_ended(log, states)
+        elif end >= log.rewritten_end:
+            raise _no_snapshot_left(log)
     for header, batch in log.checked_batches(max(snapshot_offset, log.first_stored_offset), end):
         if header.base_offset >= snapshot_offset:
             replay(log, states, batch, header)
@@ -211,6 +215,24 @@ def load_producers(log: Log, end_offset: int | None = None) -> ProducerStates:
     if end == log.end_offset:
         log.aborted.restore(log.active_segment_base, snapshot_offset, of_snapshot, replayed)
     return states
+
+
+def _close_ended(log: Log, states: ProducerStates) -> None:
+    """Of a state from below `Log.rewritten_end`, leave only those transactions open that still are in the next snapshot
+    at or above that. The marker of another may be gone, here or where the rest of the log is copied from. Where data of
+    it is left with its bit, so is the marker, and the data opens it again. Raises CorruptLogError."""
+    if states.first_open_offset is None:
+        return
+    later = next(_whole_snapshots(log, (x for x in log.snapshot_offsets() if x >= log.rewritten_end)), None)
+    if later is None:
+        raise _no_snapshot_left(log)
+    states.close_all_but(later.open_before(states.end_offset))
+
+
+def _no_snapshot_left(log: Log) -> CorruptLogError:
+    return CorruptLogError(
+        log.directory, 0, f"no whole snapshot of the producers at or above {log.rewritten_end}"
+    )
 
 
 def replay(log: Log, states: ProducerStates, batch: memoryview, header: BatchHeader) -> None:
@@ -232,13 +254,16 @@ def newest_snapshot(log: Log, offset: int) -> ProducerStates:
 
 
 def _read_newest(log: Log, offset: int) -> ProducerStates:
-    for found in reversed(log.snapshot_offsets()):
-        if found <= offset:
-            try:
-                return read_snapshot(log.disk, log.snapshot_path(found), found)
-            except SnapshotDamagedError:
-                continue  # an older one and a longer replay give the same state
-    return ProducerStates()
+    # Without a whole one, an older one and a longer replay give the same state.
+    offsets = (found for found in reversed(log.snapshot_offsets()) if found <= offset)
+    return next(_whole_snapshots(log, offsets), ProducerStates())
+
+
+def _whole_snapshots(log: Log, offsets: Iterable[int]) -> Iterator[ProducerStates]:
+    """In this order, without those that are damaged."""
+    for offset in offsets:
+        with suppress(SnapshotDamagedError):
+            yield read_snapshot(log.disk, log.snapshot_path(offset), offset)
 
 
 def read_snapshot(disk: Disk, path: str, offset: int) -> ProducerStates:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -287,6 +288,16 @@ class ProducerStates:
         self.entries[producer_id] = entry
         if entry.transaction_first_offset >= 0:
             self._note_open(producer_id, entry.transaction_first_offset)
+
+    def open_before(self, offset: int) -> set[int]:
+        """Producers whose open transaction begins below this offset."""
+        return {producer_id for producer_id, first_offset in self._open.items() if first_offset < offset}
+
+    def close_all_but(self, producer_ids: AbstractSet[int]) -> None:
+        """The open transactions of all other producers have ended."""
+        for producer_id in self._open.keys() - producer_ids:
+            del self._open[producer_id]
+            self.entries[producer_id].transaction_first_offset = -1
 
     def take_aborted(self) -> list[AbortedTransaction]:
         """The transactions whose ABORT marker was recorded since the last call."""

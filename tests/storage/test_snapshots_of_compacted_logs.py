@@ -4,10 +4,34 @@ from __future__ import annotations
 
 import pytest
 
+from protocol.records.batch import parse_header, stamp
+from protocol.records.builder import build_filler
+from protocol.records.control import Marker, build_marker
+from storage.aborted_index import AbortedIndex, AbortedTransaction
 from storage.errors import CorruptLogError
+from storage.journal import Journal
 from storage.log import Log
-from storage.producer_snapshot import Snapshot, load_producers, remove_needless_snapshots, write_snapshot
-from tests.storage.helpers import InlineDisk, append, log_files, new_log, reopen
+from storage.log_creation import install_log
+from storage.producer_snapshot import (
+    Snapshot,
+    encode_snapshot,
+    load_producers,
+    read_snapshot,
+    remove_needless_snapshots,
+    write_snapshot,
+)
+from storage.producer_state import ProducerStates
+from storage.segment_swap import SegmentBuild
+from tests.storage.helpers import (
+    GROUP,
+    SMALL,
+    InlineDisk,
+    append,
+    delete_below,
+    log_files,
+    new_log,
+    reopen,
+)
 
 
 def take_snapshot(log: Log) -> int:
@@ -83,3 +107,104 @@ def test_without_a_whole_one_at_or_above_the_log_is_corrupt(log: Log) -> None:
         load_producers(log)
     log.rewritten_end = 6
     assert load_producers(log).end_offset == 12
+
+
+@pytest.fixture
+def trimmed(disk: InlineDisk) -> Log:
+    """It begins at 6, with a snapshot that knows of two open transactions, and has two more segments, from 10 and from
+    13 on. A pass has removed the marker of the first transaction, at 6, and all else below 10. That of the second one
+    is at 13, and the last offset."""
+    log = new_log(disk)
+    for producer_id in (1, 2):
+        append(log, producer_id=producer_id, producer_epoch=0, base_sequence=0, is_transactional=True)
+    take_snapshot(log)
+    log.roll()
+    _end(log, 1)
+    append(log)
+    log.roll()
+    append(log)
+    take_snapshot(log)
+    log.roll()
+    _end(log, 2)
+    log.flush()
+    delete_below(log, 6, log.end_offset)
+    log.rewritten_end = 10
+    build = SegmentBuild(disk, log.directory, [6], SMALL.index_interval_bytes)
+    filler = build_filler(6, 10, log.lineage.last_term)
+    build.append([filler], [parse_header(filler)])
+    build.finish(10, AbortedIndex())
+    log.swap([6], AbortedIndex())
+    assert log.install_offset == 6 and log.snapshot_offsets() == [6, 13] and log.end_offset == 14
+    return log
+
+
+def _end(log: Log, producer_id: int, *, is_commit: bool = True) -> None:
+    batch = build_marker(producer_id, 0, Marker(is_commit, 3), 1000)
+    log.append_batches([batch], [stamp(batch, parse_header(batch), log.end_offset, log.lineage.last_term)])
+
+
+def _open(states: ProducerStates) -> list[tuple[int, int]]:
+    """(producer id, first offset) of each open transaction."""
+    found = ((key, entry.transaction_first_offset) for key, entry in states.entries.items())
+    return [each for each in found if each[1] >= 0]
+
+
+def _copied(log: Log) -> tuple[Log, ProducerStates]:
+    """What a new replica has, which was sent the snapshot with which an install begins, and all batches behind."""
+    disk, start = log.disk, log.install_offset
+    journal = Journal.open(disk)
+    copy = install_log(
+        disk,
+        journal,
+        f"{disk.root}/copy-0",
+        GROUP,
+        SMALL,
+        log_start=start,
+        rows=log.lineage.rows,
+        producer_snapshot=encode_snapshot(load_producers(log, start)),
+    )
+    journal.close()
+    producers = load_producers(copy)
+    for header, batch in log.checked_batches(start):
+        copy.append_batches([batch], [header])
+        producers.record_stored(batch, header)
+        copy.note_aborted(producers.take_aborted())
+    return copy, producers
+
+
+def test_a_replica_that_begins_with_an_old_snapshot_waits_for_no_marker_that_is_gone(trimmed: Log) -> None:
+    copy, producers = _copied(trimmed)
+    at_start = read_snapshot(copy.disk, copy.snapshot_path(6), 6)
+    assert _open(at_start) == [(2, 3)], "its marker is still to come"
+    assert producers.last_stable_offset(14) == 14
+
+
+def test_what_is_left_of_an_aborted_transaction_opens_it_again(disk: InlineDisk) -> None:
+    """The pass that made the old snapshot one from below may have removed nothing yet."""
+    log = new_log(disk)
+    append(log, producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True)
+    take_snapshot(log)
+    log.roll()
+    append(log)
+    append(log, producer_id=1, producer_epoch=0, base_sequence=3, is_transactional=True)
+    _end(log, 1, is_commit=False)
+    take_snapshot(log)
+    log.flush()
+    delete_below(log, 3, log.end_offset)
+    log.rewritten_end = 10
+    copy, producers = _copied(log)
+    assert producers.last_stable_offset(10) == 10
+    assert copy.aborted_between(3, 10) == [AbortedTransaction(1, 6, 9, 10)]
+
+
+def test_a_log_whose_start_rises_waits_for_no_marker_that_is_gone(trimmed: Log) -> None:
+    delete_below(trimmed, 10, trimmed.end_offset)
+    assert trimmed.install_offset == 10
+    states = read_snapshot(trimmed.disk, trimmed.snapshot_path(10), 10)
+    assert _open(states) == [(2, 3)] and set(states.entries) == {1, 2}
+
+
+def test_where_nothing_says_what_has_ended_the_log_is_corrupt(trimmed: Log) -> None:
+    trimmed.disk.open(trimmed.snapshot_path(13)).write_at(0, b"\0\0\0\0")
+    with pytest.raises(CorruptLogError):
+        load_producers(trimmed, trimmed.install_offset)
