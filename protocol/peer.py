@@ -232,7 +232,8 @@ class BoundsReport(Message):
     partition: int = field(INT32)
     incarnation: int = field(INT32)
     term: int = field(INT32)
-    log_start: int = field(INT64)
+    first_offset: int = field(INT64)
+    """What lies below, nobody gets from it any more."""
     mcco: int = field(INT64)
     """Below it every key has one record at most."""
     mxfo: int = field(INT64)

@@ -21,6 +21,7 @@ from storage.compaction.counts import PassCounts
 from storage.compaction.key_map import KeyMap
 from storage.compaction.plan import SegmentFacts, group_segments
 from storage.disk import Disk
+from storage.journal_records import UNSET
 from storage.segment_swap import SegmentBuild
 
 #: Positions in an index have 31 bits.
@@ -65,6 +66,8 @@ class PassOver(NamedTuple):
     """Every segment is in place."""
 
     end_offset: int
+    transaction_free_end: int
+    """Below it no batch carries the transactional bit as data. UNSET: the pass has left some in what it rewrote."""
     counts: PassCounts
 
 
@@ -86,6 +89,7 @@ def clean(disk: Disk, task: CleaningTask) -> Cleaning:
     yield from source.moved(at_least_bytes=1)
     yield MapReady(key_map.end_offset)
     batch_filter = BatchFilter(key_map, aborted, task.rules)
+    rewritten_end = task.segments[0].base_offset
     for group in group_segments(task.segments, task.end_offset, key_map.end_offset, task.segment_bytes):
         rewriting = _Rewriting(disk, task, source, group)
         for segment in group:
@@ -97,7 +101,10 @@ def clean(disk: Disk, task: CleaningTask) -> Cleaning:
         yield from source.moved(at_least_bytes=1)
         if ready is not None:
             yield ready
-    yield PassOver(key_map.end_offset, batch_filter.counts)
+        rewritten_end = group[-1].end_offset
+    counts = batch_filter.counts
+    free_end = min(key_map.end_offset, rewritten_end) if counts.is_transaction_free else UNSET
+    yield PassOver(key_map.end_offset, free_end, counts)
 
 
 def _fill_map(source: BatchScan, task: CleaningTask, key_map: KeyMap, aborted: AbortedData) -> Cleaning:

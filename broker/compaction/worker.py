@@ -340,10 +340,11 @@ class CompactionWorker:
                         if not set(bases) <= {segment.base_offset for segment in log.segments()}:
                             return  # retention has deleted some
                         log.swap(bases, aborted_in_segment)
-                    case PassOver(end_offset, counts):
+                    case PassOver(end_offset, free_end, counts):
                         state.is_map_full = end_offset < plan.first_uncleanable_offset
                         elapsed_s, limit = self._loop.time() - began_at, _limit(plan, state)
                         result = PassResult(counts.bytes_in, counts.bytes_out, end_offset, elapsed_s, limit)
+                        replica.bounds.passed(end_offset, free_end, self._replicas.now_ms())
                         self._pass_over(replica, state, counts, result)
 
     def _removable(self, replica: Replica) -> RemovalBounds:
@@ -361,9 +362,6 @@ class CompactionWorker:
         self, replica: Replica, state: LogCompaction, counts: PassCounts, result: PassResult
     ) -> None:
         state.held, state.counts = HeldBack.by(counts), counts
-        replica.bounds.passed(
-            result.cleaned_end, self._replicas.now_ms(), is_transaction_free=counts.is_transaction_free
-        )
         self.totals.pass_over(result.elapsed_s, result.bytes_before - result.bytes_after)
         remove_needless_snapshots(replica.log)
         logger.info(

@@ -57,7 +57,7 @@ def cleaned_report(message: peer.BoundsReport) -> CleanedReport:
     if message.dirty_bytes < 0:
         raise ProtocolError(f"{message.dirty_bytes} dirty bytes")
     return CleanedReport(
-        message.log_start,
+        message.first_offset,
         message.mcco,
         message.mxfo,
         message.mtro,
@@ -70,7 +70,7 @@ def cleaned_report(message: peer.BoundsReport) -> CleanedReport:
 
 def check_cleaned_report(replica: Replica, term: int, report: CleanedReport) -> None:
     """What a follower says of its compaction: nobody compacts what is not committed."""
-    check(plausibility.log_start_ack_refusal(replica.group, term, report.log_start))
+    check(plausibility.log_start_ack_refusal(replica.group, term, report.first_offset))
     cleaned_end = max(report.mcco, report.mxfo)
     if min(report.mcco, report.mxfo, report.mtro, report.mxro, report.copied_in_term) < UNSET:
         raise ProtocolError(f"{report}")

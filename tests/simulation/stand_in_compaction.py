@@ -90,8 +90,7 @@ def _compact(cluster: SimulatedCluster, node_id: int, key: GroupKey, now_ms: int
                 journal.flush()
             case SegmentReady(bases, aborted_in_segment):
                 log.swap(bases, aborted_in_segment)
-            case PassOver(end_offset, counts):
-                free_end = end_offset if counts.is_transaction_free else bounds.mxfo
+            case PassOver(end_offset, free_end, _):
                 mcco, mxfo = max(bounds.mcco, end_offset), max(bounds.mxfo, free_end)
                 journal.append(bounds._replace(mcco=mcco, mxfo=mxfo))
     return True

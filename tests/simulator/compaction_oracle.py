@@ -22,7 +22,7 @@ from tests.simulator.disk import MemoryDisk
 from tests.simulator.durable_journal import durable_journal
 from tests.simulator.invariants.bounds_never_fall import BoundsNeverFall
 from tests.simulator.invariants.expired_is_safe import ExpiredIsSafe
-from tests.simulator.invariants.members_are_clean import check_member
+from tests.simulator.invariants.members_are_clean import check_handed_on, check_member
 from tests.simulator.invariants.nothing_expires_early import check_expired
 from tests.simulator.invariants.nothing_missing import (
     Reason,
@@ -180,6 +180,7 @@ class CompactionOracle:
         # One that was removed while it was away holds what it held. A learner shows first what it holds (L6).
         if replica.group.self_id in self._members[key][1].voters:
             check_member(key, written, batches, start, self.bounds.highest(key))
+            check_handed_on(key, replica.log, self.bounds.highest(key).mxro)
             self.expired.check(key, written, batches, start, end)
 
     def check_healed(

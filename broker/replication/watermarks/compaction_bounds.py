@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 class CleanedReport(NamedTuple):
     """What a replica says of itself. Its offsets and its term are durable there. The last two are for users."""
 
-    log_start: int
+    first_offset: int
+    """What lies below, nobody gets from it any more (`Log.install_offset`). Its log start may be higher."""
     mcco: int
     mxfo: int
     mtro: int
@@ -99,7 +100,7 @@ class CompactionBounds:
     def report(self) -> CleanedReport:
         bounds = self.durable
         return CleanedReport(
-            self._replica.log.start_offset,
+            self._replica.log.install_offset,
             bounds.mcco,
             bounds.mxfo,
             bounds.mtro,
@@ -113,10 +114,9 @@ class CompactionBounds:
         """What the worker has found when it looked at the log."""
         self._blocked_by, self._dirty_bytes = blocked_by, dirty_bytes
 
-    def passed(self, end_offset: int, now_ms: int, *, is_transaction_free: bool) -> None:
-        """A pass is durable: the log is cleaned below `end_offset`."""
-        mxfo = end_offset if is_transaction_free else UNSET
-        self._raise(mcco=end_offset, mxfo=mxfo, passed_at_ms=now_ms)
+    def passed(self, end_offset: int, transaction_free_end: int, now_ms: int) -> None:
+        """A pass is durable: the log is cleaned below `end_offset`. `transaction_free_end`: as `PassOver`."""
+        self._raise(mcco=end_offset, mxfo=transaction_free_end, passed_at_ms=now_ms)
 
     def rewriting_begins(self, end_offset: int) -> None:
         """A pass is about to remove batches below (`Log.rewritten_end`)."""
@@ -223,7 +223,7 @@ class CompactionBounds:
         seed = membership_seed(self._replica.group.rows, member, report.copied_in_term)
         if not seed.is_begun_here:
             return None
-        floor = _floor(report.log_start)
+        floor = _floor(report.first_offset)
         return RemovalBounds(
             max(report.mcco, floor, seed.bounds.mtro), max(report.mxfo, floor, seed.bounds.mxro)
         )
@@ -242,6 +242,6 @@ class CompactionBounds:
             self._raise(mtro=mtro, mxro=mxro)
 
 
-def _floor(log_start: int) -> int:
-    """Below a log start nothing is left to be cleaned. UNSET: nothing was ever deleted."""
-    return log_start if log_start > 0 else UNSET
+def _floor(first_offset: int) -> int:
+    """Below where a log begins nothing is left to be cleaned. UNSET: nothing was ever deleted."""
+    return first_offset if first_offset > 0 else UNSET

@@ -6,7 +6,7 @@ import pytest
 
 from broker.replication.watermarks.bounds import DurableBounds
 from storage.journal import Journal
-from storage.journal_records import Bounds, JournalRecord
+from storage.journal_records import UNSET, Bounds, JournalRecord
 from storage.lineage import LINEAGE_NAME
 from storage.log_types import GroupKey
 from tests.broker.world import World, running
@@ -75,6 +75,27 @@ def test_an_installed_log_raises_the_log_start_and_leaves_the_other_bounds_alone
         world.start(3)
         world.wait_ready()
         assert bounds_of(world, key, 3) == Bounds(key, 20, 2, 3, 4, 4)
+
+
+def test_what_may_be_removed_does_not_rise_with_a_log_start_inside_a_segment() -> None:
+    """What lies below it in the segment is still copied by a new replica. Data without their marker would keep its
+    readers of committed data waiting for ever."""
+    with running() as world:
+        key = GroupKey(world.create_topic("foo", configs={"cleanup.policy": "compact,delete"}).topic_id, 0)
+        world.produce("foo", b"a", b"b", b"c", b"d", key=b"k")
+        delete_below(world, 2)
+        leader = world.replica(world.leader("foo"), "foo")
+        followers = [v for v in leader.group.configuration.voters if v != leader.group.self_id]
+
+        def have_reported() -> bool:
+            return all(leader.bounds.report_of(follower) is not None for follower in followers)
+
+        world.wait(have_reported)
+        assert leader.log.start_offset == 2 and leader.log.install_offset == 0
+        assert (leader.bounds.mtro, leader.bounds.mxro) == (UNSET, UNSET)
+        for node_id in world.ids:
+            bounds = bounds_of(world, key, node_id)
+            assert bounds is None or bounds.mxro == UNSET
 
 
 def test_a_discarded_log_takes_its_bounds_along() -> None:

@@ -10,9 +10,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from storage.journal_records import Bounds
+from storage.log import Log
 from storage.log_types import GroupKey
 from tests.simulator.invariants.one_record_per_key import first_unclean
 from tests.simulator.written import Stored, Written, counted
+
+
+def check_handed_on(key: GroupKey, log: Log, mxro: int) -> None:
+    """What lies below the log start of a voter, and a new replica is sent all the same."""
+    if log.install_offset < min(mxro, log.start_offset):
+        below = log.checked_batches(log.install_offset, log.start_offset)
+        found = first_unclean(below, log.start_offset, 0, mxro)
+        assert found is None, f"{found} below the log start of a member's log of {key}, MXRO is {mxro}"
 
 
 def check_member(
@@ -20,7 +29,9 @@ def check_member(
 ) -> None:
     """The log of a voter. `bounds`: the highest that any replica ever knew."""
     found = first_unclean(batches, start_offset, bounds.mtro, bounds.mxro)
-    assert found is None, f"{found} in a member's log of {key}, MTRO is {bounds.mtro}, MXRO is {bounds.mxro}"
+    assert found is None, (
+        f"{found} in a member's log of {key} from {start_offset} on, MTRO is {bounds.mtro}, MXRO is {bounds.mxro}"
+    )
     newest_of = written.newest()
     for record in counted(written, batches, start_offset):
         if record.key is not None and record.offset < bounds.mtro:

@@ -25,7 +25,7 @@ def first_unclean(
     for header, batch in batches:
         if header.is_control or not header.count:
             continue
-        if header.is_transactional and header.base_offset < transaction_free_end:
+        if header.is_transactional and header.next_offset <= transaction_free_end:
             return f"{header.base_offset} has the transactional bit"
         if header.base_offset >= clean_end:
             continue

@@ -11,6 +11,7 @@ from broker.replication.replica import Replica
 from storage import log
 from storage.compaction.aborted_data import AbortedData
 from storage.compaction.plan import LogFacts
+from storage.journal_records import UNSET
 from storage.log import Log
 from storage.producer_state import ProducerStates
 from storage.segment_swap import SegmentBuild
@@ -51,7 +52,7 @@ def _with_last_stable_offset_of_high_watermark(original: Any) -> Any:
 def _checkpoint_first(record: Callable[..., Any]) -> object:
     async def recorded(self: CompactionWorker, replica: Replica, end_offset: int) -> None:
         await record(self, replica, end_offset)
-        replica.bounds.passed(end_offset, 0, is_transaction_free=False)
+        replica.bounds.passed(end_offset, UNSET, 0)
 
     return recorded
 

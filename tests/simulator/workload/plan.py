@@ -251,7 +251,7 @@ def _topic(
 
 def _compacted_topic(rng: random.Random, name: str, node_count: int) -> TopicPlan:
     """Each sealed segment is dirty at once, and they are sealed soon: as much work for compaction as there can be. In
-    one of four, retention deletes, too."""
+    one of four, retention deletes, too, and often clients. In one of three, new records are left alone for a while."""
     configs = [
         *_USUAL,
         ("cleanup.policy", "compact"),
@@ -261,9 +261,13 @@ def _compacted_topic(rng: random.Random, name: str, node_count: int) -> TopicPla
         ("min.cleanable.dirty.ratio", "0"),
         ("min.insync.replicas", rng.choice(("1", "1", "2"))),
     ]
+    is_purged = False
     if rng.random() < 0.25:
         configs[len(_USUAL)] = ("cleanup.policy", "compact,delete")
         configs.append(("retention.bytes", "6000"))
+        is_purged = rng.random() < 0.5
+    if rng.random() < 0.33:
+        configs.append(("min.compaction.lag.ms", rng.choice(("200", "1000"))))
     return TopicPlan(
         name,
         1,
@@ -271,7 +275,7 @@ def _compacted_topic(rng: random.Random, name: str, node_count: int) -> TopicPla
         rng.choice((3, 3, 5 if node_count == 5 else 3)),
         tuple(configs),
         times_recreated=0,
-        is_purged=False,
+        is_purged=is_purged,
         times_altered=0,
     )
 

@@ -67,9 +67,9 @@ def run_recorded_pass(log: Log, journal: Journal, task: CleaningTask) -> None:
                 _record(journal, rewritten_end=end_offset)
             case SegmentReady(bases, aborted):
                 log.swap(bases, aborted)
-            case PassOver(end_offset, counts):
-                assert counts.is_transaction_free
-                _record(journal, mcco=end_offset, mxfo=end_offset)
+            case PassOver(end_offset, free_end, _):
+                assert free_end == end_offset
+                _record(journal, mcco=end_offset, mxfo=free_end)
                 remove_needless_snapshots(log)
 
 
