@@ -72,6 +72,7 @@ class Coordinators:
             settings,
             producer_ids,
             markers,
+            metadata.image,
             clock,
             loop,
             background,

@@ -28,6 +28,7 @@ from broker.coordinator.refusals import log_refusals
 from broker.coordinator.runtime import CoordinatorRuntime
 from broker.coordinator.ticket import Ticket
 from broker.environment import Clock
+from broker.metadata.image import MetadataImage
 from broker.replication.events import ReplicaEvents
 from broker.replication.reads import Reads
 from broker.replication.replica import Replica
@@ -51,7 +52,7 @@ from broker.transactions.requests import (
 )
 from broker.transactions.shard import BegunBy, TransactionShard
 from broker.transactions.transaction_topic import check_transactional_id
-from protocol.controller.transactions import JoinedResult, JoinTransaction
+from protocol.controller.transactions import JoinedResult, JoinTransaction, TransactionalPartition
 from protocol.errors import ErrorCode, KafkaError
 from storage.log_types import GroupKey
 
@@ -79,6 +80,7 @@ class TransactionCoordinator:
         settings: LiveSettings,
         producer_ids: ProducerIds,
         markers: MarkerSender,
+        image: MetadataImage,
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
         background: Background,
@@ -90,6 +92,7 @@ class TransactionCoordinator:
         self._settings = settings
         self._producer_ids = producer_ids
         self._markers = markers
+        self._image = image
         self._clock = clock
         self._loop = loop
         self._background = background
@@ -199,7 +202,11 @@ class TransactionCoordinator:
 
     def join(self, request: JoinTransaction, reply: Callable[[JoinedResult | KafkaError, int], None]) -> None:
         """The leader of partitions asks whether records of the transaction may be appended there. As
-        `broker.controller.server.Execute`."""
+        `broker.controller.server.Execute`. NOT_COORDINATOR if this node's image has another topic of that name, or
+        none: the marker would go astray. Then this node is behind, or the leader is, and the client tries again."""
+        if not all(map(self._knows_topic, request.partitions)):
+            reply(KafkaError(ErrorCode.NOT_COORDINATOR, "the topic is another one"), 0)
+            return
         producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
         partitions = [TopicPartition(each.topic, each.partition) for each in request.partitions]
         if request.is_added:
@@ -235,6 +242,10 @@ class TransactionCoordinator:
             self._runtime.ask_confirmed(request.transactional_id, confirmed, failed, verify)
         else:
             self._runtime.ask(request.transactional_id, verified, failed, verify)
+
+    def _knows_topic(self, partition: TransactionalPartition) -> bool:
+        topic = self._image.topic_named(partition.topic)
+        return topic is not None and topic.topic_id == partition.topic_id
 
     def reading(self) -> Reading[TransactionShard]:
         """For a request that looks at transactional ids."""

@@ -50,7 +50,10 @@ class Verification:
         return replica.leader_epoch, replica.producers.last_offset_of(self._producer.producer_id)
 
     def partitions(self) -> list[TransactionalPartition]:
-        return [TransactionalPartition(topic=each.topic, partition=each.partition) for each in self._replicas]
+        return [
+            TransactionalPartition(topic=each.topic, topic_id=each.key.topic_id, partition=each.partition)
+            for each in self._replicas
+        ]
 
     @property
     def has_unknown(self) -> bool:

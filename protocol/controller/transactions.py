@@ -42,6 +42,8 @@ class WriteMarkers(Request[ErrorCodesResult], flexible="0+"):
 
 class TransactionalPartition(Message):
     topic: str = field(STRING)
+    topic_id: uuid.UUID = field(UUID)
+    """As the leader of the partition knows it. The coordinator's image may still have another topic of that name."""
     partition: int = field(INT32)
 
 

@@ -1,0 +1,141 @@
+"""Transactions whose coordinator has not heard that a topic was created, or deleted and created again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from uuid import UUID
+
+import pytest
+
+from protocol.api_keys import ApiKey
+from protocol.controller.topics import (
+    CreateTopics,
+    DeleteTopics,
+    NewTopic,
+    ReplicaAssignment,
+    TopicReference,
+)
+from protocol.errors import ErrorCode
+from protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+)
+from protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from protocol.records.builder import NewRecord, build_batch
+from tests.broker.transactions.client import FEW, Client, Producer
+from tests.broker.world import World, running
+
+NONE = ErrorCode.NONE
+
+
+def _create_alone(world: World, via: int, on: int) -> None:
+    """The topic t, on one node."""
+    assignment = ReplicaAssignment(partition=0, node_ids=[on])
+    answer = world.ask(via, CreateTopics(topics=[NewTopic(name="t", assignments=[assignment])]))
+    assert answer.topics[0].error_code == NONE
+    world.wait(lambda: _serves(world, on))
+
+
+def _serves(world: World, node_id: int) -> bool:
+    replica = world.nodes[node_id].replicas.by_name.get(("t", 0))
+    return replica is not None and replica.is_serving
+
+
+def _recreate(world: World, behind: int, on: int) -> Callable[[], None]:
+    """Create t on a node, delete it and create it on another one, of which the first does not hear. Returns what has it
+    hear."""
+    _create_alone(world, on, behind)
+    mend = world.network.partition([f"n{behind}"], [f"n{_controller(world)}"])
+    answer = world.ask(on, DeleteTopics(topics=[TopicReference(name="t")]))
+    assert answer.topics[0].error_code == NONE
+    _create_alone(world, on, on)
+    assert _topic_id(world, behind) != _topic_id(world, on)
+    return mend
+
+
+def _topic_id(world: World, node_id: int) -> UUID:
+    topic = world.nodes[node_id].metadata.image.topic_named("t")
+    assert topic is not None
+    return topic.topic_id
+
+
+def _controller(world: World) -> int:
+    return world.nodes[1].leaders.controller_id()
+
+
+def _coordinated_elsewhere(world: World, version: int) -> tuple[Client, Producer, int]:
+    """A client whose coordinator is not the controller, its producer and its coordinator."""
+    for name in "abcdef":
+        client = Client(world, name, version=version)
+        producer = client.new_producer()
+        node_id = client.coordinator()
+        if node_id != _controller(world):
+            return client, producer, node_id
+    raise AssertionError("the controller coordinates all of them")
+
+
+def _add(client: Client, producer: Producer, node_id: int) -> int:
+    body = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=client.transactional_id,
+        v3_and_below_producer_id=producer[0],
+        v3_and_below_producer_epoch=producer[1],
+        v3_and_below_topics=[AddPartitionsToTxnTopic(name="t", partitions=[0])],
+    )
+    answer = client.ask(node_id, ApiKey.ADD_PARTITIONS_TO_TXN, 3, body, AddPartitionsToTxnResponse)
+    return answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
+
+
+def _produce(client: Client, producer: Producer, node_id: int) -> int:
+    batch = build_batch(
+        [NewRecord(None, b"x", 0)],
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        base_sequence=0,
+        is_transactional=True,
+    )
+    data = PartitionProduceData(index=0, records=memoryview(batch))
+    body = ProduceRequest(
+        transactional_id=client.transactional_id,
+        acks=-1,
+        timeout_ms=3000,
+        topic_data=[TopicProduceData(name="t", partition_data=[data])],
+    )
+    version = 12 if client.is_second_version else 11
+    answer = client.ask(node_id, ApiKey.PRODUCE, version, body, ProduceResponse)
+    return answer.responses[0].partition_responses[0].error_code
+
+
+def _end(client: Client, producer: Producer, node_id: int) -> int:
+    body = EndTxnRequest(
+        transactional_id=client.transactional_id,
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        committed=True,
+    )
+    version = 5 if client.is_second_version else 4
+    return client.ask(node_id, ApiKey.END_TXN, version, body, EndTxnResponse).error_code
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_coordinator_that_knows_another_topic_of_that_name_does_not_consent(version: int) -> None:
+    """Its marker would go to that other topic, and the transaction would stay open in this one."""
+    with running(settings=FEW) as world:
+        client, producer, coordinator = _coordinated_elsewhere(world, version)
+        leader = ({*world.ids} - {coordinator, _controller(world)}).pop()
+        mend = _recreate(world, coordinator, leader)
+        if version == 1:
+            assert _add(client, producer, coordinator) == NONE
+        assert _produce(client, producer, leader) == ErrorCode.NOT_ENOUGH_REPLICAS
+        mend()
+        world.wait(lambda: _topic_id(world, coordinator) == _topic_id(world, leader))
+        assert _produce(client, producer, leader) == NONE
+        assert _end(client, producer, coordinator) == NONE
+        replica = world.replica(leader, "t")
+        assert replica.last_stable_offset == replica.high_watermark == 2
