@@ -18,6 +18,7 @@ from broker.scheduling.ticks import SLOW_TICK_S, Ticks
 from protocol import peer
 from protocol.controller.operations import decode_result, encode_request
 from protocol.controller.request import Request, Result, ResultT
+from protocol.controller.topics import FindDeletedTopics, FindDeletedTopicsResult
 from protocol.errors import ErrorCode, KafkaError, ProtocolError, known_error
 
 logger = structlog.get_logger()
@@ -37,6 +38,7 @@ class _Pending:
         "image_end",
         "is_answered",
         "is_repeated",
+        "needs_image",
         "outcome",
         "request",
     )
@@ -49,6 +51,7 @@ class _Pending:
         addressee: int | None,
         *,
         is_repeated: bool,
+        needs_image: bool = False,
     ) -> None:
         self.request = request
         self.done = done
@@ -57,6 +60,8 @@ class _Pending:
         self.addressee = addressee
         #: It is sent again where the answer may be lost.
         self.is_repeated = is_repeated
+        #: Its answer means nothing without an image that shows what it rests on.
+        self.needs_image = needs_image
         #: The node that was asked; _NOBODY: none, or one whose answer may be lost.
         self.asked = _NOBODY
         #: How often another node was asked.
@@ -106,8 +111,21 @@ class ControllerClient:
     ) -> None:
         """Have a request carried out by the controller, or by `node_id`. `done` gets the result or why there is none,
         always, exactly once; REQUEST_TIMED_OUT after TIMEOUT_S, when it may still take effect. This node's image shows
-        by then what was decided: who has changed something finds it where it asked for the change."""
+        by then what was decided: who has changed something finds it where it asked for the change. An image that has
+        not come as far after TIMEOUT_S is not waited for: a topic that is created is no failure, and a node with much
+        to replay needs its producer ids. `catch_up` is for who relies on the image."""
         self._add(_Pending(request, done, self._now() + TIMEOUT_S, node_id, is_repeated=True))
+
+    def catch_up(self, done: Callable[[bool], None]) -> None:
+        """Have this node's image show everything that is committed now. `done` gets whether it does, once; False after
+        TIMEOUT_S."""
+
+        def answered(result: FindDeletedTopicsResult | KafkaError) -> None:
+            done(not isinstance(result, KafkaError))
+
+        # Any question would do.
+        question, deadline = FindDeletedTopics(topic_ids=[]), self._now() + TIMEOUT_S
+        self._add(_Pending(question, answered, deadline, None, is_repeated=True, needs_image=True))
 
     def call_once(
         self, request: Request[ResultT], done: Callable[[ResultT | KafkaError], None], node_id: int
@@ -216,7 +234,8 @@ class ControllerClient:
         for request_id, pending in list(self._pending.items()):
             if now >= pending.deadline:
                 del self._pending[request_id]
-                pending.done(_late(pending) if pending.outcome is None else pending.outcome)
+                is_late = pending.outcome is None or pending.needs_image
+                pending.done(_late(pending) if is_late else pending.outcome)
             elif pending.asked == _NOBODY:
                 self._send_request(request_id, pending)
 

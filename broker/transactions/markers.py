@@ -18,7 +18,6 @@ from broker.controller.client import ControllerClient
 from broker.metadata.image import MetadataImage
 from broker.scheduling.background import Background, Steps
 from broker.transactions.metadata import TopicPartition, TransactionMetadata
-from protocol.controller.topics import FindDeletedTopics, FindDeletedTopicsResult
 from protocol.controller.transactions import ErrorCodesResult, MarkerToWrite, WriteMarkers
 from protocol.errors import ErrorCode, KafkaError, known_error
 from storage.log_types import GroupKey
@@ -150,28 +149,27 @@ class MarkerSender:
         self._route(retries)
 
     def _ask_whether_known(self, marker: _Marker) -> None:
-        """Any answer of the controller has this node's image catch up with it first. What the image lacks then is
-        deleted, since it was there when the partition was added."""
+        """What the image lacks when it has caught up is deleted, since it was there when the partition was added."""
         self._unknown.append(marker)
         if len(self._unknown) == 1:
-            self._controller.call(FindDeletedTopics(topic_ids=[]), self._image_caught_up)
+            self._controller.catch_up(self._image_looked_at)
 
-    def _image_caught_up(self, result: FindDeletedTopicsResult | KafkaError) -> None:
+    def _image_looked_at(self, has_caught_up: bool) -> None:
         unknown, self._unknown = self._unknown, []
         image = self._image()
         known = []
         for marker in unknown:
             topic = image.topic_named(marker.partition.topic)
             is_there = topic is not None and marker.partition.partition < len(topic.partitions)
-            if is_there or isinstance(result, KafkaError):
+            if is_there or not has_caught_up:
                 known.append(marker)
             else:
                 self._written(marker)
-        if isinstance(result, KafkaError):
+        if has_caught_up:
+            self._route(known)
+        else:
             for marker in known:
                 self._retry(marker)
-        else:
-            self._route(known)
 
     # -- on the way
 

@@ -16,13 +16,14 @@ from protocol import peer
 from protocol.controller.brokers import AllocateProducerIdsResult
 from protocol.controller.replicas import TransferLeadership, TransferLeadershipResult
 from protocol.controller.request import Request
+from protocol.controller.topics import FindDeletedTopics, FindDeletedTopicsResult
 from tests.simulator.loop import new_loop
 
 CONTROLLER = 1
 
 
 class Member:
-    """One node. Member 1 is the controller and answers at once, with a block of producer ids."""
+    """One node. Member 1 is the controller and answers at once, mostly with a block of producer ids."""
 
     def __init__(self, node_id: int) -> None:
         self.node_id = node_id
@@ -60,7 +61,10 @@ class Member:
         return self._looked_s
 
     def _decide(self, request: Request[Any], reply: Callable[[Any, int], None]) -> None:
-        reply(AllocateProducerIdsResult(first=0, count=1000), self.decided)
+        if isinstance(request, FindDeletedTopics):
+            reply(FindDeletedTopicsResult(topic_ids=[]), self.decided)
+        else:
+            reply(AllocateProducerIdsResult(first=0, count=1000), self.decided)
 
     def _transfer(self, request: TransferLeadership, reply: Callable[[Any, int], None]) -> None:
         reply(TransferLeadershipResult(error_codes=[0] * len(request.partitions)), 0)

@@ -112,6 +112,32 @@ def test_an_answer_is_given_in_the_end_although_the_image_stands_still() -> None
     assert answers == [BLOCK]
 
 
+def asked_to_catch_up_with_5() -> tuple[Member, list[bool]]:
+    """The controller has answered; the asker has replayed nothing."""
+    controller, asker = Member(1), Member(2)
+    connect(controller, asker)
+    controller.decided = 5
+    answers: list[bool] = []
+    asker.client.catch_up(answers.append)
+    deliver(asker, controller)
+    return asker, answers
+
+
+def test_an_image_has_caught_up_when_it_shows_what_was_committed() -> None:
+    asker, answers = asked_to_catch_up_with_5()
+    assert not answers
+    asker.replayed = 5
+    asker.client.image_read()
+    assert answers == [True]
+
+
+def test_an_image_that_stands_still_has_not_caught_up_although_the_controller_has_answered() -> None:
+    asker, answers = asked_to_catch_up_with_5()
+    asker.time_s += TIMEOUT_S
+    asker.tick()
+    assert answers == [False]
+
+
 def test_a_request_to_a_node_goes_there_and_waits_for_its_link() -> None:
     controller, other = Member(1), Member(2)
     request = TransferLeadership(partitions=[LedPartition(topic_id=UUID(int=7), partition=3)])

@@ -7,6 +7,10 @@ from uuid import UUID
 
 import pytest
 
+from broker.controller.server import TIMEOUT_S
+from broker.coordinator.internal_topic import partition_of
+from broker.metadata.image import Change
+from broker.scheduling.background import PAUSE, Steps
 from protocol.api_keys import ApiKey
 from protocol.controller.topics import (
     CreateTopics,
@@ -29,6 +33,7 @@ from protocol.messages.produce import (
     TopicProduceData,
 )
 from protocol.records.builder import NewRecord, build_batch
+from tests.broker.groups.world import pass_time
 from tests.broker.transactions.client import FEW, Client, Producer
 from tests.broker.world import World, running
 
@@ -139,3 +144,43 @@ def test_a_coordinator_that_knows_another_topic_of_that_name_does_not_consent(ve
         assert _end(client, producer, coordinator) == NONE
         replica = world.replica(leader, "t")
         assert replica.last_stable_offset == replica.high_watermark == 2
+
+
+def _hold_image(world: World, node_id: int) -> Callable[[], None]:
+    """Its image shows one more topic, and then stands still, as on a node with much to do. Returns what ends that."""
+    held = [True]
+
+    def hold(change: Change) -> Steps:
+        while held:
+            yield PAUSE
+
+    world.nodes[node_id].metadata.on_change.append(hold)
+    world.create_topic("last")
+    return held.clear
+
+
+def _coordinate(world: World, client: Client, old: int, new: int) -> None:
+    """Hand the transactional id over to another node, which loads it."""
+    place = "__transaction_state", partition_of(client.transactional_id, 3)
+    replica, target = world.replica(old, *place), world.replica(new, *place)
+    world.wait(lambda: target.group.self_id in replica.group.in_sync(world.loop.time(), 1.0))
+    world.processes[old].call(replica.driver.transfer_leadership, target.group.self_id)
+    world.wait(lambda: target.is_serving)
+    while client.described(new).error_code != NONE:
+        pass_time(world, 0.05)
+
+
+def test_a_marker_is_not_skipped_because_the_image_lacks_its_topic_and_stands_still() -> None:
+    """The controller has answered, and this node has not replayed what the answer rests on."""
+    with running(settings=FEW) as world:
+        client, producer, first = _coordinated_elsewhere(world, 2)
+        second = ({*world.ids} - {first, _controller(world)}).pop()
+        release = _hold_image(world, second)
+        _create_alone(world, first, first)
+        assert _produce(client, producer, first) == NONE
+        _coordinate(world, client, first, second)
+        assert _end(client, producer, second) == NONE, "the end is decided, whatever markers are missing"
+        pass_time(world, TIMEOUT_S)
+        release()
+        replica = world.replica(first, "t")
+        world.wait(lambda: replica.last_stable_offset == replica.high_watermark == 2)
