@@ -72,6 +72,7 @@ class Coordinators:
             settings,
             producer_ids,
             markers,
+            controller,
             metadata.image,
             clock,
             loop,

@@ -18,6 +18,7 @@ from typing import TypeAlias
 import structlog
 
 from broker.config.layers import LiveSettings
+from broker.controller.client import ControllerClient
 from broker.controller.producer_ids import ProducerIds
 from broker.coordinator.internal_topic import InternalTopic
 from broker.coordinator.led_partition import LedPartition
@@ -34,7 +35,7 @@ from broker.replication.reads import Reads
 from broker.replication.replica import Replica
 from broker.scheduling.background import Background, Steps
 from broker.scheduling.ticks import Ticks
-from broker.transactions.markers import EndedTransaction, MarkerSender
+from broker.transactions.markers import RETRY_S, EndedTransaction, MarkerSender
 from broker.transactions.metadata import (
     EPOCH_BUMP_VERSION,
     ProducerIdAndEpoch,
@@ -80,6 +81,7 @@ class TransactionCoordinator:
         settings: LiveSettings,
         producer_ids: ProducerIds,
         markers: MarkerSender,
+        controller: ControllerClient,
         image: MetadataImage,
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
@@ -92,7 +94,10 @@ class TransactionCoordinator:
         self._settings = settings
         self._producer_ids = producer_ids
         self._markers = markers
+        self._controller = controller
         self._image = image
+        #: Of shards that were loaded by an image that may be behind: the transactions whose markers wait for it.
+        self._held: dict[TransactionShard, list[EndedTransaction]] = {}
         self._clock = clock
         self._loop = loop
         self._background = background
@@ -120,7 +125,10 @@ class TransactionCoordinator:
         return [led.shard for led in self._runtime.loaded_partitions()]
 
     def _new_shard(self, replica: Replica) -> TransactionShard:
-        return TransactionShard(self._prepared, self._memory, self._begun_by)
+        shard = TransactionShard(self._prepared, self._memory, self._begun_by)
+        self._held[shard] = []
+        self._loop.call_soon(self._catch_up, shard)
+        return shard
 
     # -- requests ----------------------------------------------------------------------------------------
 
@@ -258,15 +266,36 @@ class TransactionCoordinator:
         led = self._runtime.partition_of(shard)
         if led is None:
             return  # discarded meanwhile: whoever loads the partition sends the markers
-        self._markers.send(
-            EndedTransaction(
-                metadata,
-                led.epoch,
-                is_wanted=partial(self._runtime.is_active, led),
-                done=partial(self._markers_committed, led, metadata),
-                missing=set(metadata.partitions),
-            )
+        ended = EndedTransaction(
+            metadata,
+            led.epoch,
+            is_wanted=partial(self._runtime.is_active, led),
+            done=partial(self._markers_committed, led, metadata),
+            missing=set(metadata.partitions),
         )
+        if shard in self._held:
+            self._held[shard].append(ended)
+        else:
+            self._markers.send(ended)
+
+    def _catch_up(self, shard: TransactionShard) -> None:
+        """Have this node's image show what its predecessor knew when it consented (`join`). Until then, markers of this
+        shard could go to older topics of the same names."""
+        self._controller.catch_up(partial(self._image_looked_at, shard))
+
+    def _image_looked_at(self, shard: TransactionShard, has_caught_up: bool) -> None:
+        led = self._runtime.partition_of(shard)
+        if led is None or not self._runtime.is_active(led):
+            del self._held[shard]
+        elif has_caught_up:
+            self._background.run(self._send_all(self._held.pop(shard)))
+        else:
+            self._loop.call_later(RETRY_S, self._catch_up, shard)
+
+    def _send_all(self, transactions: list[EndedTransaction]) -> Steps:
+        for ended in transactions:
+            self._markers.send(ended)
+            yield
 
     def _markers_committed(self, led: _Led, metadata: TransactionMetadata) -> None:
         transactional_id = metadata.transactional_id

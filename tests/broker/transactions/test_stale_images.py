@@ -184,3 +184,22 @@ def test_a_marker_is_not_skipped_because_the_image_lacks_its_topic_and_stands_st
         release()
         replica = world.replica(first, "t")
         world.wait(lambda: replica.last_stable_offset == replica.high_watermark == 2)
+
+
+def test_the_next_coordinator_does_not_write_markers_to_an_old_topic_of_the_same_name() -> None:
+    """The one before knew the new topic, and the next one has not heard of it."""
+    with running(settings=FEW) as world:
+        client, producer, first = _coordinated_elsewhere(world, 2)
+        second = ({*world.ids} - {first, _controller(world)}).pop()
+        _create_alone(world, first, second)
+        release = _hold_image(world, second)
+        answer = world.ask(first, DeleteTopics(topics=[TopicReference(name="t")]))
+        assert answer.topics[0].error_code == NONE
+        _create_alone(world, first, first)
+        assert _produce(client, producer, first) == NONE
+        _coordinate(world, client, first, second)
+        assert _topic_id(world, first) != _topic_id(world, second)
+        assert _end(client, producer, second) == NONE, "the end is decided, whatever markers are missing"
+        release()
+        replica = world.replica(first, "t")
+        world.wait(lambda: replica.last_stable_offset == replica.high_watermark == 2)
