@@ -35,7 +35,7 @@ logger = structlog.get_logger()
 
 GroupCoordinator: TypeAlias = CoordinatorRuntime[Shard, GroupRecord]
 
-#: The pause before a question is repeated that no controller has answered.
+#: The pause before a question is repeated that no controller has answered, or offsets are looked at again.
 RETRY_S = 1.0
 
 
@@ -112,10 +112,16 @@ class GroupMaintenance:
             self._delete_offsets(led, deleted)
 
     def _delete_offsets(self, led: LedPartition[Shard], deleted: Mapping[UUID, str | None]) -> None:
-        shard = led.shard
-        if shard.has_offsets_of(deleted.keys()):
-            delete = partial(shard.delete_topic_offsets, deleted)
-            self._background.run(self._coordinator.carry_out(led, list(shard.offsets.group_ids), delete))
+        if self._coordinator.is_active(led) and led.shard.has_offsets_of(deleted.keys()):
+            self._background.run(self._delete_all_offsets(led, deleted))
+
+    def _delete_all_offsets(self, led: LedPartition[Shard], deleted: Mapping[UUID, str | None]) -> Steps:
+        """Those that are spared are deleted when the transaction has ended that has an offset in the same place."""
+        offsets = led.shard.offsets
+        delete = partial(led.shard.delete_topic_offsets, deleted)
+        yield from self._coordinator.carry_out(led, list(offsets.group_ids), delete)
+        if not offsets.topic_ids.isdisjoint(deleted):
+            self._loop.call_later(RETRY_S, self._delete_offsets, led, deleted)
 
     def _expire_offsets(self, now: float) -> None:
         """Called every offsets.retention.check.interval.ms."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Generator, Iterator, Mapping, Set
 from dataclasses import dataclass
+from functools import partial
 from uuid import UUID
 
 from broker.config.node_config import NodeConfig
@@ -162,7 +163,7 @@ class Shard:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID if is_simple else ErrorCode.GROUP_ID_NOT_FOUND)
         records, answer = yield from self.offsets.commit(
             request,
-            check,
+            partial(self._check_topic, check),
             now_ms,
             self.config.offset_metadata_max_bytes,
             self._max_batch_bytes,
@@ -170,6 +171,13 @@ class Shard:
         )
         outcome = Outcome(records, request.producer, request.check_append)
         return outcome.add_answer(ticket, answer)
+
+    def _check_topic(self, check: CommitCheck | None, topic_id: UUID, partition: int) -> ErrorCode:
+        """The topic was there when the request came, which may have waited since. An offset of a deleted topic would
+        take the place of one of the topic that has the name by now."""
+        if topic_id not in self.image.topics:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.NONE if check is None else check(topic_id, partition)
 
     def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> None:
         """Check that a member may fetch offsets. (None, -1) is a client that is no member. Raises KafkaError."""
@@ -236,14 +244,19 @@ class Shard:
 
     def delete_topic_offsets(self, deleted: Mapping[UUID, str | None], group_id: str) -> Deciding:
         """Delete the offsets that a group has for deleted topics. The name of a topic finds offsets that were committed
-        with a retention of their own and then loaded: that version of the record has no topic id."""
+        with a retention of their own and then loaded: that version of the record has no topic id. A tombstone names the
+        place only. Where the topic that has the name by now has an offset, too, perhaps a pending one, it would be
+        deleted as well: both stay for now."""
         names = set(deleted.values())
         tombstones: dict[Place, GroupRecord] = {}
+        spared: set[Place] = set()
         for place, value in list(self.offsets.all_of_group(group_id)):
             if value.topic_id in deleted or (value.topic_id == NIL_UUID and place.topic in names):
                 tombstones[place] = self.offsets.tombstone(group_id, place)
+            else:
+                spared.add(place)
             yield
-        return Outcome(list(tombstones.values()))
+        return Outcome([record for place, record in tombstones.items() if place not in spared])
 
     def unknown_topics(self) -> set[UUID]:
         """Topics with offsets that the image does not have. They are deleted, or newer than this node's image."""

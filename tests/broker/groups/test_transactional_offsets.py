@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator
+from typing import Any
+from uuid import UUID
+
 import pytest
 
 from broker.coordinator.internal_topic import partition_of
+from broker.coordinator.outcome import Outcome
 from broker.groups.commit import CommitAnswer, CommitRequest, OffsetToCommit
+from broker.groups.records import GroupRecord
+from broker.scheduling.background import PAUSE
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.control import Marker
-from tests.broker.groups.world import FEW, committed, coordinator
+from tests.broker.groups.world import FEW, commit, commit_request, committed, coordinator, pass_time
 from tests.broker.world import World, running
 
 TOPIC = "__consumer_offsets"
 PRODUCER_ID = 77
 
 
-def _begin_commit(world: World, node_id: int, offsets: dict[int, int], epoch: int = 0) -> list[CommitAnswer]:
-    """The list gets the answer when it comes."""
-    record = world.nodes[node_id].metadata.image.topic_named("foo")
-    assert record is not None
-    wanted = [OffsetToCommit("foo", record.topic_id, *each) for each in offsets.items()]
+def _begin_commit(
+    world: World, node_id: int, offsets: dict[int, int], epoch: int = 0, topic_id: UUID | None = None
+) -> list[CommitAnswer]:
+    """The list gets the answer when it comes. `topic_id`: as the handler found it, None: it finds it now."""
+    if topic_id is None:
+        topic_id = _topic_id(world, node_id)
+    wanted = [OffsetToCommit("foo", topic_id, *each) for each in offsets.items()]
     request = CommitRequest("g", wanted, producer=(PRODUCER_ID, epoch))
     answers: list[CommitAnswer] = []
     world.processes[node_id].call(
@@ -30,6 +39,12 @@ def _begin_commit(world: World, node_id: int, offsets: dict[int, int], epoch: in
         lambda shard, ticket, now, now_ms: shard.commit_offsets(ticket, request, now, now_ms),
     )
     return answers
+
+
+def _topic_id(world: World, node_id: int) -> UUID:
+    record = world.nodes[node_id].metadata.image.topic_named("foo")
+    assert record is not None
+    return record.topic_id
 
 
 def _commit(world: World, node_id: int, offsets: dict[int, int], epoch: int = 0) -> CommitAnswer:
@@ -93,3 +108,66 @@ def test_a_stale_coordinator_does_not_say_that_a_transaction_is_still_open() -> 
         assert world.replica(node_id, TOPIC, partition_of("g", 3)).is_serving
         world.wait(lambda: bool(answers))
         assert answers[0].error == ErrorCode.NOT_COORDINATOR
+
+
+# -- topics that are deleted and created again ------------------------------------------------------------------------
+
+
+def _occupy(world: World, node_id: int) -> Callable[[], None]:
+    """A decision about the group takes long. Returns what ends that."""
+    held = [True]
+    answers: list[CommitAnswer] = []
+
+    def decide(
+        shard: Any, ticket: Any, now: float, now_ms: int
+    ) -> Generator[Any, None, Outcome[GroupRecord]]:
+        while held:
+            yield PAUSE
+        return Outcome[GroupRecord]().add_answer(ticket, CommitAnswer(ErrorCode.NONE, []))
+
+    world.processes[node_id].call(
+        world.nodes[node_id].coordinators.groups.ask,
+        "g",
+        answers.append,
+        lambda error: CommitAnswer(error, []),
+        decide,
+    )
+    return held.clear
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_deleting_the_offsets_of_a_topic_spares_those_that_are_pending_for_its_successor(
+    is_commit: bool,
+) -> None:
+    """The old ones go when the transaction has ended: nobody shall begin at them in the new topic."""
+    with running(size=1, settings=FEW) as world:
+        world.create_topic("foo", 1, replication_factor=1)
+        node_id = coordinator(world, "g")
+        assert commit(world, node_id, commit_request("g", "foo", {0: 5})) == [ErrorCode.NONE]
+        release = _occupy(world, node_id)
+        world.delete_topic("foo")
+        world.create_topic("foo", 1, replication_factor=1)
+        answers = _begin_commit(world, node_id, {0: 7})
+        release()
+        world.wait(lambda: bool(answers))
+        assert answers[0].errors == [ErrorCode.NONE]
+        pass_time(world, 1)
+        _end(world, node_id, is_commit=is_commit)
+        pass_time(world, 3)
+        assert committed(world, node_id, "g") == ({("foo", 0): 7} if is_commit else {})
+
+
+def test_an_offset_of_a_topic_that_is_deleted_while_its_commit_waits_is_refused() -> None:
+    """It would take the place of an offset of the topic that has the name by now."""
+    with running(size=1, settings=FEW) as world:
+        world.create_topic("foo", 1, replication_factor=1)
+        node_id = coordinator(world, "g")
+        old = _topic_id(world, node_id)
+        world.delete_topic("foo")
+        world.create_topic("foo", 1, replication_factor=1)
+        assert commit(world, node_id, commit_request("g", "foo", {0: 7})) == [ErrorCode.NONE]
+        answers = _begin_commit(world, node_id, {0: 5}, topic_id=old)
+        world.wait(lambda: bool(answers))
+        assert answers[0].errors == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        _end(world, node_id, is_commit=True)
+        assert committed(world, node_id, "g") == {("foo", 0): 7}
