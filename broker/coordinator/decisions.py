@@ -116,9 +116,9 @@ class Decisions(Generic[S, R]):
 
     def _carry_out_in_steps(self, led: LedPartition[S], key: str, decided: Decided[R]) -> Steps:
         for step in self._decide_and_apply(led, key, decided):
+            yield step
             if not led.is_current:
                 return  # the shard is discarded, with all that waits for the key
-            yield step
 
     def _decide_and_apply(self, led: LedPartition[S], key: str, decided: Decided[R]) -> Steps:
         outcome = decided if isinstance(decided, Outcome) else (yield from decided)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from broker.coordinator import decisions, loading
+from broker.coordinator import decisions, loading, outcome
 from broker.scheduling import background
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import HEADER_BYTES, renew_crc
@@ -406,6 +406,28 @@ def test_a_decision_in_steps_is_refused_as_any_other(monkeypatch: pytest.MonkeyP
         after = cluster.begin_add(node_id, NAME, 7)
         assert cluster.answer(after) == 7
         assert refused == [ErrorCode.INVALID_REQUEST]
+
+
+def test_a_decision_in_steps_appends_nothing_after_its_shard_was_discarded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Only the append is left. The next shard would not see it: loading reads up to an end that was fixed before."""
+    monkeypatch.setattr(background, "PIECE_S", 0.0)
+    with registers(size=1) as (cluster, partition, node_id):
+        names = names_of(cluster, node_id, partition, outcome.FEW + 1)
+        for name in names:
+            cluster.add(node_id, name, 1)
+        led = cluster.led(node_id, partition)
+        assert led is not None
+        end_offset = led.replica.next_offset
+        # Two steps are run at once: the records are encoded, and they are put into a batch.
+        monkeypatch.setattr(decisions, "RECORDS_PER_STEP", len(names))
+        removed = cluster.begin_remove(node_id, names)
+        reload_shard(cluster, node_id, partition)
+        assert removed == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+        pass_time(cluster.world, 1)
+        assert led.replica.next_offset == end_offset
+        assert cluster.shard(node_id, names[0]).values == dict.fromkeys(names, 1)
 
 
 def test_a_decision_with_many_records_is_replayed_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
