@@ -7,6 +7,8 @@ Behaviour
   after the leader's own flush. acks=0 is not answered, and an error closes the connection.
 - A batch that an idempotent producer sends again is answered with its first offset, when that is committed. One with a
   gap before it is NOT_ENOUGH_REPLICAS once, then as in Apache Kafka (broker.replication.sequence_gaps).
+- Of the errors only UNKNOWN_PRODUCER_ID names the log start. A Java producer begins a new epoch then; without the log
+  start it sends the same batch again until it gives up.
 - Before a batch that begins its producer's transaction in a partition is appended, the transaction's coordinator is
   asked (KIP-890); no other request of this client is served until it has answered. A partition that is not in the
   transaction is INVALID_TXN_STATE, from version 11 on TRANSACTION_ABORTABLE.
@@ -75,7 +77,8 @@ class PendingProduce(PendingAnswer[PartitionProduceResponse]):
             self._response.throttle_time_ms = self._request.throttle_ms
         if answer.error_code != ErrorCode.NONE:
             answer.base_offset = -1
-            answer.log_start_offset = -1
+            if answer.error_code != ErrorCode.UNKNOWN_PRODUCER_ID:
+                answer.log_start_offset = -1
             answer.log_append_time_ms = -1
 
 
@@ -249,7 +252,7 @@ def _produce(
         elif max_timestamp_ms != header.max_timestamp:
             header = set_max_timestamp(batch, max_timestamp_ms)
         try:
-            base_offset, end_offset = _append(replica, header, batch, verification)
+            base_offset, end_offset = _append(replica, answer, header, batch, verification)
         except KafkaError as error:
             if error.code not in _SAID_BY_CONFIRMED_LEADERS or acks == 0:
                 raise
@@ -267,18 +270,24 @@ def _produce(
 
 def _append(
     replica: Replica,
+    answer: PartitionProduceResponse,
     header: BatchHeader,
     batch: bytearray | memoryview,
     verification: Verification | None,
 ) -> tuple[int, int]:
-    """(base offset, end offset). Raises KafkaError."""
+    """(base offset, end offset). Raises KafkaError. The answer has the log start if that is UNKNOWN_PRODUCER_ID."""
     if header.is_transactional:
         producer = ProducerIdAndEpoch(header.producer_id, header.producer_epoch)
         if replica.producers.begins_transaction(*producer):
             if verification is None:  # this was not so when the request came: the client sends it again
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             verification.check(replica, producer)
-    return replica.append(header, batch)
+    try:
+        return replica.append(header, batch)
+    except KafkaError as error:
+        if error.code == ErrorCode.UNKNOWN_PRODUCER_ID:
+            answer.log_start_offset = replica.log_start_offset
+        raise
 
 
 def _copy_records(request: Request, body: ProduceRequest) -> None:
@@ -325,7 +334,7 @@ def _append_when_confirmed(
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             if acks == -1:
                 replica.check_in_sync()
-            answer.base_offset, end_offset = _append(replica, header, batch, verification)
+            answer.base_offset, end_offset = _append(replica, answer, header, batch, verification)
         except KafkaError as error:
             answer.error_message = error.message or None
             pending.partition_done(slot, error.code)

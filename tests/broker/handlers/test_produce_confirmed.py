@@ -115,3 +115,18 @@ def test_a_gap_that_remains_is_refused() -> None:
         assert answer.result().error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         assert "expected 1" in (answer.result().error_message or "")
         assert world.replica(leader, "foo").log.end_offset == 1
+
+
+def test_a_producer_that_is_dropped_before_the_confirmation_is_told_where_the_log_starts() -> None:
+    with running() as world:
+        world.create_topic("foo")
+        leader = world.leader("foo")
+        node, replica = world.nodes[leader], world.replica(leader, "foo")
+        world.wait(_send(world, leader, -1, 0).done)
+        world.wait(_send(world, leader, -1, 2).done)
+        answer = _send(world, leader, -1, 2)
+        world.wait(lambda: bool(node.context.pending))
+        world.processes[leader].call(replica.drop_producers, replica.producer_count)
+        world.wait(answer.done)
+        assert answer.result().error_code == ErrorCode.UNKNOWN_PRODUCER_ID
+        assert answer.result().log_start_offset == 0

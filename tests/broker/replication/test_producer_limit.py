@@ -41,6 +41,17 @@ def test_ids_of_the_partition_with_the_most_are_dropped() -> None:
         assert _produce(world, 100, sequence=1)[0] == ErrorCode.UNKNOWN_PRODUCER_ID
 
 
+def test_a_producer_that_was_dropped_is_told_where_the_log_starts() -> None:
+    """A Java producer begins a new epoch then. Without the log start it sends the same batch again and again."""
+    with running(size=1, settings=SETTINGS) as world:
+        world.create_topic("foo", replication_factor=1)
+        for producer_id in range(3 * LIMIT):
+            _produce(world, producer_id)
+        world.loop.run_for(CHECK_S + 0.1)
+        answer = produce_one(world, "foo", 0, 1)
+        assert (answer.error_code, answer.log_start_offset) == (ErrorCode.UNKNOWN_PRODUCER_ID, 0)
+
+
 def test_followers_drop_them_as_well() -> None:
     with running(settings=SETTINGS) as world:
         world.create_topic("foo")
