@@ -3,7 +3,8 @@
 Behaviour
 - The offsets are pending until the transaction ends: nobody sees them, and they count if it is committed.
 - A member that is named must be one, in the present generation: a consumer that has lost its partitions cannot commit
-  what it has processed (KIP-447). Who names none is accepted.
+  what it has processed (KIP-447). Who names none is accepted. A member epoch that is not the present one is
+  ILLEGAL_GENERATION, too: of STALE_MEMBER_EPOCH a Java producer knows nothing, and ends.
 - Before the first offsets of a transaction are written, its coordinator is asked (KIP-890), as by Produce.
 - Partitions that do not exist are UNKNOWN_TOPIC_OR_PARTITION, and metadata that is too long OFFSET_METADATA_TOO_LARGE,
   each by itself.
@@ -157,7 +158,7 @@ def _in_version(version: int, error: ErrorCode) -> ErrorCode:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if error == ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
-    if error == ErrorCode.GROUP_ID_NOT_FOUND:
+    if error in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.STALE_MEMBER_EPOCH):
         return ErrorCode.ILLEGAL_GENERATION
     if version < _FIRST_VERSION_THAT_ADDS and error == ErrorCode.CONCURRENT_TRANSACTIONS:
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
+import pytest
+
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.consumer_group_describe import (
@@ -18,6 +20,7 @@ from protocol.messages.consumer_group_heartbeat import (
 )
 from tests.broker.asking import ask
 from tests.broker.groups.world import FEW, commit, commit_request, committed, coordinator, pass_time
+from tests.broker.transactions import client as transactions
 from tests.broker.world import World, running
 
 
@@ -125,6 +128,35 @@ def test_a_member_can_commit_only_in_its_epoch() -> None:
         assert heartbeat(world, node_id, "a", epoch, topic_partitions=owned).member_epoch == epoch + 1
         assert committing(epoch, 7) == [0, stale], "it has owned the first partition since that epoch"
         assert committed(world, node_id, "g") == {("foo", 0): 7, ("foo", 1): 5}
+
+
+@pytest.mark.parametrize("version", [3, 4, 5])
+def test_a_transaction_of_another_epoch_can_be_aborted(version: int) -> None:
+    """STALE_MEMBER_EPOCH would end a Java producer, as every error does that it does not expect here."""
+    with running(settings=transactions.FEW) as world:
+        topic_id = world.create_topic("foo", 2).topic_id
+        node_id = coordinator(world, "g")
+        epoch = join(world, node_id, "a").member_epoch
+        pass_time(world, 1.0)
+        join(world, node_id, "b")
+        (kept,) = assigned(heartbeat(world, node_id, "a", epoch)).values()
+        owned = [OwnedTopicPartitions(topic_id=topic_id, partitions=kept)]
+        assert heartbeat(world, node_id, "a", epoch, topic_partitions=owned).member_epoch == epoch + 1
+        client = transactions.Client(world)
+        producer = client.new_producer()
+        assert client.add_offsets(producer, "g") == 0
+
+        def committing(member_id: str, epoch: int, partition: int) -> int:
+            member = {"member_id": member_id, "generation_id": epoch}
+            return client.commit_offset(
+                producer, "g", "foo", 7, partition=partition, version=version, **member
+            )
+
+        illegal = ErrorCode.ILLEGAL_GENERATION
+        assert [committing("a", epoch, partition) for partition in (0, 1)] == [0, illegal]
+        assert [committing("a", epoch + 2, partition) for partition in (0, 1)] == [illegal, illegal]
+        assert committing("c", epoch, 0) == ErrorCode.UNKNOWN_MEMBER_ID
+        assert client.end(producer, is_commit=False).error_code == 0
 
 
 def test_a_member_can_commit_only_in_versions_with_member_epochs() -> None:

@@ -130,8 +130,17 @@ class Client:
         ).error_code
 
     def commit_offset(
-        self, producer: Producer, group_id: str, topic: str, offset: int, **member: object
+        self,
+        producer: Producer,
+        group_id: str,
+        topic: str,
+        offset: int,
+        *,
+        partition: int = 0,
+        version: int | None = None,
+        **member: object,
     ) -> int:
+        """The error code."""
         body = TxnOffsetCommitRequest(
             transactional_id=self.transactional_id,
             group_id=group_id,
@@ -140,12 +149,15 @@ class Client:
             topics=[
                 TxnOffsetCommitRequestTopic(
                     name=topic,
-                    partitions=[TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset)],
+                    partitions=[
+                        TxnOffsetCommitRequestPartition(partition_index=partition, committed_offset=offset)
+                    ],
                 )
             ],
             **member,  # type: ignore[arg-type]
         )
-        version = 5 if self.is_second_version else 3
+        if version is None:
+            version = 5 if self.is_second_version else 3
         answer = self.ask(
             coordinator(self.world, group_id),
             ApiKey.TXN_OFFSET_COMMIT,
