@@ -8,6 +8,9 @@ Behaviour
 - Before the first offsets of a transaction are written, its coordinator is asked (KIP-890), as by Produce.
 - Partitions that do not exist are UNKNOWN_TOPIC_OR_PARTITION, and metadata that is too long OFFSET_METADATA_TOO_LARGE,
   each by itself.
+- An offset that there is no memory for (`varve.max.group.bytes`) is TRANSACTION_ABORTABLE, below version 4
+  ILLEGAL_GENERATION: clients abort after both. A commit that is too large for a batch is INVALID_COMMIT_OFFSET_SIZE, as
+  in Apache Kafka, and ends a Java producer.
 
 Versions: 2 leader epoch; 3 flexible, and names the member; in 4 the client understands TRANSACTION_ABORTABLE; from 5 on
 the group's partition is added to the transaction, and AddOffsetsToTxn is not needed.
@@ -69,7 +72,10 @@ def handle(context: Context, request: Request, body: TxnOffsetCommitRequest) -> 
 
     def answer(result: CommitAnswer) -> None:
         for slot, error in zip(slots, result.errors or repeat(result.error), strict=False):
-            slot.error_code = _in_version(request.api_version, error)
+            if result.errors and error == ErrorCode.INVALID_COMMIT_OFFSET_SIZE:
+                slot.error_code = _no_memory(request.api_version)
+            else:
+                slot.error_code = _in_version(request.api_version, error)
         steps.finish(context, request, response, len(slots) + len(body.topics))
 
     if not offsets:
@@ -150,6 +156,12 @@ class _Commit:
             if self._verification is None:  # this was not so when the request came: the client sends it again
                 raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
             self._verification.check(self._replica, self._producer)
+
+
+def _no_memory(version: int) -> ErrorCode:
+    """For one offset. An abort gives some back. Clients of version 3 know no error that says so, but abort after this
+    one."""
+    return ErrorCode.TRANSACTION_ABORTABLE if version >= 4 else ErrorCode.ILLEGAL_GENERATION
 
 
 def _in_version(version: int, error: ErrorCode) -> ErrorCode:

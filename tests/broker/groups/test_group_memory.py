@@ -29,6 +29,7 @@ from tests.broker.groups.classic_client import GroupClient
 from tests.broker.groups.classic_driver import Driver
 from tests.broker.groups.consumers import Consumer, Coordinator, Topics, joining, send_heartbeats_until_stable
 from tests.broker.groups.world import FEW, commit, commit_request, committed, coordinator
+from tests.broker.transactions import client as transactions
 from tests.broker.world import running
 
 TOO_LARGE = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
@@ -93,6 +94,30 @@ def test_longer_metadata_counts_as_new() -> None:
         assert commit(world, node_id, _with_metadata("g", 0, "y" * 1020)) == [0]
         assert commit(world, node_id, _with_metadata("g", 0, "")) == [0]
         assert commit(world, node_id, _with_metadata("g", 1, "x" * 1000)) == [0]
+
+
+@pytest.mark.parametrize(
+    ("version", "error"),
+    [
+        (5, ErrorCode.TRANSACTION_ABORTABLE),
+        (4, ErrorCode.TRANSACTION_ABORTABLE),
+        (3, ErrorCode.ILLEGAL_GENERATION),
+    ],
+)
+def test_a_transaction_without_memory_for_its_offsets_can_be_aborted(version: int, error: int) -> None:
+    """INVALID_COMMIT_OFFSET_SIZE would end a Java producer. Until the transaction ends, both offsets take memory."""
+    settings = {**_settings(4 * OFFSET_BYTES), **transactions.FEW}
+    with running(size=1, settings=settings) as world:
+        world.create_topic("foo", 100, replication_factor=1)
+        node_id = coordinator(world, "g")
+        codes = commit(world, node_id, commit_request("g", "foo", dict.fromkeys(range(100), 1)))
+        assert codes[0] == 0 and TOO_LARGE in codes
+        client = transactions.Client(world)
+        producer = client.new_producer()
+        assert client.add_offsets(producer, "g") == 0
+        assert client.commit_offset(producer, "g", "foo", 2, version=version) == error
+        assert client.end(producer, is_commit=False).error_code == 0
+        assert commit(world, node_id, commit_request("g", "foo", {0: 3})) == [0]
 
 
 def test_a_node_that_takes_over_loads_everything_and_counts_it() -> None:
