@@ -223,6 +223,8 @@ class PendingFetch:
         response = FetchResponse(responses=[])
         reported = list(self._targets.to_report)
         if len(reported) > FEW_PARTS:
+            if self._session is not None:
+                self._session.watch()  # a change behind the last scan is for the next answer
             parts = unless_done(self._add_parts_in_steps(response, reported), self._abandon)
             self._context.long_requests.resume(self._request, self._respond(response, parts))
             return

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from broker.node import Node
+from broker.replication.replica import Replica
 from broker.serving.fetch_sessions import INITIAL_EPOCH
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
@@ -60,18 +61,25 @@ def _ends(world: World) -> list[int]:
 
 
 def _fetch(world: World, offsets: list[int], session_epoch: int) -> asyncio.Task[FetchResponse]:
+    return _fetch_some(world, dict(enumerate(offsets)), session_epoch)
+
+
+def _fetch_some(
+    world: World, offsets: dict[int, int], session_epoch: int, session_id: int = 0
+) -> asyncio.Task[FetchResponse]:
     connection = world.loop.run_until_complete(connect(world))
     body = FetchRequest(
         max_wait_ms=MAX_WAIT_MS,
         min_bytes=1,
         max_bytes=1 << 20,
+        session_id=session_id,
         session_epoch=session_epoch,
         topics=[
             FetchTopic(
                 topic="foo",
                 partitions=[
                     FetchPartition(partition=number, fetch_offset=offset, partition_max_bytes=1 << 20)
-                    for number, offset in enumerate(offsets)
+                    for number, offset in offsets.items()
                 ],
             )
         ],
@@ -175,3 +183,38 @@ def test_a_session_may_be_evicted_in_the_middle(world: World) -> None:
     world.wait(task.done, limit_s=1)
     assert _with_records(task.result()) == []
     assert _watchers(world) == 0
+
+
+class _WakesAnother:
+    """Waits for a partition, and has another one woken in the same loop iteration."""
+
+    def __init__(self, other: Replica) -> None:
+        self._other = other
+
+    def wake(self) -> None:
+        self._other.waits.wake_fetches()
+
+
+def test_a_record_behind_the_last_scan_is_in_the_next_answer_of_the_session(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The partition was found empty once more, together with another one that had enough. The answer has many
+    partitions, and is made in steps while the node is busy."""
+    before = _ends(world)
+    task = _fetch(world, before, INITIAL_EPOCH)
+    world.wait(lambda: _watchers(world) == MANY and not _is_at_work(world))
+    waiter = _WakesAnother(world.replica(1, "foo", 0))
+    world.processes[1].call(world.replica(1, "foo", 1).waits.add_fetch, waiter)
+    budget = _node(world).context.long_requests._budget
+    with monkeypatch.context() as busy:
+        busy.setattr(budget, "is_spent", lambda: True)
+        busy.setattr(budget, "_schedule", lambda: None)
+        world.produce("foo", b"x", partition=1)
+        world.wait(lambda: _is_at_work(world))
+        world.produce("foo", b"x", partition=0)
+    world.processes[1].call(budget._schedule)
+    world.wait(task.done, limit_s=1)
+    assert _with_records(task.result()) == [1]
+    following = _fetch_some(world, {1: before[1] + 1}, 1, task.result().session_id)
+    world.wait(following.done, limit_s=1)
+    assert _with_records(following.result()) == [0]
