@@ -147,9 +147,15 @@ def test_a_transaction_of_another_epoch_can_be_aborted(version: int) -> None:
         assert client.add_offsets(producer, "g") == 0
 
         def committing(member_id: str, epoch: int, partition: int) -> int:
-            member = {"member_id": member_id, "generation_id": epoch}
             return client.commit_offset(
-                producer, "g", "foo", 7, partition=partition, version=version, **member
+                producer,
+                "g",
+                "foo",
+                7,
+                partition=partition,
+                version=version,
+                generation_id=epoch,
+                member_id=member_id,
             )
 
         illegal = ErrorCode.ILLEGAL_GENERATION

@@ -138,7 +138,8 @@ class Client:
         *,
         partition: int = 0,
         version: int | None = None,
-        **member: object,
+        generation_id: int = -1,
+        member_id: str = "",
     ) -> int:
         """The error code."""
         body = TxnOffsetCommitRequest(
@@ -154,7 +155,8 @@ class Client:
                     ],
                 )
             ],
-            **member,  # type: ignore[arg-type]
+            generation_id=generation_id,
+            member_id=member_id,
         )
         if version is None:
             version = 5 if self.is_second_version else 3

@@ -172,8 +172,8 @@ def test_a_member_of_another_generation_commits_no_offsets(world: World, client:
     producer = client.new_producer()
     if not client.is_second_version:
         assert client.add_offsets(producer, "g") == NONE
-    member = {"generation_id": 3, "member_id": "m"}
-    assert client.commit_offset(producer, "g", "foo", 7, **member) == ErrorCode.ILLEGAL_GENERATION
+    code = client.commit_offset(producer, "g", "foo", 7, generation_id=3, member_id="m")
+    assert code == ErrorCode.ILLEGAL_GENERATION
 
 
 def test_a_transaction_is_aborted_at_its_timeout_and_its_producer_is_fenced(
