@@ -223,7 +223,10 @@ class TransactionCoordinator:
             def added(answer: TransactionAnswer) -> None:
                 reply(_joined([answer.error] * len(partitions)), 0)
 
-            self.ask(AddPartitions(request.transactional_id, producer, partitions, EPOCH_BUMP_VERSION), added)
+            addition = AddPartitions(
+                request.transactional_id, producer, partitions, EPOCH_BUMP_VERSION, may_wait=False
+            )
+            self.ask(addition, added)
             return
 
         def failed(error: ErrorCode) -> JoinedResult:

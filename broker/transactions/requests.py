@@ -31,6 +31,9 @@ class AddPartitions:
     client_version: int
     """`transaction.version` by which the client works."""
     connection: int = NO_CONNECTION
+    may_wait: bool = True
+    """... until the markers of the transaction before are committed. The leader of a partition must not: when one of
+    them comes, what it has seen of the producer is out of date (`broker.transactions.verification`)."""
 
 
 @dataclass(frozen=True, slots=True)

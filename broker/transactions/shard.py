@@ -163,6 +163,8 @@ class TransactionShard:
         try:
             after = self._decided(request, before, now_ms)
         except TransactionInDoubtError:
+            if isinstance(request, AddPartitions) and not request.may_wait:
+                raise
             self._park(ticket, request, now, is_decided=False)
             return Outcome()
         if not self._memory.has_room(after.size_bytes - (0 if before is None else before.size_bytes)):

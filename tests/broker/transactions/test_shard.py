@@ -129,6 +129,18 @@ def test_only_init_makes_an_id() -> None:
     assert driver.log[-1].metadata is not None
 
 
+def test_the_leader_of_a_partition_does_not_wait_for_markers() -> None:
+    """One of them may be for that partition. What the leader has seen of the producer would be out of date then, and
+    the new transaction could only be aborted."""
+    driver = Driver()
+    producer = producer_of(driver.init())
+    driver.add(producer)
+    driver.end(producer)
+    waiting = driver.add(producer)
+    joining = driver.ask(AddPartitions("id", producer, (FOO,), 0, may_wait=False))
+    assert (waiting, errors_of(joining)) == ([], [ErrorCode.CONCURRENT_TRANSACTIONS])
+
+
 def test_an_end_is_answered_when_the_markers_are_committed() -> None:
     driver = Driver()
     producer = producer_of(driver.init())
