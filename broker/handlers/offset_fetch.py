@@ -164,8 +164,9 @@ def _partition(
 def _single_group_response(
     group: OffsetFetchResponseGroup, wanted: OffsetFetchRequestGroup, version: int
 ) -> OffsetFetchResponse:
-    """The response of versions before 8. Version 1 has no error code for the group, so each partition gets it."""
-    if version == 1 and group.error_code != ErrorCode.NONE:
+    """The response of versions before 8. An error of the group is each partition's, too: version 1 has no field for
+    it, and aiokafka (version 3) does not look at that field, and would take nothing for committed."""
+    if group.error_code != ErrorCode.NONE:
         group.topics = [
             OffsetFetchResponseTopic(
                 name=topic.name,

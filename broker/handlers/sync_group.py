@@ -4,6 +4,8 @@ Behaviour
 - A member's request waits for the leader's. Then all are answered when the assignment is committed.
 - Errors: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL (not the one of this
   generation), REBALANCE_IN_PROGRESS (join again). UNKNOWN_SERVER_ERROR: the group is too large for a record.
+- REBALANCE_IN_PROGRESS, too, while the group is being loaded: Java's consumers do not expect
+  COORDINATOR_LOAD_IN_PROGRESS here, and throw it at the application.
 
 Versions: 3 static members; 4 flexible; 5 protocol type and name, which must be there.
 """
@@ -48,9 +50,14 @@ def handle(context: Context, request: Request, body: SyncGroupRequest) -> None:
     context.groups.ask(
         body.group_id,
         reply,
-        SyncAnswer,
+        _refusal,
         lambda shard, ticket, now, now_ms: shard.classic(body.group_id).sync(ticket, sync, now, now_ms),
     )
+
+
+def _refusal(error: ErrorCode) -> SyncAnswer:
+    is_loading = error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    return SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS if is_loading else error)
 
 
 API = Api(ApiKey.SYNC_GROUP, 0, 5, SyncGroupRequest, handle)

@@ -173,7 +173,11 @@ def _in_version(version: int, error: ErrorCode) -> ErrorCode:
     if error in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.STALE_MEMBER_EPOCH):
         return ErrorCode.ILLEGAL_GENERATION
     if version < _FIRST_VERSION_THAT_ADDS and error == ErrorCode.CONCURRENT_TRANSACTIONS:
-        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    if version < 2 and error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        return (
+            ErrorCode.COORDINATOR_NOT_AVAILABLE
+        )  # the other one ends Java's producers of that time (KAFKA-7296)
     if version < 4 and error == ErrorCode.TRANSACTION_ABORTABLE:
         return ErrorCode.INVALID_TXN_STATE
     return error

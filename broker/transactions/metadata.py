@@ -137,7 +137,7 @@ class TransactionMetadata:
             raise KafkaError(ErrorCode.PRODUCER_FENCED)
 
     def fence(self, now_ms: int) -> TransactionMetadata:
-        """The open transaction is aborted without its producer, who is fenced: by a new producer, or by its timeout."""
+        """The open transaction is aborted without its producer, who is fenced."""
         assert self.state is TransactionState.ONGOING
         assert self.epoch < MAX_EPOCH, "one epoch is left to fence with"
         return replace(
@@ -147,6 +147,16 @@ class TransactionMetadata:
             last_epoch=NO_EPOCH,
             updated_ms=now_ms,
         )
+
+    def time_out(self, now_ms: int) -> TransactionMetadata:
+        """The open transaction has lasted for too long, and is aborted. What its producer sent before is fenced.
+
+        From version 2 on the producer may abort it, too, and goes on with the next epoch, as in Apache Kafka: nobody
+        else has the id."""
+        aborted = self.fence(now_ms)
+        if self.client_version < EPOCH_BUMP_VERSION or self.producer.is_exhausted:
+            return aborted
+        return replace(aborted, last_epoch=self.epoch)
 
     # -- partitions --------------------------------------------------------------------------------------
 

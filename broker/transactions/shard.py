@@ -295,7 +295,7 @@ class TransactionShard:
         has to wait."""
         metadata = self._ids.get(key)
         if metadata is not None and self._times_out_at.get(key, now + 1) <= now:
-            return self._change(metadata.fence(now_ms), now)
+            return self._change(metadata.time_out(now_ms), now)
         outcome = Outcome[TransactionRecord]()
         completed = self._completed.get(key)
         if completed is not None and completed[1] <= now:

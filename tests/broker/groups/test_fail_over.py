@@ -4,19 +4,30 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from broker.coordinator.internal_topic import partition_of
 from broker.coordinator.loading import RECORDS_PER_STEP, load
 from broker.groups.commit import CommitAnswer
 from broker.groups.records import GROUP_RECORDS, GroupRecord
 from broker.groups.shard import Shard
 from broker.replication.replicas import QUIET_S
+from broker.scheduling import background
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.group_records import OffsetCommitKey
 from protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from protocol.messages.offset_commit import OffsetCommitResponse
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
-from tests.broker.asking import begin_ask
+from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+)
+from tests.broker.asking import ask, begin_ask
 from tests.broker.groups.world import FEW, commit, commit_request, committed, coordinator, fetch
 from tests.broker.world import World, running
 
@@ -194,6 +205,50 @@ def test_a_long_log_is_loaded_in_slices_and_requests_are_told_to_wait() -> None:
         assert [answer.error for answer in answers] == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
         world.loop.run_for(0.1)
         assert set(committed(world, 1, "g").values()) == {commits - 1}
+
+
+def test_members_of_a_group_that_is_being_loaded_are_told_what_their_clients_expect(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of COORDINATOR_LOAD_IN_PROGRESS, aiokafka's heartbeats, Java's joins and its old producers know nothing, and
+    end."""
+    monkeypatch.setattr(background, "PIECE_S", 0.0)
+    with running(size=1, settings=FEW) as world:
+        world.create_topic("foo", 100, replication_factor=1)
+        coordinator(world, "g")
+        assert set(commit(world, 1, commit_request("g", "foo", dict.fromkeys(range(100), 1)))) == {0}
+        groups = world.nodes[1].coordinators.groups
+        beat = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+        sync = SyncGroupRequest(group_id="g", generation_id=1, member_id="m", assignments=[])
+
+        def answers() -> list[int]:
+            return [
+                ask(world, 1, ApiKey.HEARTBEAT, 3, beat, HeartbeatResponse).error_code,
+                ask(world, 1, ApiKey.SYNC_GROUP, 3, sync, SyncGroupResponse).error_code,
+            ]
+
+        def load_anew() -> None:
+            world.processes[1].call(groups.reload_shard, groups._led[partition_of("g", 3)])
+
+        def committing(version: int) -> int:
+            load_anew()
+            offset = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=2)
+            body = TxnOffsetCommitRequest(
+                transactional_id="t",
+                group_id="g",
+                producer_id=1,
+                producer_epoch=0,
+                topics=[TxnOffsetCommitRequestTopic(name="foo", partitions=[offset])],
+            )
+            answer = ask(world, 1, ApiKey.TXN_OFFSET_COMMIT, version, body, TxnOffsetCommitResponse)
+            return answer.topics[0].partitions[0].error_code
+
+        load_anew()
+        assert answers() == [ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS]
+        assert committing(1) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert committing(2) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        world.loop.run_for(1.0)
+        assert answers() == [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.UNKNOWN_MEMBER_ID]
 
 
 def test_records_are_loaded_in_the_order_of_the_log_without_what_was_overwritten() -> None:

@@ -176,7 +176,7 @@ def test_a_member_of_another_generation_commits_no_offsets(world: World, client:
     assert code == ErrorCode.ILLEGAL_GENERATION
 
 
-def test_a_transaction_is_aborted_at_its_timeout_and_its_producer_is_fenced(
+def test_a_transaction_is_aborted_at_its_timeout_and_what_its_producer_sent_is_fenced(
     world: World, client: Client
 ) -> None:
     producer = client.new_producer(timeout_ms=5_000)
@@ -186,8 +186,16 @@ def test_a_transaction_is_aborted_at_its_timeout_and_its_producer_is_fenced(
     pass_time(world, 2)
     assert client.state == "CompleteAbort"
     assert fetched(world, isolation=1).last_stable_offset == 2
-    assert client.end(producer).error_code == ErrorCode.PRODUCER_FENCED
     assert client.produce(producer, "foo") == ErrorCode.INVALID_PRODUCER_EPOCH
+    commit, abort = client.end(producer), client.end(producer, is_commit=False)
+    if client.is_second_version:
+        assert (commit.error_code, abort.error_code) == (ErrorCode.INVALID_TXN_STATE, NONE)
+        following = (abort.producer_id, abort.producer_epoch)
+        assert following == (producer[0], producer[1] + 1)
+        begin(client, following, 0)
+        assert client.end(following).error_code == NONE
+    else:
+        assert commit.error_code == abort.error_code == ErrorCode.PRODUCER_FENCED
 
 
 def test_a_new_producer_aborts_what_is_open_and_fences_the_one_before(world: World, client: Client) -> None:

@@ -94,7 +94,7 @@ EVENTS: dict[str, _Event] = {
     "abort again, version 2": _end(is_commit=False, version=2, epochs_back=1),
     "end of an older epoch": _end(is_commit=True, version=2, epochs_back=2),
     "all markers are committed": lambda of: of.complete(NOW_MS),
-    "the transaction times out": lambda of: of.fence(NOW_MS),
+    "the transaction times out": lambda of: of.time_out(NOW_MS),
 }
 
 
