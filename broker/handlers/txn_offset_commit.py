@@ -8,9 +8,9 @@ Behaviour
 - Before the first offsets of a transaction are written, its coordinator is asked (KIP-890), as by Produce.
 - Partitions that do not exist are UNKNOWN_TOPIC_OR_PARTITION, and metadata that is too long OFFSET_METADATA_TOO_LARGE,
   each by itself.
-- An offset that there is no memory for (`varve.max.group.bytes`) is TRANSACTION_ABORTABLE, below version 4
-  ILLEGAL_GENERATION: clients abort after both. A commit that is too large for a batch is INVALID_COMMIT_OFFSET_SIZE, as
-  in Apache Kafka, and ends a Java producer.
+- An offset that there is no memory for (`varve.max.group.bytes`, `varve.max.transaction.bytes`) is
+  TRANSACTION_ABORTABLE, below version 4 ILLEGAL_GENERATION: clients abort after both. A commit that is too large for a
+  batch is INVALID_COMMIT_OFFSET_SIZE, as in Apache Kafka, and ends a Java producer.
 
 Versions: 2 leader epoch; 3 flexible, and names the member; in 4 the client understands TRANSACTION_ABORTABLE; from 5 on
 the group's partition is added to the transaction, and AddOffsetsToTxn is not needed.
@@ -72,7 +72,9 @@ def handle(context: Context, request: Request, body: TxnOffsetCommitRequest) -> 
 
     def answer(result: CommitAnswer) -> None:
         for slot, error in zip(slots, result.errors or repeat(result.error), strict=False):
-            if result.errors and error == ErrorCode.INVALID_COMMIT_OFFSET_SIZE:
+            if error == ErrorCode.POLICY_VIOLATION or (
+                result.errors and error == ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+            ):
                 slot.error_code = _no_memory(request.api_version)
             else:
                 slot.error_code = _in_version(request.api_version, error)

@@ -65,4 +65,8 @@ def in_version(error: ErrorCode, version: int) -> ErrorCode:
     """The error as clients know it that use this version of AddPartitionsToTxn, AddOffsetsToTxn or EndTxn."""
     if error == ErrorCode.PRODUCER_FENCED and version < 2:
         return ErrorCode.INVALID_PRODUCER_EPOCH
+    if error == ErrorCode.POLICY_VIOLATION and version >= 4:
+        return (
+            ErrorCode.TRANSACTION_ABORTABLE
+        )  # the other one ends Java's producers; an abort gives room back
     return error

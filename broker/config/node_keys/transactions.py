@@ -52,7 +52,7 @@ class TransactionKeys:
         "varve.max.transaction.bytes",
         long(0),
         str(32 << 20),
-        """How much memory transactional ids may take on this node. Above it, new ids and further partitions of open
-        transactions are refused (POLICY_VIOLATION); what is there goes on. An id counts for 800 bytes and its length, a
-        partition of an open transaction for 160.""",
+        """How much memory transactional ids may take on this node. Above it, new ids and further partitions of
+        transactions are refused (POLICY_VIOLATION, or TRANSACTION_ABORTABLE where that would end a producer); what is
+        open can be ended. An id counts for 800 bytes and its length, a partition of an open transaction for 160.""",
     )

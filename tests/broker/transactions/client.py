@@ -117,7 +117,7 @@ class Client:
         (found,) = answer.results_by_topic_v3_and_below
         return [each.partition_error_code for each in found.results_by_partition]
 
-    def add_offsets(self, producer: Producer, group_id: str) -> int:
+    def add_offsets(self, producer: Producer, group_id: str, *, version: int = 3) -> int:
         body = AddOffsetsToTxnRequest(
             transactional_id=self.transactional_id,
             producer_id=producer[0],
@@ -126,7 +126,7 @@ class Client:
         )
         coordinator(self.world, group_id)
         return self.ask(
-            self.coordinator(), ApiKey.ADD_OFFSETS_TO_TXN, 3, body, AddOffsetsToTxnResponse
+            self.coordinator(), ApiKey.ADD_OFFSETS_TO_TXN, version, body, AddOffsetsToTxnResponse
         ).error_code
 
     def commit_offset(

@@ -166,6 +166,19 @@ def test_offsets_count_when_the_transaction_is_committed(
     assert stable() == NONE
 
 
+def test_a_transaction_without_memory_for_a_partition_can_be_aborted() -> None:
+    """POLICY_VIOLATION would end a Java producer that adds offsets."""
+    with running(size=1, settings={**FEW, "varve.max.transaction.bytes": "1000"}) as world:
+        world.create_topic("foo", partitions=2, replication_factor=1)
+        client = Client(world, version=2)
+        producer = client.new_producer()
+        assert client.produce(producer, "foo") == NONE
+        assert client.add_offsets(producer, "g", version=4) == ErrorCode.TRANSACTION_ABORTABLE
+        assert client.commit_offset(producer, "g", "foo", 7) == ErrorCode.TRANSACTION_ABORTABLE
+        assert client.add_offsets(producer, "g") == ErrorCode.POLICY_VIOLATION
+        assert client.end(producer, is_commit=False).error_code == NONE
+
+
 def test_a_member_of_another_generation_commits_no_offsets(world: World, client: Client) -> None:
     """Who has lost its partitions must not commit what it has processed (KIP-447)."""
     coordinator(world, "g")
