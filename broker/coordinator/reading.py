@@ -21,7 +21,9 @@ class Reading(Generic[S]):
     """What one request sees. Its parts are called in this order, and loop iterations may lie between them:
 
     1. `add` for each key, or `add_all`;
-    2. `confirm`: one liveness round for all partitions, so that a stale coordinator answers nothing;
+    2. `confirm`: one liveness round for all partitions, so that a stale coordinator answers nothing. Who knows of no
+       successor says COORDINATOR_LOAD_IN_PROGRESS: librdkafka asks again then, and after NOT_COORDINATOR from
+       OffsetFetch it never starts to consume (confluentinc/librdkafka#5586);
     3. `shard` for each key, and a look at it. A key that `is_busy` has to be waited for;
     4. `wait`, until what was seen is committed. Then `error` says about which keys nothing may be told.
     """
@@ -65,7 +67,10 @@ class Reading(Generic[S]):
         def confirmed(keys: set[GroupKey]) -> None:
             for led in self._errors:
                 if led.replica.key not in keys:
-                    self._errors[led] = ErrorCode.NOT_COORDINATOR
+                    is_deposed = not led.replica.is_serving
+                    self._errors[led] = (
+                        ErrorCode.NOT_COORDINATOR if is_deposed else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+                    )
             done()
 
         self._reads.confirm([led.replica for led in self._errors], confirmed)
@@ -102,7 +107,8 @@ class Reading(Generic[S]):
 
         def waited(led: LedPartition[S], error: ErrorCode) -> None:
             nonlocal missing
-            self._errors[led] = error
+            is_reloaded = error == ErrorCode.COORDINATOR_NOT_AVAILABLE
+            self._errors[led] = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_reloaded else error
             missing -= 1
             if not missing:
                 done()

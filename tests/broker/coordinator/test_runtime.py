@@ -116,8 +116,9 @@ def test_open_tickets_are_answered_when_leadership_is_lost() -> None:
         cut_off(cluster, node_id)
         added, read = cluster.begin_add(node_id, NAME, 1), cluster.begin_read(node_id, NAME)
         assert cluster.answer(added) is ErrorCode.NOT_COORDINATOR
-        assert cluster.answer(read) is ErrorCode.NOT_COORDINATOR
+        assert cluster.answer(read) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         assert cluster.led(node_id, partition) is None
+        assert cluster.read(node_id, NAME) is ErrorCode.NOT_COORDINATOR
         assert cluster.read(cluster.coordinator(partition, other_than=node_id), NAME) == 5
 
 
@@ -130,7 +131,26 @@ def test_a_stale_coordinator_answers_no_read() -> None:
         assert cluster.led(old, partition) is not None
         successor = cluster.coordinator(partition, other_than=old)
         assert cluster.add(successor, NAME, 1) == 6
-        assert cluster.answer(read) is ErrorCode.NOT_COORDINATOR
+        assert cluster.answer(read) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+def test_a_read_of_a_shard_that_is_loaded_anew_is_asked_again() -> None:
+    with registers() as (cluster, partition, node_id):
+        runtime = cluster.nodes[node_id].runtime
+        done: list[ErrorCode] = []
+        cluster.begin_add(node_id, NAME, 5)  # what the read sees is not committed yet
+        reading = runtime.reading()
+        reading.add(NAME)
+
+        def read_and_reload() -> None:
+            reading.wait(lambda: done.append(reading.error(NAME)))
+            assert not done
+            led = cluster.led(node_id, partition)
+            assert led is not None
+            runtime.reload_shard(led)
+
+        cluster.call(node_id, read_and_reload)
+        assert done == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
 
 
 def test_coordinators_of_one_node_do_not_affect_each_other() -> None:

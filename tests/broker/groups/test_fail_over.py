@@ -118,7 +118,7 @@ def test_a_stale_coordinator_answers_no_fetch() -> None:
         assert world.replica(old, "__consumer_offsets", partition_of("g", 3)).is_serving
         assert not under_way.done()
         world.wait(under_way.done)
-        assert under_way.result().groups[0].error_code == ErrorCode.NOT_COORDINATOR
+        assert under_way.result().groups[0].error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
 def test_a_stale_coordinator_does_not_say_that_a_group_is_unknown() -> None:
@@ -128,7 +128,7 @@ def test_a_stale_coordinator_does_not_say_that_a_group_is_unknown() -> None:
         body = DeleteGroupsRequest(groups_names=["g"])
         under_way = begin_ask(world, old, ApiKey.DELETE_GROUPS, 2, body, DeleteGroupsResponse)
         world.wait(under_way.done)
-        assert under_way.result().results[0].error_code == ErrorCode.NOT_COORDINATOR
+        assert under_way.result().results[0].error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
 def test_what_is_fetched_is_committed() -> None:
