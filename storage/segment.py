@@ -12,7 +12,7 @@ from storage.disk import Disk, File, MissingPathError
 from storage.errors import CorruptLogError
 from storage.index_files import delete_indexes, read_indexes, write_indexes
 from storage.offset_index import IndexDamagedError, OffsetIndex, TimeIndex
-from storage.segment_files import DELETED_SUFFIX, MAX_RELATIVE_OFFSET, iter_headers
+from storage.segment_files import MAX_RELATIVE_OFFSET, deleted_path, iter_headers
 
 #: `Segment.write_again` reads and writes so many bytes at a time.
 REWRITE_BLOCK_BYTES = 1 << 20
@@ -305,7 +305,7 @@ class Segment:
     def remove(self) -> None:
         """Rename the file to `.deleted`, durably. Its bytes are freed in the background."""
         self.delete_index_files()
-        deleted = self.path + DELETED_SUFFIX
+        deleted = deleted_path(self._disk, self.path)
         self._disk.rename(self.path, deleted)
         self._disk.flush_directory(self._directory)
         self._disk.remove_later(deleted)

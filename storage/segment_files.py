@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from protocol.records.batch import HEADER_BYTES, MIN_LENGTH, BatchHeader, parse_header
-from storage.disk import File
+from storage.disk import Disk, File
 from storage.errors import CorruptLogError
 
 LOG_SUFFIX = ".log"
@@ -26,6 +26,15 @@ WALK_BLOCK_BYTES = 16 * 1024
 
 def segment_path(directory: str, base_offset: int, suffix: str = LOG_SUFFIX) -> str:
     return f"{directory}/{base_offset:020d}{suffix}"
+
+
+def deleted_path(disk: Disk, path: str) -> str:
+    """A new name for a file that is to be removed. An earlier one may still keep its bytes for readers, and must not be
+    replaced by this one."""
+    number = 0
+    while disk.exists(f"{path}.{number}{DELETED_SUFFIX}"):
+        number += 1
+    return f"{path}.{number}{DELETED_SUFFIX}"
 
 
 def iter_headers(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:

@@ -17,11 +17,11 @@ from storage.errors import CorruptLogError
 from storage.index_files import delete_indexes
 from storage.segment import Segment
 from storage.segment_files import (
-    DELETED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
+    deleted_path,
     segment_path,
 )
 from storage.small_files import read_file, write_file
@@ -131,8 +131,9 @@ def _set_aside(disk: Disk, directory: str, base_offset: int) -> None:
         disk.unlink(transactions)
     path = segment_path(directory, base_offset)
     if disk.exists(path):
-        disk.rename(path, path + DELETED_SUFFIX)
-        disk.remove_later(path + DELETED_SUFFIX)
+        deleted = deleted_path(disk, path)
+        disk.rename(path, deleted)
+        disk.remove_later(deleted)
 
 
 def _read_replaced(disk: Disk, path: str) -> list[int]:

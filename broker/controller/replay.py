@@ -12,6 +12,7 @@ from broker.replication.replica import Replica
 from broker.scheduling.background import Steps
 from protocol.records.record import iter_records
 from storage.errors import CorruptLogError
+from storage.short_walks import checked_batches_in_short_walks
 
 logger = structlog.get_logger()
 
@@ -61,7 +62,7 @@ def _replay_range(
     read: Callable[[], Steps],
 ) -> Steps:
     log, count = replica.log, 0
-    for header, batch in log.checked_batches(image.end_offset, end_offset):
+    for header, batch in checked_batches_in_short_walks(log, image.end_offset, end_offset):
         for record in iter_records(batch):
             if record.offset < image.end_offset:
                 continue

@@ -9,6 +9,7 @@ from broker.replication.replica import Replica
 from broker.scheduling.background import PAUSE, Steps
 from protocol.records.control import read_marker
 from protocol.records.record import iter_records
+from storage.short_walks import checked_batches_in_short_walks
 
 R = TypeVar("R")
 R_contra = TypeVar("R_contra", contravariant=True)
@@ -80,7 +81,8 @@ def load(replica: Replica, codec: RecordCodec[R], shard: Replays[R]) -> Steps:
         yield PAUSE
     newest = _Newest()
     count = 0
-    for header, batch in replica.log.checked_batches(replica.log.start_offset, replica.log.end_offset):
+    log = replica.log
+    for header, batch in checked_batches_in_short_walks(log, log.start_offset, log.end_offset):
         if header.is_control:
             marker = read_marker(batch)
             if marker is not None:

@@ -1,0 +1,71 @@
+"""Reading a log in steps, while compaction takes away what is being read."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from storage import remover
+from storage.disk import DiskFailedError
+from storage.file_disk import FileDisk
+from storage.segment_files import DELETED_SUFFIX, deleted_path
+from storage.short_walks import BATCHES_PER_WALK, checked_batches_in_short_walks
+from tests.storage.compaction.logs import log_of, run_pass, task_of
+from tests.storage.compaction.model import History
+from tests.storage.helpers import InlineDisk
+
+BATCHES = 800
+
+
+def test_what_has_taken_the_place_of_a_segment_is_read_on(
+    disk: InlineDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its old file is cut step by step. Who read all of the log in one walk would read in that."""
+    history = History()
+    replica = history.replica()
+    for number in range(BATCHES):
+        history.write((b"%d" % number, b"v" * 1000))
+    history.roll()
+    history.write((b"0", b"newer"))
+    history.roll()
+    history.write((b"z", b""))
+    log = log_of(disk, replica)
+
+    gone = threading.Event()
+    unlink = os.unlink
+
+    def note(path: Any, **options: Any) -> None:
+        unlink(path, **options)
+        if str(path).endswith(DELETED_SUFFIX):
+            gone.set()
+
+    monkeypatch.setattr(remover, "SHRINK_STEP_BYTES", 10_000)
+    monkeypatch.setattr("os.unlink", note)
+    one_walk = log.checked_batches(0)
+    next(one_walk)
+    batches = checked_batches_in_short_walks(log, 0, log.end_offset)
+    seen = [next(batches)[0].base_offset for _ in range(BATCHES_PER_WALK)]
+    run_pass(log, task_of(log, replica)._replace(segment_bytes=1))
+    assert gone.wait(10)
+    seen += [header.base_offset for header, _ in batches]
+    assert seen == list(range(log.end_offset))
+    with pytest.raises(DiskFailedError):
+        list(one_walk)
+
+
+def test_a_segment_that_is_replaced_again_leaves_the_bytes_of_the_one_before_to_its_readers(
+    tmp_path: Path,
+) -> None:
+    disk = FileDisk(str(tmp_path), lambda callback: callback(), remove_delay_s=1000.0)
+    contents = []
+    for content in (b"first", b"second"):
+        path = f"{tmp_path}/0.log"
+        Path(path).write_bytes(content)
+        disk.rename(path, deleted_path(disk, path))
+        contents.append(content)
+    assert sorted(each.read_bytes() for each in tmp_path.glob(f"*{DELETED_SUFFIX}")) == contents
+    disk.close()
