@@ -79,7 +79,7 @@ class FlushRounds:
         #: No round begins before this time.
         self._not_before_s = float("-inf")
         #: (journal sequence, call-back), sequences rising.
-        self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
+        self._waiting: deque[tuple[int, Callable[[], object]]] = deque()
 
     @property
     def is_idle(self) -> bool:
@@ -105,7 +105,7 @@ class FlushRounds:
         if log.flushed_end != (recorded or NOTHING_FLUSHED):
             self._unrecorded[log] = None
 
-    def after_flush(self, callback: Callable[[], None]) -> None:
+    def after_flush(self, callback: Callable[[], object]) -> None:
         """Call back when every journal record appended so far is durable; never before this returns."""
         self._waiting.append((self._journal.last_sequence, callback))
 

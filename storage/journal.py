@@ -41,6 +41,9 @@ FILL_BYTES = 128 * 1024
 #: It is extended before it has less room than this, so that there is some for votes when the disk is full.
 SPARE_BYTES = FILL_BYTES // 2
 
+#: More than any record takes.
+MAX_RECORD_BYTES = 128
+
 #: A rewrite pays when superseded records clearly outweigh live ones, and the file is worth the two flushes.
 REWRITE_FACTOR = 4
 REWRITE_MIN_BYTES = 256 * 1024
@@ -175,8 +178,16 @@ class Journal:
     def finish_flush(self, ticket: JournalTicket) -> None:
         self._flushed_sequence = max(self._flushed_sequence, ticket.sequence)
 
+    def make_room(self, records: int) -> None:
+        """Have room for what is pending and so many records more, so that `flush` does not fail in the middle of a
+        step that they belong to. Raises DiskFullError with nothing changed."""
+        shortage = self._end + len(self._pending) + records * MAX_RECORD_BYTES - self._file.size
+        if shortage > 0:
+            self._file.append([bytes(shortage + FILL_BYTES)])
+
     def flush(self) -> None:
-        """Make every record durable before returning. Blocks: for rare, ordered steps."""
+        """Make every record durable before returning. Blocks: for rare, ordered steps. Raises DiskFullError where there
+        is no room for them; they stay pending."""
         self._write_pending()
         self._file.flush()
         self._flushed_sequence = self._sequence

@@ -12,6 +12,7 @@ from broker.replication.ranges import send_again
 from protocol import peer
 from raft.types import ReplicaId
 from storage.disk import Disk, DiskFullError
+from storage.journal import Journal
 from storage.log_types import GroupKey
 
 if TYPE_CHECKING:
@@ -21,6 +22,9 @@ logger = structlog.get_logger()
 
 #: A follower whose disk was full asks its leader this often, once there is room again.
 SPACE_RETRY_S = 0.5
+#: What a range that cuts the log puts into the journal: its term, the lower end, and, if the log turns out to be
+#: corrupt, its quarantine.
+TRUNCATION_RECORDS = 3
 #: A disk that was full has room again: for rows, the next part of the journal, and a batch.
 FULL_UNTIL_BYTES = 1 << 20
 
@@ -31,12 +35,14 @@ class DiskSpace:
     def __init__(
         self,
         disk: Disk,
+        journal: Journal,
         settings: LiveSettings,
         now: Callable[[], float],
         replicas: Mapping[GroupKey, Replica],
         send: Callable[[ReplicaId, peer.PeerMessage], None],
     ) -> None:
         self._disk = disk
+        self._journal = journal
         self._settings = settings
         self._now = now
         self._replicas = replicas
@@ -56,6 +62,26 @@ class DiskSpace:
             logger.error("the disk is full", error=str(error))
         self.is_full = True
         self._full_until = self._now() + SPACE_RETRY_S
+
+    def may_truncate(self, replica: Replica) -> bool:
+        """Asked before the group hears of the range, because it cuts at once, and the log is cut once the journal says
+        so. False: the journal has no room for that, and the range counts as not received."""
+        if self._has_journal_room(TRUNCATION_RECORDS):
+            return True
+        self.lacks_space(replica)
+        return False
+
+    def may_flush_journal(self) -> bool:
+        """Whether it has room for what is pending."""
+        return self._has_journal_room(0)
+
+    def _has_journal_room(self, records: int) -> bool:
+        try:
+            self._journal.make_room(records)
+        except DiskFullError as error:
+            self.found_full(error)
+            return False
+        return True
 
     def lacks_space(self, replica: Replica) -> None:
         """It could not keep what its leader sent: it asks for it again when there may be room."""

@@ -136,21 +136,33 @@ def check_range_message(replica: Replica, leader: ReplicaId, message: peer.Appen
 def check_batches(replica: Replica, message: peer.Append, batches: Batches, rows: list[Row]) -> None:
     """The batches of a range that passed `check_range_message` and `check_range`: where the log goes on with them, a
     batch ends on both sides. What is metadata can be read."""
-    group, log = replica.group, replica.log
     if replica.is_metadata:
         check_metadata(batches.views)
     check_markers(batches)
-    start_index = message.start_index
-    if start_index >= group.end_index or message.term < group.term or group.is_installing:
+    end = _kept_end(replica, message, rows)
+    if end is None:
         return
-    if group.term_before(start_index) != message.prev_term:
-        return  # it is going to be rejected: the logs differ before it, so it may begin anywhere
-    end = plausibility.kept_end(group, start_index, message.to_index, rows)
-    offset = log.lineage.offset_of_index(end)
+    offset = replica.log.lineage.offset_of_index(end)
     # What is committed is never truncated, so not even a filler here goes on beyond a difference.
-    is_cut = end < group.end_index and _batch_across(replica, offset) is not None
+    is_cut = end < replica.group.end_index and _batch_across(replica, offset) is not None
     if batches.spans(offset) or is_cut:
         raise ContradictionError(f"a batch across offset {offset}, up to where the logs agree")
+
+
+def cuts(replica: Replica, message: peer.Append, rows: list[Row]) -> bool:
+    """Whether the log is truncated if the group hears of this range, which passed `check_range_message`."""
+    end = _kept_end(replica, message, rows)
+    return end is not None and end < replica.group.end_index
+
+
+def _kept_end(replica: Replica, message: peer.Append, rows: list[Row]) -> int | None:
+    """The end of what stays of the log. None: the range begins at its end, or is not going to be taken."""
+    group, start_index = replica.group, message.start_index
+    if start_index >= group.end_index or message.term < group.term or group.is_installing:
+        return None
+    if group.term_before(start_index) != message.prev_term:
+        return None  # it is going to be rejected: the logs differ before it, so it may begin anywhere
+    return plausibility.kept_end(group, start_index, message.to_index, rows)
 
 
 def check_metadata(batches: Iterable[memoryview]) -> None:

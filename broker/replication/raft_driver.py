@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from broker.replication import wire
-from broker.replication.message_checks import check_batches, check_corruption_report
+from broker.replication.message_checks import check_batches, check_corruption_report, cuts
 from broker.replication.ranges import Batches, check_range, corrupt_range
 from broker.replication.sender import RangeSender
 from protocol import peer
@@ -88,16 +88,16 @@ class RaftDriver:
         try:
             batches = check_range(message)
         except KafkaError as error:
+            topic, partition, reason = replica.topic, replica.partition, error.message
             logger.warning(
-                "range refused",
-                topic=replica.topic,
-                partition=replica.partition,
-                leader=leader.node_id,
-                reason=error.message,
+                "range refused", topic=topic, partition=partition, leader=leader.node_id, reason=reason
             )
             self._host.send(leader, corrupt_range(replica, message))
             return
         check_batches(replica, message, batches, rows)
+        if cuts(replica, message, rows) and not self._host.space.may_truncate(replica):
+            self.leader_heard(leader, message.term)
+            return
         known_commit = group.commit_end
         out = group.append_received(
             leader,

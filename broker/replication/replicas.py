@@ -115,7 +115,7 @@ class Replicas:
         self._quarantining: dict[GroupKey, None] = {}
         self.now: Callable[[], float] = loop.time
         self.traffic = TrafficByTopic()
-        self.space = DiskSpace(disk, settings, loop.time, self.by_key, self.send)
+        self.space = DiskSpace(disk, journal, settings, loop.time, self.by_key, self.send)
         self.now_ms: Callable[[], int] = clock.now_ms
         self.note_writer: Callable[[Writer], None] = turn.add_writer
         self.producer_limit = ProducerLimit(self.by_key, settings, ticks)
@@ -276,7 +276,7 @@ class Replicas:
     def prepare(self, to: ReplicaId, message: peer.PeerMessage) -> Callable[[], None] | None:
         return self._peers.prepare_to((to.node_id, to.directory_id), message)
 
-    def after_flush(self, action: Callable[[], None]) -> None:
+    def after_flush(self, action: Callable[[], object]) -> None:
         self._rounds.after_flush(action)
         self._turn.schedule()
 
@@ -330,9 +330,13 @@ class Replicas:
         """In a loop iteration of its own, where the replica goes on with its work after it has found the corruption."""
         is_open = replica.is_open
         if is_open:
-            self._journal.append(Quarantine(replica.key, True))
-            self._journal.flush()
             replica.driver.quorum_lost()
+            self._journal.append(Quarantine(replica.key, True))
+            if not self.space.may_flush_journal():
+                # The record waits for room, and whatever would be acknowledged here waits behind it.
+                self.after_flush(partial(self._loop.call_soon, self._quarantine, replica))
+                return
+            self._journal.flush()
             self.close(replica, is_clean=False)
         # Not before: a replica that resigns, or closes, may come upon the damage once more.
         self._quarantining.pop(replica.key, None)
@@ -360,9 +364,7 @@ class Replicas:
     def check_space(self) -> None:
         """Raise KafkaError where clients' records would use the reserve for votes, rows (replication.md section 2)."""
         if self.space.is_low:
-            raise KafkaError(
-                ErrorCode.KAFKA_STORAGE_ERROR, "less than log.min.free.bytes is left on the disk"
-            )
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "less than log.min.free.bytes is left")
 
     @property
     def producer_expiration_s(self) -> float:

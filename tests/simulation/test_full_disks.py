@@ -16,6 +16,7 @@ from protocol.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from storage.disk import DiskFullError
+from storage.errors import CorruptLogError
 from storage.journal import FILL_BYTES, SPARE_BYTES
 from storage.journal_records import Vote
 from tests.broker.asking import ask
@@ -129,6 +130,58 @@ def test_a_node_without_room_for_its_journal_waits_for_it() -> None:
         assert replica.group.persisted_end == end_index
         give_back(world, taken)
         world.wait(lambda: not node.journal.is_dirty, limit_s=BACK_WITHIN_S)
+        world.wait_equal("foo")
+
+
+def test_a_follower_without_room_for_its_journal_cuts_nothing_and_stays() -> None:
+    """The lower end of its log must be in the journal first. The node ended here, and again at every restart."""
+    with running() as world:
+        world.create_topic("foo")
+        world.produce("foo", b"a")
+        world.wait_equal("foo")
+        full = world.leader("foo")
+        for other in world.ids:
+            if other != full:
+                world.network.cut(f"n{full}", f"n{other}")
+                world.network.cut(f"n{other}", f"n{full}")
+        world.append(full, "foo", b"of nobody else")
+        world.wait(lambda: not world.replica(full, "foo").is_leader)
+        world.produce("foo", b"b")
+        replica = world.replica(full, "foo")
+        end_index = replica.group.end_index
+        taken = fill(world, full)
+        use_up_journal(world, full)
+        world.network.heal_all()
+        world.loop.run_for(10)
+        assert world.processes[full].alive and world.nodes[full].journal.is_dirty
+        assert replica.group.end_index == replica.log.end_index == end_index
+        assert replica.group.leader is not None, "it follows, although it cannot take the range"
+        give_back(world, taken)
+        world.wait(lambda: not world.nodes[full].journal.is_dirty, limit_s=BACK_WITHIN_S)
+        since = world.loop.time()
+        world.wait_equal("foo")
+        assert world.loop.time() - since < BACK_WITHIN_S
+
+
+def test_a_damaged_log_is_given_up_once_the_journal_has_room_to_say_so() -> None:
+    """Nobody leads on the strength of it meanwhile."""
+    with running() as world:
+        world.create_topic("foo")
+        world.produce("foo", b"a")
+        world.wait_equal("foo")
+        full = world.leader("foo")
+        node, replica = world.nodes[full], world.replica(full, "foo")
+        taken = fill(world, full)
+        use_up_journal(world, full)
+        error = CorruptLogError(replica.log.directory, 0, "found by a read")
+        world.processes[full].call(node.replicas.log_corrupt, replica, error)
+        world.loop.run_for(10)
+        assert world.processes[full].alive and replica.is_open and not replica.is_leader
+        assert node.journal.is_dirty, "whatever it would acknowledge waits, too"
+        assert world.leader("foo") != full
+        give_back(world, taken)
+        world.wait(lambda: not replica.is_open, limit_s=BACK_WITHIN_S)
+        world.wait(lambda: (full, node.me.directory_id.bytes, 1) in world.voters("foo"))
         world.wait_equal("foo")
 
 
