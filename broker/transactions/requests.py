@@ -66,7 +66,6 @@ def in_version(error: ErrorCode, version: int) -> ErrorCode:
     if error == ErrorCode.PRODUCER_FENCED and version < 2:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if error == ErrorCode.POLICY_VIOLATION and version >= 4:
-        return (
-            ErrorCode.TRANSACTION_ABORTABLE
-        )  # the other one ends Java's producers; an abort gives room back
+        # The other one ends Java's producers. An abort gives room back.
+        return ErrorCode.TRANSACTION_ABORTABLE
     return error
