@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from uuid import UUID
 
 from broker.config.resources import KINDS
 from broker.controller import quorum
@@ -154,21 +153,13 @@ def _settings(configs: Mapping[str, str]) -> list[topics.TopicSetting]:
 
 
 def _delete_topics(leading: Leadership, request: topics.DeleteTopics) -> Deciding[topics.DeleteTopicsResult]:
-    references: list[str | UUID] = []
-    for each in request.topics:
-        references.append(each.topic_id if each.name is None else each.name)
-        yield
-    decision = yield from leading.controller.topics.delete(references)
+    decision = yield from leading.controller.topics.delete(request.topic_ids)
     deleted: list[topics.DeletedTopic] = []
-    for result in decision.response:
-        deleted.append(
-            topics.DeletedTopic(
-                name=result.name,
-                topic_id=result.topic_id or NIL_UUID,
-                error_code=result.error,
-                error_message=result.message,
-            )
-        )
+    for topic_id, refusal in decision.response.items():
+        topic = topics.DeletedTopic(topic_id=topic_id)
+        if refusal is not None:
+            topic.error_code, topic.error_message = refusal.code, refusal.message
+        deleted.append(topic)
         yield
     return decision.answering(topics.DeleteTopicsResult(topics=deleted))
 

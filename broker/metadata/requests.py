@@ -51,10 +51,9 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class TopicResult:
-    """What became of one topic of a CreateTopics, DeleteTopics or CreatePartitions request."""
+    """What became of one topic of a CreateTopics or CreatePartitions request."""
 
-    name: str | None
-    """None: DeleteTopics by an id that is not known."""
+    name: str
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None
     topic_id: UUID | None = None

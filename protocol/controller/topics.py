@@ -62,30 +62,24 @@ class CreateMissingTopics(Request[CreateTopicsResult], flexible="0+"):
     names: list[str] = field(array(STRING))
 
 
-class TopicReference(Message):
-    """A topic by its name or by its id."""
-
-    name: str | None = field(STRING, nullable="0+", default=None)
-    topic_id: uuid.UUID = field(UUID, default=NIL_UUID)
-
-
 class DeletedTopic(Message):
     """What became of one topic that was to be deleted."""
 
-    name: str | None = field(STRING, nullable="0+")
-    """None: an id that is not known."""
     topic_id: uuid.UUID = field(UUID)
     error_code: int = field(INT16, default=0)
+    """UNKNOWN_TOPIC_ID: it is not there, perhaps because an attempt before has deleted it."""
     error_message: str | None = field(STRING, nullable="0+", default=None)
 
 
 class DeleteTopicsResult(Result, flexible="0+"):
     topics: list[DeletedTopic] = field(array(DeletedTopic))
-    """One for each distinct reference."""
+    """One for each distinct id."""
 
 
 class DeleteTopics(Request[DeleteTopicsResult], flexible="0+"):
-    topics: list[TopicReference] = field(array(TopicReference))
+    """By id alone: a request is repeated where its answer may be lost, and by then another topic may have the name."""
+
+    topic_ids: list[uuid.UUID] = field(array(UUID))
 
 
 class NewPartitionNodes(Message):

@@ -18,7 +18,7 @@ from broker.replication.replica import Replica
 from broker.security.cluster_secret import ClusterSecret
 from broker.security.proofs import Authenticator
 from protocol.controller.request import Request, ResultT
-from protocol.controller.topics import CreateTopics, DeleteTopics, NewTopic, TopicReference, TopicSetting
+from protocol.controller.topics import CreateTopics, DeleteTopics, NewTopic, TopicSetting
 from protocol.errors import KafkaError
 from protocol.records.batch import parse_header
 from protocol.records.builder import NewRecord, build_batch
@@ -167,7 +167,10 @@ class World:
         return record
 
     def delete_topic(self, name: str) -> None:
-        answer = self.ask(next(iter(self.nodes)), DeleteTopics(topics=[TopicReference(name=name)]))
+        node_id, node = next(iter(self.nodes.items()))
+        topic = node.metadata.image.topic_named(name)
+        assert topic is not None
+        answer = self.ask(node_id, DeleteTopics(topic_ids=[topic.topic_id]))
         assert answer.topics[0].error_code == 0, answer
         self.wait(lambda: all(x.metadata.image.topic_named(name) is None for x in self.nodes.values()))
 

@@ -106,29 +106,22 @@ class TopicDecisions:
         """
         return self.create([NewTopic(name) for name in dict.fromkeys(names)])
 
-    def delete(self, references: Sequence[str | UUID]) -> Deciding[tuple[TopicResult, ...]]:
-        """Topics by name, or by id (v6). One result per distinct reference, in order."""
-        results: list[TopicResult] = []
-        deleted: dict[UUID, None] = {}
-        for reference, count in Counter(references).items():
-            yield
-            topic = self._find(reference)
-            by_name = isinstance(reference, str)
-            name = topic.name if topic else reference if isinstance(reference, str) else None
-            topic_id = topic.topic_id if topic else reference if isinstance(reference, UUID) else None
-            error, message = ErrorCode.NONE, None
-            if count > 1 or (topic is not None and topic.topic_id in deleted):
-                error, message = ErrorCode.INVALID_REQUEST, "named twice in the request"
-            elif topic is None and by_name:
-                error, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {reference}"
-            elif topic is None:
-                error, message = ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with the id {reference}"
+    def delete(self, topic_ids: Sequence[UUID]) -> Deciding[dict[UUID, KafkaError | None]]:
+        """Topics by id. Answers for each distinct id why it is not deleted, or None."""
+        outcomes: dict[UUID, KafkaError | None] = {}
+        for topic_id in topic_ids:
+            topic = self._image.topics.get(topic_id)
+            refusal: KafkaError | None = None
+            if topic is None:
+                refusal = KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with the id {topic_id}")
             elif topic.name in INTERNAL_TOPICS:
-                error, message = ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} belongs to the cluster"
-            else:
-                deleted[topic.topic_id] = None
-            results.append(TopicResult(name, error, message, topic_id))
-        return Decision(tuple(topic_tombstone(topic_id) for topic_id in deleted), tuple(results))
+                refusal = KafkaError(
+                    ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} belongs to the cluster"
+                )
+            outcomes[topic_id] = refusal
+            yield
+        deleted = (topic_id for topic_id, refusal in outcomes.items() if refusal is None)
+        return Decision(tuple(map(topic_tombstone, deleted)), outcomes)
 
     def add_partitions(
         self, wanted: Sequence[NewPartitions], *, validate_only: bool = False
@@ -168,11 +161,6 @@ class TopicDecisions:
                 deleted.append(topic_id)
             yield
         return Decision((), deleted)
-
-    def _find(self, reference: str | UUID) -> TopicRecord | None:
-        if isinstance(reference, str):
-            return self._image.topic_named(reference)
-        return self._image.topics.get(reference)
 
     def _new_topic(
         self, topic: NewTopic, created: _Created, *, is_internal: bool

@@ -10,7 +10,6 @@ from protocol.controller.topics import (
     CreateTopicsResult,
     DeleteTopics,
     NewTopic,
-    TopicReference,
 )
 from protocol.errors import ErrorCode, KafkaError
 from storage.disk import BLOCK_BYTES
@@ -94,8 +93,12 @@ def test_a_stale_controller_does_not_say_of_a_topic_that_it_is_unknown() -> None
     a liveness round."""
     with running() as world:
         old = deposed_controller(world)
+        foo = next(
+            node.metadata.image.topic_named("foo") for node_id, node in world.nodes.items() if node_id != old
+        )
+        assert foo is not None
         with pytest.raises(KafkaError) as refusal:
-            world.ask(old, DeleteTopics(topics=[TopicReference(name="foo")]))
+            world.ask(old, DeleteTopics(topic_ids=[foo.topic_id]))
         assert refusal.value.code is ErrorCode.REQUEST_TIMED_OUT
 
 

@@ -133,14 +133,14 @@ def test_the_size_follows_every_change() -> None:
             case 3:
                 cluster.create(f"{name}-{number}")
             case _ if cluster.image.topics:
-                names = [topic.name for topic in cluster.image.topics.values()]
-                cluster.replay(at_once(cluster.controller.topics.delete([rng.choice(names)])).records)
+                topic_id = rng.choice(list(cluster.image.topics))
+                cluster.replay(at_once(cluster.controller.topics.delete([topic_id])).records)
         assert cluster.image.settings_bytes == cluster.counted()
     for name in cluster.image.configured("group"):
         cluster.set_group(name, value=None, operation=AlterOperation.DELETE)
     cluster.set_quota(*[dict(entity)["client-id"] or "" for entity in cluster.image.quotas], limit=None)
-    names = [topic.name for topic in cluster.image.topics.values()]
-    cluster.replay(at_once(cluster.controller.topics.delete(names)).records)
+    topic_ids = list(cluster.image.topics)
+    cluster.replay(at_once(cluster.controller.topics.delete(topic_ids)).records)
     assert cluster.image.settings_bytes == 0
 
 

@@ -17,7 +17,6 @@ from protocol.controller.topics import (
     DeleteTopics,
     NewTopic,
     ReplicaAssignment,
-    TopicReference,
 )
 from protocol.errors import ErrorCode
 from protocol.messages.add_partitions_to_txn import (
@@ -58,7 +57,7 @@ def _recreate(world: World, behind: int, on: int) -> Callable[[], None]:
     hear."""
     _create_alone(world, on, behind)
     mend = world.network.partition([f"n{behind}"], [f"n{_controller(world)}"])
-    answer = world.ask(on, DeleteTopics(topics=[TopicReference(name="t")]))
+    answer = world.ask(on, DeleteTopics(topic_ids=[_topic_id(world, on)]))
     assert answer.topics[0].error_code == NONE
     _create_alone(world, on, on)
     assert _topic_id(world, behind) != _topic_id(world, on)
@@ -193,7 +192,7 @@ def test_the_next_coordinator_does_not_write_markers_to_an_old_topic_of_the_same
         second = ({*world.ids} - {first, _controller(world)}).pop()
         _create_alone(world, first, second)
         release = _hold_image(world, second)
-        answer = world.ask(first, DeleteTopics(topics=[TopicReference(name="t")]))
+        answer = world.ask(first, DeleteTopics(topic_ids=[_topic_id(world, first)]))
         assert answer.topics[0].error_code == NONE
         _create_alone(world, first, first)
         assert _produce(client, producer, first) == NONE

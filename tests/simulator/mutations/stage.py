@@ -19,7 +19,6 @@ from protocol.controller.topics import (
     DeleteTopics,
     NewTopic,
     ReplicaAssignment,
-    TopicReference,
     TopicSetting,
 )
 from protocol.errors import ErrorCode, KafkaError
@@ -164,8 +163,10 @@ class Stage:
 
     def delete_topic(self) -> None:
         """... and wait until every node that is not cut off has heard."""
-        request = DeleteTopics(topics=[TopicReference(name=self.topic)])
-        answer = self.ask_controller(self._any_node(), request)
+        via = self._any_node()
+        topic = self.cluster.nodes[via].metadata.image.topic_named(self.topic)
+        assert topic is not None
+        answer = self.ask_controller(via, DeleteTopics(topic_ids=[topic.topic_id]))
         assert answer.topics[0].error_code == ErrorCode.NONE, answer
         self.wait(lambda: not any(self._knows_topic(node_id) for node_id in self._reachable()))
 
