@@ -80,7 +80,8 @@ class ProducerEntry:
     last_timestamp_ms: int = -1
     #: Of its newest batch or marker.
     last_offset: int = -1
-    #: Which attempt of its coordinator the newest marker was, if it was appended here. Neither log nor snapshot has it.
+    #: The last attempt, of the coordinator of `coordinator_epoch`, to send a marker that was appended here. Neither log
+    #: nor snapshot has it.
     marker_attempt: int = field(default=NO_ATTEMPT, compare=False)
     batches: list[BatchInfo] = field(default_factory=list)
 
@@ -248,6 +249,8 @@ class ProducerStates:
         producer_id, offset = header.producer_id, header.base_offset
         is_commit = remnant_is_commit(header)
         if marker is not None:
+            if marker.coordinator_epoch != entry.coordinator_epoch:
+                entry.marker_attempt = NO_ATTEMPT  # each coordinator counts its own
             is_commit, entry.coordinator_epoch = marker
         entry.transaction_first_offset = -1
         first_offset = self._open.pop(producer_id, None)
@@ -288,6 +291,14 @@ class ProducerStates:
         self.entries[producer_id] = entry
         if entry.transaction_first_offset >= 0:
             self._note_open(producer_id, entry.transaction_first_offset)
+
+    def keep_what_no_log_has(self, before: ProducerStates) -> None:
+        """This state was read from the log that `before` is of."""
+        self.highest_dropped = before.highest_dropped
+        for producer_id, entry in self.entries.items():
+            known = before.entries.get(producer_id)
+            if known is not None and known.coordinator_epoch == entry.coordinator_epoch:
+                entry.marker_attempt = known.marker_attempt
 
     def open_before(self, offset: int) -> set[int]:
         """Producers whose open transaction begins below this offset."""

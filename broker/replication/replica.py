@@ -202,7 +202,7 @@ class Replica:
             self.host.log_corrupt(self, error)
 
     def _use_producers(self, producers: ProducerStates) -> None:
-        producers.highest_dropped = self.producers.highest_dropped
+        producers.keep_what_no_log_has(self.producers)
         self.producers = producers
 
     def drop_producers(self, count: int) -> int:

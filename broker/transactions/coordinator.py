@@ -256,7 +256,9 @@ class TransactionCoordinator:
 
     def _knows_topic(self, partition: TransactionalPartition) -> bool:
         topic = self._image.topic_named(partition.topic)
-        return topic is not None and topic.topic_id == partition.topic_id
+        if topic is None or topic.topic_id != partition.topic_id:
+            return False
+        return partition.partition < len(topic.partitions)
 
     def reading(self) -> Reading[TransactionShard]:
         """For a request that looks at transactional ids."""

@@ -139,11 +139,12 @@ class TransactionMetadata:
     def fence(self, now_ms: int) -> TransactionMetadata:
         """The open transaction is aborted without its producer, who is fenced."""
         assert self.state is TransactionState.ONGOING
-        assert self.epoch < MAX_EPOCH, "one epoch is left to fence with"
         return replace(
             self,
             state=TransactionState.PREPARE_ABORT,
-            epoch=self.epoch + 1,
+            # One epoch is left to fence with, since `_check_producer` lets nobody begin in the last one. A log that was
+            # written before it did may hold such a transaction.
+            epoch=min(self.epoch + 1, MAX_EPOCH),
             last_epoch=NO_EPOCH,
             updated_ms=now_ms,
         )
@@ -200,7 +201,8 @@ class TransactionMetadata:
     def _check_producer(self, producer: ProducerIdAndEpoch) -> None:
         if producer.producer_id != self.producer_id:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        if producer.epoch != self.epoch:
+        # No producer is ever told the last epoch: it fences.
+        if producer.epoch != self.epoch or producer.epoch == MAX_EPOCH:
             raise KafkaError(ErrorCode.PRODUCER_FENCED)
 
     # -- EndTxn ------------------------------------------------------------------------------------------

@@ -247,6 +247,17 @@ def test_a_marker_that_was_sent_again_is_refused_when_the_copy_is_recorded() -> 
     assert raised.value.code == ErrorCode.REQUEST_TIMED_OUT
 
 
+def test_the_attempts_of_a_coordinator_say_nothing_of_its_successor() -> None:
+    """The first marker was appended here, the second one came from another leader."""
+    states = ProducerStates()
+    for offset, coordinator_epoch in ((0, 5), (1, 6)):
+        batch = batch_at(offset, 1, count=1, producer_id=1, producer_epoch=4, is_control=True)
+        states.record(parse_header(batch), Marker(is_commit=True, coordinator_epoch=coordinator_epoch))
+        if coordinator_epoch == 5:
+            states.note_marker_attempt(1, 1_000_000)
+    states.check_marker(1, 4, 6, 3)
+
+
 def test_every_wrong_bit_of_an_index_is_noticed() -> None:
     index = AbortedIndex()
     for number in range(3):

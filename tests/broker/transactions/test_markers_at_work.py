@@ -114,6 +114,62 @@ def test_a_marker_is_answered_when_it_is_committed_or_cannot_be_written() -> Non
         assert replica.high_watermark == replica.last_stable_offset == end_offset + 1
 
 
+def _mark(world: World, **changes: Any) -> int:
+    """What the leader of foo answers to a marker."""
+    leader = world.leader("foo")
+    replica = world.replica(leader, "foo")
+    answers = _write(world, leader, _marker(replica.key, replica.leader_epoch, **changes))
+    world.wait(lambda: bool(answers))
+    return answers[0][0]
+
+
+def test_a_leader_of_before_takes_the_markers_of_a_coordinator_that_it_has_not_heard() -> None:
+    """Its own last marker was the millionth message of the coordinator before, and the last one that it copied is of
+    the new coordinator."""
+    with running() as world:
+        world.create_topic("foo")
+        _append(world, "foo", 0)
+        first = world.leader("foo")
+        second = next(node_id for node_id in world.ids if node_id != first)
+        assert _mark(world, coordinator_epoch=5, attempt=1_000_000) == ErrorCode.NONE
+        for target, attempt in ((second, 3), (first, 4)):
+            led, following = world.replica(world.leader("foo"), "foo"), world.replica(target, "foo")
+            world.processes[led.group.self_id.node_id].call(
+                led.driver.transfer_leadership, following.group.self_id
+            )
+            world.wait(lambda following=following: following.is_serving)  # type: ignore[misc]
+            assert _mark(world, coordinator_epoch=6, attempt=attempt) == ErrorCode.NONE
+
+
+def test_a_refused_write_does_not_let_late_markers_in() -> None:
+    """The producer's state is read from the log again, which holds no attempts."""
+    with running() as world:
+        world.create_topic("foo", replication_factor=1)
+        _append(world, "foo", 0)
+        leader = world.leader("foo")
+        replica, disk = world.replica(leader, "foo"), world.disks[leader]
+        assert _mark(world, attempt=9) == ErrorCode.NONE
+        begins = build_batch(
+            [NewRecord(None, b"y", 0)],
+            producer_id=77,
+            producer_epoch=0,
+            base_sequence=1,
+            is_transactional=True,
+        )
+        world.processes[leader].call(replica.append, parse_header(begins), begins)
+        world.wait(lambda: replica.high_watermark == 3)
+        epoch, states = replica.leader_epoch, replica.producers
+        room = disk.faults.capacity_bytes
+        disk.faults.capacity_bytes = room - disk.free_bytes()
+        large = build_batch([NewRecord(None, bytes(1 << 17), 0)])
+        world.processes[leader].call(replica.append, parse_header(large), large)
+        world.wait(lambda: replica.producers is not states)
+        disk.faults.capacity_bytes = room
+        assert replica.leader_epoch == epoch
+        assert _mark(world, attempt=5) == ErrorCode.REQUEST_TIMED_OUT
+        assert replica.last_stable_offset < replica.high_watermark
+
+
 def test_a_marker_that_no_majority_has_is_answered_in_time() -> None:
     with running() as world:
         world.create_topic("foo")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,10 +13,12 @@ from broker.coordinator.ticket import Ticket
 from broker.transactions.metadata import (
     EXHAUSTED_EPOCH,
     ID_BYTES,
+    MAX_EPOCH,
     PARTITION_BYTES,
     ProducerIdAndEpoch,
     TopicPartition,
     TransactionMetadata,
+    new_metadata,
 )
 from broker.transactions.records import TransactionRecord, decode, encode
 from broker.transactions.requests import (
@@ -377,3 +380,45 @@ def test_records_of_version_0_are_read() -> None:
         {FOO},
     )
     assert (metadata.updated_ms, metadata.started_ms, metadata.last_epoch) == (7, 6, -1)
+
+
+def _with_last_epoch_but_one() -> Driver:
+    driver = Driver()
+    driver.shard.replay(
+        TransactionRecord("id", replace(new_metadata("id", 1, 60_000, driver.now_ms), epoch=EXHAUSTED_EPOCH))
+    )
+    return driver
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_nobody_gets_in_with_the_epoch_that_fenced_the_last_producer(version: int) -> None:
+    driver = _with_last_epoch_but_one()
+    assert driver.add(ProducerIdAndEpoch(1, EXHAUSTED_EPOCH))[0].error == ErrorCode.NONE
+    driver.advance(TIMEOUT_S + 1)
+    driver.complete()
+    guessed = ProducerIdAndEpoch(1, MAX_EPOCH)
+    fenced = driver.shard.get("id")
+    assert fenced is not None and fenced.producer == guessed
+    assert driver.ask(AddPartitions("id", guessed, [FOO], version))[0].error == ErrorCode.PRODUCER_FENCED
+    ended = driver.end(guessed, is_commit=False, version=version, new=9)
+    assert ended[0].error == ErrorCode.PRODUCER_FENCED
+    assert driver.init(new_producer_id=9)[0].producer == ProducerIdAndEpoch(9, 0)
+
+
+def test_a_transaction_of_the_last_epoch_that_a_log_holds_is_aborted() -> None:
+    driver = _with_last_epoch_but_one()
+    metadata = driver.shard.get("id")
+    assert metadata is not None
+    opened = replace(
+        metadata,
+        epoch=MAX_EPOCH,
+        state=TransactionState.ONGOING,
+        started_ms=driver.now_ms,
+        partitions=frozenset([FOO]),
+    )
+    driver.shard.replay(TransactionRecord("id", opened))
+    for _ in driver.shard.loaded(driver.now, driver.now_ms):
+        pass
+    driver.advance(TIMEOUT_S + 1)
+    driver.complete()
+    assert driver.state is TransactionState.COMPLETE_ABORT

@@ -13,8 +13,11 @@ from broker.metadata.image import Change
 from broker.scheduling.background import PAUSE, Steps
 from protocol.api_keys import ApiKey
 from protocol.controller.topics import (
+    CreatePartitions,
     CreateTopics,
     DeleteTopics,
+    NewPartitionNodes,
+    NewPartitions,
     NewTopic,
     ReplicaAssignment,
 )
@@ -96,7 +99,7 @@ def _add(client: Client, producer: Producer, node_id: int) -> int:
     return answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
 
 
-def _produce(client: Client, producer: Producer, node_id: int) -> int:
+def _produce(client: Client, producer: Producer, node_id: int, partition: int = 0) -> int:
     batch = build_batch(
         [NewRecord(None, b"x", 0)],
         producer_id=producer[0],
@@ -104,7 +107,7 @@ def _produce(client: Client, producer: Producer, node_id: int) -> int:
         base_sequence=0,
         is_transactional=True,
     )
-    data = PartitionProduceData(index=0, records=memoryview(batch))
+    data = PartitionProduceData(index=partition, records=memoryview(batch))
     body = ProduceRequest(
         transactional_id=client.transactional_id,
         acks=-1,
@@ -201,4 +204,24 @@ def test_the_next_coordinator_does_not_write_markers_to_an_old_topic_of_the_same
         assert _end(client, producer, second) == NONE, "the end is decided, whatever markers are missing"
         release()
         replica = world.replica(first, "t")
+        world.wait(lambda: replica.last_stable_offset == replica.high_watermark == 2)
+
+
+def test_a_coordinator_that_has_not_heard_of_a_partition_does_not_consent() -> None:
+    """What its image lacks when it sends the markers would pass for deleted."""
+    with running(settings=FEW) as world:
+        client, producer, coordinator = _coordinated_elsewhere(world, 2)
+        leader = ({*world.ids} - {coordinator, _controller(world)}).pop()
+        _create_alone(world, leader, leader)
+        release = _hold_image(world, coordinator)
+        more = NewPartitions(name="t", count=2, assignments=[NewPartitionNodes(node_ids=[leader])])
+        assert world.ask(leader, CreatePartitions(topics=[more])).topics[0].error_code == NONE
+        world.wait(lambda: ("t", 1) in world.nodes[leader].replicas.by_name)
+        world.wait(lambda: world.replica(leader, "t", 1).is_serving)
+        assert _produce(client, producer, leader, 1) == ErrorCode.NOT_ENOUGH_REPLICAS
+        release()
+        pass_time(world, 1)
+        assert _produce(client, producer, leader, 1) == NONE
+        assert _end(client, producer, coordinator) == NONE
+        replica = world.replica(leader, "t", 1)
         world.wait(lambda: replica.last_stable_offset == replica.high_watermark == 2)
