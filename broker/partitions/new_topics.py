@@ -22,6 +22,8 @@ class NewTopics:
     def appeared(self, name: str, now: float) -> None:
         """A topic was created."""
         self._drop_old(now)
+        # A topic that was deleted and created again goes to the end.
+        self._since.pop(name, None)
         if len(self._since) < MAX_HIDDEN:
             self._since[name] = now
 

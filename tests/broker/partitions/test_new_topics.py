@@ -118,3 +118,13 @@ def test_no_more_than_so_many_are_kept() -> None:
         new.appeared(f"n{number}", 0.0)
     assert new.is_hidden(f"n{MAX_HIDDEN - 1}", has_leaders=False, now=1.0)
     assert not new.is_hidden(f"n{MAX_HIDDEN}", has_leaders=False, now=1.0)
+
+
+def test_a_topic_that_is_created_again_does_not_hide_others_for_longer() -> None:
+    new = NewTopics()
+    new.appeared("again", 0.0)
+    new.appeared("other", 1.0)
+    new.appeared("again", 4.0)
+    assert new.is_hidden("other", has_leaders=False, now=0.9 + HIDDEN_S)
+    assert not new.is_hidden("other", has_leaders=False, now=1.0 + HIDDEN_S)
+    assert new.is_hidden("again", has_leaders=False, now=1.0 + HIDDEN_S)
