@@ -40,13 +40,15 @@ class BrokerDecisions:
         old = self._image.brokers.get(broker.node_id)
         if old == broker:
             return Decision((), None)
+        if old is not None and old.directory_id != broker.directory_id and self._is_alive(old):
+            raise KafkaError(
+                ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+                f"node {broker.node_id} is running with another data directory ({old.directory_id})",
+            )
         records: list[KeyValue] = []
-        if old is not None and old.directory_id != broker.directory_id:
-            if self._is_alive(old):
-                raise KafkaError(
-                    ErrorCode.DUPLICATE_BROKER_REGISTRATION,
-                    f"node {broker.node_id} is running with another data directory ({old.directory_id})",
-                )
+        if old is not None:
+            # Also with the recorded directory: a change of leaders may have kept only the first topics of a
+            # registration with another one, and then the old disk was put back.
             yield from self._add_moved(broker, records)
         # Last: where a change of leaders cuts this decision short, the broker registers again and gets the rest.
         return Decision((*records, encode(broker)), None)
@@ -101,14 +103,15 @@ class BrokerDecisions:
         return Decision((yield from changed_topics(self._image, changed)), None)
 
     def _add_moved(self, broker: BrokerRecord, records: list[KeyValue]) -> Generator[None, None, None]:
-        """Add the topic records whose targets name this node's new directory."""
+        """Add the records of topics whose targets name another directory of this node; they name this one then."""
         for topic in self._image.topics_by_name():
             partitions: list[PartitionAssignment] = []
             for partition in topic.partitions:
                 partitions.append(partition)
                 if broker.node_id in partition.replicas:
                     position = partition.replicas.index(broker.node_id)
-                    partitions[-1] = _with_identity(partition, position, broker.directory_id, 0)
+                    if partition.directories[position] != broker.directory_id:
+                        partitions[-1] = _with_identity(partition, position, broker.directory_id, 0)
                 if len(partitions) % PARTITIONS_PER_STEP == 0:
                     yield
             records += yield from changed_topics(self._image, {topic.topic_id: partitions})

@@ -320,6 +320,38 @@ def test_a_new_volume_becomes_the_wish_for_every_replica_of_the_node() -> None:
     assert cluster.topic("elsewhere") == untouched
 
 
+def test_an_old_disk_that_is_put_back_after_half_a_registration_is_named_by_all_topics() -> None:
+    """A change of leaders may keep only the first batches of a decision."""
+    cluster = Cluster((1, 2, 3, 4))
+    cluster.create(NewTopic("a", assignments=((0, (1, 2, 3)),)), NewTopic("b", assignments=((0, (1, 2, 3)),)))
+    cluster.apply(cluster.controller.reassignments.reassign([Reassignment("a", 0, (1, 3, 4))]))
+    before = cluster.topic("a"), cluster.topic("b")
+    cluster.alive.remove(directory(1))
+    decision = at_once(cluster.controller.brokers.register(registration(1, generation=1)))
+    assert len(decision.records) == 3
+    cluster.apply(Decision(decision.records[:1], None))
+    assert cluster.topic("a").partitions[0].directories[0] == directory(1, 1)
+    assert cluster.topic("b") == before[1]
+    cluster.apply(cluster.controller.brokers.register(registration(1, boot=2)))
+    after = cluster.topic("a").partitions[0]
+    assert (after.identities, after.founding) == (
+        before[0].partitions[0].identities,
+        before[0].partitions[0].founding,
+    )
+    assert after.is_reassigning and after.removing == before[0].partitions[0].removing
+    assert cluster.topic("b") == before[1]
+
+
+def test_a_restart_changes_no_target() -> None:
+    cluster = Cluster((1, 2, 3, 4))
+    cluster.create(NewTopic("a", assignments=((0, (1, 2, 3)), (1, (1, 2, 3)))))
+    renewal = ReplicaRenewal(cluster.topic("a").topic_id, 0, 1)
+    cluster.apply(cluster.controller.brokers.renew_replicas(1, directory(1), [renewal]))
+    cluster.apply(cluster.controller.reassignments.reassign([Reassignment("a", 1, (2, 3, 4))]))
+    restarted = registration(1, boot=2)
+    assert at_once(cluster.controller.brokers.register(restarted)).records == (encode(restarted),)
+
+
 def test_changes_of_the_target_never_change_what_the_replicas_began_with() -> None:
     """Row 0 is computed from the topic record. Were it computed from the target, a node on a new volume would make
     itself a founding voter, and two of them a majority without any data."""
