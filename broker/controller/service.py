@@ -235,7 +235,8 @@ class MetadataService:
             yield from self._append(leadership, decision, reply)
         else:
             end_offset = leadership.replica.next_offset
-            self._when_confirmed(end_offset, partial(self._answer, reply, decision.response, end_offset))
+            answer = partial(self._answer, reply, decision.response, end_offset)
+            self._when_confirmed(leadership, end_offset, answer)
 
     def _answer(
         self,
@@ -256,16 +257,17 @@ class MetadataService:
         assert self.replica is not None
         self.replica.waits.add_commit(end_offset, _Answers(answer), 0)
 
-    def _when_confirmed(self, end_offset: int, answer: Callable[[ErrorCode], None]) -> None:
+    def _when_confirmed(
+        self, leadership: Leadership, end_offset: int, answer: Callable[[ErrorCode], None]
+    ) -> None:
         """For an answer without records, or a refusal. A controller that was deposed and does not know it commits
         nothing, but it could still say what is there and what is not, from a stale image. So it waits for a liveness
-        round."""
-        replica = self.replica
-        assert replica is not None
-        epoch = replica.leader_epoch
+        round. If a full disk has refused meanwhile what is in that image, there is no answer."""
+        replica = leadership.replica
 
         def confirmed(keys: set[GroupKey]) -> None:
-            if replica.key in keys and replica.leader_epoch == epoch:
+            is_current = self._leadership is leadership and replica.leader_epoch == leadership.epoch
+            if replica.key in keys and is_current:
                 self._when_committed(end_offset, answer)
             else:
                 answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)

@@ -41,6 +41,39 @@ def test_a_decision_that_the_full_disk_refused_was_never_made() -> None:
         world.produce("foo", b"a")
 
 
+def test_an_answer_without_records_does_not_rest_on_what_the_full_disk_refused() -> None:
+    """It waits for a liveness round, and the write is refused meanwhile. The leadership stays, because no follower was
+    sent any of it: they have not acknowledged what they were sent before."""
+    with running() as world:
+        leader = world.nodes[1].leaders.controller_id()
+        node, disk = world.nodes[leader], world.disks[leader]
+        assert node.metadata.replica is not None
+        epoch = node.metadata.replica.leader_epoch
+        for other in set(world.ids) - {leader}:
+            world.disks[other].faults.hangs_until_s = world.loop.time() + 0.4
+        for number in range(20):
+            world.processes[leader].call(node.controller.call, _new_topic(f"t{number}"), lambda _: None)
+            world.loop.run_for(0.002)
+        room = disk.faults.capacity_bytes
+        disk.faults.capacity_bytes = room - disk.free_bytes()
+        refused: list[CreateTopicsResult | KafkaError] = []
+        answers: list[CreateTopicsResult | KafkaError] = []
+
+        def ask() -> None:
+            node.controller.call(_new_topic("foo", BLOCK_BYTES // 4), refused.append)
+            node.controller.call(_new_topic("foo"), answers.append)
+
+        world.processes[leader].call(ask)
+        world.wait(lambda: bool(refused), limit_s=0.1)
+        disk.faults.capacity_bytes = room
+        assert isinstance(refused[0], KafkaError) and refused[0].code is ErrorCode.KAFKA_STORAGE_ERROR
+        assert not answers
+        world.wait(lambda: bool(answers), limit_s=5.0)
+        assert isinstance(answers[0], CreateTopicsResult), answers
+        assert answers[0].topics[0].error_code == ErrorCode.NONE, "it was asked again"
+        assert node.metadata.replica.leader_epoch == epoch
+
+
 def test_partitions_that_a_full_disk_has_no_room_for_are_opened_when_it_has() -> None:
     """The controller's log had room for the decision. The node goes on, and what it has can be deleted."""
     with running(size=1) as world:
