@@ -210,6 +210,7 @@ class Node:
             list(config.quorum_voters),
             self.resources,
             self.clock,
+            loop.time,
             self._rng,
             self.reads,
             self.background,

@@ -11,7 +11,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 
@@ -19,6 +19,7 @@ from broker.config.node_config import NodeConfig
 from broker.config.resources import Resources
 from broker.controller.operations import OF_NODES, OPERATIONS, Leadership
 from broker.controller.replay import replay
+from broker.controller.server import TIMEOUT_S
 from broker.environment import Clock
 from broker.metadata.controller import Controller
 from broker.metadata.decisions.common import ControllerConfig
@@ -45,8 +46,14 @@ METADATA_KEY = GroupKey(METADATA_TOPIC_ID, 0)
 MAX_BATCH_BYTES = MAX_METADATA_APPEND_BYTES
 
 
-#: A request, and what gets its answer and the image end.
-_Asked = tuple[Request[Any], Callable[[Any, int], None]]
+class _Asked(NamedTuple):
+    """A request that waits for a decision."""
+
+    request: Request[Any]
+    reply: Callable[[Any, int], None]
+    """Gets the answer and the image end."""
+    deadline: float
+    """Loop time, after which nobody waits for the answer."""
 
 
 class _Answers:
@@ -82,17 +89,19 @@ class MetadataService:
         quorum_voters: Sequence[int],
         resources: Resources,
         clock: Clock,
+        now: Callable[[], float],
         rng: random.Random,
         reads: Reads,
         background: Background,
         events: ReplicaEvents,
         is_alive: Callable[[BrokerRecord], bool],
     ) -> None:
-        """`is_alive`: whether that very registration is connected now."""
+        """`now`: loop time. `is_alive`: whether that very registration is connected now."""
         self._config = config
         self._quorum_voters = quorum_voters
         self._resources = resources
         self._clock = clock
+        self._now = now
         self._rng = rng
         self._reads = reads
         self._background = background
@@ -183,7 +192,8 @@ class MetadataService:
             reply(KafkaError(ErrorCode.UNSUPPORTED_VERSION, "no controller carries this out"), 0)
             return
         # What nodes ask for themselves does not wait for all that clients ask for.
-        (self._asked if type(request) in OF_NODES else self._asked_by_clients).append((request, reply))
+        waiting = self._asked if type(request) in OF_NODES else self._asked_by_clients
+        waiting.append(_Asked(request, reply, self._now() + TIMEOUT_S))
         self._start_deciding()
 
     def _start_deciding(self) -> None:
@@ -192,13 +202,19 @@ class MetadataService:
             self._background.run(self._decide_all())
 
     def _decide_all(self) -> Steps:
-        """Decide about one request after the other, so that each sees what the ones before it have changed."""
+        """Decide about one request after the other, so that each sees what the ones before it have changed. A request
+        whose time is over is dropped: clients that ask for more than can be decided would keep everybody waiting for
+        what nobody waits for, and it would take effect long after they were told that it timed out."""
         assert self.replica is not None
         if self._leadership is None and self.replica.is_serving:
             yield from self._begin_leadership(self.replica)
         while waiting := self._asked or self._asked_by_clients:
-            request, reply = waiting.popleft()
-            yield from self._decide(request, reply)
+            asked = waiting.popleft()
+            if self._now() < asked.deadline:
+                yield from self._decide(asked.request, asked.reply)
+            else:
+                late = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the controller had too much to decide")
+                asked.reply(late, 0)
             yield
         self._is_deciding = False
 

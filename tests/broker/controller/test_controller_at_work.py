@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from typing import Any
+
 import pytest
 
+from broker.controller.operations import OPERATIONS, Leadership
+from broker.scheduling.background import PAUSE
 from protocol.controller.brokers import UnregisterBroker
 from protocol.controller.topics import (
     CreateTopics,
@@ -172,3 +177,26 @@ def test_the_metadata_log_rolls_by_its_own_settings_and_is_read_again_whole() ->
         world.start(node_id)
         world.wait_ready(node_id)
         world.wait(lambda: set(world.nodes[node_id].metadata.image.topic_names()) >= set(names))
+
+
+def test_what_nobody_waits_for_any_more_is_not_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The controller is busy with another request for longer than anybody waits."""
+    with running(size=1) as world:
+        service, held = world.nodes[1].metadata, [True]
+        unregister = OPERATIONS[UnregisterBroker]
+
+        def hold(leading: Leadership, request: UnregisterBroker) -> Generator[Any, None, Any]:
+            while held:
+                yield PAUSE
+            return (yield from unregister(leading, request))
+
+        table: Any = OPERATIONS
+        monkeypatch.setitem(table, UnregisterBroker, hold)
+        answers: list[Any] = []
+        for request in (UnregisterBroker(node_id=9), _new_topic("late")):
+            world.processes[1].call(world.nodes[1].controller.call, request, answers.append)
+        world.wait(lambda: len(answers) == 2)
+        assert [answer.code for answer in answers] == [ErrorCode.REQUEST_TIMED_OUT] * 2
+        held.clear()
+        _create(world, 1, "next")
+        assert list(service.image.topic_names()) == ["next"]
