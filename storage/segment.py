@@ -303,7 +303,9 @@ class Segment:
         delete_indexes(self._disk, self._directory, self.base_offset)
 
     def remove(self) -> None:
-        """Rename the file to `.deleted`, durably. Its bytes are freed in the background."""
+        """Rename the file to `.deleted`, durably. Its bytes are freed in the background, and until then there are for
+        whoever has found this segment and reads on."""
+        self.keep_file()
         self.delete_index_files()
         deleted = deleted_path(self._disk, self.path)
         self._disk.rename(self.path, deleted)

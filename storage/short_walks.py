@@ -16,8 +16,9 @@ def checked_batches_in_short_walks(
     log: Log, from_offset: int, below_offset: int
 ) -> Iterator[tuple[BatchHeader, memoryview]]:
     """As `Log.checked_batches`, for whoever pauses between two batches. A walk reads on in the segments that it has
-    found, and their files are cut some time after others have taken their place. Raises CorruptLogError."""
-    while from_offset < below_offset:
+    found, and their files are cut some time after others have taken their place. What is deleted between two walks is
+    left out. Raises CorruptLogError."""
+    while (from_offset := max(from_offset, log.first_stored_offset)) < below_offset:
         walk = log.checked_batches(from_offset, below_offset)
         for count, (header, batch) in enumerate(walk, 1):
             yield header, batch

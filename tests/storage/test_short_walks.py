@@ -1,4 +1,4 @@
-"""Reading a log in steps, while compaction takes away what is being read."""
+"""Reading a log in steps, while compaction or retention takes away what is being read."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 from storage import remover
 from storage.disk import DiskFailedError
 from storage.file_disk import FileDisk
+from storage.producer_snapshot import Snapshot, load_producers, write_snapshot
 from storage.segment_files import DELETED_SUFFIX, deleted_path
 from storage.short_walks import BATCHES_PER_WALK, checked_batches_in_short_walks
 from tests.storage.compaction.logs import log_of, run_pass, task_of
@@ -55,6 +56,34 @@ def test_what_has_taken_the_place_of_a_segment_is_read_on(
     assert seen == list(range(log.end_offset))
     with pytest.raises(DiskFailedError):
         list(one_walk)
+
+
+@pytest.mark.parametrize("seen_before", [1, BATCHES_PER_WALK])
+@pytest.mark.parametrize("is_all", [False, True])
+def test_what_is_deleted_meanwhile_is_passed_over(disk: InlineDisk, seen_before: int, is_all: bool) -> None:
+    """Within a walk, and between two. A healthy log was taken for a corrupt one."""
+    history = History()
+    replica = history.replica()
+    for _ in range(4):
+        for number in range(20):
+            history.write((b"%d" % number, b"v" * 100))
+        history.roll()
+    history.write((b"z", b""))
+    log = log_of(disk, replica)
+    end_offset = log.end_offset
+    batches = checked_batches_in_short_walks(log, 0, end_offset)
+    seen = [next(batches)[0].base_offset for _ in range(seen_before)]
+    start_offset = end_offset if is_all else 60
+    write_snapshot(log, Snapshot.of(load_producers(log, start_offset)), end_offset)
+    for segment in log._segments:
+        segment.release_file()  # as those are that nobody has read for a while
+    log.roll()
+    log.set_start_offset(start_offset)
+    log.delete_segments(start_offset)
+    seen += [header.base_offset for header, _ in batches]
+    kept = range(start_offset, end_offset)
+    assert seen == sorted({*seen, *kept})
+    assert len(seen) >= min(end_offset, BATCHES_PER_WALK), "a walk reads on in what it has found"
 
 
 def test_a_segment_that_is_replaced_again_leaves_the_bytes_of_the_one_before_to_its_readers(
