@@ -75,9 +75,10 @@ def load(replica: Replica, codec: RecordCodec[R], shard: Replays[R]) -> Steps:
     caller. Raises CorruptLogError before anything is believed of a corrupt
     batch; ProtocolError for a known record type in a version that this build does not know, and KafkaError for a batch
     whose records it cannot read."""
-    # A shard that is loaded anew may have appended in this very loop iteration. Those records are accepted, and will be
-    # committed, but they are written only when the iteration ends.
-    while replica.log.end_offset < replica.next_offset:
+    # A shard that is loaded anew may have appended in this very loop iteration. Those records are accepted. They are
+    # written when the iteration ends, and nothing may be done about them before they are committed.
+    end_offset = replica.next_offset
+    while min(replica.log.end_offset, replica.high_watermark) < end_offset:
         yield PAUSE
     newest = _Newest()
     count = 0

@@ -30,8 +30,8 @@ class Shard(Protocol[R]):
         """The keys that have pending records of this producer, and how many."""
 
     def end_transaction(self, producer_id: int, *, is_commit: bool) -> Steps:
-        """A transaction marker: what is pending of the producer counts now, or never. What becomes pending between two
-        steps is of its next transaction."""
+        """A transaction marker: what is pending of the producer counts now, or never. What becomes pending after the
+        call, also before the first step, is of its next transaction."""
 
     def loaded(self, now: float, now_ms: int) -> Steps:
         """All of the log is replayed. The shard takes requests when these steps are done. `now`: seconds of the loop's

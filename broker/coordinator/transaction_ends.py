@@ -117,15 +117,15 @@ class TransactionEnds(Generic[S]):
             return
         for key in keys:
             led.occupy(key)
-        steps = self._end(led, list(keys), producer_id, is_commit)
+        steps = self._end(led, list(keys), led.shard.end_transaction(producer_id, is_commit=is_commit))
         if sum(keys.values()) <= FEW:
             for _ in steps:
                 pass
         else:
             self._background.run(steps)
 
-    def _end(self, led: LedPartition[S], keys: list[str], producer_id: int, is_commit: bool) -> Steps:
-        for step in led.shard.end_transaction(producer_id, is_commit=is_commit):
+    def _end(self, led: LedPartition[S], keys: list[str], ending: Steps) -> Steps:
+        for step in ending:
             yield step
             if not led.is_current:
                 return  # the shard is discarded, with all that waits for the keys

@@ -204,8 +204,12 @@ class Offsets:
         self._pending.add(producer_id, key.group, place, value)
 
     def end_transaction(self, producer_id: int, *, is_commit: bool) -> Iterator[None]:
-        """In steps: the offsets that are pending of the producer now are committed, or dropped."""
-        for count, (group_id, place) in enumerate(self._pending.places_of(producer_id), 1):
+        """In steps: the offsets that are pending of the producer now, before the first step, are committed, or
+        dropped."""
+        return self._end(producer_id, self._pending.places_of(producer_id), is_commit)
+
+    def _end(self, producer_id: int, places: Iterable[tuple[str, Place]], is_commit: bool) -> Iterator[None]:
+        for count, (group_id, place) in enumerate(places, 1):
             earlier = self._pending.producers_at(group_id, place)
             value = self._drop_pending(producer_id, group_id, place)
             if is_commit and value is not None:

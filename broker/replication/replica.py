@@ -227,6 +227,7 @@ class Replica:
         offset = self.offset_of(self.group.commit_end)
         assert offset >= self.high_watermark, "the high watermark never goes back"
         self.high_watermark = offset
+        self.producers.forget_ended(offset)
         self._sender.release()
         if self._producer_maintenance.pending is not None:
             self._producer_maintenance.high_watermark_advanced(self.log, offset)

@@ -23,7 +23,7 @@ from storage.producer_snapshot import (
     load_producers,
     write_snapshot,
 )
-from storage.producer_state import ProducerStates
+from storage.producer_state import MAX_ENDED_IN_HEAP, ProducerStates
 from storage.segment_swap import SegmentBuild
 from tests.storage.helpers import SMALL, InlineDisk, batch_at, fresh_disk, new_log, reopen, segment_bases
 
@@ -188,6 +188,26 @@ def test_an_end_is_stable_when_its_marker_is_committed(tmp_path: Path) -> None:
     assert partition.last_stable_offset == first
     partition.commit()
     assert partition.last_stable_offset == partition.high_watermark
+
+
+def test_transactions_that_have_ended_take_no_memory() -> None:
+    states = ProducerStates()
+    for number in range(2 * MAX_ENDED_IN_HEAP):
+        for offset, marker in ((2 * number, None), (2 * number + 1, COMMIT)):
+            batch = batch_at(
+                offset,
+                1,
+                count=1,
+                producer_id=number % 3,
+                producer_epoch=0,
+                is_transactional=True,
+                is_control=marker is not None,
+            )
+            states.record(parse_header(batch), marker)
+        states.forget_ended(2 * number + 1)  # the marker just written is not committed
+        assert states.last_stable_offset(2 * number + 1) == 2 * number
+    assert len(states._ending) == 1
+    assert len(states._open_heap) <= MAX_ENDED_IN_HEAP
 
 
 def test_who_may_append_in_a_transaction() -> None:

@@ -82,7 +82,10 @@ class RegisterShard:
         return Counter(record.name for record in self.pending.get(producer_id, ()))
 
     def end_transaction(self, producer_id: int, *, is_commit: bool) -> Iterator[None]:
-        for record in self.pending.pop(producer_id, ()):
+        return self._end(self.pending.pop(producer_id, []), is_commit)
+
+    def _end(self, records: list[RegisterRecord], is_commit: bool) -> Iterator[None]:
+        for record in records:
             if is_commit:
                 self.replay(record)
             yield

@@ -125,12 +125,14 @@ def test_what_is_pending_counts_as_memory_and_as_offsets_of_its_topic() -> None:
     assert not list(offsets.topic_ids) and not offsets.pending_groups(7) and not list(offsets.group_ids)
 
 
-def test_what_becomes_pending_while_a_transaction_ends_is_of_the_next_one() -> None:
+@pytest.mark.parametrize("steps_before", [0, 1])
+def test_what_becomes_pending_while_a_transaction_ends_is_of_the_next_one(steps_before: int) -> None:
     offsets = Offsets()
     for partition in range(2 * ENDS_PER_STEP):
         offsets.replay_pending(7, OffsetCommitKey(group="g", topic="foo", partition=partition), value(2))
     steps = offsets.end_transaction(7, is_commit=True)
-    next(steps)
+    for _ in range(steps_before):
+        next(steps)
     other = OffsetCommitKey(group="h", topic="foo", partition=0)
     offsets.replay_pending(7, other, value(3))
     list(steps)

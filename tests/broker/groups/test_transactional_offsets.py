@@ -12,7 +12,7 @@ from broker.coordinator.internal_topic import partition_of
 from broker.coordinator.outcome import Outcome
 from broker.groups.commit import CommitAnswer, CommitRequest, OffsetToCommit
 from broker.groups.records import GroupRecord
-from broker.scheduling.background import PAUSE
+from broker.scheduling.background import PAUSE, Steps
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.control import Marker
 from tests.broker.groups.world import FEW, commit, commit_request, committed, coordinator, pass_time
@@ -23,17 +23,22 @@ PRODUCER_ID = 77
 
 
 def _begin_commit(
-    world: World, node_id: int, offsets: dict[int, int], epoch: int = 0, topic_id: UUID | None = None
+    world: World,
+    node_id: int,
+    offsets: dict[int, int],
+    epoch: int = 0,
+    topic_id: UUID | None = None,
+    group_id: str = "g",
 ) -> list[CommitAnswer]:
     """The list gets the answer when it comes. `topic_id`: as the handler found it, None: it finds it now."""
     if topic_id is None:
         topic_id = _topic_id(world, node_id)
     wanted = [OffsetToCommit("foo", topic_id, *each) for each in offsets.items()]
-    request = CommitRequest("g", wanted, producer=(PRODUCER_ID, epoch))
+    request = CommitRequest(group_id, wanted, producer=(PRODUCER_ID, epoch))
     answers: list[CommitAnswer] = []
     world.processes[node_id].call(
         world.nodes[node_id].coordinators.groups.ask,
-        "g",
+        group_id,
         answers.append,
         lambda error: CommitAnswer(error, []),
         lambda shard, ticket, now, now_ms: shard.commit_offsets(ticket, request, now, now_ms),
@@ -83,6 +88,35 @@ def test_offsets_count_when_the_transaction_is_committed(count: int, is_commit: 
         world.wait_ready()
         world.kill(node_id)
         assert committed(world, coordinator(world, "g"), "g") == expected
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_an_end_that_is_carried_out_late_spares_the_offsets_of_the_next_transaction(
+    is_commit: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No time is left in the iteration in which the marker is appended. The next transaction is of another group, which
+    need not wait."""
+    other = next(f"h{n}" for n in range(100) if partition_of(f"h{n}", 3) == partition_of("g", 3))
+    with running(settings=FEW) as world:
+        world.create_topic("foo", 60)
+        node_id = coordinator(world, "g")
+        _commit(world, node_id, dict.fromkeys(range(60), 7))
+        background, held = world.nodes[node_id].background, list[Steps]()
+        with monkeypatch.context() as patch:
+            patch.setattr(background, "run", held.append)
+            _end(world, node_id, is_commit=is_commit)
+        answers = _begin_commit(world, node_id, {0: 99}, group_id=other)
+        world.wait(lambda: bool(answers))
+        assert answers[0].error == ErrorCode.NONE and held
+        for steps in held:
+            world.processes[node_id].call(background.run, steps)
+        pass_time(world, 1)
+        assert committed(world, node_id, "g") == (
+            dict.fromkeys([("foo", n) for n in range(60)], 7) if is_commit else {}
+        )
+        assert committed(world, node_id, other) == {}
+        _end(world, node_id, is_commit=True)
+        assert committed(world, node_id, other) == {("foo", 0): 99}
 
 
 def test_the_commit_of_a_fenced_producer_is_refused() -> None:

@@ -7,6 +7,10 @@ from typing import Any
 
 import pytest
 
+from broker.coordinator.internal_topic import partition_of
+from broker.transactions.markers import EndedTransaction
+from broker.transactions.metadata import ProducerIdAndEpoch
+from broker.transactions.requests import EndTransaction
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.delete_records import (
@@ -393,3 +397,51 @@ def test_an_administrator_aborts_but_does_not_commit(world: World) -> None:
     assert fetched(world, isolation=1).high_watermark == 2, "nothing was open any more"
     assert client.end(producer, is_commit=False).error_code == NONE, "its own markers come later"
     assert write(is_commit=False, coordinator_epoch=-1) == ErrorCode.TRANSACTION_COORDINATOR_FENCED
+
+
+def test_a_follower_forgets_transactions_that_have_ended(world: World, client: Client) -> None:
+    """Nobody asks it for its last stable offset."""
+    producer = client.new_producer()
+    for _ in range(3):
+        begin(client, producer, 0)
+        assert client.produce(producer, "foo", 0) == ErrorCode.NONE
+        ended = client.end(producer)
+        assert ended.error_code == ErrorCode.NONE
+        if client.is_second_version:
+            producer = ended.producer_id, ended.producer_epoch
+        pass_time(world, 1)
+    leader = world.leader("foo")
+    for follower in set(world.ids) - {leader}:
+        states = world.replica(follower, "foo").producers
+        assert states.entries and not states._ending
+
+
+def test_a_shard_that_is_loaded_anew_sends_no_markers_before_the_end_is_committed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As after a write that was refused. If the leadership ends before, the next coordinator may abort."""
+    with running(settings=FEW) as world:
+        world.create_topic("foo", partitions=2)
+        client = Client(world, version=1)
+        producer = client.new_producer()
+        begin(client, producer, 0)
+        node_id = client.coordinator()
+        coordinator = world.nodes[node_id].coordinators.transactions
+        replica = world.replica(node_id, "__transaction_state", partition_of("t", 3))
+        ended: list[EndedTransaction] = []
+        monkeypatch.setattr(coordinator._markers, "send", ended.append)
+        monkeypatch.setattr(coordinator._controller, "catch_up", lambda done: done(True))
+        heal = world.network.partition(
+            [f"n{node_id}"], [f"n{other}" for other in world.ids if other != node_id]
+        )
+        end = EndTransaction("t", ProducerIdAndEpoch(*producer), True, 0, connection=10**9)
+        world.processes[node_id].call(coordinator.ask, end, lambda answer: None)
+        pass_time(world, 0.01)
+        led = coordinator._runtime._led[replica.partition]
+        world.processes[node_id].call(coordinator._runtime.reload_shard, led)
+        pass_time(world, 0.1)
+        assert replica.is_serving and replica.high_watermark < replica.next_offset
+        assert not ended
+        heal()
+        world.wait(lambda: bool(ended))
+        assert replica.high_watermark == replica.next_offset
