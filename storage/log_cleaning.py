@@ -66,6 +66,7 @@ class PassOver(NamedTuple):
     """Every segment is in place."""
 
     end_offset: int
+    """The log is cleaned below. It lies below the end of the map where that is in a segment which was not rewritten."""
     transaction_free_end: int
     """Below it no batch carries the transactional bit as data. UNSET: the pass has left some in what it rewrote."""
     counts: PassCounts
@@ -103,8 +104,8 @@ def clean(disk: Disk, task: CleaningTask) -> Cleaning:
             yield ready
         rewritten_end = group[-1].end_offset
     counts = batch_filter.counts
-    free_end = min(key_map.end_offset, rewritten_end) if counts.is_transaction_free else UNSET
-    yield PassOver(key_map.end_offset, free_end, counts)
+    cleaned_end = min(key_map.end_offset, rewritten_end)
+    yield PassOver(cleaned_end, cleaned_end if counts.is_transaction_free else UNSET, counts)
 
 
 def _fill_map(source: BatchScan, task: CleaningTask, key_map: KeyMap, aborted: AbortedData) -> Cleaning:

@@ -332,6 +332,7 @@ class CompactionWorker:
                     return
                 match event:
                     case MapReady(end_offset):
+                        state.is_map_full = end_offset < plan.first_uncleanable_offset
                         # What is about to go cannot be replayed, whatever becomes of this pass.
                         if not has_durable_snapshot(log, end_offset, self._replicas.recorded_end(replica)):
                             return  # an append has removed it meanwhile
@@ -341,7 +342,6 @@ class CompactionWorker:
                             return  # retention has deleted some
                         log.swap(bases, aborted_in_segment)
                     case PassOver(end_offset, free_end, counts):
-                        state.is_map_full = end_offset < plan.first_uncleanable_offset
                         elapsed_s, limit = self._loop.time() - began_at, _limit(plan, state)
                         result = PassResult(counts.bytes_in, counts.bytes_out, end_offset, elapsed_s, limit)
                         replica.bounds.passed(end_offset, free_end, self._replicas.now_ms())

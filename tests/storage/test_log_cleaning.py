@@ -110,9 +110,11 @@ def test_a_segment_that_the_range_ends_in_stays_as_it_is(disk: InlineDisk) -> No
     log = log_of(disk, replica)
     task = task_of(log, replica)._replace(first_dirty_offset=start, end_offset=start, aborted=[])
     before = stored_in(log)
-    run_pass(log, task)
+    over = run_pass(log, task)[-1]
     assert stored_in(log) == before
     assert log.aborted_between(0, log.end_offset) == aborted_in(replica.batches)
+    # What lies below the start in that segment is still sent to a new replica, and it was not cleaned.
+    assert isinstance(over, PassOver) and over.end_offset == over.transaction_free_end == 1
 
 
 def test_a_segment_of_which_nothing_changes_is_not_written(disk: InlineDisk) -> None:
