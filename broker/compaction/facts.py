@@ -18,6 +18,7 @@ from storage.compaction.batch_filter import PassRules
 from storage.compaction.held_back import HeldBack
 from storage.compaction.plan import CompactionSettings, LogFacts, Plan, SegmentFacts
 from storage.compaction.producers import last_offsets
+from storage.journal_records import UNSET
 from storage.log import Log
 from storage.log_cleaning import CleaningTask
 from storage.producer_snapshot import SnapshotDamagedError, read_snapshot
@@ -37,11 +38,15 @@ def settings_of(config: TopicConfig) -> CompactionSettings:
 
 
 def removal_bounds(replica: Replica, *, is_coordinated: bool) -> RemovalBounds:
-    """Below which offsets tombstones and transaction markers may go: what the whole group has agreed on.
+    """Below which offsets tombstones and transaction markers may go: what the whole group has agreed on. None while the
+    log is being replayed here. (A pass that has begun before the replay may go on: what such a tombstone deletes has
+    gone before it began.)
 
     Not coordinated, it is what this replica has cleaned itself. A member that is away may still need what goes then
     (`varve demo divergence`)."""
     bounds = replica.bounds
+    if replica.is_being_replayed:
+        return RemovalBounds(UNSET, UNSET)
     if not is_coordinated:
         return RemovalBounds(bounds.cleaned_end, bounds.durable.mxfo)
     return RemovalBounds(bounds.mtro, bounds.mxro)

@@ -36,20 +36,21 @@ def replay(
     change, and its steps are done before the next one. `read` is called when all of it is replayed, also if there were
     no records, and now and then before. Nothing is believed of a corrupt batch."""
     try:
-        is_behind = True
-        while is_behind and replica.is_open:
-            start_offset, contradictions = image.end_offset, image.contradictions
-            if start_offset < (end := end_offset()):
-                yield from _replay_range(replica, image, end, changed, read)
-            yield from read()
-            if image.contradictions > contradictions:
-                logger.error(
-                    "metadata that contradicts what was before it is passed over",
-                    count=image.contradictions - contradictions,
-                    below_offset=image.end_offset,
-                )
-            # Without progress it has another log now.
-            is_behind = start_offset < image.end_offset < end_offset()
+        with replica.being_replayed():
+            is_behind = True
+            while is_behind and replica.is_open:
+                start_offset, contradictions = image.end_offset, image.contradictions
+                if start_offset < (end := end_offset()):
+                    yield from _replay_range(replica, image, end, changed, read)
+                yield from read()
+                if image.contradictions > contradictions:
+                    logger.error(
+                        "metadata that contradicts what was before it is passed over",
+                        count=image.contradictions - contradictions,
+                        below_offset=image.end_offset,
+                    )
+                # Without progress it has another log now.
+                is_behind = start_offset < image.end_offset < end_offset()
     except CorruptLogError as error:
         replica.host.log_corrupt(replica, error)
 

@@ -9,6 +9,7 @@ from broker.replication.replica import Replica
 from broker.scheduling.background import PAUSE, Steps
 from protocol.records.control import read_marker
 from protocol.records.record import iter_records
+from storage.log import Log
 from storage.short_walks import checked_batches_in_short_walks
 
 R = TypeVar("R")
@@ -81,8 +82,24 @@ def load(replica: Replica, codec: RecordCodec[R], shard: Replays[R]) -> Steps:
     while min(replica.log.end_offset, replica.high_watermark) < end_offset:
         yield PAUSE
     newest = _Newest()
+    with replica.being_replayed():
+        yield from _read(replica.log, newest)
+    for key, value in newest.committed.items():
+        known = codec.decode(memoryview(key), memoryview(value))
+        if known is not None:
+            shard.replay(known)
+        yield
+    for key, values in newest.pending.items():
+        for producer_id, written in values.items():
+            known = None if written is None else codec.decode(memoryview(key), memoryview(written))
+            if known is not None:
+                shard.replay_pending(producer_id, known)
+            yield
+
+
+def _read(log: Log, newest: _Newest) -> Steps:
+    """All of the log, in steps."""
     count = 0
-    log = replica.log
     for header, batch in checked_batches_in_short_walks(log, log.start_offset, log.end_offset):
         if header.is_control:
             marker = read_marker(batch)
@@ -100,14 +117,3 @@ def load(replica: Replica, codec: RecordCodec[R], shard: Replays[R]) -> Steps:
             count += 1
             if count % RECORDS_PER_STEP == 0:
                 yield
-    for key, value in newest.committed.items():
-        known = codec.decode(memoryview(key), memoryview(value))
-        if known is not None:
-            shard.replay(known)
-        yield
-    for key, values in newest.pending.items():
-        for producer_id, value in values.items():
-            known = None if value is None else codec.decode(memoryview(key), memoryview(value))
-            if known is not None:
-                shard.replay_pending(producer_id, known)
-            yield

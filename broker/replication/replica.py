@@ -11,6 +11,9 @@ The group decides, the log keeps, and a replica carries facts and orders between
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import structlog
 
 from broker.config.topic_config import TopicConfig
@@ -75,6 +78,8 @@ class Replica:
         self.high_watermark = log.start_offset
         self.log_start = LogStart(self)
         self.bounds = CompactionBounds(self, bounds)
+        #: How many read the log in steps into what it says (`being_replayed`).
+        self._replay_count = 0
         #: Until `stop`: a late flush or timer must not wake a replica that is gone.
         self.is_open = True
         self.waits = ReplicaWaits(self)
@@ -177,6 +182,21 @@ class Replica:
         return len(self.producers.entries) + len(self.gaps)
 
     # -- the log ----------------------------------------------------------------------------------------
+
+    @contextmanager
+    def being_replayed(self) -> Iterator[None]:
+        """While the log is read in steps, and passes of compaction may come in between: tombstones and markers stay.
+        One pass may remove what a tombstone deletes when that was read already, and the next one the tombstone before
+        it is read."""
+        self._replay_count += 1
+        try:
+            yield
+        finally:
+            self._replay_count -= 1
+
+    @property
+    def is_being_replayed(self) -> bool:
+        return self._replay_count > 0
 
     def replace_log(self, log: Log) -> None:
         """A snapshot was installed: this log takes the place of the old one."""
