@@ -77,9 +77,10 @@ def load(replica: Replica, codec: RecordCodec[R], shard: Replays[R]) -> Steps:
     batch; ProtocolError for a known record type in a version that this build does not know, and KafkaError for a batch
     whose records it cannot read."""
     # A shard that is loaded anew may have appended in this very loop iteration. Those records are accepted. They are
-    # written when the iteration ends, and nothing may be done about them before they are committed.
+    # written when the iteration ends, and nothing may be done about them before they are committed. Those that find no
+    # room on the disk are thrown away: the end falls.
     end_offset = replica.next_offset
-    while min(replica.log.end_offset, replica.high_watermark) < end_offset:
+    while min(replica.log.end_offset, replica.high_watermark) < min(end_offset, replica.next_offset):
         yield PAUSE
     newest = _Newest()
     with replica.being_replayed():

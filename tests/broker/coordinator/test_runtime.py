@@ -322,6 +322,25 @@ def test_a_shard_that_is_loaded_anew_has_what_was_accepted_before() -> None:
         assert here == 6
 
 
+def test_a_shard_that_is_loaded_anew_does_not_wait_for_what_finds_no_room() -> None:
+    """What was accepted before in the same loop iteration could not be written. The node leads on, in the same term."""
+    with registers(size=1) as (cluster, partition, node_id):
+        assert cluster.add(node_id, NAME, 5) == 5
+        replica = cluster.world.replica(node_id, TOPIC, partition)
+        term, end_offset, disk = replica.leader_epoch, replica.next_offset, cluster.world.disks[node_id]
+        room = disk.faults.capacity_bytes
+        disk.faults.capacity_bytes = room - disk.free_bytes()
+        for _ in range(300):  # more than the padding of the last block
+            cluster.begin_add(node_id, NAME, 1)
+        cluster.begin_remove(node_id, [NAME, "!"])
+        assert replica.next_offset == end_offset + 300
+        cluster.world.loop.run_for(0.1)
+        disk.faults.capacity_bytes = room
+        assert (replica.next_offset, replica.leader_epoch) == (end_offset, term)
+        assert cluster.led(node_id, partition) is not None
+        assert cluster.read(node_id, NAME) == 5
+
+
 # -- much to do --------------------------------------------------------------------------------------------
 
 
