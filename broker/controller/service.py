@@ -219,10 +219,14 @@ class MetadataService:
         self._is_deciding = False
 
     def _begin_leadership(self, replica: Replica) -> Steps:
-        """The controller's image is this node's, and what is in the log beyond it."""
+        """The controller's image is this node's, and what is in the log beyond it. Without all of that there is no
+        leadership yet; the next request tries again."""
         ahead, epoch = self.image.copy(), replica.leader_epoch
         yield from replay(replica, ahead, lambda: replica.log.end_offset)
         if not replica.is_serving or replica.leader_epoch != epoch:
+            return
+        # The log is corrupt, or a decision is staged that the log has only when the loop iteration ends.
+        if ahead.end_offset != replica.next_offset:
             return
         controller = Controller(
             ahead, self._config, self._rng, is_alive=self._is_alive, resources=self._resources

@@ -10,6 +10,13 @@ import pytest
 from broker.controller.operations import OPERATIONS, Leadership
 from broker.scheduling.background import PAUSE
 from protocol.controller.brokers import UnregisterBroker
+from protocol.controller.settings import (
+    AlteredQuota,
+    AlterQuotas,
+    AlterQuotasResult,
+    QuotaEntity,
+    QuotaOperation,
+)
 from protocol.controller.topics import (
     CreateTopics,
     CreateTopicsResult,
@@ -44,6 +51,39 @@ def test_a_decision_that_the_full_disk_refused_was_never_made() -> None:
         _create(world, 1, "foo")
         world.wait(lambda: world.nodes[1].metadata.image.topic_named("foo") is not None)
         world.produce("foo", b"a")
+
+
+def _new_quota(character: str) -> AlterQuotas:
+    """Its record is larger than the padding of the log."""
+    entity = [QuotaEntity(entity_type="client-id", name=character * (BLOCK_BYTES + 1))]
+    limit = QuotaOperation(key="producer_byte_rate", limit=1.0, remove=False)
+    return AlterQuotas(quotas=[AlteredQuota(entity=entity, operations=[limit])], validate_only=False)
+
+
+def test_what_is_asked_while_a_refused_write_is_answered_is_decided_once() -> None:
+    """Each answer's callback asks for something at once. The second answer throws the image away that has what the
+    first callback asked for, before the log has it."""
+    with running(size=1) as world:
+        node, disk = world.nodes[1], world.disks[1]
+        room = disk.faults.capacity_bytes
+        disk.faults.capacity_bytes = room - disk.free_bytes()
+        answers: list[CreateTopicsResult | KafkaError] = []
+
+        def ask_for_more(refused: AlterQuotasResult | KafkaError) -> None:
+            assert isinstance(refused, KafkaError) and refused.code is ErrorCode.KAFKA_STORAGE_ERROR
+            disk.faults.capacity_bytes = room
+            node.controller.call(_new_topic("foo"), answers.append)
+
+        def ask() -> None:
+            for character in "ab":
+                node.controller.call(_new_quota(character), ask_for_more)
+
+        world.processes[1].call(ask)
+        world.wait(lambda: len(answers) == 2, limit_s=5.0)
+        results = [answer for answer in answers if isinstance(answer, CreateTopicsResult)]
+        codes = [result.topics[0].error_code for result in results]
+        assert codes == [ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS]
+        assert node.metadata.image.contradictions == 0
 
 
 def test_an_answer_without_records_does_not_rest_on_what_the_full_disk_refused() -> None:
