@@ -42,6 +42,9 @@ logger = structlog.get_logger()
 
 METADATA_KEY = GroupKey(METADATA_TOPIC_ID, 0)
 
+#: How long a request waits for its decision. Who asks waits for TIMEOUT_S: with as much, each request of a full queue
+#: would be decided just when its asker gives up.
+MAX_QUEUED_S = TIMEOUT_S - 2
 #: A decision is cut into batches that a range to a follower can hold.
 MAX_BATCH_BYTES = MAX_METADATA_APPEND_BYTES
 
@@ -53,7 +56,7 @@ class _Asked(NamedTuple):
     reply: Callable[[Any, int], None]
     """Gets the answer and the image end."""
     deadline: float
-    """Loop time, after which nobody waits for the answer."""
+    """Loop time, after which it is not decided about any more."""
 
 
 class _Answers:
@@ -193,7 +196,7 @@ class MetadataService:
             return
         # What nodes ask for themselves does not wait for all that clients ask for.
         waiting = self._asked if type(request) in OF_NODES else self._asked_by_clients
-        waiting.append(_Asked(request, reply, self._now() + TIMEOUT_S))
+        waiting.append(_Asked(request, reply, self._now() + MAX_QUEUED_S))
         self._start_deciding()
 
     def _start_deciding(self) -> None:
