@@ -303,8 +303,8 @@ class Segment:
         delete_indexes(self._disk, self._directory, self.base_offset)
 
     def remove(self) -> None:
-        """Rename the file to `.deleted`, durably. Its bytes are freed in the background, and until then there are for
-        whoever has found this segment and reads on."""
+        """Rename the file to `.deleted`, durably. Its bytes are freed in the background. Whoever has found this segment
+        can read on until then."""
         self.keep_file()
         self.delete_index_files()
         deleted = deleted_path(self._disk, self.path)

@@ -206,7 +206,7 @@ class MetadataService:
 
     def _decide_all(self) -> Steps:
         """Decide about one request after the other, so that each sees what the ones before it have changed. A request
-        whose time is over is dropped: clients that ask for more than can be decided would keep everybody waiting for
+        whose time is over is refused: clients that ask for more than can be decided would keep everybody waiting for
         what nobody waits for, and it would take effect long after they were told that it timed out."""
         assert self.replica is not None
         if self._leadership is None and self.replica.is_serving:
