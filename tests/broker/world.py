@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NoReturn
+from uuid import UUID
 
 from broker.compaction.inline_cleaner import InlineCleaner
 from broker.config.sources import load
@@ -167,12 +168,16 @@ class World:
         return record
 
     def delete_topic(self, name: str) -> None:
-        node_id, node = next(iter(self.nodes.items()))
-        topic = node.metadata.image.topic_named(name)
-        assert topic is not None
-        answer = self.ask(node_id, DeleteTopics(topic_ids=[topic.topic_id]))
+        node_id = next(iter(self.nodes))
+        answer = self.ask(node_id, DeleteTopics(topic_ids=[self.topic_id(node_id, name)]))
         assert answer.topics[0].error_code == 0, answer
         self.wait(lambda: all(x.metadata.image.topic_named(name) is None for x in self.nodes.values()))
+
+    def topic_id(self, node_id: int, name: str) -> UUID:
+        """What this node takes for it: nodes differ while one has not heard that it was created again."""
+        topic = self.nodes[node_id].metadata.image.topic_named(name)
+        assert topic is not None
+        return topic.topic_id
 
     def replica(self, node_id: int, name: str, partition: int = 0) -> Replica:
         return self.nodes[node_id].replicas.by_name[name, partition]

@@ -32,7 +32,7 @@ def _begin_commit(
 ) -> list[CommitAnswer]:
     """The list gets the answer when it comes. `topic_id`: as the handler found it, None: it finds it now."""
     if topic_id is None:
-        topic_id = _topic_id(world, node_id)
+        topic_id = world.topic_id(node_id, "foo")
     wanted = [OffsetToCommit("foo", topic_id, *each) for each in offsets.items()]
     request = CommitRequest(group_id, wanted, producer=(PRODUCER_ID, epoch))
     answers: list[CommitAnswer] = []
@@ -44,12 +44,6 @@ def _begin_commit(
         lambda shard, ticket, now, now_ms: shard.commit_offsets(ticket, request, now, now_ms),
     )
     return answers
-
-
-def _topic_id(world: World, node_id: int) -> UUID:
-    record = world.nodes[node_id].metadata.image.topic_named("foo")
-    assert record is not None
-    return record.topic_id
 
 
 def _commit(world: World, node_id: int, offsets: dict[int, int], epoch: int = 0) -> CommitAnswer:
@@ -196,7 +190,7 @@ def test_an_offset_of_a_topic_that_is_deleted_while_its_commit_waits_is_refused(
     with running(size=1, settings=FEW) as world:
         world.create_topic("foo", 1, replication_factor=1)
         node_id = coordinator(world, "g")
-        old = _topic_id(world, node_id)
+        old = world.topic_id(node_id, "foo")
         world.delete_topic("foo")
         world.create_topic("foo", 1, replication_factor=1)
         assert commit(world, node_id, commit_request("g", "foo", {0: 7})) == [ErrorCode.NONE]

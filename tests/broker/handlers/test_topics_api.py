@@ -189,7 +189,7 @@ def test_topics_that_cannot_be_deleted(world: World) -> None:
 
 def test_topics_that_are_named_in_different_ways(world: World) -> None:
     world.create_topic("u", 1)
-    topic_id = topic_id_of(world, 1, "t")
+    topic_id = world.topic_id(1, "t")
     by_name, by_id = DeleteTopicState(name="t"), DeleteTopicState(topic_id=topic_id)
     answers = delete(world, by_name, by_id, DeleteTopicState(name="missing"), DeleteTopicState(name="u"))
     assert answers == [
@@ -201,18 +201,12 @@ def test_topics_that_are_named_in_different_ways(world: World) -> None:
     assert delete(world, by_name, by_id) == [("t", False, UNKNOWN), (None, True, ErrorCode.UNKNOWN_TOPIC_ID)]
 
 
-def topic_id_of(world: World, node_id: int, name: str) -> uuid.UUID:
-    topic = world.nodes[node_id].metadata.image.topic_named(name)
-    assert topic is not None
-    return topic.topic_id
-
-
 def test_a_deletion_that_is_repeated_spares_a_topic_that_was_created_meanwhile(world: World) -> None:
     """The controller deletes the topic, and its answer is lost. Before this node asks again, a client creates a topic
     of the same name."""
     controller_id = world.nodes[1].leaders.controller_id()
     asker, other = sorted({*world.ids} - {controller_id})
-    old = topic_id_of(world, asker, "t")
+    old = world.topic_id(asker, "t")
     body = DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000)
     question = begin_ask(world, asker, ApiKey.DELETE_TOPICS, 5, body, DeleteTopicsResponse)
     pending = world.nodes[asker].controller._pending
@@ -227,7 +221,7 @@ def test_a_deletion_that_is_repeated_spares_a_topic_that_was_created_meanwhile(w
     world.wait(question.done)
     assert [(x.name, x.error_code) for x in question.result().responses] == [("t", NONE)]
     world.loop.run_for(1)
-    assert topic_id_of(world, other, "t") != old
+    assert world.topic_id(other, "t") != old
 
 
 def test_a_topic_with_the_longest_name_is_deleted(world: World) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from uuid import UUID
 
 import pytest
 
@@ -60,17 +59,11 @@ def _recreate(world: World, behind: int, on: int) -> Callable[[], None]:
     hear."""
     _create_alone(world, on, behind)
     mend = world.network.partition([f"n{behind}"], [f"n{_controller(world)}"])
-    answer = world.ask(on, DeleteTopics(topic_ids=[_topic_id(world, on)]))
+    answer = world.ask(on, DeleteTopics(topic_ids=[world.topic_id(on, "t")]))
     assert answer.topics[0].error_code == NONE
     _create_alone(world, on, on)
-    assert _topic_id(world, behind) != _topic_id(world, on)
+    assert world.topic_id(behind, "t") != world.topic_id(on, "t")
     return mend
-
-
-def _topic_id(world: World, node_id: int) -> UUID:
-    topic = world.nodes[node_id].metadata.image.topic_named("t")
-    assert topic is not None
-    return topic.topic_id
 
 
 def _controller(world: World) -> int:
@@ -141,7 +134,7 @@ def test_a_coordinator_that_knows_another_topic_of_that_name_does_not_consent(ve
             assert _add(client, producer, coordinator) == NONE
         assert _produce(client, producer, leader) == ErrorCode.NOT_ENOUGH_REPLICAS
         mend()
-        world.wait(lambda: _topic_id(world, coordinator) == _topic_id(world, leader))
+        world.wait(lambda: world.topic_id(coordinator, "t") == world.topic_id(leader, "t"))
         assert _produce(client, producer, leader) == NONE
         assert _end(client, producer, coordinator) == NONE
         replica = world.replica(leader, "t")
@@ -195,12 +188,12 @@ def test_the_next_coordinator_does_not_write_markers_to_an_old_topic_of_the_same
         second = ({*world.ids} - {first, _controller(world)}).pop()
         _create_alone(world, first, second)
         release = _hold_image(world, second)
-        answer = world.ask(first, DeleteTopics(topic_ids=[_topic_id(world, first)]))
+        answer = world.ask(first, DeleteTopics(topic_ids=[world.topic_id(first, "t")]))
         assert answer.topics[0].error_code == NONE
         _create_alone(world, first, first)
         assert _produce(client, producer, first) == NONE
         _coordinate(world, client, first, second)
-        assert _topic_id(world, first) != _topic_id(world, second)
+        assert world.topic_id(first, "t") != world.topic_id(second, "t")
         assert _end(client, producer, second) == NONE, "the end is decided, whatever markers are missing"
         release()
         replica = world.replica(first, "t")
