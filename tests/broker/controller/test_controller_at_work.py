@@ -171,12 +171,9 @@ def test_a_stale_controller_does_not_say_of_a_topic_that_it_is_unknown() -> None
     a liveness round."""
     with running() as world:
         old = deposed_controller(world)
-        foo = next(
-            node.metadata.image.topic_named("foo") for node_id, node in world.nodes.items() if node_id != old
-        )
-        assert foo is not None
+        other = next(node_id for node_id in world.ids if node_id != old)
         with pytest.raises(KafkaError) as refusal:
-            world.ask(old, DeleteTopics(topic_ids=[foo.topic_id]))
+            world.ask(old, DeleteTopics(topic_ids=[world.topic_id(other, "foo")]))
         assert refusal.value.code is ErrorCode.REQUEST_TIMED_OUT
 
 

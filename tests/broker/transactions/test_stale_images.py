@@ -54,14 +54,19 @@ def _serves(world: World, node_id: int) -> bool:
     return replica is not None and replica.is_serving
 
 
+def _delete_and_create_on(world: World, node_id: int) -> None:
+    """Ask for both by this node, which alone has the new topic t."""
+    answer = world.ask(node_id, DeleteTopics(topic_ids=[world.topic_id(node_id, "t")]))
+    assert answer.topics[0].error_code == NONE
+    _create_alone(world, node_id, node_id)
+
+
 def _recreate(world: World, behind: int, on: int) -> Callable[[], None]:
     """Create t on a node, delete it and create it on another one, of which the first does not hear. Returns what has it
     hear."""
     _create_alone(world, on, behind)
     mend = world.network.partition([f"n{behind}"], [f"n{_controller(world)}"])
-    answer = world.ask(on, DeleteTopics(topic_ids=[world.topic_id(on, "t")]))
-    assert answer.topics[0].error_code == NONE
-    _create_alone(world, on, on)
+    _delete_and_create_on(world, on)
     assert world.topic_id(behind, "t") != world.topic_id(on, "t")
     return mend
 
@@ -188,9 +193,7 @@ def test_the_next_coordinator_does_not_write_markers_to_an_old_topic_of_the_same
         second = ({*world.ids} - {first, _controller(world)}).pop()
         _create_alone(world, first, second)
         release = _hold_image(world, second)
-        answer = world.ask(first, DeleteTopics(topic_ids=[world.topic_id(first, "t")]))
-        assert answer.topics[0].error_code == NONE
-        _create_alone(world, first, first)
+        _delete_and_create_on(world, first)
         assert _produce(client, producer, first) == NONE
         _coordinate(world, client, first, second)
         assert world.topic_id(first, "t") != world.topic_id(second, "t")

@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
+from uuid import UUID
 
 from broker.replication.replica import Replica
 from protocol.api_keys import ApiKey
@@ -164,9 +165,7 @@ class Stage:
     def delete_topic(self) -> None:
         """... and wait until every node that is not cut off has heard."""
         via = self._any_node()
-        topic = self.cluster.nodes[via].metadata.image.topic_named(self.topic)
-        assert topic is not None
-        answer = self.ask_controller(via, DeleteTopics(topic_ids=[topic.topic_id]))
+        answer = self.ask_controller(via, DeleteTopics(topic_ids=[self._topic_id(via)]))
         assert answer.topics[0].error_code == ErrorCode.NONE, answer
         self.wait(lambda: not any(self._knows_topic(node_id) for node_id in self._reachable()))
 
@@ -183,6 +182,11 @@ class Stage:
 
     def _knows_topic(self, node_id: int) -> bool:
         return self.cluster.nodes[node_id].metadata.image.topic_named(self.topic) is not None
+
+    def _topic_id(self, node_id: int) -> UUID:
+        topic = self.cluster.nodes[node_id].metadata.image.topic_named(self.topic)
+        assert topic is not None
+        return topic.topic_id
 
     def replica(self, node_id: int) -> Replica:
         found = self.cluster.replica(node_id, self.topic)
@@ -368,11 +372,11 @@ class Stage:
 
     async def fetching(self, node_id: int, offset: int = 0) -> Part:
         """`fetch`, to be begun now and looked at later."""
-        topic = self.cluster.nodes[node_id].metadata.image.topic_named(self.topic)
-        assert topic is not None
         wanted = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1024)
         body = FetchRequest(
-            max_wait_ms=0, min_bytes=0, topics=[FetchTopic(topic_id=topic.topic_id, partitions=[wanted])]
+            max_wait_ms=0,
+            min_bytes=0,
+            topics=[FetchTopic(topic_id=self._topic_id(node_id), partitions=[wanted])],
         )
         connection = await self.connection(node_id)
         answer = await connection.request(ApiKey.FETCH, 13, body, FetchResponse)
